@@ -1,0 +1,119 @@
+"""Random resized crops: where they lie, and cutting images and masks along them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+NUM_CROP_DRAWS = 23
+"""Uniform numbers that one crop takes: ten attempts of (area, ratio), a position (2) and a flip."""
+
+_NUM_ATTEMPTS = 10
+_RATIO = (3 / 4, 4 / 3)
+
+
+def sample_crops(
+    uniforms: NDArray[np.float64],
+    heights: NDArray[np.int64],
+    widths: NDArray[np.int64],
+    *,
+    min_scale: float,
+    max_scale: float = 1.0,
+) -> NDArray[np.int64]:
+    """Places one random crop in each image, distributed as torchvision's `RandomResizedCrop`.
+
+    Args:
+        uniforms: Numbers in [0, 1), shape (N, NUM_CROP_DRAWS).
+        heights: Image heights in pixels, shape (N,).
+        widths: Image widths in pixels, shape (N,).
+        min_scale: Smallest share of the image's area that a crop covers, in (0, 1].
+        max_scale: Largest share.
+
+    Returns:
+        Crops as (top, left, height, width) in pixels, shape (N, 4).
+    """
+    areas = (heights * widths).astype(np.float64)[:, None]
+    pairs = uniforms[:, : 2 * _NUM_ATTEMPTS].reshape(-1, _NUM_ATTEMPTS, 2)
+    target_area = areas * (min_scale + (max_scale - min_scale) * pairs[..., 0])  # (N, attempts)
+    low, high = math.log(_RATIO[0]), math.log(_RATIO[1])
+    ratio = np.exp(low + (high - low) * pairs[..., 1])
+    crop_widths = np.rint(np.sqrt(target_area * ratio)).astype(np.int64)
+    crop_heights = np.rint(np.sqrt(target_area / ratio)).astype(np.int64)
+    fits = (crop_widths > 0) & (crop_widths <= widths[:, None])
+    fits &= (crop_heights > 0) & (crop_heights <= heights[:, None])
+
+    first = np.argmax(fits, axis=1)
+    rows = np.arange(len(first))
+    fallback_heights, fallback_widths = _central_sizes(heights, widths)
+    any_fits = fits[rows, first]
+    height = np.where(any_fits, crop_heights[rows, first], fallback_heights)
+    width = np.where(any_fits, crop_widths[rows, first], fallback_widths)
+    position = uniforms[:, 2 * _NUM_ATTEMPTS : 2 * _NUM_ATTEMPTS + 2]
+    top = np.where(any_fits, np.floor(position[:, 0] * (heights - height + 1)), (heights - height) // 2)
+    left = np.where(any_fits, np.floor(position[:, 1] * (widths - width + 1)), (widths - width) // 2)
+    return np.stack([top.astype(np.int64), left.astype(np.int64), height, width], axis=1)
+
+
+def sample_flips(uniforms: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Decides with probability one half whether each view is mirrored; shape (N, NUM_CROP_DRAWS) to (N,)."""
+    return uniforms[:, 2 * _NUM_ATTEMPTS + 2] < 0.5
+
+
+def _central_sizes(
+    heights: NDArray[np.int64], widths: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Largest central crop of an allowed ratio, for images too narrow for ten attempts to succeed."""
+    ratio = widths / heights
+    height = np.where(ratio > _RATIO[1], heights, np.rint(widths / np.maximum(ratio, _RATIO[0])))
+    width = np.where(ratio < _RATIO[0], widths, np.rint(heights * np.minimum(ratio, _RATIO[1])))
+    return (
+        np.clip(height.astype(np.int64), 1, heights),
+        np.clip(width.astype(np.int64), 1, widths),
+    )
+
+
+def resize_patch(patch: NDArray[np.uint8], size: int, *, flip: bool) -> NDArray[np.uint8]:
+    """Resizes a cut-out patch to a square view, antialiased as PIL and torchvision do, and mirrors it.
+
+    Args:
+        patch: Pixels, shape (h, w, 3).
+        size: Side of the view in pixels.
+        flip: Whether to mirror left and right.
+
+    Returns:
+        View, shape (size, size, 3).
+    """
+    if patch.shape[0] == size and patch.shape[1] == size:
+        view = patch
+    else:
+        image = Image.fromarray(np.ascontiguousarray(patch))
+        view = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
+    return view[:, ::-1] if flip else view
+
+
+def crop_mask(
+    mask: NDArray[np.uint8], crop: NDArray[np.int64], image_height: int, image_width: int
+) -> NDArray[np.uint8]:
+    """Cuts from a mask of the whole image what lies under a crop, at the crop's own resolution.
+
+    The mask may be stored at another size than the image (it is computed at the network's); the crop is carried
+    over in real numbers, so mask and pixels stay aligned to the fraction of a pixel.
+
+    Args:
+        mask: Soft mask of the whole image in 8 bits, shape (h, w).
+        crop: (top, left, height, width) in image pixels, shape (4,).
+        image_height: Height of the image in pixels.
+        image_width: Width of the image in pixels.
+
+    Returns:
+        Mask under the crop, shape (height, width).
+    """
+    top, left, height, width = (int(value) for value in crop)
+    if mask.shape == (image_height, image_width):
+        return mask[top : top + height, left : left + width]
+    scale_y, scale_x = mask.shape[0] / image_height, mask.shape[1] / image_width
+    box = (left * scale_x, top * scale_y, (left + width) * scale_x, (top + height) * scale_y)
+    return np.asarray(Image.fromarray(mask).resize((width, height), Image.Resampling.BILINEAR, box=box))

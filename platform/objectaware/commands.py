@@ -1,0 +1,373 @@
+"""The commands behind the command line, one function each."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from objectaware.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from objectaware.stages.runner import Context, StageResult
+
+
+@dataclass(frozen=True)
+class Common:
+    """What every stage's command takes.
+
+    Attributes:
+        storage: Folder for checkpoints, masks and reports; OBJECTAWARE_STORAGE, or ./runs.
+        experiment: MLflow experiment.
+        fresh: Start over instead of resuming or reusing.
+        verify: Tell inputs by their content instead of size and time.
+        json: File that what is printed is written to as data.
+    """
+
+    storage: str | None = None
+    experiment: str = "objectaware"
+    fresh: bool = False
+    verify: bool = False
+    json: Path | None = None
+
+
+Flat = tyro.conf.OmitArgPrefixes
+
+
+def _parse(function: Callable[..., None], program: str, arguments: list[str]) -> None:
+    """Lets tyro read a command's arguments from its function's signature; a refusal exits with 2, as agreed."""
+    tyro.cli(function, prog=program, args=arguments)
+
+
+def _validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the model given
+    """Validates a configuration; a refusal names the field, the value and what is wrong."""
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "recipe"
+        value = "…" if isinstance(first["input"], Mapping) else first["input"]
+        problem = first["msg"].removeprefix("Value error, ").rstrip(".")
+        raise InputError(field, value, problem[:1].lower() + problem[1:], f"See {model.__name__} in docs/recipes.md.") from error
+
+
+@contextmanager
+def _context(common: Common, *, min_cpus: float = 4) -> Iterator[Context]:
+    """Opens storage, MLflow store and Ray for the stages of one command."""
+    from objectaware.data.storage import Storage
+    from objectaware.stages.progress import Progress
+    from objectaware.stages.runner import Context
+    from objectaware.tracking import TrackingStore
+
+    storage = Storage.from_uri(_storage(common))
+    # Before Ray starts: a fresh SQLite store is initialised by one process alone.
+    tracking = TrackingStore.open(storage.local_path() or Path("runs"), common.experiment)
+    tracking.send_leftovers()
+
+    from objectaware.distributed.cluster import ray_cluster
+
+    with ray_cluster(min_cpus=min_cpus):
+        yield Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
+
+
+def _storage(common: Common) -> str:
+    return common.storage or os.environ.get("OBJECTAWARE_STORAGE") or "runs"
+
+
+def _finish(common: Common, context: Context, result: StageResult) -> None:
+    values = dict(result.values)
+    _write_json(common, {**values, "identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id})
+    for key, value in values.items():
+        print(f"{key}: {json.dumps(value)}")
+    print(f"folder: {result.folder.uri}")
+    if result.run_id is not None:
+        print(f"MLflow run: {context.tracking.run_url(result.run_id)}")
+    print(f"MLflow UI: {context.tracking.ui_command()}")
+
+
+def _write_json(common: Common, values: object) -> None:
+    if common.json is not None:
+        common.json.parent.mkdir(parents=True, exist_ok=True)
+        common.json.write_text(json.dumps(values, indent=2) + "\n")
+
+
+def demo(program: str, arguments: list[str]) -> None:
+    """`objectaware demo`."""
+
+    def command(
+        common: Flat[Common] = Common(),  # noqa: B008 - frozen
+        /,
+        variant: Literal["single-object", "multi-object"] = "single-object",
+        seeds: tuple[int, ...] = (0,),
+        recipe: Path | None = None,
+    ) -> None:
+        """Runs the whole pipeline on the embedded scenes.
+
+        Args:
+            common: Settings of every command.
+            variant: Scenes of one object, debiased with background mixup, or of several, with object crop.
+            seeds: Seeds to repeat it for.
+            recipe: YAML of DemoConfig fields, such as a smaller size.
+        """
+        from objectaware.stages.demo import DemoConfig, run_seeds
+        from objectaware.stages.report import demo_report
+
+        values = _recipe_values(recipe) | {"variant": variant}
+        config = _validated(DemoConfig, values)
+        with _context(common) as context:
+            results = run_seeds(context, config, seeds)
+            report = demo_report(results, variant=variant)
+            context.storage.write_bytes(f"demo-{variant}.md", report.encode())
+            _write_json(common, results)
+            print(report)
+            print(f"report: {context.storage.uri}/demo-{variant}.md")
+            print(f"MLflow UI: {context.tracking.ui_command()}")
+
+    _parse(command, program, arguments)
+
+
+def _recipe_values(recipe: Path | None) -> dict[str, object]:
+    from objectaware.cli import read_recipe
+
+    return {} if recipe is None else read_recipe(recipe)
+
+
+def pretrain(program: str, arguments: list[str]) -> None:
+    """`objectaware pretrain RECIPE [--key value …]`."""
+
+    def command(
+        recipe: Annotated[Path, tyro.conf.Positional],
+        common: Flat[Common] = Common(),  # noqa: B008 - frozen
+        /,
+    ) -> None:
+        """Pretrains MoCo v2 or BYOL. Every field of the recipe can be overridden: --num_epochs 100, --data.root DIR.
+
+        Args:
+            recipe: YAML of PretrainConfig fields (docs/recipes.md).
+            common: Settings of every command.
+        """
+        from objectaware.cli import override, read_recipe
+        from objectaware.config import PretrainConfig
+        from objectaware.stages.pretrain import run_pretrain
+
+        config = _validated(PretrainConfig, override(read_recipe(recipe), overrides))
+        with _context(common) as context:
+            _finish(common, context, run_pretrain(context, config))
+
+    known, overrides = _split_overrides(arguments)
+    _parse(command, program, known)
+
+
+def _split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Parts a command's own arguments from the recipe's overrides."""
+    own = ("--storage", "--experiment", "--fresh", "--no-fresh", "--verify", "--no-verify", "--json", "--help", "-h")
+    known: list[str] = []
+    overrides: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        word = waiting.pop(0)
+        target = known if word in own or not word.startswith("--") else overrides
+        target.append(word)
+        takes_value = word in ("--storage", "--experiment", "--json") or target is overrides
+        if takes_value and waiting:
+            target.append(waiting.pop(0))
+    return known, overrides
+
+
+def localize(program: str, arguments: list[str]) -> None:
+    """`objectaware localize IMAGES --checkpoint C --out OUT`."""
+
+    def command(
+        images: Annotated[str, tyro.conf.Positional],
+        checkpoint: str,
+        common: Flat[Common] = Common(),  # noqa: B008 - frozen
+        /,
+        out: str | None = None,
+        setting: Literal["crop", "mixup", "scenes"] = "crop",
+        recipe: Path | None = None,
+    ) -> None:
+        """Finds the objects in a folder of images.
+
+        Args:
+            images: Folder, at any depth.
+            checkpoint: Checkpoint folder.
+            common: Settings of every command.
+            out: Folder of the mask store; by default one in the storage.
+            setting: Named setting: crop and mixup are the paper's.
+            recipe: YAML of further LocalizeConfig fields.
+        """
+        from objectaware.config import LOCALIZE_SETTINGS, LocalizeConfig
+        from objectaware.data.storage import Storage
+        from objectaware.stages.localize import run_localize
+
+        values = {"data": {"root": images}, **LOCALIZE_SETTINGS[setting], **_recipe_values(recipe)}
+        config = _validated(LocalizeConfig, {**values, "checkpoint": checkpoint})
+        target = None if out is None else Storage.from_uri(out)
+        with _context(common) as context:
+            _finish(common, context, run_localize(context, config, out=target))
+
+    _parse(command, program, arguments)
+
+
+def _evaluate(program: str, arguments: list[str], kind: Literal["linear", "localization"]) -> None:
+    def command(
+        recipe: Annotated[Path, tyro.conf.Positional],
+        common: Flat[Common] = Common(),  # noqa: B008 - frozen
+        /,
+    ) -> None:
+        """Evaluates. Every field of the recipe can be overridden: --checkpoint DIR.
+
+        Args:
+            recipe: YAML of LinearConfig or LocalizationConfig fields (docs/recipes.md).
+            common: Settings of every command.
+        """
+        from objectaware.cli import override, read_recipe
+        from objectaware.config import LinearConfig, LocalizationConfig
+        from objectaware.stages.evaluate import run_linear, run_localization
+
+        values = override(read_recipe(recipe), overrides)
+        with _context(common) as context:
+            if kind == "linear":
+                result = run_linear(context, _validated(LinearConfig, values))
+            else:
+                result = run_localization(context, _validated(LocalizationConfig, values))
+            _finish(common, context, result)
+
+    known, overrides = _split_overrides(arguments)
+    _parse(command, program, known)
+
+
+def evaluate_linear(program: str, arguments: list[str]) -> None:
+    """`objectaware evaluate linear RECIPE`."""
+    _evaluate(program, arguments, "linear")
+
+
+def evaluate_localization(program: str, arguments: list[str]) -> None:
+    """`objectaware evaluate localization RECIPE`."""
+    _evaluate(program, arguments, "localization")
+
+
+def evaluate_background(program: str, arguments: list[str]) -> None:
+    """`objectaware evaluate background ROOT --checkpoint C`."""
+
+    def command(
+        root: Annotated[str, tyro.conf.Positional],
+        checkpoint: str,
+        common: Flat[Common] = Common(),  # noqa: B008 - frozen
+        /,
+        image_size: int = 224,
+        center_crop: bool = True,
+    ) -> None:
+        """Accuracy on every variant of a Backgrounds Challenge folder, and the BG-Gap.
+
+        Args:
+            root: Folder that holds original, mixed_same and the other variants.
+            checkpoint: Checkpoint folder.
+            common: Settings of every command.
+            image_size: Side of the network's input in pixels.
+            center_crop: The paper's protocol, or the squashed picture.
+        """
+        from objectaware.config import LinearConfig
+        from objectaware.evaluate.background import VARIANTS
+        from objectaware.stages.evaluate import run_linear
+
+        def data(split: str, variant: str) -> dict[str, object]:
+            return {"root": root, "layout": "backgrounds-challenge", "split": split, "variant": variant}
+
+        values = {
+            "checkpoint": checkpoint,
+            "train": data("train", "original"),
+            "tests": {variant: data("val", variant) for variant in VARIANTS},
+            "image_size": image_size,
+            "center_crop": center_crop,
+        }
+        config = _validated(LinearConfig, values)
+        with _context(common) as context:
+            _finish(common, context, run_linear(context, config, title="background challenge"))
+
+    _parse(command, program, arguments)
+
+
+def build_scenes(program: str, arguments: list[str]) -> None:
+    """`objectaware data build scenes --out DIR`."""
+
+    def command(
+        out: Path,
+        /,
+        variant: Literal["single-object", "multi-object"] = "single-object",
+        layout: Literal["backgrounds-challenge", "coco"] | None = None,
+        num_train: int = 4000,
+        num_val: int = 900,
+        image_size: int = 96,
+        correlation: float = 0.9,
+        seed: int = 0,
+    ) -> None:
+        """Writes the embedded data set in the layout of a published one.
+
+        Args:
+            out: Folder to write to.
+            variant: One object a picture, or several that co-occur.
+            layout: By default backgrounds-challenge for single-object and coco for multi-object.
+            num_train: Pictures to train on.
+            num_val: Pictures to measure on.
+            image_size: Side in pixels.
+            correlation: Share of the pictures whose background is the usual one of its object.
+            seed: Decides every pixel.
+        """
+        from objectaware.data.scenes import build_scenes as build
+
+        build(
+            out,
+            variant=variant,
+            layout=layout,
+            num_train=num_train,
+            num_val=num_val,
+            image_size=image_size,
+            correlation=correlation,
+            seed=seed,
+        )
+        print(f"scenes: {out.absolute()}")
+
+    _parse(command, program, arguments)
+
+
+def ui(program: str, arguments: list[str]) -> None:
+    """`objectaware ui`."""
+
+    def command(storage: str | None = None, experiment: str = "objectaware", port: int | None = None) -> None:
+        """Opens the MLflow UI on the store in use, on loopback.
+
+        Args:
+            storage: Folder of the runs; OBJECTAWARE_STORAGE, or ./runs.
+            experiment: MLflow experiment.
+            port: Where it listens; by default 5000, or any free port.
+        """
+        from objectaware.data.storage import Storage
+        from objectaware.tracking import TrackingStore, run_ui
+
+        folder = Storage.from_uri(storage or os.environ.get("OBJECTAWARE_STORAGE") or "runs").local_path()
+        run_ui(TrackingStore.open(folder or Path("runs"), experiment), port)
+
+    _parse(command, program, arguments)
+
+
+COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
+    "demo": demo,
+    "pretrain": pretrain,
+    "localize": localize,
+    "evaluate linear": evaluate_linear,
+    "evaluate background": evaluate_background,
+    "evaluate localization": evaluate_localization,
+    "data build scenes": build_scenes,
+    "ui": ui,
+}

@@ -1,0 +1,271 @@
+"""Configuration of the stages: validated once, at the edge; the parts take plain arguments.
+
+A model's fields are its recipe, what decides the result; `execution` holds what only decides how fast and where.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(ge=1)]
+Backbone = Literal["resnet18", "resnet50", "resnet10_narrow"]
+Layout = Literal["folder", "class-folders", "backgrounds-challenge", "coco", "coco-crop"]
+
+
+class Model(BaseModel):
+    """Base of all configuration: immutable, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataConfig(Model):
+    """A set of images on disk.
+
+    Attributes:
+        root: The folder.
+        layout: How images lie in it: `folder` any photos at any depth, `class-folders` one folder a class,
+            `backgrounds-challenge` and `coco` as published, `coco-crop` the objects cut out of a COCO folder.
+        variant: Variant of the Backgrounds Challenge.
+        split: `train` or `val`, for the published layouts.
+    """
+
+    root: str
+    layout: Layout = "folder"
+    variant: str | None = None
+    split: Literal["train", "val"] | None = None
+
+    @model_validator(mode="after")
+    def _fits_layout(self) -> Self:
+        published = self.layout in ("backgrounds-challenge", "coco", "coco-crop")
+        if published and self.split is None:
+            raise ValueError(f"split is missing: the layout {self.layout} has train and val")
+        if not published and self.split is not None:
+            raise ValueError(f"split = {self.split} has no meaning for the layout {self.layout}; leave it out")
+        if self.variant is not None and self.layout != "backgrounds-challenge":
+            raise ValueError(f"variant = {self.variant} has no meaning for the layout {self.layout}; leave it out")
+        return self
+
+
+class PretrainExecution(Model):
+    """How pretraining runs.
+
+    Attributes:
+        num_workers: Processes that train together.
+        use_gpu: One GPU a worker.
+        num_loader_threads: Threads a worker that decode and crop.
+        num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
+        cache_mib: Decoded images kept in memory up to this size, a worker.
+        checkpoint_interval: Epochs between checkpoints.
+        evaluation_interval: Epochs between k-NN evaluations, where labels exist.
+        precision: `auto` times both and keeps the faster.
+    """
+
+    num_workers: Positive = 1
+    use_gpu: bool = False
+    num_loader_threads: Positive = 2
+    num_compute_threads: Annotated[int, Field(ge=0)] = 0
+    cache_mib: Annotated[int, Field(ge=0)] = 1024
+    checkpoint_interval: Positive = 1
+    evaluation_interval: Positive = 5
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+
+
+class PretrainConfig(Model):
+    """Pretraining of one network.
+
+    Attributes:
+        data: Images to train on; labels, where the layout has them, are used to watch k-NN accuracy only.
+        method: `moco` or `byol`.
+        backbone: Network.
+        policy: What is done to the positives.
+        masks: Mask store that the policy takes its masks or boxes from.
+        mask_field: Which of the store's masks background mixup weighs with: `cam` the soft one, `mask` the one
+            after CRF.
+        mix_probability: p_mix of background mixup; by default the paper's (0.4 for moco, 0.3 for byol).
+        background_threshold: Soft masks are foreground from here on when a background is cut out.
+        image_size: Side of the views in pixels.
+        min_crop_scale: Smallest share of the image that a crop covers.
+        color_jitter: Strength of the changes of brightness, contrast, saturation and hue.
+        grayscale_probability: Share of views made gray.
+        num_epochs: Epochs.
+        batch_size: Images a step, over all workers.
+        base_learning_rate: Learning rate at a batch of 256, scaled linearly.
+        final_learning_rate: Where the cosine ends.
+        sgd_momentum: Momentum of SGD.
+        weight_decay: Weight decay of SGD.
+        queue_size: Negatives in MoCo's queue.
+        momentum: m of the moving average; by default 0.999 for moco and 0.996 for byol.
+        temperature: τ of moco.
+        seed: Decides weights, order and augmentations.
+        execution: How it runs.
+    """
+
+    data: DataConfig
+    method: Literal["moco", "byol"] = "moco"
+    backbone: Backbone = "resnet18"
+    policy: Literal["none", "object_crop", "background_mixup"] = "none"
+    masks: str | None = None
+    mask_field: Literal["cam", "mask"] | None = None
+    mix_probability: Fraction | None = None
+    background_threshold: Fraction | None = None
+    image_size: Annotated[int, Field(ge=32)] = 224
+    min_crop_scale: Annotated[float, Field(gt=0, le=1)] = 0.08
+    color_jitter: tuple[Fraction, Fraction, Fraction, Annotated[float, Field(ge=0, le=0.5)]] = (0.4, 0.4, 0.4, 0.1)
+    grayscale_probability: Fraction = 0.2
+    num_epochs: Positive = 800
+    batch_size: Annotated[int, Field(ge=2)] = 256
+    base_learning_rate: Annotated[float, Field(gt=0)] = 0.03
+    final_learning_rate: Annotated[float, Field(ge=0)] = 0.001
+    sgd_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    queue_size: Positive | None = None
+    momentum: Fraction | None = None
+    temperature: Annotated[float, Field(gt=0)] | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+    execution: PretrainExecution = PretrainExecution()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_defaults(cls, values: Any) -> Any:
+        """Writes the defaults that depend on method and policy out, so that a stored recipe says them."""
+        if not isinstance(values, dict):
+            return values
+        filled = dict(values)
+        method = filled.get("method", "moco")
+        defaults: dict[str, object] = {"momentum": 0.999 if method == "moco" else 0.996}
+        if method == "moco":
+            defaults |= {"queue_size": 65536, "temperature": 0.2}
+        if filled.get("policy") == "background_mixup":
+            defaults |= {
+                "mask_field": "cam",
+                "mix_probability": 0.4 if method == "moco" else 0.3,
+                "background_threshold": 0.2,
+            }
+        for name, value in defaults.items():
+            if filled.get(name) is None:
+                filled[name] = value
+        return filled
+
+    @model_validator(mode="after")
+    def _fields_apply(self) -> Self:
+        """Refuses settings that would be ignored."""
+        if self.method != "moco":
+            for name in ("queue_size", "temperature"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} has no meaning for the method {self.method}; leave it out")
+        if self.policy != "background_mixup":
+            for name in ("mask_field", "mix_probability", "background_threshold"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} has no meaning for the policy {self.policy}; leave it out")
+        if self.policy == "none" and self.masks is not None:
+            raise ValueError("masks has no meaning for the policy none; leave it out or choose a policy")
+        if self.policy != "none" and self.masks is None:
+            raise ValueError(f"masks is missing: the policy {self.policy} takes them from a mask store")
+        if self.batch_size % self.execution.num_workers:
+            raise ValueError(
+                f"batch_size = {self.batch_size} is not a multiple of execution.num_workers = "
+                f"{self.execution.num_workers}"
+            )
+        return self
+
+
+class LocalizeExecution(Model):
+    """How localization runs.
+
+    Attributes:
+        num_cam_actors: Processes that compute ContraCAM.
+        num_crf_actors: Processes that run CRF and boxes.
+        use_gpu: One GPU a ContraCAM process.
+        num_compute_threads: Threads a ContraCAM process computes with on a CPU.
+    """
+
+    num_cam_actors: Positive = 1
+    num_crf_actors: Positive = 2
+    use_gpu: bool = False
+    num_compute_threads: Positive = 2
+
+
+class LocalizeConfig(Model):
+    """Localization of the objects of a set of images.
+
+    Attributes:
+        data: Images.
+        checkpoint: Checkpoint folder.
+        num_iterations: T of iterative ContraCAM.
+        expansion: Resolution of the activations, 1, 2 or 4 times the network's.
+        remove_negative_signals: The ReLU on α of eq. 2.
+        temperature: Of the contrastive score.
+        crf: Whether the soft mask is refined by a dense CRF.
+        mask_threshold: The stored mask is foreground from here on (after CRF, where there is one).
+        image_size: Side that images are squashed to, in pixels.
+        min_box_area: Boxes of at most this share of the picture are dropped.
+        box_margin: Boxes are widened by this share of their side, on each side.
+        group_size: Images whose embeddings are each other's negatives.
+        seed: Decides the groups.
+        execution: How it runs.
+    """
+
+    data: DataConfig
+    checkpoint: str
+    num_iterations: Positive = 10
+    expansion: Literal[1, 2, 4] = 2
+    remove_negative_signals: bool = True
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    crf: bool = True
+    mask_threshold: Fraction = 0.5
+    image_size: Annotated[int, Field(ge=32)] = 224
+    min_box_area: Fraction = 0.01
+    box_margin: Annotated[float, Field(ge=0)] = 0.2
+    group_size: Annotated[int, Field(ge=2)] = 64
+    seed: Annotated[int, Field(ge=0)] = 0
+    execution: LocalizeExecution = LocalizeExecution()
+
+
+LOCALIZE_SETTINGS: dict[str, dict[str, Any]] = {
+    # Paper, common set-up: boxes for object crop of multi-object images …
+    "crop": {"num_iterations": 10, "expansion": 2, "crf": True, "mask_threshold": 0.5},
+    # … and soft masks for background mixup of single-object images.
+    "mixup": {"num_iterations": 1, "expansion": 1, "crf": False, "mask_threshold": 0.2},
+    # For the small network of the demo, whose last map at 96 pixels is 3 × 3 (docs/scenes.md).
+    "scenes": {"num_iterations": 1, "expansion": 4, "crf": True, "mask_threshold": 0.5},
+}
+"""Named settings of `objectaware localize --setting`."""
+
+
+class LinearConfig(Model):
+    """Linear evaluation of a checkpoint.
+
+    Attributes:
+        checkpoint: Checkpoint folder.
+        train: Labelled images that the classifier is fitted to.
+        tests: Labelled images that it is measured on, by name.
+        image_size: Side of the network's input in pixels.
+        center_crop: The paper's protocol (short side 256 / 224 of the size, centre crop) or the squashed picture.
+        holdout_fraction: Share of the training images that chooses the penalty.
+        num_penalties: Values of the penalty between 1e-6 and 1e5.
+        seed: Decides the hold-out.
+    """
+
+    checkpoint: str
+    train: DataConfig
+    tests: dict[str, DataConfig]
+    image_size: Annotated[int, Field(ge=32)] = 224
+    center_crop: bool = True
+    holdout_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    num_penalties: Positive = 45
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class LocalizationConfig(Model):
+    """Scoring of a mask store against true masks.
+
+    Attributes:
+        data: Images with true masks (`backgrounds-challenge` or `coco`).
+        masks: Mask store of these images, by name of the row in the table.
+    """
+
+    data: DataConfig
+    masks: dict[str, str]

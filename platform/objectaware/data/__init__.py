@@ -1,0 +1,1 @@
+"""Data sets, image decoding, the manifest that fixes a run's inputs, and storage for its outputs."""

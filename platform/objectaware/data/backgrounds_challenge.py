@@ -1,0 +1,99 @@
+"""The Backgrounds Challenge (ImageNet-9) in its published layout.
+
+`<root>/<variant>/{train,val}/<class>/*.JPEG` and `<root>/fg_mask/{train,val}/<class>/*.npy`, with classes
+named `00_dog` to `08_fish`. The release archive puts the variants of `val` under `bg_challenge/`; they are
+found there too. Layout of MadryLab/backgrounds_challenge at 46d224b, whose loader this matches but for the
+check of the class folders; see reference/official-implementation.md §5.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectaware.data.folder import ImageFolder
+from objectaware.errors import InputError
+
+VARIANTS = (
+    "original",
+    "mixed_same",
+    "mixed_rand",
+    "mixed_next",
+    "only_fg",
+    "no_fg",
+    "only_bg_b",
+    "only_bg_t",
+)
+"""What is shown of a picture: all of it; its object on a background of the same, a random or the next class;
+its object alone; all but the object's shape; all but the object's box, blackened or tiled over."""
+
+Split = Literal["train", "val"]
+
+
+def load_variant(root: str | Path, variant: str, split: Split) -> ImageFolder:
+    """Open one variant of the pictures.
+
+    Args:
+        root: Folder of the data set.
+        variant: One of `VARIANTS`.
+        split: Part of the data set.
+
+    Returns:
+        The images with their labels: the number at the start of the class folder's name.
+
+    Raises:
+        InputError: The variant is unknown, its folder is missing or holds no image, or its class folders are
+            not numbered from 0 without a gap (a missing class would shift the labels of those behind it).
+    """
+    if variant not in VARIANTS:
+        raise InputError("variant", variant, "is unknown", f"Give one of {', '.join(VARIANTS)}.")
+    folder = _find_split(root, variant, split)
+    images = ImageFolder.from_classes(folder)
+    for label, name in enumerate(images.class_names):
+        number = re.match(r"\d+", name)
+        if number is None or int(number[0]) != label:
+            remedy = "Class folders are named 00_…, 01_… and so on, without a gap; restore the missing one."
+            raise InputError("variant", folder / name, f"is class folder number {label} in order", remedy)
+    return images
+
+
+def load_foreground_mask(root: str | Path, split: Split, image_id: str) -> NDArray[np.bool_]:
+    """Read the true foreground of a picture.
+
+    Args:
+        root: Folder of the data set.
+        split: Part of the data set.
+        image_id: Path of the picture in its variant, `<class>/<name>.JPEG`; the mask is `<class>/<name>.npy`.
+
+    Returns:
+        Shape (H, W), true on the object.
+
+    Raises:
+        InputError: There is no mask of that name, or it is not a two-dimensional array of numbers.
+    """
+    path = _find_split(root, "fg_mask", split) / PurePosixPath(image_id).with_suffix(".npy")
+    try:
+        mask = np.load(path, allow_pickle=False)
+    except FileNotFoundError as error:
+        remedy = "Every picture of 'original' needs its mask there."
+        raise InputError("fg_mask", path, "does not exist", remedy) from error
+    except (OSError, ValueError, EOFError) as error:
+        remedy = "Extract it from the archive again."
+        raise InputError("fg_mask", path, f"is not a NumPy array ({error})", remedy) from error
+    if mask.ndim != 2 or mask.dtype.kind not in "biuf":
+        problem = f"has shape {mask.shape} and type {mask.dtype}"
+        raise InputError("fg_mask", path, problem, "A mask is a two-dimensional array of numbers.")
+    return mask > 0
+
+
+def _find_split(root: str | Path, name: str, split: Split) -> Path:
+    places = [Path(root, name, split), Path(root, "bg_challenge", name, split)]
+    for place in places:
+        if place.is_dir():
+            return place
+    remedy = "Give the folder that the Backgrounds Challenge archive was extracted to."
+    raise InputError("backgrounds_challenge", root, f"holds neither {places[0]} nor {places[1]}", remedy)

@@ -1,0 +1,76 @@
+"""Images kept in memory, and stand-ins for those that cannot be read."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectaware.data.images import UnreadableImage
+from objectaware.errors import InputError
+
+
+class ImageSet(Protocol):
+    """A data set of images on disk."""
+
+    image_ids: list[str]
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        """Pixels (H, W, 3) of one image."""
+        ...
+
+
+class TrainingImages:
+    """A data set as training reads it: decoded once while memory allows, and without holes.
+
+    An image that cannot be read is replaced by the next one that can, so that an epoch keeps its length and its
+    order; which ones and why stands in `unreadable`.
+
+    Args:
+        images: The data set.
+        max_bytes: Decoded pixels kept in memory, first come first kept; 0 keeps none.
+    """
+
+    def __init__(self, images: ImageSet, *, max_bytes: int) -> None:
+        self.image_ids = images.image_ids
+        self.unreadable: dict[str, str] = {}
+        self._images = images
+        self._kept: dict[int, NDArray[np.uint8]] = {}
+        self._free_bytes = max_bytes
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        """Reads an image as 8-bit RGB, shape (H, W, 3).
+
+        Raises:
+            InputError: No image of the data set can be read.
+        """
+        for offset in range(len(self)):
+            pixels = self._read_one((index + offset) % len(self))
+            if pixels is not None:
+                return pixels
+        raise InputError("data", f"{len(self)} images", "hold none that can be read", "Check the files.")
+
+    def _read_one(self, index: int) -> NDArray[np.uint8] | None:
+        kept = self._kept.get(index)
+        if kept is not None:
+            return kept
+        if self.image_ids[index] in self.unreadable:
+            return None
+        try:
+            pixels = self._images.read(index)
+        except UnreadableImage as error:
+            self.unreadable[self.image_ids[index]] = error.reason
+            return None
+        with self._lock:
+            if pixels.nbytes <= self._free_bytes and index not in self._kept:
+                self._kept[index] = pixels
+                self._free_bytes -= pixels.nbytes
+        return pixels

@@ -1,0 +1,91 @@
+"""Opening data sets by the layout they lie in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectaware.data.backgrounds_challenge import load_foreground_mask, load_variant
+from objectaware.data.coco import load_coco
+from objectaware.data.crops import CroppedObjects
+from objectaware.data.folder import ImageFolder
+from objectaware.errors import InputError
+
+Split = Literal["train", "val"]
+
+
+class LabelledImages(Protocol):
+    """Images on disk, with labels where the layout has them."""
+
+    root: Path
+    image_ids: list[str]
+    labels: NDArray[np.int64] | None
+    class_names: tuple[str, ...]
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        """Pixels (H, W, 3) of one image."""
+        ...
+
+
+def open_images(
+    root: str | Path, layout: str, *, variant: str | None = None, split: Split | None = None
+) -> ImageFolder | CroppedObjects:
+    """Opens a set of images.
+
+    Args:
+        root: The folder.
+        layout: `folder`, `class-folders`, `backgrounds-challenge`, `coco` or `coco-crop`.
+        variant: Variant of the Backgrounds Challenge; `original` where none is given.
+        split: `train` or `val`, for the published layouts.
+
+    Raises:
+        InputError: Something is missing or malformed, or the layout is not known.
+    """
+    if layout == "folder":
+        return ImageFolder.scan(root)
+    if layout == "class-folders":
+        return ImageFolder.from_classes(root)
+    assert split is not None, f"the layout {layout} has splits"
+    if layout == "backgrounds-challenge":
+        return load_variant(root, variant or "original", split)
+    if layout == "coco":
+        return load_coco(root, split).images
+    if layout == "coco-crop":
+        return CroppedObjects(load_coco(root, split))
+    raise InputError("layout", layout, "is not known", "Use one of the layouts in docs/data.md.")
+
+
+class TrueMasks:
+    """True foreground masks of a data set, by index.
+
+    Args:
+        root: The folder.
+        layout: `backgrounds-challenge` or `coco`.
+        split: `train` or `val`.
+        image_ids: The data set's images, in order.
+
+    Raises:
+        InputError: The layout has no masks.
+    """
+
+    def __init__(self, root: str | Path, layout: str, split: Split, image_ids: list[str]) -> None:
+        if layout not in ("backgrounds-challenge", "coco"):
+            raise InputError("layout", layout, "has no true masks", "Use backgrounds-challenge or coco.")
+        self._root = root
+        self._split: Split = split
+        self._image_ids = image_ids
+        self._coco = load_coco(root, split) if layout == "coco" else None
+
+    def __len__(self) -> int:
+        return len(self._image_ids)
+
+    def __getitem__(self, index: int) -> NDArray[np.bool_]:
+        """Mask (H, W) at the image's size, true on any object."""
+        if self._coco is not None:
+            return self._coco.foreground_mask(index)
+        return load_foreground_mask(self._root, self._split, self._image_ids[index])

@@ -1,0 +1,122 @@
+"""Builds the data set `scenes` on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal, get_args
+
+from objectaware.data.scenes.layouts import write_backgrounds_challenge, write_coco
+from objectaware.data.scenes.plan import NUM_CLASSES, SPLITS, SceneVariant
+from objectaware.errors import InputError
+
+Layout = Literal["backgrounds-challenge", "coco"]
+MARKER_NAME = "scenes.json"
+# Raised whenever the same parameters give other pictures.
+_FORMAT_VERSION = 1
+_UNFINISHED_NAME = ".scenes-unfinished.json"
+_MIN_IMAGE_SIZE = 32
+
+
+def _check_choices(variant: str, layout: str) -> None:
+    for field, choice, choices in (
+        ("variant", variant, get_args(SceneVariant)),
+        ("layout", layout, get_args(Layout)),
+    ):
+        if choice not in choices:
+            raise InputError(field, choice, f"is not a {field} of scenes", f"Choose {' or '.join(choices)}.")
+    if variant == "multi-object" and layout != "coco":
+        remedy = "Choose the layout coco for the variant multi-object."
+        raise InputError("layout", layout, "holds one object a picture", remedy)
+
+
+def _check_numbers(num_train: int, num_val: int, image_size: int, correlation: float, seed: int) -> None:
+    for field, value, lowest, problem in (
+        ("num_train", num_train, NUM_CLASSES, "leaves a class without a picture"),
+        ("num_val", num_val, NUM_CLASSES, "leaves a class without a picture"),
+        ("image_size", image_size, _MIN_IMAGE_SIZE, "is too small to tell the textures apart"),
+        ("seed", seed, 0, "is negative"),
+    ):
+        if value < lowest:
+            raise InputError(field, value, problem, f"Give a whole number of at least {lowest}.")
+    if not 0 <= correlation <= 1:
+        raise InputError("correlation", correlation, "is not a probability", "Give a value from 0 to 1.")
+
+
+def _claim_folder(out: Path, record: str) -> bool:
+    """Makes sure that `out` may be written; returns whether there is anything left to do."""
+    if out.exists() and not out.is_dir():
+        raise InputError("out", out, "is a file", "Name a new or empty folder.")
+    for name in (MARKER_NAME, _UNFINISHED_NAME):
+        if (out / name).exists():
+            if (out / name).read_text(encoding="utf-8") == record:
+                return name != MARKER_NAME
+            raise InputError(
+                "out", out, "holds scenes built with other parameters", "Name another folder or delete it."
+            )
+    if out.exists() and any(out.iterdir()):
+        raise InputError("out", out, "holds files that are not scenes", "Name a new or empty folder.")
+    out.mkdir(parents=True, exist_ok=True)
+    # Named apart until all is written: a build that was killed goes on, and is neither refused nor believed.
+    (out / _UNFINISHED_NAME).write_text(record, encoding="utf-8")
+    return True
+
+
+def build_scenes(
+    out: Path,
+    *,
+    variant: SceneVariant,
+    layout: Layout | None = None,
+    num_train: int = 4000,
+    num_val: int = 900,
+    image_size: int = 96,
+    correlation: float = 0.9,
+    seed: int = 0,
+) -> None:
+    """Builds the embedded data set `scenes`: nine classes of shape on nine families of texture, correlated.
+
+    A picture depends on the seed, its split and its number alone. `scenes.json` in `out` records the
+    parameters and is written last: a folder that holds the same ones is left as it is, and a build that was
+    cut short is done again over its own files.
+
+    Args:
+        out: A new or empty folder, or one built with the same parameters.
+        variant: `single-object`, or `multi-object` with two to three objects of classes that go together.
+        layout: `backgrounds-challenge` (single-object alone; all variants of both splits, and masks) or
+            `coco`; by default the first for `single-object` and the second for `multi-object`.
+        num_train: Training pictures, at least 9; class is the picture's number modulo 9.
+        num_val: Test pictures, at least 9; their objects and backgrounds are drawn apart.
+        image_size: Side of a picture in pixels, at least 32.
+        correlation: Probability that a class goes with its own background family (and partner class), in
+            [0, 1]; otherwise it goes with one of the other eight, drawn uniformly.
+        seed: Seed of every draw, at least 0.
+
+    Raises:
+        InputError: A parameter is out of its range, or `out` holds something else.
+    """
+    chosen: Layout = layout or ("backgrounds-challenge" if variant == "single-object" else "coco")
+    _check_choices(variant, chosen)
+    _check_numbers(num_train, num_val, image_size, correlation, seed)
+    parameters = {
+        "name": "scenes",
+        "format_version": _FORMAT_VERSION,
+        "variant": variant,
+        "layout": chosen,
+        "num_train": num_train,
+        "num_val": num_val,
+        "image_size": image_size,
+        "correlation": float(correlation),
+        "seed": seed,
+    }
+    if not _claim_folder(out, json.dumps(parameters, indent=2) + "\n"):
+        return
+    for split, count in zip(SPLITS, (num_train, num_val), strict=True):
+        if chosen == "coco":
+            write_coco(
+                out, split, count, variant=variant, image_size=image_size, correlation=correlation, seed=seed
+            )
+        else:
+            write_backgrounds_challenge(
+                out, split, count, image_size=image_size, correlation=correlation, seed=seed
+            )
+    (out / _UNFINISHED_NAME).replace(out / MARKER_NAME)

@@ -1,0 +1,231 @@
+"""Files of a run, on a local disk or in an object store, behind one small interface."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from pyarrow import fs
+
+from objectaware.errors import InputError
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_TEMPORARY_PREFIX = ".tmp-"
+
+
+class Storage:
+    """A folder, local or in an object store. Make one with `Storage.from_uri`.
+
+    Names are paths relative to the folder, with forward slashes; one that would lead out of it is refused
+    with `InputError`. Folders come into being with the first file in them. A storage is safe to use from
+    several threads, and picklable: the other process opens the file system again.
+
+    Attributes:
+        uri: Absolute path of a local folder, or the URI of any other; `from_uri(uri)` gives an equal storage.
+    """
+
+    def __init__(self, uri: str, filesystem: fs.FileSystem, path: str) -> None:
+        self.uri = uri
+        self._filesystem = filesystem
+        self._path = path
+
+    @classmethod
+    def from_uri(cls, uri: str | Path) -> Storage:
+        """Open a folder by its path or URI. It need not exist yet.
+
+        Args:
+            uri: A local path (absolute, relative to the working directory, or beginning with `~`), `file://…`,
+                or whatever else pyarrow's file systems open, such as `s3://bucket/folder`.
+
+        Raises:
+            InputError: No file system answers to the URI.
+        """
+        text = str(uri)
+        if not _SCHEME.match(text):
+            return cls._local(Path(text).expanduser().absolute())
+        try:
+            filesystem, path = fs.FileSystem.from_uri(_with_single_puts(text))
+        except (ValueError, OSError) as error:  # pyarrow.ArrowInvalid is a ValueError
+            remedy = "Give a local path, file:///path or s3://bucket/folder."
+            raise InputError("storage", text, f"cannot be opened ({error})", remedy) from error
+        if isinstance(filesystem, fs.LocalFileSystem):
+            return cls._local(Path(path))
+        return cls(text, filesystem, path)
+
+    @classmethod
+    def _local(cls, path: Path) -> Storage:
+        return cls(str(path), fs.LocalFileSystem(), str(path))
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return Storage.from_uri, (self.uri,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Storage) and self.uri == other.uri
+
+    def __hash__(self) -> int:
+        return hash(self.uri)
+
+    def __repr__(self) -> str:
+        return f"Storage({self.uri!r})"
+
+    def child(self, name: str) -> Storage:
+        """Return the storage of a folder inside this one."""
+        path = self._locate(name)
+        if self.local_path() is not None:
+            return self._local(Path(path))
+        parts = urlsplit(self.uri)
+        uri = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{quote(str(PurePosixPath(name)))}"))
+        return Storage(uri, self._filesystem, path)
+
+    def local_path(self, name: str = "") -> Path | None:
+        """Return where a file, or this folder itself, lies on this machine; None in an object store."""
+        path = self._locate(name) if name else self._path
+        return Path(path) if isinstance(self._filesystem, fs.LocalFileSystem) else None
+
+    def exists(self, name: str) -> bool:
+        """Tell whether there is a file or folder of that name."""
+        return bool(self._filesystem.get_file_info(self._locate(name)).type != fs.FileType.NotFound)
+
+    def read_bytes(self, name: str) -> bytes:
+        """Read a file whole.
+
+        Raises:
+            FileNotFoundError: There is none of that name.
+        """
+        with self._filesystem.open_input_file(self._locate(name)) as stream:
+            return bytes(stream.read())
+
+    def write_bytes(self, name: str, content: bytes) -> None:
+        """Write a file whole or not at all; one that exists is replaced.
+
+        Locally the content goes to a temporary file in the same folder, is flushed to the disk, and takes the
+        name in one step. In an object store an object appears when its upload is complete.
+        """
+        path = self._locate(name)
+        if self.local_path() is not None:
+            _replace(Path(path), content)
+            return
+        with self._filesystem.open_output_stream(path) as stream:
+            stream.write(content)
+
+    def create_exclusive(self, name: str, content: bytes) -> bool:
+        """Write a file unless there is one of that name already.
+
+        Of several processes that try at once on a local or network file system, exactly one succeeds, and
+        nobody sees the file before its content is whole (on a file system without hard links, such as FAT, it
+        can be seen empty for a moment). An object store is asked first and then written to: two writers in
+        the same moment can both succeed there, so that what follows has to be harmless when done twice.
+
+        Returns:
+            Whether this call wrote the file.
+        """
+        path = self._locate(name)
+        if self.local_path() is not None:
+            return _create_exclusive(Path(path), content)
+        if self.exists(name):
+            return False
+        self.write_bytes(name, content)
+        return True
+
+    def read_json(self, name: str) -> Any:  # noqa: ANN401 - JSON is any value
+        """Read a JSON file.
+
+        Raises:
+            FileNotFoundError: There is none of that name.
+            InputError: It is not JSON.
+        """
+        try:
+            return json.loads(self.read_bytes(name))
+        except ValueError as error:
+            remedy = "Restore the file, or delete it to have it made again."
+            raise InputError(name, self.uri, f"is not valid JSON ({error})", remedy) from error
+
+    def write_json(self, name: str, value: object) -> None:
+        """Write a value as indented JSON with sorted keys; see `write_bytes`."""
+        self.write_bytes(name, (json.dumps(value, indent=2, sort_keys=True) + "\n").encode())
+
+    def list_names(self, prefix: str = "") -> list[str]:
+        """List the files directly in this folder whose name begins with `prefix`, sorted.
+
+        Files that are still being written do not show. A folder that does not exist holds none.
+        """
+        found = self._filesystem.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+        names = sorted(info.base_name for info in found if info.type == fs.FileType.File)
+        return [name for name in names if name.startswith(prefix) and not name.startswith(_TEMPORARY_PREFIX)]
+
+    def delete(self, name: str) -> None:
+        """Delete a file, if there is one of that name."""
+        if self.exists(name):
+            self._filesystem.delete_file(self._locate(name))
+
+    def delete_all(self) -> None:
+        """Delete this folder with all that is in it, if it exists."""
+        if self._filesystem.get_file_info(self._path).type != fs.FileType.NotFound:
+            self._filesystem.delete_dir(self._path)
+
+    def _locate(self, name: str) -> str:
+        # Names can come from image files of other people's data sets, and must not lead elsewhere.
+        path = PurePosixPath(name)
+        if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
+            remedy = "Give a relative path without '..'."
+            raise InputError("name", ascii(name), "does not name a file inside the storage folder", remedy)
+        return f"{self._path.rstrip('/')}/{path}"
+
+
+def _with_single_puts(uri: str) -> str:
+    """Have S3 objects of up to some megabytes sent in one request, where Arrow would take three for each."""
+    parts = urlsplit(uri)
+    if parts.scheme.lower() != "s3" or "allow_delayed_open" in parts.query:
+        return uri
+    return urlunsplit(parts._replace(query=f"{parts.query}&allow_delayed_open=true".lstrip("&")))
+
+
+def _replace(target: Path, content: bytes) -> None:
+    temporary = _write_temporary(target, content)
+    try:
+        temporary.replace(target)
+    except OSError:
+        temporary.unlink()
+        raise
+
+
+def _create_exclusive(target: Path, content: bytes) -> bool:
+    temporary = _write_temporary(target, content)
+    try:
+        target.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    except OSError:  # no hard links here
+        return _create_without_links(target, content)
+    finally:
+        temporary.unlink()
+    return True
+
+
+def _create_without_links(target: Path, content: bytes) -> bool:
+    try:
+        with target.open("xb") as stream:
+            stream.write(content)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _write_temporary(target: Path, content: bytes) -> Path:
+    """Write content beside its target, flushed to the disk: a power cut must not leave an empty target."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.parent / f"{_TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+    try:
+        with temporary.open("xb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except BaseException:  # Ctrl-C too must leave nothing behind
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary

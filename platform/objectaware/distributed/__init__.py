@@ -1,0 +1,1 @@
+"""The only folder that imports Ray: pretraining on Train, localization on Data, evaluations as tasks."""

@@ -1,0 +1,131 @@
+"""The Ray that a command's stages run on, and whether it is large enough for them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import ray
+
+from objectaware.errors import InputError
+
+_MIN_LOGICAL_CPUS = 8
+# A group of images on its way through localization is 13 MB at 224 pixels. Ray's default would set aside 30% of
+# the machine's memory.
+_OBJECT_STORE_BYTES = 2**30
+
+_QUIET_ENVIRONMENT = {
+    # Ray's C++ side writes warnings that only its authors can act on into the terminal of the command.
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+_LOCAL_ENVIRONMENT = {
+    # What Ray does by default, minus its warning that it does so.
+    "RAY_AUTH_MODE": "token",
+    # Nobody reclaims this machine; the watcher would be one more process.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+}
+
+
+@dataclass(frozen=True)
+class Need:
+    """Processes of one kind that a stage keeps running at once.
+
+    Attributes:
+        name: What they are, in the words of the configuration.
+        count: How many.
+        num_cpus: Logical CPUs each.
+        num_gpus: GPUs each.
+    """
+
+    name: str
+    count: int
+    num_cpus: float
+    num_gpus: float = 0
+
+
+def total_cpus(needs: Sequence[Need]) -> float:
+    """Logical CPUs of all processes together."""
+    return sum(need.count * need.num_cpus for need in needs)
+
+
+@contextmanager
+def ray_cluster(*, min_cpus: float = 0) -> Iterator[None]:
+    """Provides Ray for the stages inside the `with` block.
+
+    Ray that this process has initialised already is used as it is. Otherwise `RAY_ADDRESS` is connected to, or,
+    where it is not set, a local Ray is started: dashboard on and bound to loopback, more logical CPUs than the
+    machine may have (a stage's processes wait for each other most of the time), its files in `RAY_TMPDIR` if that
+    is set. On leaving, only what was started or connected here is ended, on Ctrl-C and SIGTERM too.
+
+    Args:
+        min_cpus: Logical CPUs that the stages need (`total_cpus`); a local Ray gets at least as many.
+
+    Raises:
+        InputError: No Ray answers at `RAY_ADDRESS`.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    address = os.environ.get("RAY_ADDRESS")
+    if address:
+        _connect(address)
+    else:
+        _start(min_cpus)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str) -> None:
+    _set_defaults(_QUIET_ENVIRONMENT)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+    except ConnectionError as error:
+        remedy = "Start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone."
+        raise InputError("RAY_ADDRESS", address, "no Ray cluster answers there", remedy) from error
+
+
+def _start(min_cpus: float) -> None:
+    _set_defaults(_QUIET_ENVIRONMENT | _LOCAL_ENVIRONMENT)
+    ray.init(
+        address="local",
+        num_cpus=max(_MIN_LOGICAL_CPUS, os.cpu_count() or 1, math.ceil(min_cpus)),
+        object_store_memory=_OBJECT_STORE_BYTES,
+        # Ray Train cleans up after itself through the dashboard's interface.
+        include_dashboard=True,
+        dashboard_host="127.0.0.1",
+        log_to_driver=False,
+        logging_level=logging.WARNING,
+    )
+
+
+def _set_defaults(variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        os.environ.setdefault(name, value)
+
+
+def require_resources(stage: str, needs: Sequence[Need]) -> None:
+    """Refuses a stage that the cluster could never run, instead of waiting for it for ever.
+
+    Args:
+        stage: Name of the stage.
+        needs: All processes that it keeps running at once.
+
+    Raises:
+        InputError: They need more CPUs or GPUs than the cluster has; the message shows the sum.
+    """
+    available = ray.cluster_resources()
+    for resource, attribute in (("CPU", "num_cpus"), ("GPU", "num_gpus")):
+        terms = [(need, getattr(need, attribute)) for need in needs if getattr(need, attribute)]
+        total = sum(need.count * amount for need, amount in terms)
+        if total > available.get(resource, 0):
+            arithmetic = " + ".join(f"{need.count} {need.name} × {amount:g}" for need, amount in terms)
+            problem = f"needs {arithmetic} = {total:g} {resource}s, the cluster has {available.get(resource, 0):g}"
+            remedy = "Ask for fewer processes in execution, or use a larger cluster."
+            raise InputError("execution", stage, problem, remedy)

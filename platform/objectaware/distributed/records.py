@@ -1,0 +1,95 @@
+"""Records on their way from workers to the driver: progress, metrics."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+Record = dict[str, Any]
+"""Plain values; `kind` says what it is: `epoch` or `progress`."""
+
+_SECONDS_BETWEEN_DRAINS = 0.3
+
+_logger = logging.getLogger(__name__)
+
+
+class RecordSink:
+    """Where workers leave records until the driver fetches them. Runs as an actor."""
+
+    def __init__(self) -> None:
+        self._records: list[Record] = []
+
+    def push(self, record: Record) -> None:
+        """Leaves a record."""
+        self._records.append(record)
+
+    def drain(self) -> list[Record]:
+        """Hands over all records, in order, and forgets them."""
+        records, self._records = self._records, []
+        return records
+
+
+class RecordPump:
+    """Calls the driver's function with every record that workers leave, as a context manager.
+
+    The function is called from one thread, a record at a time. When it fails, later records still reach it; its
+    first exception is raised on leaving the `with` block.
+
+    Args:
+        on_record: Called with each record.
+
+    Attributes:
+        sink: Handle of the `RecordSink` actor that workers push to, inside the `with` block.
+    """
+
+    sink: Any
+
+    def __init__(self, on_record: Callable[[Record], None]) -> None:
+        self._on_record = on_record
+        self._error: Exception | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="records", daemon=True)
+
+    def __enter__(self) -> RecordPump:
+        # On the driver's node, the one whose loss ends the command anyhow.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        actor = ray.remote(RecordSink)
+        self.sink = actor.options(
+            num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here
+        ).remote()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._pass_on()
+        ray.kill(self.sink)
+        if self._error is not None and error is None:
+            raise self._error
+
+    def _run(self) -> None:
+        while not self._stop.wait(_SECONDS_BETWEEN_DRAINS):
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        try:
+            records = ray.get(self.sink.drain.remote())
+        except RayError as error:
+            _logger.warning("records of the workers are lost: %s", error)
+            return
+        for record in records:
+            try:
+                self._on_record(record)
+            except Exception as error:
+                _logger.exception("a record could not be taken in: %s", record)
+                self._error = self._error or error

@@ -1,0 +1,32 @@
+"""Errors that are the user's to mend."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """The user's input was refused.
+
+    The command line turns it into one message and exit status 2, without a traceback.
+
+    Args:
+        field: Name of the setting, argument or file that was refused.
+        value: What was given.
+        problem: What is wrong with it, as a clause without a full stop.
+        remedy: What to do instead, as a sentence.
+
+    Example:
+        >>> raise InputError("temperature", -1, "must be positive", "Give a value such as 0.2.")
+        Traceback (most recent call last):
+        objectaware.errors.InputError: temperature = -1: must be positive. Give a value such as 0.2.
+    """
+
+    def __init__(self, field: str, value: object, problem: str, remedy: str) -> None:
+        self.field = field
+        self.value = value
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{field} = {value}: {problem}. {remedy}")
+
+    def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str, str]]:
+        # Ray carries errors between processes by pickling; the default would call __init__ with the message alone.
+        return type(self), (self.field, self.value, self.problem, self.remedy)

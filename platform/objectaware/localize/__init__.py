@@ -1,0 +1,19 @@
+"""Finding objects without labels: soft maps, their refinement, boxes, and the store that keeps them."""
+
+from objectaware.localize.boxes import extract_boxes
+from objectaware.localize.components import keep_large_components
+from objectaware.localize.contracam import contracam, contracam_iterations
+from objectaware.localize.crf import dense_crf
+from objectaware.localize.expansion import expand_resolution
+from objectaware.localize.trivial import center_box, full_image
+
+__all__ = [
+    "center_box",
+    "contracam",
+    "contracam_iterations",
+    "dense_crf",
+    "expand_resolution",
+    "extract_boxes",
+    "full_image",
+    "keep_large_components",
+]

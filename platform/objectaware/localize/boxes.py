@@ -1,0 +1,72 @@
+"""Boxes around the objects of a mask (paper section 3.3 and appendix B.2)."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from objectaware.errors import InputError
+
+
+def extract_boxes(
+    mask: NDArray[np.floating] | NDArray[np.bool_],
+    *,
+    threshold: float = 0.5,
+    min_area: float = 0.01,
+    margin: float = 0.2,
+    compat: str | None = None,
+) -> NDArray[np.float32]:
+    """Boxes around the connected regions above a share of the mask's maximum, widened by a margin.
+
+    Args:
+        mask: (H, W), boolean or soft in [0, 1].
+        threshold: Pixels strictly above this fraction of the mask's maximum are foreground, in [0, 1).
+        min_area: A box is kept if its area, before the margin, exceeds this fraction of the picture.
+        margin: Fraction of the box's width added on the left and on the right, of its height above and below.
+        compat: None takes outer contours, one box a region. "official" adds a box for each hole
+            (`RETR_TREE`), in the official code's order.
+
+    Returns:
+        (n, 4) float32: x0 y0 x1 y1 relative to the picture's width and height, clipped to [0, 1]; n may be 0.
+
+    Raises:
+        InputError: A mask of another shape or type, a setting out of range.
+    """
+    _check_arguments(mask, threshold, min_area, margin, compat)
+    height, width = mask.shape
+    foreground = (mask > threshold * mask.max()).astype(np.uint8)
+    mode = cv2.RETR_TREE if compat == "official" else cv2.RETR_EXTERNAL
+    contours, _ = cv2.findContours(foreground, mode, cv2.CHAIN_APPROX_SIMPLE)
+    rectangles = np.array([cv2.boundingRect(contour) for contour in contours], dtype=np.float64)
+    rectangles = rectangles.reshape(-1, 4)
+    is_large = rectangles[:, 2] * rectangles[:, 3] > min_area * height * width
+    x, y, box_width, box_height = rectangles[is_large].T
+    corners = (
+        (x - margin * box_width) / width,
+        (y - margin * box_height) / height,
+        (x + (1 + margin) * box_width) / width,
+        (y + (1 + margin) * box_height) / height,
+    )
+    return np.stack(corners, axis=1).clip(0, 1).astype(np.float32)
+
+
+def _check_arguments(
+    mask: NDArray[np.floating] | NDArray[np.bool_],
+    threshold: float,
+    min_area: float,
+    margin: float,
+    compat: str | None,
+) -> None:
+    is_valid_type = mask.dtype == np.bool_ or np.issubdtype(mask.dtype, np.floating)
+    if mask.ndim != 2 or mask.size == 0 or not is_valid_type:
+        raise InputError(
+            "mask", f"{mask.dtype} {mask.shape}", "must be bool or float (H, W)", "Give one mask."
+        )
+    for name, fraction in (("threshold", threshold), ("min_area", min_area)):
+        if not 0 <= fraction < 1:
+            raise InputError(name, fraction, "must lie in [0, 1)", "Give a fraction.")
+    if not margin >= 0:
+        raise InputError("margin", margin, "must not be negative", "The paper takes 0.2.")
+    if compat not in (None, "official"):
+        raise InputError("compat", compat, "is unknown", 'Give None or "official".')

@@ -1,0 +1,242 @@
+"""ContraCAM: class activation maps of a contrastive score (paper eq. 2 and 3, algorithms 1 to 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from objectaware.errors import InputError
+
+# Below these fractions a quantity that is zero on paper is float32 rounding; without them the normalisation
+# to [0, 1] would blow the rounding up into a map.
+_TANGENT_TOLERANCE = 1e-6
+_CONTRAST_TOLERANCE = 1e-5
+
+
+def contrastive_score(
+    query: Tensor,
+    key: Tensor,
+    negatives: Sequence[Tensor],
+    *,
+    temperature: float = 1.0,
+    compat: str | None = None,
+) -> Tensor:
+    """Contrastive score of each image against its own original and the other images (eq. 3, algorithm 2).
+
+    With q the queries, k the keys and u^l the embeddings of iteration l, the score of image i is
+
+        s_i = q_i·k_i / τ − log Σ_l Σ_j exp((1 − δ_ij) q_i·u^l_j / τ).
+
+    As in the official code the positive is left out of the denominator and an image's similarity to itself is
+    zeroed before the exponential, so that each iteration adds a constant e⁰ = 1 and a batch of one has a
+    finite score.
+
+    Args:
+        query: Unit embeddings (N, D) of the images as masked now; the gradient flows through these alone.
+        key: Unit embeddings (N, D) of the original images.
+        negatives: Unit embeddings (N, D) of every iteration so far, this one included.
+        temperature: τ, above 0.
+        compat: None takes each image's own positive. "official" sums the positives over the batch, which from
+            the second iteration on scales the positive gradient of image i by N·softmax(q·k / τ)_i.
+
+    Returns:
+        Scores (N,).
+    """
+    positive = (query * key).sum(dim=1) / temperature
+    if compat == "official":
+        positive = torch.logsumexp(positive, dim=0).expand_as(positive)
+    not_self = 1 - torch.eye(len(query), dtype=query.dtype, device=query.device)
+    similarities = [(query @ embeddings.T) * not_self / temperature for embeddings in negatives]
+    return positive - torch.logsumexp(torch.cat(similarities, dim=1), dim=1)
+
+
+def channel_weights(
+    pooled: Tensor, projector: Callable[[Tensor], Tensor], score: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """Gradient of a score at the pooled features, without a backward pass through the trunk.
+
+    The head is a global average, so ∂s/∂A^k_ij is the same at every position and equals ∂s/∂(pooled)_k /
+    (HW). Only the projector and the normalisation are differentiated.
+
+    Args:
+        pooled: Globally averaged features (N, C), float32.
+        projector: (N, C) -> (N, D).
+        score: Unit embeddings (N, D) -> scores (N,); their sum is differentiated.
+
+    Returns:
+        ∂(Σ s)/∂(pooled), (N, C). A row whose gradient is only rounding (a batch of one, equal images) is
+        zero.
+    """
+    with torch.inference_mode(False), torch.enable_grad(), torch.autocast(pooled.device.type, enabled=False):
+        leaf = pooled.clone().requires_grad_()
+        embedding = F.normalize(projector(leaf), dim=1)
+        (gradient,) = torch.autograd.grad(score(embedding).sum(), embedding, retain_graph=True)
+        unit = embedding.detach()
+        # Normalisation passes on only what is tangent to the sphere; dropping the rest here lets zero show.
+        tangent = gradient - unit * (unit * gradient).sum(dim=1, keepdim=True)
+        rounding = _TANGENT_TOLERANCE * gradient.norm(dim=1, keepdim=True)
+        negligible = tangent.norm(dim=1, keepdim=True) <= rounding
+        (weights,) = torch.autograd.grad(embedding, leaf, tangent.masked_fill(negligible, 0.0))
+    return weights
+
+
+def class_activation_map(features: Tensor, weights: Tensor, size: tuple[int, int]) -> Tensor:
+    """CAM_ij = Normalize(ReLU(Σ_k α_k A^k_ij)) at image size (eq. 2, algorithm 3, in the code's order).
+
+    The ReLU comes before the bicubic enlargement (corners not aligned, no antialiasing), then the minimum and
+    maximum of each map become 0 and 1. Bicubic undershoot lifts the true background to about 0.1 beside an
+    isolated peak.
+
+    Args:
+        features: A, (N, C, h, w), float32.
+        weights: α, (N, C), up to a positive factor.
+        size: (H, W) of the result.
+
+    Returns:
+        Maps (N, 1, H, W) in [0, 1]; a map without contrast is all zero.
+    """
+    with torch.autocast(features.device.type, enabled=False):
+        cam = torch.einsum("nchw,nc->nhw", features, weights).relu().unsqueeze(1)
+    # Divided by its maximum first: gradients may be so small that the contrast itself would underflow.
+    cam = cam / cam.amax(dim=(2, 3), keepdim=True).clamp_min(torch.finfo(cam.dtype).tiny)
+    cam = F.interpolate(cam, size=size, mode="bicubic", align_corners=False, antialias=False)
+    low, high = cam.amin(dim=(2, 3), keepdim=True), cam.amax(dim=(2, 3), keepdim=True)
+    contrast = high - low
+    flat = contrast <= _CONTRAST_TOLERANCE
+    return ((cam - low) / contrast.masked_fill(flat, 1.0)).clamp(0, 1).masked_fill(flat, 0.0)
+
+
+def contracam_iterations(
+    images: Tensor,
+    features: Callable[[Tensor], Tensor],
+    projector: Callable[[Tensor], Tensor],
+    *,
+    num_iterations: int = 10,
+    remove_negative_signals: bool = True,
+    temperature: float = 1.0,
+    mask_color: Tensor | None = None,
+    compat: str | None = None,
+) -> Iterator[Tensor]:
+    """The CAM of each iteration of `contracam`, whose arguments it shares; their running maximum is the mask.
+
+    Yields:
+        CAM^t for t = 1 … num_iterations, (N, 1, H, W) float32 in [0, 1].
+    """
+    _check_arguments(images, features, projector, num_iterations, temperature, mask_color, compat)
+    original = images.detach().float()
+    color = original.mean(dim=(0, 2, 3)) if mask_color is None else mask_color.to(original)
+    color = color.view(1, 3, 1, 1)
+    featureless = (original.amax(dim=(2, 3)) == original.amin(dim=(2, 3))).all(dim=1).view(-1, 1, 1, 1)
+    mask = torch.zeros_like(original[:, :1])
+    negatives: list[Tensor] = []
+    for _ in range(num_iterations):
+        with torch.no_grad():
+            masked = original * (1 - mask) + color * mask
+            activation = features(masked.to(images.dtype)).float()
+
+        def score(query: Tensor) -> Tensor:
+            negatives.append(query.detach())
+            return contrastive_score(query, negatives[0], negatives, temperature=temperature, compat=compat)
+
+        num_positions = activation.shape[2] * activation.shape[3]
+        weights = channel_weights(activation.mean(dim=(2, 3)), projector, score) / num_positions
+        if remove_negative_signals:
+            weights = weights.relu()
+        cam = class_activation_map(activation, weights, (images.shape[2], images.shape[3]))
+        # The zero padding of convolutions draws a frame even where the picture has no content at all.
+        cam = cam.masked_fill(featureless, 0.0)
+        mask = torch.maximum(mask, cam)
+        yield cam
+
+
+def contracam(
+    images: Tensor,
+    features: Callable[[Tensor], Tensor],
+    projector: Callable[[Tensor], Tensor],
+    *,
+    num_iterations: int = 10,
+    remove_negative_signals: bool = True,
+    temperature: float = 1.0,
+    mask_color: Tensor | None = None,
+    compat: str | None = None,
+) -> Tensor:
+    """Find objects without labels by Iterative ContraCAM (paper section 3.2, algorithms 1 to 3).
+
+    Iteration t masks the images softly by the mask so far, x^t = (1 − mask) ⊙ x + mask ⊙ color, and scores
+    them against the original as positive and all images of all iterations so far as negatives (eq. 3). The
+    weights of the channels are α_k = ReLU(∂s/∂A^k) (eq. 2); the mask is the maximum of the iterations' CAMs.
+
+    The images of the batch are each other's negatives. Images that shall serve as negatives only are passed
+    in the same batch and their rows of the result dropped.
+
+    Args:
+        images: (N, 3, H, W), normalised as in training; the paper squashes pictures to 224×224.
+        features: images -> last spatial activation A (N, C, h, w), in evaluation mode. It is called once an
+            iteration without gradients and may compute in bfloat16; scores and gradients are float32.
+        projector: Globally averaged features (N, C) float32 -> projection (N, D), in evaluation mode.
+            `nn.Identity()` takes the score on the features themselves.
+        num_iterations: T, at least 1.
+        remove_negative_signals: Keep only positive α, the trick of eq. 2; False is the paper's ablation.
+        temperature: τ of the score; the official code takes 1.
+        mask_color: (3,), normalised, what masked pixels become; by default the mean colour of the batch.
+        compat: None, or "official" for the official code's positive, summed over the batch (see
+            `contrastive_score`).
+
+    Returns:
+        Soft masks (N, 1, H, W), float32 in [0, 1]. An image without content or whose score has no gradient (a
+        batch of one) gets zeros.
+
+    Raises:
+        InputError: Wrong shapes or settings, batch normalisation in training mode, features that are not
+            finite.
+    """
+    cams = contracam_iterations(
+        images,
+        features,
+        projector,
+        num_iterations=num_iterations,
+        remove_negative_signals=remove_negative_signals,
+        temperature=temperature,
+        mask_color=mask_color,
+        compat=compat,
+    )
+    mask = next(cams)
+    for cam in cams:
+        mask = torch.maximum(mask, cam)
+    if not torch.isfinite(mask).all():
+        problem = "the network gave NaN or infinite values"
+        raise InputError(
+            "features", "not finite", problem, "Check the checkpoint and the images' normalisation."
+        )
+    return mask
+
+
+def _check_arguments(
+    images: Tensor,
+    features: Callable[[Tensor], Tensor],
+    projector: Callable[[Tensor], Tensor],
+    num_iterations: int,
+    temperature: float,
+    mask_color: Tensor | None,
+    compat: str | None,
+) -> None:
+    shape = tuple(images.shape)
+    if images.ndim != 4 or shape[1] != 3 or 0 in shape or not images.is_floating_point():
+        raise InputError("images", f"{images.dtype} {shape}", "must be float (N, 3, H, W)", "Normalise them.")
+    if num_iterations < 1:
+        raise InputError("num_iterations", num_iterations, "must be at least 1", "The paper takes 10.")
+    if not temperature > 0:
+        raise InputError("temperature", temperature, "must be positive", "The official code takes 1.")
+    if mask_color is not None and mask_color.shape != (3,):
+        raise InputError("mask_color", tuple(mask_color.shape), "must have shape (3,)", "Give 3 values.")
+    if compat not in (None, "official"):
+        raise InputError("compat", compat, "is unknown", 'Give None or "official".')
+    for name, network in (("features", features), ("projector", projector)):
+        layers = network.modules() if isinstance(network, nn.Module) else ()
+        if any(isinstance(layer, _BatchNorm) and layer.training for layer in layers):
+            problem = "its batch normalisation would mix the images"
+            raise InputError(name, "training mode", problem, "Call .eval() on it.")

@@ -1,0 +1,105 @@
+"""Backbones: residual networks whose weights carry torchvision's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torchvision
+from torch import Tensor, nn
+from torchvision.models.resnet import BasicBlock
+
+from objectaware.errors import InputError
+
+
+class NarrowResNet(nn.Module):
+    """A residual network of one basic block a stage, for pictures of about 100 pixels on a CPU.
+
+    The stem has stride 4 and the blocks are few, so that the receptive field stays below the picture's size: a
+    unit that sees the whole picture tells nothing about where an object is, and ContraCAM finds nothing.
+
+    Args:
+        width: Channels of the first stage; the others have 2, 4 and 8 times as many.
+
+    Shape:
+        (N, 3, H, W) to pooled features (N, 8 · width).
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, width, kernel_size=4, stride=4, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        # torchvision's networks pool here; the stem's stride has done it.
+        self.maxpool = nn.Identity()
+        self.layer1 = _stage(width, width, stride=1)
+        self.layer2 = _stage(width, 2 * width, stride=2)
+        self.layer3 = _stage(2 * width, 4 * width, stride=2)
+        self.layer4 = _stage(4 * width, 8 * width, stride=2)
+        self.avgpool = nn.AdaptiveAvgPool2d((1, 1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Pooled features (N, 8 · width) of images (N, 3, H, W)."""
+        return self.avgpool(feature_map(self, images)).flatten(1)
+
+
+def _stage(in_channels: int, channels: int, *, stride: int) -> nn.Sequential:
+    """One basic block; a 1 × 1 convolution carries the input over where shapes differ."""
+    downsample = None
+    if stride != 1 or in_channels != channels:
+        downsample = nn.Sequential(
+            nn.Conv2d(in_channels, channels, kernel_size=1, stride=stride, bias=False),
+            nn.BatchNorm2d(channels),
+        )
+    return nn.Sequential(BasicBlock(in_channels, channels, stride, downsample))
+
+
+def _torchvision_resnet(constructor: Callable[..., nn.Module]) -> nn.Module:
+    """A torchvision network as the official code sets it up: no classifier, PyTorch's default initialisation.
+
+    Source: official-implementation §2 (zero-initialised residuals, convolutions re-initialised to the default).
+    """
+    network = constructor(weights=None, zero_init_residual=True)
+    network.fc = nn.Identity()
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            module.reset_parameters()
+    return network
+
+
+_BACKBONES: dict[str, Callable[[], nn.Module]] = {
+    "resnet18": lambda: _torchvision_resnet(torchvision.models.resnet18),
+    "resnet50": lambda: _torchvision_resnet(torchvision.models.resnet50),
+    "resnet10_narrow": lambda: NarrowResNet(width=32),
+}
+
+BACKBONE_NAMES = tuple(_BACKBONES)
+
+
+def build_backbone(name: str) -> nn.Module:
+    """Builds an untrained backbone.
+
+    Args:
+        name: One of `BACKBONE_NAMES`.
+
+    Returns:
+        A module from images (N, 3, H, W) to pooled features (N, C) with torchvision's attribute names (`conv1`
+        … `layer4`) and no classifier.
+
+    Raises:
+        InputError: For a name that is not known.
+    """
+    if name not in _BACKBONES:
+        raise InputError("backbone", name, "is not known", f"Use one of {', '.join(BACKBONE_NAMES)}.")
+    return _BACKBONES[name]()
+
+
+def feature_map(backbone: nn.Module, images: Tensor) -> Tensor:
+    """Spatial activations A before pooling: (N, 3, H, W) to (N, C, h, w), at or above zero (after ReLU)."""
+    x = backbone.maxpool(backbone.relu(backbone.bn1(backbone.conv1(images))))
+    return backbone.layer4(backbone.layer3(backbone.layer2(backbone.layer1(x))))
+
+
+def num_features(backbone: nn.Module) -> int:
+    """Number of channels C of a backbone's features."""
+    closing = [module for name, module in backbone.layer4[-1].named_children() if name.startswith("bn")]
+    return closing[-1].num_features

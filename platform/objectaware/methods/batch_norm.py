@@ -1,0 +1,78 @@
+"""Batch norm over the batch of all workers, also where torch's own refuses (CPU tensors)."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce
+
+
+class AllReduceBatchNorm(nn.modules.batchnorm._BatchNorm):
+    """Batch norm whose training statistics are those of all workers' samples together.
+
+    `torch.nn.SyncBatchNorm` refuses CPU tensors in a process group. This one sums first and second moments
+    through a differentiable all-reduce, so outputs and gradients equal those of one process with the whole
+    batch. Workers must hold equally many samples.
+
+    Shape:
+        (N, C, …) to (N, C, …).
+    """
+
+    def _check_input_dim(self, input: Tensor) -> None:  # noqa: A002 - torch's name
+        assert input.dim() >= 2, f"expected (N, C, …), got {tuple(input.shape)}"
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
+        """Normalises with the statistics of all workers in training, with the running ones otherwise."""
+        if not self.training:
+            return super().forward(input)
+        values = input.float() if input.dtype in (torch.bfloat16, torch.float16) else input
+        axes = [axis for axis in range(values.dim()) if axis != 1]
+        # The mean first, then the variance around it: one pass of squares would lose half the digits.
+        world_size = dist.get_world_size()
+        mean = all_reduce(values.mean(dim=axes)) / world_size
+        shape = [1, -1] + [1] * (values.dim() - 2)
+        centred = values - mean.view(shape)
+        variance = all_reduce(centred.square().mean(dim=axes)) / world_size
+        self._update_running(mean, variance, values.numel() // values.shape[1] * world_size)
+        scale = self.weight * torch.rsqrt(variance + self.eps)
+        output = centred * scale.view(shape) + self.bias.view(shape)
+        return output.to(input.dtype)
+
+    @torch.no_grad()
+    def _update_running(self, mean: Tensor, variance: Tensor, count: int) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        assert self.momentum is not None
+        self.num_batches_tracked += 1
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+        unbiased = variance * (count / max(count - 1, 1))
+        self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+
+
+def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:
+    """Makes every batch norm of a module use the statistics of all workers.
+
+    Args:
+        module: Network; batch norms are replaced, their parameters and buffers kept.
+        device: Device that the network will run on.
+
+    Returns:
+        The converted module (the same one where there is only one worker).
+    """
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+        return module
+    if device.type == "cuda":
+        return nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    return _convert(module)
+
+
+def _convert(module: nn.Module) -> nn.Module:
+    if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+        converted = AllReduceBatchNorm(module.num_features, eps=module.eps, momentum=module.momentum or 0.1)
+        converted.load_state_dict(module.state_dict())
+        return converted.to(module.weight.dtype)
+    for name, child in module.named_children():
+        setattr(module, name, _convert(child))
+    return module

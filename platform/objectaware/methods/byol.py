@@ -1,0 +1,64 @@
+"""BYOL: positives alone, told apart by a predictor and a slow target."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from objectaware.methods.backbones import build_backbone, num_features
+from objectaware.methods.heads import normalised, projection_head, update_moving_average
+
+
+class BYOL(nn.Module):
+    """BYOL (Grill et al. 2020) as the paper's code sets it up.
+
+    Args:
+        backbone: Name of the backbone.
+        projection_size: Width of projection and prediction.
+        hidden_size: Width inside projector and predictor.
+        momentum: m of the moving average of the target, constant.
+
+    Shape:
+        Two views (N, 3, H, W) each to the loss, a scalar in [−4, 4]; −4 where every prediction hits its target.
+
+    Source:
+        official-implementation §2 (the predictor is fed the normalised projection; loss −2(cos + cos)).
+    """
+
+    def __init__(
+        self, backbone: str, *, projection_size: int = 256, hidden_size: int = 4096, momentum: float = 0.996
+    ) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.backbone = build_backbone(backbone)
+        width = num_features(self.backbone)
+        self.projector = projection_head(width, hidden_size, projection_size)
+        self.predictor = projection_head(projection_size, hidden_size, projection_size)
+        self.target_backbone = build_backbone(backbone)
+        self.target_projector = projection_head(width, hidden_size, projection_size)
+        self.target_backbone.load_state_dict(self.backbone.state_dict())
+        self.target_projector.load_state_dict(self.projector.state_dict())
+        for parameter in [*self.target_backbone.parameters(), *self.target_projector.parameters()]:
+            parameter.requires_grad_(False)
+
+    @property
+    def chance_loss(self) -> float:
+        """Loss of predictions at right angles to their targets."""
+        return 0.0
+
+    def forward(self, view1: Tensor, view2: Tensor) -> Tensor:
+        """Symmetric loss −2(cos(p₁, y₂) + cos(p₂, y₁)), averaged over the batch."""
+        prediction1, prediction2 = self._predict(view1), self._predict(view2)
+        if self.training:
+            update_moving_average(self.backbone, self.target_backbone, self.momentum)
+            update_moving_average(self.projector, self.target_projector, self.momentum)
+        target1, target2 = self._target(view1), self._target(view2)
+        cosines = (prediction1 * target2).sum(dim=1) + (prediction2 * target1).sum(dim=1)  # (N,)
+        return -2 * cosines.mean()
+
+    def _predict(self, view: Tensor) -> Tensor:
+        return normalised(self.predictor(normalised(self.projector(self.backbone(view)))))
+
+    @torch.no_grad()
+    def _target(self, view: Tensor) -> Tensor:
+        return normalised(self.target_projector(self.target_backbone(view)))

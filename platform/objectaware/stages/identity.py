@@ -1,0 +1,98 @@
+"""A stage's identity: what decides its result, as one short name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from objectaware.config import DataConfig, Model
+from objectaware.data.catalog import open_images
+from objectaware.data.crops import CroppedObjects
+from objectaware.data.folder import ImageFolder
+from objectaware.data.manifest import Manifest
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+
+STAGE_VERSIONS = {"pretrain": 1, "localize": 1, "linear": 1, "localization": 1}
+"""Version of the code that computes each stage: raised when the same input would give another result."""
+
+_IDENTITY_LENGTH = 20
+
+
+def recipe(config: Model) -> dict[str, Any]:
+    """The part of a configuration that decides the result.
+
+    What only says how it runs (`execution`) and where inputs lie (addresses) is left out: the inputs' content
+    stands in the identity instead.
+    """
+    return _without_addresses(config.model_dump(mode="json", exclude={"execution"}))
+
+
+def _without_addresses(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
+    if isinstance(value, dict):
+        addresses = ("root", "masks", "checkpoint")
+        return {key: _without_addresses(item) for key, item in value.items() if key not in addresses}
+    return value
+
+
+def stage_identity(stage: str, recipe_part: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+    """Hashes what decides a stage's result.
+
+    Args:
+        stage: Name of the stage, a key of `STAGE_VERSIONS`.
+        recipe_part: The recipe, with the seed in it.
+        inputs: Content hash of each input.
+
+    Returns:
+        20 hexadecimal digits.
+    """
+    text = json.dumps(
+        {"stage": stage, "version": STAGE_VERSIONS[stage], "recipe": recipe_part, "inputs": dict(inputs)},
+        sort_keys=True,
+    )
+    return hashlib.sha256(text.encode()).hexdigest()[:_IDENTITY_LENGTH]
+
+
+def data_hash(data: DataConfig, *, verify: bool = False) -> str:
+    """Hashes a data set: names, sizes and times of its images, and its annotations.
+
+    Args:
+        data: The data set.
+        verify: Hash the images' content instead of their times.
+    """
+    images = open_images(data.root, data.layout, variant=data.variant, split=data.split)
+    if isinstance(images, CroppedObjects):
+        images = ImageFolder(images.root, sorted({name.rsplit("#", 1)[0] for name in images.image_ids}))
+    digest = hashlib.sha256(Manifest.of(images).content_hash(verify).encode())
+    if data.layout in ("coco", "coco-crop"):
+        digest.update(Path(data.root, "annotations", f"instances_{data.split}2017.json").read_bytes())
+    return digest.hexdigest()
+
+
+def checkpoint_hash(folder: str) -> str:
+    """Hashes a checkpoint's weights.
+
+    Raises:
+        InputError: There is no checkpoint in the folder.
+    """
+    storage = Storage.from_uri(folder)
+    if not storage.exists("state.pt"):
+        raise InputError("checkpoint", folder, "holds no state.pt", "Give a folder that pretraining wrote.")
+    return hashlib.sha256(storage.read_bytes("state.pt")).hexdigest()
+
+
+def mask_store_hash(folder: str) -> str:
+    """Identity of the localization that filled a mask store.
+
+    Raises:
+        InputError: There is no finished mask store in the folder.
+    """
+    storage = Storage.from_uri(folder)
+    if not storage.exists("store.json"):
+        raise InputError(
+            "masks", folder, "holds no finished mask store (store.json)", "Run objectaware localize first."
+        )
+    return str(storage.read_json("store.json")["identity"])

@@ -1,0 +1,70 @@
+"""Stage `pretrain`: a network from images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from objectaware.config import PretrainConfig
+from objectaware.distributed.pretrain import pretrain
+from objectaware.stages.identity import data_hash, mask_store_hash
+from objectaware.stages.progress import format_seconds
+from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+
+
+def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None = None) -> StageResult:
+    """Pretrains, or reuses the finished training of the same identity.
+
+    Args:
+        context: What the command's stages share.
+        config: What to train.
+        title: What it is called in progress and MLflow.
+
+    Returns:
+        Values `checkpoint` (address of the folder), `epochs`, and the last epoch's metrics.
+    """
+    inputs = {"data": data_hash(config.data, verify=context.verify)}
+    if config.masks is not None:
+        inputs["masks"] = mask_store_hash(config.masks)
+
+    def compute(run: StageRun) -> Mapping[str, Any]:
+        recorder = _Recorder(run, config)
+        checkpoint = pretrain(config, name="train", storage=run.folder.uri, on_record=recorder)
+        return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}
+
+    tags = {
+        "method": config.method,
+        "backbone": config.backbone,
+        "policy": config.policy,
+        "dataset": config.data.root,
+    }
+    name = title or f"pretrain {config.method} {config.policy} seed {config.seed}"
+    return run_stage(context, "pretrain", name, config, inputs, compute, tags=tags)
+
+
+class _Recorder:
+    """Turns the workers' records into progress and metrics."""
+
+    def __init__(self, run: StageRun, config: PretrainConfig) -> None:
+        self._run = run
+        self._config = config
+        self.last_metrics: dict[str, float] = {}
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        if record["kind"] == "epoch":
+            metrics = {key: float(value) for key, value in record.items() if key not in ("kind", "epoch")}
+            self._run.tracker.log_metrics(metrics, step=int(record["epoch"]))
+            self.last_metrics = metrics
+        elif record["kind"] == "progress":
+            self._run.progress.update(self._text(record))
+
+    def _text(self, record: Mapping[str, Any]) -> str:
+        epoch, step, num_steps = int(record["epoch"]), int(record["step"]), int(record["num_steps"])
+        rate = float(record["images_per_second"])
+        steps_left = (self._config.num_epochs - epoch) * num_steps - step
+        left = steps_left * self._config.batch_size / rate
+        text = f"epoch {epoch + 1}/{self._config.num_epochs} · loss {record['loss']:.3f} · {rate:.0f} images/s"
+        knn = self.last_metrics.get("knn_accuracy")
+        if knn is not None:
+            text += f" · k-NN {knn:.1f}%"
+        return f"{text} · {format_seconds(left)} left"

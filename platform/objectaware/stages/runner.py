@@ -1,0 +1,179 @@
+"""Running one stage: found finished and reused, or computed under a lease, resumed and recorded."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from objectaware.config import Model
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.stages.identity import recipe, stage_identity
+from objectaware.stages.lease import Lease
+from objectaware.stages.progress import Progress
+from objectaware.tracking import Tracker, TrackingStore, environment_tags
+
+_RESULT = "result.json"
+_STAGE = "stage.json"
+
+
+@dataclass
+class Context:
+    """What the stages of one command share.
+
+    Attributes:
+        storage: Folder that all stages' folders lie in.
+        tracking: MLflow store in use.
+        progress: Where progress is shown.
+        parent: The study's run, if the stages belong to one.
+        fresh: Compute anew what is finished already.
+        verify: Hash the inputs' content instead of their times.
+        tags: Tags of every run of the command.
+    """
+
+    storage: Storage
+    tracking: TrackingStore
+    progress: Progress
+    parent: Tracker | None = None
+    fresh: bool = False
+    verify: bool = False
+    tags: dict[str, str] = field(default_factory=dict)
+    computed: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class StageRun:
+    """A stage while it is computed.
+
+    Attributes:
+        identity: The stage's identity.
+        folder: Where its output goes.
+        tracker: Its MLflow run.
+        progress: Where progress is shown.
+    """
+
+    identity: str
+    folder: Storage
+    tracker: Tracker
+    progress: Progress
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """A finished stage.
+
+    Attributes:
+        identity: The stage's identity.
+        folder: Where its output is.
+        values: What it computed: plain values.
+        run_id: Its MLflow run, None where the server has not been reached yet.
+        reused: Whether it was found finished.
+    """
+
+    identity: str
+    folder: Storage
+    values: Mapping[str, Any]
+    run_id: str | None
+    reused: bool
+
+
+def run_stage(
+    context: Context,
+    stage: str,
+    title: str,
+    config: Model,
+    inputs: Mapping[str, str],
+    compute: Callable[[StageRun], Mapping[str, Any]],
+    *,
+    tags: Mapping[str, str],
+    out: Storage | None = None,
+) -> StageResult:
+    """Runs a stage, or reuses it where it is finished.
+
+    Args:
+        context: What the command's stages share.
+        stage: `pretrain`, `localize`, `linear` or `localization`.
+        title: What the stage is called in progress and in MLflow.
+        config: Its configuration.
+        inputs: Content hash of each input.
+        compute: Does the work and returns the stage's values; resumes by itself from what is in the folder.
+        tags: Tags of its MLflow run.
+        out: Folder for its output; by default one named by its identity in the storage.
+
+    Raises:
+        InputError: `out` belongs to another run.
+        LeaseHeldError: Another command is computing the same.
+    """
+    identity = stage_identity(stage, recipe(config), inputs)
+    folder = out or context.storage.child(stage).child(identity)
+    _check_owner(folder, identity)
+    if context.fresh and identity not in context.computed:
+        with Lease(folder):
+            folder.delete_all()
+    context.computed.add(identity)
+    if folder.exists(_RESULT):
+        return _reuse(context, title, identity, folder, tags)
+    with Lease(folder):
+        folder.write_json(
+            _STAGE, {"stage": stage, "identity": identity, "config": config.model_dump(mode="json"), "inputs": dict(inputs)}
+        )
+        return _compute(context, stage, title, config, identity, folder, compute, tags)
+
+
+def _check_owner(folder: Storage, identity: str) -> None:
+    if folder.exists(_STAGE):
+        owner = folder.read_json(_STAGE)["identity"]
+        if owner != identity:
+            raise InputError(
+                "out", folder.uri, f"belongs to another run ({owner}, this one is {identity})", "Give another folder."
+            )
+
+
+def _reuse(
+    context: Context, title: str, identity: str, folder: Storage, tags: Mapping[str, str]
+) -> StageResult:
+    record = folder.read_json(_RESULT)
+    context.progress.line(f"{title}: finished before, reused ({folder.uri})")
+    if context.parent is not None and record["parent"] != context.parent.spool_folder.name and record["run_id"]:
+        context.tracking.link_run(
+            context.parent, name=title, key=identity, tags={**context.tags, **tags}, source_run_id=record["run_id"]
+        )
+    return StageResult(identity, folder, record["values"], record["run_id"], reused=True)
+
+
+def _compute(
+    context: Context,
+    stage: str,
+    title: str,
+    config: Model,
+    identity: str,
+    folder: Storage,
+    compute: Callable[[StageRun], Mapping[str, Any]],
+    tags: Mapping[str, str],
+) -> StageResult:
+    all_tags = {**environment_tags(_device(config)), **context.tags, **tags, "stage": stage}
+    tracker = context.tracking.child_run(
+        context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh
+    )
+    tracker.log_config(config.model_dump(mode="json"))
+    context.progress.start(title)
+    try:
+        values = compute(StageRun(identity, folder, tracker, context.progress))
+    except KeyboardInterrupt:
+        tracker.finish("KILLED", error="interrupted")
+        raise
+    except BaseException as error:
+        tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
+        raise
+    tracker.finish("FINISHED")
+    parent = context.parent.spool_folder.name if context.parent is not None else None
+    folder.write_json(_RESULT, {"values": dict(values), "run_id": tracker.run_id, "parent": parent})
+    context.progress.finish(title)
+    return StageResult(identity, folder, values, tracker.run_id, reused=False)
+
+
+def _device(config: Model) -> str:
+    execution = getattr(config, "execution", None)
+    return "cuda" if getattr(execution, "use_gpu", False) else "cpu"

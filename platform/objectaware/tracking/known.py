@@ -1,0 +1,79 @@
+"""What a spool already holds, so that a restarted stage records nothing twice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from objectaware.tracking.records import (
+    Artifact,
+    MetricPoint,
+    Parameter,
+    Record,
+    RunFinished,
+    RunOpened,
+    Tag,
+)
+
+
+@dataclass
+class KnownRecords:
+    """An index of records.
+
+    Args:
+        spool: The spool's own number, from its first opening; None while it has none.
+        points: (key, step) of every metric value.
+        parameters: The first value of every parameter.
+        tags: The last value of every tag.
+        digests: The last digest of every artifact path.
+        is_running: Whether the run was opened and not finished since.
+        first_timestamp: When it was first opened, in milliseconds since 1970.
+        last_timestamp: The latest timestamp, in the same unit.
+    """
+
+    spool: str | None = None
+    points: set[tuple[str, int]] = field(default_factory=set)
+    parameters: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    is_running: bool = False
+    first_timestamp: int = 0
+    last_timestamp: int = 0
+
+    def has(self, record: Record) -> bool:
+        """Whether the record says nothing new.
+
+        A metric's step and a parameter are known from their first value on, even if the value differs; a tag
+        or an artifact is known only while its last value is the same.
+        """
+        match record:
+            case MetricPoint(key=key, step=step):
+                return (key, step) in self.points
+            case Parameter(key=key):
+                return key in self.parameters
+            case Tag(key=key, value=value):
+                return self.tags.get(key) == value
+            case Artifact(path=path, digest=digest):
+                return self.digests.get(path) == digest
+            case _:
+                return False
+
+    def add(self, record: Record) -> None:
+        """Takes in one record, in the order of the spool."""
+        match record:
+            case MetricPoint(key=key, step=step, timestamp=timestamp):
+                self.points.add((key, step))
+                self.last_timestamp = max(self.last_timestamp, timestamp)
+            case Parameter(key=key, value=value):
+                self.parameters.setdefault(key, value)
+            case Tag(key=key, value=value):
+                self.tags[key] = value
+            case Artifact(path=path, digest=digest):
+                self.digests[path] = digest
+            case RunOpened(spool=spool, timestamp=timestamp):
+                self.spool = self.spool or spool
+                self.first_timestamp = self.first_timestamp or timestamp
+                self.is_running = True
+                self.last_timestamp = max(self.last_timestamp, timestamp)
+            case RunFinished(timestamp=timestamp):
+                self.is_running = False
+                self.last_timestamp = max(self.last_timestamp, timestamp)

@@ -1,0 +1,130 @@
+"""Pictures of what localization found, drawn from arrays."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+CELL = 160
+GAP = 4
+CAPTION = 16
+COLUMNS = ("photo", "CAM", "mask", "boxes")
+
+_HEAT_WEIGHT = 0.6
+_BOX_COLOUR = (255, 40, 40)
+_TEXT_COLOUR = (0, 0, 0)
+
+
+def panel_size(num_rows: int) -> tuple[int, int]:
+    """Width and height in pixels of a panel with so many images."""
+    width = len(COLUMNS) * (CELL + GAP) + GAP
+    return width, CAPTION + num_rows * (CAPTION + CELL + GAP)
+
+
+def localization_panel(
+    photos: Sequence[NDArray[np.uint8]],
+    cams: Sequence[NDArray[np.float32]],
+    masks: Sequence[NDArray[np.bool_]],
+    boxes: Sequence[NDArray[np.float32]],
+    names: Sequence[str],
+) -> bytes:
+    """A grid with one row an image: the photo, the CAM as heat over it, the mask after CRF, and the boxes.
+
+    Args:
+        photos: (H, W, 3) RGB each, of any size.
+        cams: (h, w) in [0, 1] each, of any size.
+        masks: (h, w) each, of any size.
+        boxes: (n, 4) each, relative x0 y0 x1 y1 in [0, 1]; n may be 0.
+        names: What is written above each row.
+
+    Returns:
+        PNG, of the size that `panel_size` says.
+    """
+    panel = Image.new("RGB", panel_size(len(photos)), "white")
+    draw = ImageDraw.Draw(panel)
+    lefts = [GAP + column * (CELL + GAP) for column in range(len(COLUMNS))]
+    for left, title in zip(lefts, COLUMNS, strict=True):
+        draw.text((left, 2), title, _TEXT_COLOUR)
+    top = CAPTION
+    for photo, cam, mask, image_boxes, name in zip(photos, cams, masks, boxes, names, strict=True):
+        draw.text((GAP, top + 2), _shortened(name), _TEXT_COLOUR)
+        small = _fit_in_cell(photo)
+        cells = (small, _with_heat(small, cam), _cut_out(small, mask), _with_boxes(small, image_boxes))
+        for left, cell in zip(lefts, cells, strict=True):
+            panel.paste(cell, (left + (CELL - cell.width) // 2, top + CAPTION + (CELL - cell.height) // 2))
+        top += CAPTION + CELL + GAP
+    return _png(panel)
+
+
+def box_histogram(counts: Sequence[int], truth_counts: Sequence[int] | None = None) -> bytes:
+    """A histogram of the number of boxes per image.
+
+    Args:
+        counts: Number of boxes of every image.
+        truth_counts: Number of objects of every image, drawn beside it where it is known.
+
+    Returns:
+        PNG.
+    """
+    series = {"found": counts} if truth_counts is None else {"found": counts, "truth": truth_counts}
+    largest = max(max(values, default=0) for values in series.values())
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    edges = np.arange(largest + 2) - 0.5
+    axes.hist(list(series.values()), bins=edges.tolist(), label=list(series))
+    axes.set(xlabel="boxes per image", ylabel="images")
+    axes.legend()
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def _shortened(name: str) -> str:
+    max_characters = (
+        panel_size(0)[0] - 2 * GAP
+    ) // 7  # the built-in font is at most 7 pixels wide a character
+    text = name.encode("ascii", "replace").decode()
+    return text if len(text) <= max_characters else "..." + text[3 - max_characters :]
+
+
+def _fit_in_cell(photo: NDArray[np.uint8]) -> Image.Image:
+    height, width = photo.shape[:2]
+    scale = CELL / max(height, width)
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    return Image.fromarray(photo).resize(size, Image.Resampling.BILINEAR)
+
+
+def _with_heat(photo: Image.Image, cam: NDArray[np.float32]) -> Image.Image:
+    scores = Image.fromarray(np.asarray(cam, dtype=np.float32)).resize(photo.size, Image.Resampling.BILINEAR)
+    heat = colormaps["jet"](np.clip(np.asarray(scores), 0.0, 1.0), bytes=True)[..., :3]
+    return Image.blend(photo, Image.fromarray(np.ascontiguousarray(heat)), _HEAT_WEIGHT)
+
+
+def _cut_out(photo: Image.Image, mask: NDArray[np.bool_]) -> Image.Image:
+    shape = Image.fromarray(np.where(mask, 255, 0).astype(np.uint8)).resize(
+        photo.size, Image.Resampling.NEAREST
+    )
+    return Image.composite(photo, Image.new("RGB", photo.size, (128, 128, 128)), shape)
+
+
+def _with_boxes(photo: Image.Image, boxes: NDArray[np.float32]) -> Image.Image:
+    marked = photo.copy()
+    draw = ImageDraw.Draw(marked)
+    scale = np.array([photo.width - 1, photo.height - 1] * 2)
+    for x0, y0, x1, y1 in np.asarray(boxes).reshape(-1, 4) * scale:
+        draw.rectangle((float(x0), float(y0), float(x1), float(y1)), outline=_BOX_COLOUR, width=2)
+    return marked
+
+
+def _png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return buffer.getvalue()

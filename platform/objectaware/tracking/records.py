@@ -1,0 +1,113 @@
+"""What is recorded of a run: one immutable record a fact, and its line of JSON in the spool.
+
+A record carries its final timestamp from the moment it is made. MLflow ignores a metric that it already holds
+with the same step, value and timestamp, so a record may be sent again after a crash; with a new timestamp it
+would be doubled.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class RunOpened:
+    """A run begins, or goes on after a restart.
+
+    Args:
+        experiment: Name of the MLflow experiment.
+        name: Name of the run as shown.
+        identity: The stage's or study's identity, by which other commands find the run.
+        spool: A number unique to the spool. The run that it created carries it as a tag, so that a crash
+            between creation and bookkeeping does not create a second one.
+        timestamp: Milliseconds since 1970.
+        parent: Identity of the parent run, or None for a parent.
+        adopt: Whether a run with this identity that somebody else's spool created is gone on with.
+        is_link: Whether this run only points at another study's run of the same identity.
+        source_run_id: What a link points at; None lets the sender look it up by identity.
+    """
+
+    experiment: str
+    name: str
+    identity: str
+    spool: str
+    timestamp: int
+    parent: str | None = None
+    adopt: bool = True
+    is_link: bool = False
+    source_run_id: str | None = None
+
+
+@dataclass(frozen=True)
+class MetricPoint:
+    """One value of a metric; NaN and infinity are allowed."""
+
+    key: str
+    value: float
+    step: int
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One entry of the flattened configuration."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Tag:
+    """One tag; the last value holds."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file, kept in the spool's `files` folder under the same path that it gets in MLflow."""
+
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    """A run ends: FINISHED, FAILED or KILLED."""
+
+    status: str
+    timestamp: int
+
+
+BatchedRecord = MetricPoint | Parameter | Tag
+Record = RunOpened | RunFinished | Artifact | BatchedRecord
+
+_CLASSES: dict[str, type[Record]] = {
+    kind.__name__: kind for kind in (RunOpened, MetricPoint, Parameter, Tag, Artifact, RunFinished)
+}
+
+
+def encode_record(record: Record) -> bytes:
+    """One line of JSON in ASCII, with its line end."""
+    return json.dumps({"kind": type(record).__name__, **asdict(record)}).encode("ascii") + b"\n"
+
+
+def decode_record(line: bytes) -> Record:
+    """Reads one line back.
+
+    Raises:
+        ValueError: The line is not a record.
+    """
+    try:
+        fields = json.loads(line)
+        return _CLASSES[fields.pop("kind")](**fields)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a record: {line[:200]!r}") from error
+
+
+def milliseconds_now() -> int:
+    """The present in MLflow's unit, milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

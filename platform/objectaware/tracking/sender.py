@@ -1,0 +1,117 @@
+"""The thread that sends this process's spools."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from objectaware.tracking.delivery import Delivery
+from objectaware.tracking.server import Server
+from objectaware.tracking.spool import Spool
+
+THREAD_NAME = "mlflow-sender"
+POLL_SECONDS = 1.0
+MAX_DELAY_SECONDS = 30.0
+
+_logger = logging.getLogger(__name__)
+# Each failed try of ours is a warning of urllib3's; an outage is reported once, by us.
+logging.getLogger("urllib3.connectionpool").addFilter(lambda record: record.threadName != THREAD_NAME)
+
+
+class Sender:
+    """Sends spools in the order in which they were added, parents before their children.
+
+    One thread sends them all; it starts with the first spool and ends with the last. Records are collected
+    for a second, so that a fast stage makes few large requests. While the server is away the thread tries
+    again after 2, 4, 8, … up to 30 seconds.
+
+    Args:
+        server: Where to.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._delivery = Delivery(server)
+        self._changed = threading.Condition()
+        self._spools: list[Spool] = []
+        self._released: set[Spool] = set()
+        self._thread: threading.Thread | None = None
+        self._is_hurried = False
+        self._is_away = False
+
+    def add(self, spool: Spool) -> None:
+        """Sends a spool from now on, at once and whenever it grows."""
+        with self._changed:
+            self._spools.append(spool)
+            self._hurry()
+            if self._thread is None:
+                # A daemon: an interrupted command must not wait for a server; what is unsent stays in the
+                # spool.
+                self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+                self._thread.start()
+
+    def flush(self, spool: Spool, timeout_seconds: float) -> bool:
+        """Waits until a spool is sent, at most so long.
+
+        Returns:
+            Whether all of it arrived.
+        """
+        with self._changed:
+            self._hurry()
+            return self._changed.wait_for(lambda: not spool.has_unsent(), timeout_seconds)
+
+    def release(self, spool: Spool) -> None:
+        """Forgets a spool that grows no more, once it is sent."""
+        with self._changed:
+            self._released.add(spool)
+            self._hurry()
+
+    def _hurry(self) -> None:
+        self._is_hurried = True
+        self._changed.notify_all()
+
+    def _run(self) -> None:
+        delay = POLL_SECONDS
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_hurried, delay)
+                self._is_hurried = False
+                spools = list(self._spools)
+            delay = POLL_SECONDS if self._send(spools) else min(2 * delay, MAX_DELAY_SECONDS)
+            with self._changed:
+                self._forget_released()
+                self._changed.notify_all()
+                if not self._spools:
+                    self._thread = None
+                    return
+
+    def _forget_released(self) -> None:
+        done = {spool for spool in self._released if not spool.has_unsent()}
+        self._spools = [spool for spool in self._spools if spool not in done]
+        self._released -= done
+
+    def _send(self, spools: list[Spool]) -> bool:
+        """Sends all spools; stops at the first failure, since the next would only wait for the same server.
+
+        Returns:
+            Whether the server took everything.
+        """
+        for spool in spools:
+            try:
+                if spool.has_unsent():
+                    self._delivery.send(spool)
+            except Exception as error:  # whatever happens to the records, the work that they describe goes on
+                self._report_away(spool, error)
+                return False
+        if self._is_away:
+            _logger.warning("MLflow at %s takes records again.", self._server.shown_address)
+            self._is_away = False
+        return True
+
+    def _report_away(self, spool: Spool, error: Exception) -> None:
+        message = (
+            "MLflow at %s takes no records: %s: %s. The work goes on; they stay in %s and are sent later."
+        )
+        level = logging.DEBUG if self._is_away else logging.WARNING
+        _logger.log(level, message, self._server.shown_address, type(error).__name__, error, spool.folder)
+        self._is_away = True

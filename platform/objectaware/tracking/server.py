@@ -1,0 +1,119 @@
+"""The MLflow server, or database, that records go to."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from urllib.parse import urlsplit
+
+from mlflow import MlflowClient
+from mlflow.entities import LifecycleStage, Run
+from mlflow.exceptions import MlflowException
+
+from objectaware.errors import InputError
+from objectaware.tracking.records import RunOpened
+
+IDENTITY_TAG = "identity"
+SPOOL_TAG = "spool"
+SOURCE_TAG = "source_run_id"
+PARENT_TAG = "mlflow.parentRunId"
+
+
+@dataclass(frozen=True)
+class Server:
+    """An address, and what is asked of it about runs.
+
+    Every method raises MlflowException, or what the database or file system raises, if there is no answer.
+
+    Args:
+        tracking_uri: MLflow's tracking URI.
+        artifact_location: Where a new experiment's artifacts go, an absolute URI; None leaves it to the
+            server.
+    """
+
+    tracking_uri: str
+    artifact_location: str | None = None
+
+    @cached_property
+    def client(self) -> MlflowClient:
+        """MLflow's client; making it connects if the address is a database's."""
+        return MlflowClient(self.tracking_uri, self.tracking_uri)
+
+    @property
+    def digest(self) -> str:
+        """Tells one address from another without showing a password that it may hold."""
+        return hashlib.sha256(self.tracking_uri.encode()).hexdigest()[:16]
+
+    @property
+    def shown_address(self) -> str:
+        """The address without user and password."""
+        parts = urlsplit(self.tracking_uri)
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+    def experiment_id(self, name: str) -> str:
+        """Finds an experiment, or makes it.
+
+        Raises:
+            InputError: An experiment of this name was deleted in MLflow, which keeps the name taken.
+        """
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is None:
+            try:
+                return self.client.create_experiment(name, self.artifact_location)
+            except MlflowException as error:
+                # Another process may have made it between the two calls.
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+                experiment = self.client.get_experiment_by_name(name)
+                assert experiment is not None
+        if experiment.lifecycle_stage != LifecycleStage.ACTIVE:
+            remedy = f"Give another one, or `mlflow experiments restore -x {experiment.experiment_id}`."
+            raise InputError("experiment", name, "was deleted in MLflow", remedy)
+        return str(experiment.experiment_id)
+
+    def active_run(self, run_id: str) -> Run | None:
+        """The run, or None if it does not exist or was deleted."""
+        try:
+            run = self.client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+            return None
+        return run if run.info.lifecycle_stage == LifecycleStage.ACTIVE else None
+
+    def find_original(self, experiment_id: str, identity: str) -> Run | None:
+        """The newest run of an identity that computes and does not link."""
+        return next(
+            (run for run in self._find(experiment_id, IDENTITY_TAG, identity) if not _is_link(run)), None
+        )
+
+    def find_created_by(self, experiment_id: str, spool: str) -> Run | None:
+        """The run that a spool created."""
+        return next(iter(self._find(experiment_id, SPOOL_TAG, spool)), None)
+
+    def find_link(self, experiment_id: str, identity: str, parent_id: str | None) -> Run | None:
+        """The run of an identity that links, under a parent."""
+        links = filter(_is_link, self._find(experiment_id, IDENTITY_TAG, identity))
+        return next((run for run in links if run.data.tags.get(PARENT_TAG) == parent_id), None)
+
+    def create_run(self, experiment_id: str, opened: RunOpened, tags: dict[str, str]) -> Run:
+        """Creates a run as its opening says, with further tags."""
+        tags = {IDENTITY_TAG: opened.identity, SPOOL_TAG: opened.spool, **tags}
+        return self.client.create_run(
+            experiment_id, start_time=opened.timestamp, tags=tags, run_name=opened.name
+        )
+
+    def _find(self, experiment_id: str, tag: str, value: str) -> list[Run]:
+        return list(
+            self.client.search_runs(
+                [experiment_id],
+                f"tags.{tag} = '{value}'",
+                order_by=["attributes.start_time DESC"],
+                max_results=100,
+            )
+        )
+
+
+def _is_link(run: Run) -> bool:
+    return SOURCE_TAG in run.data.tags

@@ -1,0 +1,207 @@
+"""The local, append-only record of one run.
+
+A folder with
+
+- `records.jsonl`: the records in order, one a line, only ever appended to; a line that a killed process left
+  half written is cut off by the next writer,
+- `files/`: a copy of every artifact, under its path in MLflow,
+- `progress.json`: which MLflow run it became, and how far it is sent; if it is lost everything is sent again,
+  which changes nothing,
+- `rejected.jsonl`: records that the server refused for what they are, with its reason.
+
+Any number of processes of one host may write to a spool and send it; file locks keep them apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from objectaware.tracking.batches import Batch, first_batch
+from objectaware.tracking.known import KnownRecords
+from objectaware.tracking.locks import exclusive_lock, shared_lock
+from objectaware.tracking.records import (
+    Artifact,
+    Record,
+    RunFinished,
+    decode_record,
+    encode_record,
+)
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a spool is sent.
+
+    Args:
+        run_id: The MLflow run; None before it was created.
+        offset: Bytes of `records.jsonl` that the server holds.
+        is_adopted: Whether another spool created the run, so that the server may know steps which this one
+            does not.
+        is_finished: Whether the run is finished on the server.
+    """
+
+    run_id: str | None = None
+    offset: int = 0
+    is_adopted: bool = False
+    is_finished: bool = False
+
+
+class Spool:
+    """One run's spool; made if the folder is not there.
+
+    Args:
+        folder: Its folder, on a local disk.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files = folder / "files"
+        self._files.mkdir(parents=True, exist_ok=True)
+        self._records = folder / "records.jsonl"
+        self._records.touch()
+        self._known = KnownRecords()
+        self._num_known_bytes = 0
+        self._lock = threading.Lock()
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Writes those records that say something new; they survive the death of the process."""
+        with self._writing() as stream:
+            unknown = [record for record in records if not self._known.has(record)]
+            lines = b"".join(map(encode_record, unknown))
+            stream.write(lines)
+            stream.flush()  # if the disk is full this raises, before the index takes in what is not there
+            self._num_known_bytes += len(lines)
+            for record in unknown:
+                self._known.add(record)
+
+    def add_artifact(self, path: str, source: Path | bytes) -> None:
+        """Copies a file, or bytes as a file, into the spool and records it.
+
+        Args:
+            path: Where it goes among the run's artifacts: relative, with forward slashes.
+            source: The file to copy, or the content.
+        """
+        parts = PurePosixPath(path)
+        assert parts.name, path
+        assert not parts.is_absolute(), path
+        assert ".." not in parts.parts, path
+        target = self._files / parts
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.folder) as temporary:
+            copy = Path(temporary) / "copy"
+            if isinstance(source, bytes):
+                copy.write_bytes(source)
+            else:
+                shutil.copyfile(source, copy)
+            with copy.open("rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            # A sender may be reading this path: it sees the old file or the new one, whole.
+            copy.replace(target)
+        self.append([Artifact(parts.as_posix(), digest)])
+
+    def file_of(self, artifact: Artifact) -> Path:
+        """Where the spool keeps an artifact's content."""
+        return self._files / artifact.path
+
+    def known(self) -> KnownRecords:
+        """What the spool holds now, other processes' records included; to be read only."""
+        with self._writing():
+            return self._known
+
+    def read_batch(self, offset: int) -> Batch | None:
+        """The records from an offset on that fit one request, or None if there are none."""
+        with self._records.open("rb") as stream:
+            stream.seek(offset)
+            # A line without its end is still being written.
+            return first_batch(
+                ((self._decode(line), len(line)) for line in stream if line.endswith(b"\n")), offset
+            )
+
+    def progress(self) -> Progress:
+        """How far the spool is sent."""
+        try:
+            progress = Progress(**json.loads((self.folder / "progress.json").read_text()))
+        except (FileNotFoundError, TypeError, ValueError):
+            return Progress()
+        # After a power cut the records may have fallen back behind what was noted of them.
+        return progress if progress.offset <= self._size() else Progress()
+
+    def save_progress(self, progress: Progress) -> None:
+        """Notes how far the spool is sent, whole or not at all."""
+        temporary = self.folder / "progress.json.new"
+        temporary.write_text(json.dumps(asdict(progress)))
+        temporary.replace(self.folder / "progress.json")
+
+    def has_unsent(self) -> bool:
+        """Whether the server lacks some of the records."""
+        return self.progress().offset < self._size()
+
+    def is_settled(self) -> bool:
+        """Whether the run is finished and the server holds all of it."""
+        return self.progress().is_finished and not self.has_unsent()
+
+    def reject(self, record: Record, reason: str) -> None:
+        """Sets aside a record that the server will never take, so that those behind it arrive."""
+        with (self.folder / "rejected.jsonl").open("a") as stream:
+            stream.write(json.dumps({"record": json.loads(encode_record(record)), "reason": reason}) + "\n")
+        _logger.warning("MLflow refused %s (%s); it is kept in %s", record, reason, stream.name)
+
+    def sending(self) -> AbstractContextManager[bool]:
+        """The right to send this spool; yields False if another process is at it."""
+        return exclusive_lock(self.folder / "sending.lock", wait=False)
+
+    def hold(self) -> IO[bytes]:
+        """Marks the run as alive until the stream is closed or the process ends, however it ends."""
+        return shared_lock(self.folder / "alive.lock")
+
+    def close_if_abandoned(self) -> bool:
+        """Ends a run as KILLED if it is open and no process holds it, at its last timestamp.
+
+        Returns:
+            Whether no process holds the run.
+        """
+        with exclusive_lock(self.folder / "alive.lock", wait=False) as is_abandoned:
+            if is_abandoned and (known := self.known()).is_running:
+                self.append([RunFinished("KILLED", known.last_timestamp)])
+            return is_abandoned
+
+    def _size(self) -> int:
+        try:
+            return self._records.stat().st_size
+        except FileNotFoundError:
+            return 0  # a fresh start of the same stage has moved the folder away
+
+    @contextmanager
+    def _writing(self) -> Iterator[IO[bytes]]:
+        """The records file, locked, with the index up to date and without a half-written last line."""
+        with self._lock, exclusive_lock(self.folder / "append.lock"), self._records.open("ab+") as stream:
+            stream.seek(self._num_known_bytes)
+            unknown = stream.read()
+            whole = unknown[: unknown.rfind(b"\n") + 1]
+            for line in whole.splitlines(keepends=True):
+                if (record := self._decode(line)) is not None:
+                    self._known.add(record)
+            self._num_known_bytes += len(whole)
+            if len(whole) < len(unknown):
+                stream.truncate(self._num_known_bytes)
+            yield stream
+
+    def _decode(self, line: bytes) -> Record | None:
+        try:
+            return decode_record(line)
+        except ValueError as error:
+            # A power cut may leave such a line; one lost record must not hold up the others.
+            _logger.warning("%s: passed over a damaged line (%s)", self._records, error)
+            return None

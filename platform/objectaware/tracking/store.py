@@ -1,0 +1,232 @@
+"""Where a command's runs are recorded: MLflow's store in use, and the spools in front of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from urllib.parse import quote
+
+from mlflow.exceptions import MlflowException
+
+from objectaware.errors import InputError
+from objectaware.tracking.locks import exclusive_lock
+from objectaware.tracking.records import RunOpened, milliseconds_now
+from objectaware.tracking.runs import Tracker
+from objectaware.tracking.sender import Sender
+from objectaware.tracking.server import Server
+from objectaware.tracking.spool import Spool
+
+UI_PORT = 5000
+_SAFE_KEY = re.compile(r"[\w.-]+")
+_DATABASES = ("postgresql", "mysql", "mssql")
+TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
+
+
+class TrackingStore:
+    """The MLflow store in use. May be pickled to another process; only `open` initialises anything.
+
+    Args:
+        server: Where records go.
+        experiment: Name of the experiment.
+        folder: Absolute local folder for the spools (`mlflow_spool`) and, without a server, for SQLite
+            (`mlflow.db`) and artifacts (`mlflow_artifacts`).
+    """
+
+    def __init__(self, server: Server, experiment: str, folder: Path) -> None:
+        self.server = server
+        self.experiment = experiment
+        self.folder = folder
+        # Apart by server and experiment: what one server lacks is no business of another's.
+        self._spool_root = folder / "mlflow_spool" / f"{server.digest}-{quote(experiment, safe='')}"
+
+    @classmethod
+    def open(cls, folder: Path, experiment: str = "objectaware") -> TrackingStore:
+        """Opens the store that `MLFLOW_TRACKING_URI` names, by default SQLite in the folder.
+
+        A fresh SQLite store is initialised here, which takes some seconds, since two processes that use it
+        first at the same time break it: the driver opens the store before it starts anybody else. A remote
+        server is not asked for anything: it may be away.
+
+        Args:
+            folder: A local folder: the storage folder, or any other where the storage is remote. Made if
+                missing.
+            experiment: Name of the MLflow experiment; made if missing, by the first run.
+
+        Raises:
+            InputError: `MLFLOW_TRACKING_URI` is not of a kind that MLflow takes, or the experiment was
+                deleted.
+        """
+        folder = folder.absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        store = cls(_server_in_use(folder), experiment, folder)
+        if store.is_sqlite:
+            with exclusive_lock(folder / "mlflow.lock"):
+                store.server.experiment_id(experiment)
+        return store
+
+    def __reduce__(self) -> tuple[type[TrackingStore], tuple[Server, str, Path]]:
+        server = Server(self.server.tracking_uri, self.server.artifact_location)
+        return type(self), (server, self.experiment, self.folder)
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether the store is an SQLite file, good for one host."""
+        return self.server.tracking_uri.startswith("sqlite:")
+
+    @property
+    def is_remote_server(self) -> bool:
+        """Whether the store is an MLflow server, with a UI of its own."""
+        return self.server.tracking_uri.startswith(("http://", "https://"))
+
+    def parent_run(self, *, name: str, key: str, tags: Mapping[str, object], fresh: bool = False) -> Tracker:
+        """Opens the run of a study or sweep: the one of this identity if there is one, else a new one.
+
+        Args:
+            name: The run's name as shown.
+            key: The study's identity; letters, digits and `._-`.
+            tags: Its tags.
+            fresh: Begin a new run even if there is one of this identity.
+        """
+        return self._begin(key, self._opening(name, key, None, fresh), tags, fresh)
+
+    def child_run(
+        self, parent: Tracker | None, *, name: str, key: str, tags: Mapping[str, object], fresh: bool = False
+    ) -> Tracker:
+        """Opens the run of a stage or trial, one level under its parent; a restart goes on in its old run.
+
+        Args:
+            parent: The study's run; None for a stage that was started alone.
+            name: The run's name as shown.
+            key: The stage's identity; letters, digits and `._-`.
+            tags: Its tags.
+            fresh: Begin a new run even if there is one of this identity.
+        """
+        return self._begin(key, self._opening(name, key, parent, fresh), tags, fresh)
+
+    def link_run(
+        self,
+        parent: Tracker,
+        *,
+        name: str,
+        key: str,
+        tags: Mapping[str, object],
+        source_run_id: str | None = None,
+    ) -> None:
+        """Notes under a study that it reuses another study's stage: by a finished run that points there.
+
+        Args:
+            parent: The study that reuses.
+            name: The run's name as shown.
+            key: The stage's identity, the same as the source's.
+            tags: Its tags.
+            source_run_id: The run that computed; None looks it up by the identity.
+        """
+        opened = self._opening(name, key, parent, fresh=False)
+        opened = replace(opened, is_link=True, source_run_id=source_run_id)
+        tracker = self._begin(f"{key}+{parent.spool_folder.name}", opened, tags, fresh=False)
+        tracker.finish("FINISHED", timeout_seconds=0)
+
+    def reopen(self, spool_folder: Path, identity: str) -> Tracker:
+        """A tracker of a run that another process of this host opened."""
+        return Tracker(Spool(spool_folder), identity, self._sender, self.reopen)
+
+    def send_leftovers(self, timeout_seconds: float = 10.0) -> int:
+        """Sends what earlier commands could not send, and marks runs of dead processes as KILLED.
+
+        Called once at the start of a command, before its own runs are opened.
+
+        Args:
+            timeout_seconds: How long to wait for all of it to arrive; sending goes on afterwards.
+
+        Returns:
+            Number of runs whose records still wait.
+        """
+        spools = [Spool(records.parent) for records in self._spool_root.glob("*/records.jsonl")]
+        abandoned = [spool for spool in spools if not spool.is_settled() and spool.close_if_abandoned()]
+        unsent = [spool for spool in abandoned if spool.has_unsent()]
+        # Parents were opened before their children, and sources before what links to them.
+        unsent.sort(key=lambda spool: spool.known().first_timestamp)
+        for spool in unsent:
+            self._sender.add(spool)
+            self._sender.release(spool)
+        deadline = time.monotonic() + timeout_seconds
+        return sum(not self._sender.flush(spool, max(0.0, deadline - time.monotonic())) for spool in unsent)
+
+    def run_url(self, run_id: str) -> str:
+        """A run's page: on the server, or on the UI as `ui_command` starts it."""
+        base = (
+            self.server.shown_address.rstrip("/") if self.is_remote_server else f"http://127.0.0.1:{UI_PORT}"
+        )
+        return f"{base}/#/runs/{run_id}"
+
+    def ui_command(self, port: int = UI_PORT) -> str:
+        """The shell command that opens the UI on this store; for an MLflow server, its address."""
+        if self.is_remote_server:
+            return self.server.shown_address
+        # Any other database was named by the environment, and its address may hold a password.
+        uri = shlex.quote(self.server.tracking_uri) if self.is_sqlite else f'"${TRACKING_URI_VARIABLE}"'
+        return f"{shlex.join(self.ui_arguments(port))} --backend-store-uri {uri}"
+
+    def ui_arguments(self, port: int) -> list[str]:
+        """The command that opens the UI on loopback, without the database's address."""
+        artifacts = self.server.artifact_location or _artifact_location(self.folder)
+        command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
+        return [*command, "--workers", "1", "--artifacts-destination", artifacts]
+
+    @cached_property
+    def _sender(self) -> Sender:
+        return Sender(self.server)
+
+    def _opening(self, name: str, key: str, parent: Tracker | None, fresh: bool) -> RunOpened:
+        assert _SAFE_KEY.fullmatch(key), f"an identity holds letters, digits and ._- only, not {key!r}"
+        return RunOpened(
+            experiment=self.experiment,
+            name=name,
+            identity=key,
+            spool=uuid.uuid4().hex,
+            timestamp=milliseconds_now(),
+            parent=None if parent is None else parent.identity,
+            adopt=not fresh,
+        )
+
+    def _begin(self, folder_name: str, opened: RunOpened, tags: Mapping[str, object], fresh: bool) -> Tracker:
+        folder = self._spool_root / folder_name
+        if fresh and folder.exists():
+            # The old run's records may still wait for the server; under their new name they are leftovers.
+            folder.rename(folder.with_name(f"{folder_name}~{opened.spool}"))
+        spool = Spool(folder)
+        with spool.hold():
+            spool.append([replace(opened, spool=spool.known().spool or opened.spool)])
+            tracker = self.reopen(folder, opened.identity)
+        tracker.set_tags(tags)
+        return tracker
+
+
+def _server_in_use(folder: Path) -> Server:
+    uri = os.environ.get(TRACKING_URI_VARIABLE, "")
+    if not uri:
+        return Server(f"sqlite:///{folder / 'mlflow.db'}", _artifact_location(folder))
+    if uri.startswith("sqlite:"):
+        # Ray starts workers in folders of their own, where a relative path would be another file.
+        file = Path(uri.removeprefix("sqlite:///")).absolute()
+        return Server(f"sqlite:///{file}", _artifact_location(file.parent))
+    server = Server(uri)
+    if not uri.startswith(_DATABASES):  # a database would be connected to, and may be away
+        try:
+            server.client  # noqa: B018
+        except MlflowException as error:
+            remedy = "Set it to http(s)://HOST:PORT, sqlite:///FILE or postgresql://…, or unset it."
+            raise InputError(TRACKING_URI_VARIABLE, server.shown_address, str(error), remedy) from error
+    return server
+
+
+def _artifact_location(folder: Path) -> str:
+    return (folder / "mlflow_artifacts").as_uri()

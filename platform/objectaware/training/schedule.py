@@ -1,0 +1,54 @@
+"""Learning rate and order of samples as functions of the epoch."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def cosine_learning_rate(epoch: int, num_epochs: int, *, initial: float, final: float) -> float:
+    """Learning rate of an epoch: a half cosine from initial towards final, constant within the epoch.
+
+    Args:
+        epoch: Epoch, from 0.
+        num_epochs: Epochs in all.
+        initial: Learning rate of epoch 0.
+        final: Learning rate that would be reached at epoch `num_epochs`.
+
+    Source:
+        official-implementation §2 (per-epoch cosine to 0.001, no warm-up).
+    """
+    return final + (initial - final) * 0.5 * (1 + math.cos(math.pi * epoch / num_epochs))
+
+
+def scaled_learning_rate(base: float, batch_size: int) -> float:
+    """Linear scaling rule: base · B / 256, B the batch of all workers together."""
+    return base * batch_size / 256
+
+
+def epoch_batches(num_samples: int, batch_size: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Order of an epoch's samples, cut into batches of all workers together.
+
+    Args:
+        num_samples: Size of the data set, at least `batch_size`.
+        batch_size: Samples a step over all workers.
+        seed: Seed of the run.
+        epoch: Epoch, from 0.
+
+    Returns:
+        Sample indices, shape (num_samples // batch_size, batch_size). The rest of the last batch is left out, as
+        in MoCo's code: batch statistics of a handful of samples would disturb the network. Another epoch leaves
+        out others.
+    """
+    assert num_samples >= batch_size > 0, f"{num_samples} samples do not fill a batch of {batch_size}"
+    order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch]))).permutation(num_samples)
+    num_batches = num_samples // batch_size
+    return order[: num_batches * batch_size].reshape(num_batches, batch_size)
+
+
+def worker_share(batches: NDArray[np.int64], rank: int, world_size: int) -> NDArray[np.int64]:
+    """A worker's columns of the batches: (num_batches, B) to (num_batches, B / world size)."""
+    assert batches.shape[1] % world_size == 0, "the batch size must be a multiple of the number of workers"
+    return np.split(batches, world_size, axis=1)[rank]

@@ -1,0 +1,81 @@
+"""What a training loop needs of the machinery around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+
+class Session(Protocol):
+    """One worker's place among the others, and the way to and from storage.
+
+    Ray Train implements it for users (`objectaware.distributed.train_session`), `LocalSession` for one process.
+
+    Attributes:
+        rank: This worker's number, from 0.
+        world_size: Number of workers.
+        device: Device to train on.
+    """
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+    def restored(self) -> Path | None:
+        """Folder of the checkpoint to go on from, or None at the start."""
+        ...
+
+    def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
+        """Hands over an epoch's metrics and, from rank 0, a checkpoint folder; every worker calls it as often."""
+        ...
+
+    def agree(self, choice: str) -> str:
+        """Rank 0's choice, on every worker."""
+        ...
+
+    def progress(self, state: Mapping[str, float]) -> None:
+        """Says how far an epoch has come. Cheap, and never waits."""
+        ...
+
+
+class LocalSession:
+    """A session of this process alone, which keeps the newest checkpoint in a folder.
+
+    Args:
+        folder: Where checkpoints go.
+        device: Device to train on.
+    """
+
+    def __init__(self, folder: Path, device: torch.device | None = None) -> None:
+        self.rank = 0
+        self.world_size = 1
+        self.device = device or torch.device("cpu")
+        self.history: list[dict[str, float]] = []
+        self._folder = folder
+
+    def restored(self) -> Path | None:
+        """Newest checkpoint, if there is one."""
+        checkpoint = self._folder / "checkpoint"
+        return checkpoint if checkpoint.exists() else None
+
+    def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
+        """Appends the metrics to `history` and takes the checkpoint's place over in one step."""
+        self.history.append({"epoch": epoch, **metrics})
+        if checkpoint is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        link = self._folder / f"checkpoint-{epoch:05d}"
+        checkpoint.rename(link)
+        temporary = self._folder / "checkpoint.new"
+        temporary.symlink_to(link.name)
+        temporary.replace(self._folder / "checkpoint")
+
+    def agree(self, choice: str) -> str:
+        """The choice: there is one worker."""
+        return choice
+
+    def progress(self, state: Mapping[str, float]) -> None:
+        """Ignored: there is nobody to tell."""

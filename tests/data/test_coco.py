@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from objectaware.data.coco import Instance, load_coco, object_crops
+from objectaware.errors import InputError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Image 2 (20 x 10, gray) with three objects, one of them a crowd; image 9 (8 x 6) with none."""
+    annotations = [
+        annotation(2, 3, [[4, 2, 8, 2, 8, 6, 4, 6]], [4, 2, 4, 4], 16),
+        annotation(2, 18, [[18, 8, 19, 8, 19, 9, 18, 9]], [18, 8, 1, 1], 1),
+        annotation(2, 3, {"size": [10, 20], "counts": [0, 20, 180]}, [0, 0, 2, 10], 20, is_crowd=1),
+    ]
+    content = {
+        "images": [
+            {"id": 9, "file_name": "b.jpg", "width": 8, "height": 6},
+            {"id": 2, "file_name": "a.jpg", "width": 20, "height": 10},
+        ],
+        "annotations": annotations,
+        "categories": [{"id": 18, "name": "dog"}, {"id": 3, "name": "car"}],
+    }
+    (tmp_path / "val2017").mkdir()
+    Image.new("L", (20, 10), 50).save(tmp_path / "val2017" / "a.jpg")
+    Image.new("RGB", (8, 6)).save(tmp_path / "val2017" / "b.jpg")
+    (tmp_path / "annotations").mkdir()
+    (tmp_path / "annotations" / "instances_val2017.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def annotation(
+    image: int, category: int, segmentation: Any, box: list[float], area: float, is_crowd: int = 0
+) -> dict[str, Any]:
+    keys = {"image_id": image, "category_id": category, "iscrowd": is_crowd}
+    return {**keys, "segmentation": segmentation, "bbox": box, "area": area}
+
+
+def test_images_are_in_number_order(root: Path) -> None:
+    coco = load_coco(root, "val")
+    assert len(coco) == 2
+    assert coco.images.image_ids == ["a.jpg", "b.jpg"]
+    assert coco.images.root == root / "val2017"
+    assert coco.images.read(0).shape == (10, 20, 3)
+    assert coco.category_names == ("car", "dog")
+
+
+def test_foreground_is_the_union_of_all_instances_and_crowds(root: Path) -> None:
+    coco = load_coco(root, "val")
+    expected = np.zeros((10, 20), dtype=bool)
+    expected[2:6, 4:8] = expected[8, 18] = expected[:, :2] = True
+    assert np.array_equal(coco.foreground_mask(0), expected)
+    assert coco.foreground_mask(1).shape == (6, 8)
+    assert not coco.foreground_mask(1).any()
+
+
+def test_instances_have_relative_boxes(root: Path) -> None:
+    coco = load_coco(root, "val")
+    assert coco.instances(0) == [
+        Instance(0, (0.2, 0.2, 0.4, 0.6), 0.08),
+        Instance(1, (0.9, 0.8, 0.95, 0.9), 0.005),
+        Instance(0, (0.0, 0.0, 0.1, 1.0), 0.1),
+    ]
+    assert coco.instances(1) == []
+
+
+def test_object_crops_leave_out_small_objects_and_add_the_margin(root: Path) -> None:
+    first, crowd = object_crops(load_coco(root, "val"))
+    assert (first.image_index, first.label) == (0, 0)
+    # 20% of the width (0.2) and height (0.4) on each side
+    assert first.box_relative == pytest.approx((0.16, 0.12, 0.44, 0.68))
+    assert crowd.box_relative == pytest.approx((0.0, 0.0, 0.12, 1.0))  # cut at the border
+
+
+def test_min_area_of_object_crops_is_inclusive(root: Path) -> None:
+    coco = load_coco(root, "val")
+    assert [crop.label for crop in object_crops(coco, min_area=0.005, margin=0)] == [0, 1, 0]
+    assert [crop.label for crop in object_crops(coco, min_area=0.0051, margin=0)] == [0, 0]
+    assert object_crops(coco, min_area=0.08, margin=0)[0].box_relative == (0.2, 0.2, 0.4, 0.6)
+
+
+def test_boxes_are_cut_at_the_border(root: Path) -> None:
+    path = root / "annotations" / "instances_val2017.json"
+    content = json.loads(path.read_text())
+    content["annotations"] = [annotation(2, 3, [], [-4, 5, 40, 10], 100)]
+    path.write_text(json.dumps(content))
+    assert load_coco(root, "val").instances(0) == [Instance(0, (0.0, 0.5, 1.0, 1.0), 0.5)]
+
+
+def test_malformed_segmentation_is_refused_with_the_picture(root: Path) -> None:
+    path = root / "annotations" / "instances_val2017.json"
+    path.write_text(path.read_text().replace('"counts": [0, 20, 180]', '"counts": [0, 20, 1]'))
+    with pytest.raises(InputError, match=r"a\.jpg: cannot be drawn \(a run-length code does not fill"):
+        load_coco(root, "val").foreground_mask(0)
+
+
+def test_missing_parts_are_named(root: Path) -> None:
+    with pytest.raises(InputError, match="train2017"):
+        load_coco(root, "train")
+    (root / "train2017").mkdir()
+    with pytest.raises(InputError, match=r"instances_train2017\.json: cannot be opened"):
+        load_coco(root, "train")
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_real_photos(shared_dir: Path, split: Any) -> None:
+    coco = load_coco(shared_dir / "data" / "coco-mini", split)
+    assert len(coco) == 100
+    assert len(coco.category_names) == 80
+    assert coco.category_names[0] == "person"
+    assert sum(len(coco.instances(index)) for index in range(100)) == {"train": 746, "val": 712}[split]
+    for index in range(100):
+        assert coco.images.read(index).shape[:2] == coco.foreground_mask(index).shape
+        assert coco.foreground_mask(index).any() == bool(coco.instances(index))

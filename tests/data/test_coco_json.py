@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectaware.data.coco_json import parse_instances
+from objectaware.errors import InputError
+
+
+def content() -> dict[str, Any]:
+    """Two images out of order, categories with gaps in their numbers."""
+    return {
+        "images": [
+            {"id": 30, "file_name": "b.jpg", "width": 8, "height": 6},
+            {"id": 4, "file_name": "sub folder/a.jpg", "width": 10, "height": 10},
+        ],
+        "annotations": [
+            annotation(1, 30, 90),
+            annotation(2, 30, 7),
+        ],
+        "categories": [{"id": 90, "name": "toothbrush"}, {"id": 7, "name": "train"}],
+    }
+
+
+def annotation(number: int, image: int, category: int) -> dict[str, Any]:
+    polygon = [1.0, 1.0, 4.0, 1.0, 4.0, 4.0]
+    keys = {"id": number, "image_id": image, "category_id": category, "iscrowd": 0}
+    return {**keys, "segmentation": [polygon], "bbox": [1, 1, 3, 3], "area": 4.5}
+
+
+def write(folder: Path, value: object) -> Path:
+    path = folder / "instances.json"
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def test_images_are_in_number_order_and_categories_without_gaps(tmp_path: Path) -> None:
+    instances = parse_instances(write(tmp_path, content()))
+    assert [image.file_name for image in instances.images] == ["sub folder/a.jpg", "b.jpg"]
+    assert instances.category_names == ("train", "toothbrush")
+    assert [len(found) for found in instances.annotations] == [0, 2]
+    assert [found.category_index for found in instances.annotations[1]] == [1, 0]
+    assert instances.annotations[1][0].box == (1, 1, 3, 3)
+
+
+def change(path: str, value: object) -> dict[str, Any]:
+    """Return the valid content with one place changed; `...` deletes it."""
+    changed: Any = content()
+    *way, last = [int(step) if step.isdigit() else step for step in path.split("/")]
+    place = changed
+    for step in way:
+        place = place[step]
+    if value is ...:
+        del place[last]
+    else:
+        place[last] = value
+    return changed
+
+
+@pytest.mark.parametrize(("path", "value", "problem"), [
+    ("images", ..., "the file has no 'images'"),
+    ("annotations", ..., "the file has no 'annotations'"),
+    ("categories", {}, "'categories' of the file is {}"),
+    ("images/1", "a.jpg", r"images\[1\] is not an object"),
+    ("images/1/file_name", ..., r"images\[1\] has no 'file_name'"),
+    ("images/1/file_name", 3, r"'file_name' of images\[1\] is 3"),
+    ("images/0/file_name", "../b.jpg", "leads out of the image folder"),
+    ("images/0/file_name", "a/../../b.jpg", "leads out of the image folder"),
+    ("images/0/file_name", "/etc/b.jpg", "leads out of the image folder"),
+    ("images/0/file_name", "", "leads out of the image folder"),
+    ("images/0/id", 4, r"images\[1\] has number 4 a second time"),
+    ("images/0/id", "30", r"'id' of images\[0\] is '30'"),
+    ("images/0/width", 0, r"size of images\[0\] is 0 x 6"),
+    ("images/0/height", 6.5, r"'height' of images\[0\] is 6\.5"),
+    ("annotations/1/image_id", 31, r"annotations\[1\] belongs to image 31"),
+    ("annotations/0/category_id", 8, r"annotations\[0\] is of category 8"),
+    ("annotations/0/bbox", ..., r"annotations\[0\] has no 'bbox'"),
+    ("annotations/0/bbox", [1, 2, 3], "not x, y, width, height"),
+    ("annotations/0/bbox", [1, 2, 3, "4"], "not x, y, width, height"),
+    ("annotations/0/bbox", [1, 2, -3, 4], "not x, y, width, height"),
+    ("annotations/0/bbox", [1, 2, float("nan"), 4], "not x, y, width, height"),
+    ("annotations/0/area", None, "'area' of"),
+    ("annotations/0/area", float("inf"), "'area' of"),
+    ("annotations/0/segmentation", ..., "no 'segmentation'"),
+    ("annotations/0/segmentation", [1, 2, 3], "not a list of polygons"),
+    ("annotations/0/segmentation", {"size": [6, 8]}, "no 'counts'"),
+    ("annotations/0/segmentation", {"counts": []}, "no 'size'"),
+    ("categories/0/name", ..., r"categories\[0\] has no 'name'"),
+    ("categories/0/id", 7, r"categories\[1\] has number 7 a second time"),
+])  # fmt: skip
+def test_malformed_content_is_refused_with_its_place(
+    tmp_path: Path, path: str, value: object, problem: str
+) -> None:
+    file = write(tmp_path, change(path, value))
+    with pytest.raises(InputError, match=problem) as error:
+        parse_instances(file)
+    assert str(file) in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"images": [nope]}'])
+def test_what_is_no_json_object_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(InputError, match="is not"):
+        parse_instances(write(tmp_path, text))
+
+
+def test_binary_and_missing_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(InputError, match="is not JSON"):
+        parse_instances(tmp_path / "binary.json")
+    with pytest.raises(InputError, match=r"missing\.json: cannot be opened \(No such file"):
+        parse_instances(tmp_path / "missing.json")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 100) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+PLACES = [
+    *("images", "annotations", "categories", "images/0", "annotations/0", "categories/1"),
+    *(f"images/1/{key}" for key in ("id", "file_name", "width", "height")),
+    *(f"annotations/1/{key}" for key in ("image_id", "category_id", "bbox", "area", "segmentation")),
+    *(f"categories/0/{key}" for key in ("id", "name")),
+]
+
+
+@settings(max_examples=50, deadline=None)
+@given(place=st.sampled_from(PLACES), value=JSON)
+def test_any_value_anywhere_is_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, place: str, value: object
+) -> None:
+    path = write(tmp_path_factory.getbasetemp(), change(place, value))
+    try:
+        instances = parse_instances(path)
+    except InputError:
+        return
+    assert len(instances.annotations) == len(instances.images)

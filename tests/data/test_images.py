@@ -1,0 +1,377 @@
+"""Awkward images, all made here by code, and what decoding has to make of them."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image, ImageFile
+
+from objectaware.data.images import UnreadableImage, decode_image, read_image, resize_image
+
+# pytest resets the filter that the module registers; that nothing leaks is tested in a process of its own.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
+
+RED, BLACK, WHITE = (255, 0, 0), (0, 0, 0), (255, 255, 255)
+LOSSLESS: list[tuple[str, dict[str, Any]]] = [
+    ("PNG", {}),
+    ("BMP", {}),
+    ("TIFF", {}),
+    ("TIFF", {"compression": "tiff_lzw"}),
+    ("WEBP", {"lossless": True}),
+]
+FORMATS: list[tuple[str, dict[str, Any]]] = [
+    *LOSSLESS,
+    ("JPEG", {}),
+    ("JPEG", {"progressive": True}),
+    ("GIF", {}),
+]
+
+
+def noise(height: int = 24, width: int = 36) -> NDArray[np.uint8]:
+    return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def encode(image: Image.Image | NDArray[Any], file_format: str = "PNG", **options: object) -> bytes:
+    stream = io.BytesIO()
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(stream, file_format, **options)
+    return stream.getvalue()
+
+
+def png(
+    width: int, height: int, depth: int, colour_type: int, pixels: bytes, *chunks: tuple[bytes, bytes]
+) -> bytes:
+    """Write a PNG by hand, for what Pillow does not write."""
+    header = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, 0)
+    parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(pixels)), (b"IEND", b"")]
+    body = [
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    ]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(body)
+
+
+@pytest.mark.parametrize(("file_format", "options"), LOSSLESS)
+def test_lossless_formats_give_the_pixels_that_were_written(
+    file_format: str, options: dict[str, Any]
+) -> None:
+    pixels = noise()
+    decoded = decode_image(encode(pixels, file_format, **options))
+    assert decoded.dtype == np.uint8
+    assert np.array_equal(decoded, pixels)
+    decoded[0, 0] = 7  # writable: PyTorch and pydensecrf refuse arrays that are not
+
+
+def test_jpeg_is_decoded_as_pillow_decodes_it() -> None:
+    content = encode(noise(), "JPEG", quality=95)
+    assert np.array_equal(decode_image(content), np.array(Image.open(io.BytesIO(content))))
+
+
+UPRIGHT: dict[int, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    1: lambda stored: stored,
+    2: lambda stored: stored[:, ::-1],
+    3: lambda stored: stored[::-1, ::-1],
+    4: lambda stored: stored[::-1],
+    5: lambda stored: stored.swapaxes(0, 1),
+    6: lambda stored: np.rot90(stored, -1),
+    7: lambda stored: stored[::-1, ::-1].swapaxes(0, 1),
+    8: lambda stored: np.rot90(stored),
+}
+
+
+@pytest.mark.parametrize("orientation", UPRIGHT)
+@pytest.mark.parametrize("file_format", ["PNG", "WEBP", "TIFF", "JPEG"])
+def test_exif_orientation_is_applied(file_format: str, orientation: int) -> None:
+    stored = np.kron(noise(2, 3), np.ones((16, 16, 1), dtype=np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options: dict[str, Any] = {"lossless": True} if file_format == "WEBP" else {}
+    if file_format == "JPEG":
+        options = {"quality": 100, "subsampling": 0}
+    decoded = decode_image(encode(stored, file_format, exif=exif, **options))
+    expected = UPRIGHT[orientation](stored)
+    assert decoded.shape == expected.shape
+    assert np.abs(decoded.astype(int) - expected).max() <= (4 if file_format == "JPEG" else 0)
+
+
+@pytest.mark.parametrize("exif", [b"Exif\0\0", b"Exif\0\0II*\0\xff\xff\xff\x7f", b"Exif\0\0garbage" * 20])
+def test_broken_exif_block_does_not_fail_the_image(exif: bytes) -> None:
+    assert decode_image(encode(noise(), "JPEG", exif=exif)).shape == (24, 36, 3)
+
+
+def test_unknown_orientation_counts_as_upright() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 99
+    assert np.array_equal(decode_image(encode(noise(), exif=exif)), noise())
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "JPEG", "TIFF", "BMP", "WEBP"])
+def test_grayscale_becomes_three_equal_channels(file_format: str) -> None:
+    decoded = decode_image(encode(Image.new("L", (5, 4), 90), file_format))
+    assert decoded.shape == (4, 5, 3)
+    assert np.abs(decoded.astype(int) - 90).max() <= 1
+
+
+def test_one_bit_becomes_black_and_white() -> None:
+    bits = Image.new("1", (2, 1))
+    bits.putpixel((1, 0), 1)
+    assert decode_image(encode(bits)).tolist() == [[list(BLACK), list(WHITE)]]
+
+
+def test_palette_is_looked_up() -> None:
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([*BLACK, *RED])
+    palette.putpixel((1, 0), 1)
+    assert decode_image(encode(palette)).tolist() == [[list(BLACK), list(RED)]]
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "GIF"])
+def test_transparent_palette_entry_becomes_white(file_format: str) -> None:
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([*BLACK, *RED])
+    palette.putpixel((1, 0), 1)
+    content = encode(palette, file_format, transparency=0)
+    assert decode_image(content).tolist() == [[list(WHITE), list(RED)]]
+
+
+def test_palette_with_an_alpha_for_each_entry_is_composited_on_white() -> None:
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([*BLACK, *RED])
+    palette.putpixel((1, 0), 1)
+    decoded = decode_image(encode(palette, transparency=bytes([0, 51])))
+    assert decoded.tolist() == [[list(WHITE), [255, 204, 204]]]
+
+
+@pytest.mark.parametrize(("mode", "colour", "expected"), [
+    ("RGBA", (255, 0, 0, 0), WHITE),
+    ("RGBA", (255, 0, 0, 51), (255, 204, 204)),
+    ("RGBA", (255, 0, 0, 255), RED),
+    ("LA", (0, 0), WHITE),
+    ("LA", (0, 51), (204, 204, 204)),
+])  # fmt: skip
+@pytest.mark.parametrize("file_format", ["PNG", "TIFF"])
+def test_alpha_is_composited_on_white(
+    file_format: str, mode: str, colour: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    assert decode_image(encode(Image.new(mode, (1, 1), colour), file_format)).tolist() == [[list(expected)]]
+
+
+def test_colour_key_of_a_true_colour_png_becomes_white() -> None:
+    image = Image.new("RGB", (2, 1), RED)
+    image.putpixel((0, 0), (1, 2, 3))
+    assert decode_image(encode(image, transparency=(1, 2, 3))).tolist() == [[list(WHITE), list(RED)]]
+
+
+@pytest.mark.parametrize("file_format", ["JPEG", "TIFF"])
+@pytest.mark.parametrize(
+    ("inks", "expected"), [((0, 255, 255, 0), RED), ((0, 0, 0, 255), BLACK), ((0, 0, 0, 0), WHITE)]
+)
+def test_cmyk_becomes_the_colour_on_paper(
+    file_format: str, inks: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    decoded = decode_image(encode(Image.new("CMYK", (8, 8), inks), file_format))
+    assert np.abs(decoded.astype(int) - expected).max() <= 4
+
+
+def test_16_bit_values_are_divided_by_257() -> None:
+    values = np.array([[0, 257, 32896, 65535, 300]], dtype=np.uint16)
+    expected = [0, 1, 128, 255, 1]
+    assert decode_image(encode(values))[0, :, 1].tolist() == expected
+    assert decode_image(encode(values, "TIFF"))[0, :, 1].tolist() == expected
+
+
+def test_16_bit_big_endian_tiff() -> None:
+    big_endian = Image.frombytes("I;16B", (2, 1), struct.pack(">HH", 257 * 3, 257 * 200))
+    assert decode_image(encode(big_endian, "TIFF"))[0, :, 0].tolist() == [3, 200]
+
+
+def test_16_bit_colour_keeps_its_high_bytes() -> None:
+    content = png(1, 1, 16, 2, b"\0" + struct.pack(">HHH", 257 * 10, 257 * 20, 257 * 30))
+    assert decode_image(content).tolist() == [[[10, 20, 30]]]
+
+
+def test_16_bit_grayscale_with_a_transparent_value() -> None:
+    content = png(2, 1, 16, 0, b"\0" + struct.pack(">HH", 1000, 2570), (b"tRNS", struct.pack(">H", 1000)))
+    assert decode_image(content)[0, :, 0].tolist() == [255, 10]
+
+
+def test_32_bit_integers_are_stretched_from_minimum_to_maximum() -> None:
+    values = np.array([[-1_000_000, 0, 1_000_000]], dtype=np.int32)
+    assert decode_image(encode(values, "TIFF"))[0, :, 0].tolist() == [0, 128, 255]
+
+
+def test_floats_are_stretched_and_what_is_not_finite_goes_to_an_end() -> None:
+    values = np.array([[-1.0, 0.0, 1.0, np.nan, np.inf, -np.inf]], dtype=np.float32)
+    assert decode_image(encode(values, "TIFF"))[0, :, 2].tolist() == [0, 128, 255, 0, 255, 0]
+
+
+@pytest.mark.parametrize("value", [0.25, np.nan, np.float32(3.4e38)])
+def test_floats_of_one_value_become_black(value: float) -> None:
+    assert not decode_image(encode(np.full((2, 3), value, dtype=np.float32), "TIFF")).any()
+
+
+@pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_first_frame_stands_for_an_animation(file_format: str) -> None:
+    frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, BLACK)]
+    options: dict[str, Any] = {"lossless": True} if file_format == "WEBP" else {}
+    decoded = decode_image(encode(frames[0], file_format, save_all=True, append_images=frames[1:], **options))
+    assert (decoded == RED).all()
+
+
+def test_one_pixel() -> None:
+    assert decode_image(encode(Image.new("RGB", (1, 1), RED))).tolist() == [[list(RED)]]
+
+
+@pytest.mark.parametrize(("file_format", "options"), FORMATS)
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.95])
+def test_truncated_file_is_unreadable(file_format: str, options: dict[str, Any], share: float) -> None:
+    content = encode(noise(), file_format, **options)
+    with pytest.raises(UnreadableImage) as error:
+        decode_image(content[: int(len(content) * share)])
+    assert error.value.reason
+    assert "\n" not in error.value.reason
+
+
+def test_corrupt_middle_of_a_png_is_unreadable() -> None:
+    content = bytearray(encode(noise()))
+    content[len(content) // 2] ^= 0xFF
+    with pytest.raises(UnreadableImage, match="truncated or corrupt"):
+        decode_image(bytes(content))
+
+
+@pytest.mark.parametrize(("content", "reason"), [
+    (b"", "empty"),
+    (b"Dear diary,\n", "not an image"),
+    (b"\0" * 1000, "not an image"),
+    (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image"),
+    (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "not an image"),
+])  # fmt: skip
+def test_what_is_no_image_is_unreadable(content: bytes, reason: str) -> None:
+    with pytest.raises(UnreadableImage, match=reason):
+        decode_image(content)
+
+
+def test_size_is_judged_from_the_header_alone() -> None:
+    without_pixels = png(60, 40, 8, 2, b"not enough pixels")
+    with pytest.raises(UnreadableImage, match="too large: 60 x 40 pixels, the limit is 2399"):
+        decode_image(without_pixels, max_pixels=2399)
+    with pytest.raises(UnreadableImage, match="truncated"):
+        decode_image(without_pixels, max_pixels=2400)
+    assert decode_image(encode(noise(40, 60)), max_pixels=2400).shape == (40, 60, 3)
+
+
+@pytest.mark.parametrize("size", [(100_000, 100_000), (2**31 - 1, 2**31 - 1), (13_378, 13_378)])
+def test_absurdly_large_header_is_refused(size: tuple[int, int]) -> None:
+    with pytest.raises(UnreadableImage, match="too large"):
+        decode_image(png(*size, 8, 2, b""))
+
+
+def test_nothing_leaks_with_warnings_as_errors() -> None:
+    """A broken EXIF block, and a size above Pillow's warning level but below the limit."""
+    program = f"""
+import sys
+from objectaware.data.images import UnreadableImage, decode_image
+assert decode_image({encode(noise(), "JPEG", exif=b"Exif" + bytes(2) + b"MM*garbage")!r}).shape == (24, 36, 3)
+try:
+    decode_image({png(10_000, 9_000, 1, 0, b"")!r})
+except UnreadableImage as error:
+    assert error.reason.startswith("truncated or corrupt"), error.reason
+heavy = sorted({{"torch", "ray", "mlflow", "pyarrow", "cv2"}} & set(sys.modules))
+assert not heavy, heavy
+"""
+    result = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_state_of_pillow_is_left_alone() -> None:
+    before = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES
+    decode_image(encode(noise()))
+    after = Image.MAX_IMAGE_PIXELS, ImageFile.LOAD_TRUNCATED_IMAGES
+    assert after == before
+    assert after[1] is False
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=300))
+def test_random_bytes_raise_nothing_but_unreadable_image(content: bytes) -> None:
+    with pytest.raises(UnreadableImage):
+        decode_image(content)
+
+
+VALID = [encode(noise(12, 12), file_format, **options) for file_format, options in FORMATS]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from(VALID), st.data())
+def test_damaged_files_raise_nothing_but_unreadable_image(content: bytes, data: st.DataObject) -> None:
+    damaged = bytearray(content)
+    positions = st.one_of(st.integers(0, min(len(content), 64) - 1), st.integers(0, len(content) - 1))
+    for position in data.draw(st.lists(positions, min_size=1, max_size=6)):
+        damaged[position] = data.draw(st.integers(0, 255))
+    end = data.draw(st.integers(1, len(content)))
+    try:
+        decoded = decode_image(bytes(damaged[:end]), max_pixels=100_000)
+    except UnreadableImage:
+        return
+    assert decoded.ndim == 3
+    assert decoded.shape[2] == 3
+    assert decoded.dtype == np.uint8
+
+
+def test_read_image_equals_decoding_the_content(tmp_path: Path) -> None:
+    for number, content in enumerate(VALID):
+        path = tmp_path / f"{number}.image"
+        path.write_bytes(content)
+        assert np.array_equal(read_image(path), decode_image(content))
+        assert np.array_equal(read_image(str(path)), decode_image(content))
+
+
+def test_missing_files_and_folders_are_unreadable(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.jpg", tmp_path, tmp_path / "nul\0.jpg"):
+        with pytest.raises(UnreadableImage, match="cannot be"):
+            read_image(path)
+
+
+def test_decoding_in_threads_gives_what_it_gives_alone() -> None:
+    alone = [decode_image(content) for content in VALID]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(decode_image, VALID * 8))
+    assert all(np.array_equal(one, alone[index % len(VALID)]) for index, one in enumerate(together))
+
+
+def test_unreadable_image_survives_pickling() -> None:
+    error = pickle.loads(pickle.dumps(UnreadableImage("the file is empty")))
+    assert isinstance(error, UnreadableImage)
+    assert error.reason == str(error) == "the file is empty"
+
+
+def test_resize_takes_height_before_width_and_keeps_a_constant() -> None:
+    resized = resize_image(np.full((10, 20, 3), 77, dtype=np.uint8), (7, 33))
+    assert resized.shape == (7, 33, 3)
+    assert (resized == 77).all()
+
+
+def test_resize_is_antialiased() -> None:
+    stripes = np.zeros((64, 64, 3), dtype=np.uint8)
+    stripes[:, ::2] = 255
+    inner = resize_image(stripes, (16, 16))[:, 1:-1]
+    assert np.abs(inner.astype(int) - 127).max() <= 2  # without antialiasing it would be 0 or 255
+
+
+def test_resize_by_two_averages_a_bilinear_tent() -> None:
+    row = np.repeat(np.array([[0, 0, 80, 80, 0, 0, 0, 0]], dtype=np.uint8)[..., None], 3, axis=2)
+    # Tent of width 4 around the centre of each pair: weights 1, 3, 3, 1 over 8.
+    assert resize_image(row, (1, 4))[0, :, 0].tolist() == [11, 60, 10, 0]

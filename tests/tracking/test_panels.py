@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from objectaware.tracking.panels import (
+    CAPTION,
+    CELL,
+    GAP,
+    box_histogram,
+    localization_panel,
+    panel_size,
+)
+
+SIZES = [(96, 96), (40, 200), (300, 150)]
+
+
+def panel(masked: bool = True) -> NDArray[np.uint8]:
+    photos = [np.full((height, width, 3), 200, np.uint8) for height, width in SIZES]
+    cams = [np.linspace(0, 1, 48 * 48, dtype=np.float32).reshape(48, 48) for _ in SIZES]
+    masks = [np.full((24, 24), masked) for _ in SIZES]
+    boxes = [np.zeros((0, 4), np.float32), np.array([[0.25, 0.25, 0.75, 0.75]], np.float32)]
+    boxes.append(np.array([[0, 0, 1, 1], [0.1, 0.1, 0.2, 0.2]], np.float32))
+    png = localization_panel(photos, cams, masks, boxes, ["a.jpg", "größe.jpg", "folder/" * 40 + "c.jpg"])
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+def cell(image: NDArray[np.uint8], row: int, column: int) -> NDArray[np.uint8]:
+    top = CAPTION + row * (CAPTION + CELL + GAP) + CAPTION
+    left = GAP + column * (CELL + GAP)
+    return image[top : top + CELL, left : left + CELL]
+
+
+def num_red(pixels: NDArray[np.uint8]) -> int:
+    return int(((pixels[..., 0] > 200) & (pixels[..., 1:] < 80).all(-1)).sum())
+
+
+def test_the_grid_has_a_row_an_image_and_four_columns() -> None:
+    width, height = panel_size(3)
+    assert panel().shape == (height, width, 3)
+    assert (width, height) == (4 * (CELL + GAP) + GAP, CAPTION + 3 * (CAPTION + CELL + GAP))
+
+
+def test_the_first_column_is_the_photo_in_its_own_proportions() -> None:
+    image = panel()
+    for row, (height, width) in enumerate(SIZES):
+        is_photo = (cell(image, row, 0) == 200).all(-1)
+        scale = CELL / max(height, width)
+        assert is_photo.any(1).sum() == round(height * scale)
+        assert is_photo.any(0).sum() == round(width * scale)
+
+
+def test_the_cam_is_hot_where_it_is_high() -> None:
+    heat = cell(panel(), 0, 1).astype(int)
+    assert heat[-10:, :, 0].mean() > heat[:10, :, 0].mean() + 50
+    assert heat[:10, :, 2].mean() > heat[-10:, :, 2].mean() + 50
+
+
+def test_the_mask_shows_what_it_covers() -> None:
+    assert (cell(panel(masked=True), 0, 2) == 200).all()
+    assert (cell(panel(masked=False), 0, 2) == 128).all()
+
+
+def test_boxes_are_drawn_where_they_are() -> None:
+    image = panel()
+    assert num_red(cell(image, 0, 3)) == 0
+    boxed = cell(image, 1, 3)
+    assert num_red(boxed) > 100
+    assert num_red(boxed[:, : CELL // 4 - 2]) == 0
+    assert num_red(boxed[:, CELL * 3 // 4 + 2 :]) == 0
+
+
+def test_the_histogram_is_a_picture_with_and_without_truth() -> None:
+    for png in (box_histogram([0, 1, 1, 5], [1, 1, 2, 2]), box_histogram([2, 2]), box_histogram([])):
+        assert Image.open(io.BytesIO(png)).size == (600, 400)
+
+
+def test_counts_change_the_histogram() -> None:
+    assert box_histogram([1, 1, 2]) == box_histogram([2, 1, 1])
+    assert box_histogram([1, 1, 2]) != box_histogram([1, 2, 2])

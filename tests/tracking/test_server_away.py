@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from objectaware.tracking import TrackingStore, run_ui
+
+RUN_UI = """
+import pathlib, sys
+from objectaware.tracking import TrackingStore, run_ui
+run_ui(TrackingStore.open(pathlib.Path(sys.argv[1])), int(sys.argv[2]))
+"""
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def server_on(folder: Path, port: int) -> Iterator[None]:
+    """`objectaware ui` on a folder's SQLite store, from when it answers."""
+    environment = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    server = subprocess.Popen(
+        [sys.executable, "-c", RUN_UI, str(folder), str(port)], env=environment, start_new_session=True
+    )
+    try:
+        wait_for_health(port, server)
+        yield
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(timeout=30)
+
+
+def wait_for_health(port: int, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline:
+        with suppress(URLError, ConnectionError, TimeoutError):
+            urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+            return
+        with suppress(subprocess.TimeoutExpired):
+            raise AssertionError(f"the server ended with {server.wait(timeout=0.2)}")
+    raise AssertionError("the server did not answer in time")
+
+
+def record_a_study(store: TrackingStore) -> float:
+    """Records a parent and a child; returns the seconds that it took."""
+    began = time.monotonic()
+    parent = store.parent_run(name="study", key="study", tags={})
+    run = store.child_run(parent, name="stage", key="stage", tags={"stage": "pretrain"})
+    run.log_config({"lr": 0.1})
+    for step in range(20):
+        run.log_metrics({"loss": 1.0}, step=step)
+    run.log_table("accuracy", [{"original": 60.0}])
+    assert not run.finish("FINISHED", timeout_seconds=0.5)
+    assert not parent.finish("FINISHED", timeout_seconds=0.5)
+    assert run.run_id is None
+    return time.monotonic() - began
+
+
+def test_work_goes_on_while_the_server_refuses(
+    closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{closed_port}")
+    store = TrackingStore.open(tmp_path)
+    assert record_a_study(store) < 10
+    assert ["takes no records" in record.message for record in caplog.records] == [True]
+    assert "secret" not in store.ui_command() + store.run_url("abc")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
+
+
+def test_work_goes_on_while_the_server_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert record_a_study(TrackingStore.open(tmp_path)) < 10
+
+
+@pytest.mark.slow
+def test_the_records_arrive_when_the_server_is_back(
+    closed_port: int,
+    open_store: Callable[[], TrackingStore],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    served = open_store()
+    local = served.child_run(None, name="local", key="local", tags={})
+    local.log_text("local.txt", "written without a server")
+    assert local.finish("FINISHED", timeout_seconds=30)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed_port}")
+    record_a_study(TrackingStore.open(tmp_path, served.experiment))
+    with server_on(served.folder, closed_port):
+        store = TrackingStore.open(tmp_path, served.experiment)
+        assert store.send_leftovers(60) == 0
+        client = store.server.client
+        runs = client.search_runs([store.server.experiment_id(store.experiment)])
+        _, stage, study = sorted(runs, key=lambda run: run.data.tags["identity"])
+        assert stage.data.tags["mlflow.parentRunId"] == study.info.run_id
+        assert stage.info.status == study.info.status == "FINISHED"
+        assert stage.data.params == {"lr": "0.1"}
+        history = client.get_metric_history(stage.info.run_id, "loss")
+        assert sorted(point.step for point in history) == list(range(20))
+        files = client.list_artifacts(stage.info.run_id, "tables")
+        assert {file.path for file in files} == {"tables/accuracy.csv", "tables/accuracy.json"}
+        address = f"http://127.0.0.1:{closed_port}/get-artifact?path=local.txt&run_uuid={local.run_id}"
+        with urlopen(address, timeout=10) as response:
+            assert response.read() == b"written without a server"
+
+
+def test_the_ui_of_a_server_is_its_own(
+    closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"http://127.0.0.1:{closed_port}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    store = TrackingStore.open(tmp_path)
+    run_ui(store)
+    assert capsys.readouterr().out == f"{address}\n"
+    assert store.ui_command() == address
+    assert store.run_url("abc") == f"{address}/#/runs/abc"
+
+
+def test_the_ui_command_names_the_store(open_store: Callable[[], TrackingStore]) -> None:
+    store = open_store()
+    assert f"'sqlite:///{store.folder}/mlflow.db'" in store.ui_command()
+    assert store.run_url("abc") == "http://127.0.0.1:5000/#/runs/abc"

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectaware.tracking.batches import MAX_BYTES, MAX_PARAMETERS, MAX_RECORDS, MAX_TAGS, first_batch
+from objectaware.tracking.records import (
+    Artifact,
+    MetricPoint,
+    Parameter,
+    Record,
+    RunFinished,
+    RunOpened,
+    Tag,
+    decode_record,
+    encode_record,
+)
+from objectaware.tracking.spool import Progress, Spool
+
+OPENED = RunOpened("experiment", "name", "identity", "spool-number", 1000)
+
+
+def everything_in(spool: Spool) -> list[Record]:
+    records: list[Record] = []
+    offset = 0
+    while (batch := spool.read_batch(offset)) is not None:
+        records += batch.records
+        offset = batch.end
+    return records
+
+
+def points(spool: Spool) -> list[tuple[str, int, float]]:
+    return [(r.key, r.step, r.value) for r in everything_in(spool) if isinstance(r, MetricPoint)]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        OPENED,
+        MetricPoint("loss", math.inf, 3, 1700000000000),
+        Parameter("name", "größe"),
+        Tag("a\nb", "{}"),
+        Artifact("tables/a.json", "0"),
+        RunFinished("KILLED", 1),
+    ],
+)
+def test_a_record_is_one_line_and_comes_back_as_it_was(record: Record) -> None:
+    line = encode_record(record)
+    assert line.count(b"\n") == 1
+    assert decode_record(line) == record
+
+
+def test_nan_comes_back() -> None:
+    record = decode_record(encode_record(MetricPoint("loss", math.nan, 0, 0)))
+    assert isinstance(record, MetricPoint)
+    assert math.isnan(record.value)
+
+
+@pytest.mark.parametrize("line", [b"\0\0\0\n", b"{}\n", b"[1]\n", b'{"kind": "Tag", "key": "a"}\n', b"{\n"])
+def test_anything_else_is_not_a_record(line: bytes) -> None:
+    with pytest.raises(ValueError, match="not a record"):
+        decode_record(line)
+
+
+def test_a_restart_writes_no_step_twice(tmp_path: Path) -> None:
+    Spool(tmp_path).append([OPENED, *(MetricPoint("loss", 1.0, step, step) for step in range(10))])
+    restarted = Spool(tmp_path)
+    restarted.append([MetricPoint("loss", 2.0, step, 50 + step) for step in range(5, 15)])
+    restarted.append([MetricPoint("accuracy", 3.0, 5, 60)])
+    assert points(restarted) == [
+        *[("loss", step, 1.0) for step in range(10)],
+        *[("loss", step, 2.0) for step in range(10, 15)],
+        ("accuracy", 5, 3.0),
+    ]
+
+
+def test_two_writers_of_one_spool_know_of_each_other(tmp_path: Path) -> None:
+    one, other = Spool(tmp_path), Spool(tmp_path)
+    for step in range(20):
+        one.append([MetricPoint("loss", 1.0, step, 0)])
+        other.append([MetricPoint("loss", 2.0, step, 0), MetricPoint("loss", 2.0, 100 + step, 0)])
+    assert len(points(one)) == 40
+    assert all(value == (2.0 if step >= 100 else 1.0) for _, step, value in points(one))
+
+
+def test_first_parameter_and_last_tag_hold(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    for value in ("1", "2", "2"):
+        spool.append([Parameter("p", value), Tag("t", value)])
+    assert everything_in(spool) == [Parameter("p", "1"), Tag("t", "1"), Tag("t", "2")]
+
+
+def test_a_half_written_line_is_cut_off_and_nothing_else_is_lost(tmp_path: Path) -> None:
+    Spool(tmp_path).append([Tag("a", "1"), Tag("b", "2")])
+    records = tmp_path / "records.jsonl"
+    records.write_bytes(records.read_bytes() + encode_record(Tag("c", "3"))[:-4])
+    assert everything_in(Spool(tmp_path)) == [Tag("a", "1"), Tag("b", "2")]
+    restarted = Spool(tmp_path)
+    restarted.append([Tag("c", "3"), Tag("d", "4")])
+    assert everything_in(restarted) == [Tag("a", "1"), Tag("b", "2"), Tag("c", "3"), Tag("d", "4")]
+
+
+def test_a_damaged_line_is_passed_over_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "records.jsonl").write_bytes(
+        encode_record(OPENED) + b"\0\0\0\0\n" + encode_record(Tag("a", "1"))
+    )
+    spool = Spool(tmp_path)
+    assert everything_in(spool) == [OPENED, Tag("a", "1")]
+    assert spool.known().tags == {"a": "1"}
+    assert "damaged" in caplog.text
+
+
+def test_only_what_is_noted_as_sent_is_not_sent_again(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    assert not spool.has_unsent()
+    spool.append([OPENED, Tag("a", "1")])
+    first = spool.read_batch(0)
+    assert first is not None
+    assert first.records == (OPENED,)
+    spool.save_progress(Progress("run", first.end))
+    assert spool.has_unsent()
+    second = Spool(tmp_path).read_batch(Spool(tmp_path).progress().offset)
+    assert second is not None
+    assert second.records == (Tag("a", "1"),)
+    spool.save_progress(Progress("run", second.end))
+    assert not spool.has_unsent()
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"unknown": 1}', '{"run_id": "run", "offset": 1000000}'])
+def test_unusable_progress_means_sending_from_the_start(tmp_path: Path, content: str) -> None:
+    spool = Spool(tmp_path)
+    spool.append([OPENED])
+    (tmp_path / "progress.json").write_text(content)
+    assert spool.progress() == Progress()
+    assert spool.has_unsent()
+
+
+def test_an_artifact_is_copied_and_recorded_again_only_if_it_changed(tmp_path: Path) -> None:
+    spool, source = Spool(tmp_path / "spool"), tmp_path / "source.txt"
+    for text in ("one", "one", "two"):
+        source.write_text(text)
+        spool.add_artifact("folder/name.txt", source)
+        source.write_text("changed afterwards")
+    artifacts = everything_in(spool)
+    assert [type(record) for record in artifacts] == [Artifact, Artifact]
+    last = artifacts[-1]
+    assert isinstance(last, Artifact)
+    assert spool.file_of(last).read_text() == "two"
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", "a/../../b", ""])
+def test_an_artifact_stays_inside_the_spool(tmp_path: Path, path: str) -> None:
+    with pytest.raises(AssertionError):
+        Spool(tmp_path).add_artifact(path, b"")
+
+
+def test_an_abandoned_run_is_killed_at_its_last_sign_of_life(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    alive = spool.hold()
+    spool.append([OPENED, MetricPoint("loss", 1.0, 0, 5000)])
+    assert not Spool(tmp_path).close_if_abandoned()
+    alive.close()
+    assert Spool(tmp_path).close_if_abandoned()
+    assert Spool(tmp_path).close_if_abandoned()
+    assert everything_in(spool)[-1] == RunFinished("KILLED", 5000)
+    assert sum(isinstance(record, RunFinished) for record in everything_in(spool)) == 1
+
+
+def test_a_refused_record_is_kept_with_its_reason(tmp_path: Path) -> None:
+    Spool(tmp_path).reject(Tag("a", "1"), "bad key")
+    (line,) = (tmp_path / "rejected.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"record": {"kind": "Tag", "key": "a", "value": "1"}, "reason": "bad key"}
+
+
+any_record = st.sampled_from(
+    [OPENED, MetricPoint("m", 0.0, 0, 0), Parameter("p", "v"), Tag("t", "v"), Artifact("a", "d"), None]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    blocks=st.lists(st.tuples(any_record, st.integers(1, 1500), st.sampled_from([50, 400, 7000])), max_size=5)
+)
+def test_batches_hold_every_record_once_in_order_and_keep_to_the_limits(
+    blocks: list[tuple[Record | None, int, int]],
+) -> None:
+    lines = [(record, size) for record, repeats, size in blocks for _ in range(repeats)]
+    rest, start, sent = lines, 0, []
+    while (batch := first_batch(rest, start)) is not None:
+        num_lines = length = 0
+        while start + length < batch.end:
+            length += rest[num_lines][1]
+            num_lines += 1
+        assert start + length == batch.end
+        assert sum(size for record, size in rest[:num_lines] if record is not None) <= MAX_BYTES
+        assert len(batch.records) <= MAX_RECORDS
+        assert sum(isinstance(record, Parameter) for record in batch.records) <= MAX_PARAMETERS
+        assert sum(isinstance(record, Tag) for record in batch.records) <= MAX_TAGS
+        if any(isinstance(record, RunOpened | Artifact | RunFinished) for record in batch.records):
+            assert len(batch.records) == 1
+        sent += batch.records
+        rest, start = rest[num_lines:], batch.end
+    assert sent == [record for record, _ in lines if record is not None]

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import pickle
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas
+import pytest
+from mlflow.entities import Run
+
+from objectaware.errors import InputError
+from objectaware.tracking import TrackingStore
+
+Open = Callable[[], TrackingStore]
+
+FOUR_WRITERS = """
+import pickle, sys
+store, parent = pickle.load(open(sys.argv[1], "rb"))
+number = sys.argv[2]
+run = store.child_run(parent, name="stage " + number, key="stage-" + number, tags={"stage": "pretrain"})
+for step in range(40):
+    run.log_metrics({"loss": step}, step=step)
+    parent.log_metrics({"worker/" + number: step}, step=step)
+assert run.finish("FINISHED", timeout_seconds=40) and parent.flush(40)
+assert "ray" not in sys.modules
+"""
+
+KILLED_WHILE_RUNNING = """
+import os, pathlib, signal, sys
+from objectaware.tracking import TrackingStore
+store = TrackingStore.open(pathlib.Path(sys.argv[1]), sys.argv[2])
+run = store.child_run(None, name="stage", key="stage", tags={})
+assert run.flush(30)
+run.log_metrics({"loss": 1.0}, step=7)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+MANY = {f"field {number}": number for number in range(250)}
+
+
+def all_runs(store: TrackingStore) -> list[Run]:
+    return list(store.server.client.search_runs([store.server.experiment_id(store.experiment)]))
+
+
+def run_of(store: TrackingStore, identity: str) -> Run:
+    (run,) = [run for run in all_runs(store) if run.data.tags["identity"] == identity]
+    return run
+
+
+def steps(store: TrackingStore, run_id: str | None, key: str = "loss") -> list[int]:
+    assert run_id is not None
+    return sorted(point.step for point in store.server.client.get_metric_history(run_id, key))
+
+
+def artifacts(store: TrackingStore, run_id: str, folder: str | None = None) -> set[str]:
+    return {file.path for file in store.server.client.list_artifacts(run_id, folder)}
+
+
+def content(store: TrackingStore, run_id: str, path: str) -> bytes:
+    return (store.folder / "mlflow_artifacts" / run_id / "artifacts" / path).read_bytes()
+
+
+def test_two_commands_may_open_a_fresh_store_at_once(two_drivers: tuple[Path, list[int]]) -> None:
+    folder, exit_codes = two_drivers
+    assert exit_codes == [0, 0]
+    assert (folder / "mlflow.db").is_file()
+
+
+def test_four_processes_write_to_what_the_driver_opened(open_store: Open, tmp_path: Path) -> None:
+    store = open_store()
+    parent = store.parent_run(name="study", key="study", tags={})
+    handles = tmp_path / "handles.pickle"
+    handles.write_bytes(pickle.dumps((store, parent)))
+    command = [sys.executable, "-c", FOUR_WRITERS, str(handles)]
+    writers = [subprocess.Popen([*command, str(number)]) for number in range(4)]
+    assert [writer.wait(timeout=90) for writer in writers] == [0, 0, 0, 0]
+    assert parent.finish("FINISHED", timeout_seconds=30)
+    assert len(all_runs(store)) == 5
+    for number in range(4):
+        child = run_of(store, f"stage-{number}")
+        assert child.data.tags["mlflow.parentRunId"] == parent.run_id
+        assert child.info.status == "FINISHED"
+        assert steps(store, child.info.run_id) == list(range(40))
+        assert steps(store, parent.run_id, f"worker/{number}") == list(range(40))
+
+
+def test_everything_of_a_run_arrives(open_store: Open, tmp_path: Path) -> None:
+    store = open_store()
+    run = store.child_run(None, name="stage one", key="stage", tags={"stage": "pretrain", "long": "x" * 9000})
+    run.log_config({"optimizer": {"lr": 0.03}, "text": "y" * 7000, "n" * 300: 1, "many": MANY})
+    for step in range(2500):
+        run.log_metrics({"loss": float(step)}, step=step)
+    run.log_metrics({"undefined": math.nan, "high": math.inf})
+    run.log_table(
+        "background", [{"model": "baseline", "original": 60.0}, {"model": "mixup", "gap": math.nan}]
+    )
+    run.log_table("localization", [{"miou": 0.5}])
+    run.log_text("notes/a.txt", "größe")
+    run.log_png("panels/a.png", b"png")
+    (tmp_path / "report.html").write_text("report")
+    run.log_artifact(tmp_path / "report.html", "report")
+    assert run.finish("FINISHED", timeout_seconds=30)
+
+    assert run.run_id is not None
+    sent = store.server.client.get_run(run.run_id)
+    assert sent.info.run_name == "stage one"
+    assert sent.info.status == "FINISHED"
+    assert sent.info.end_time >= sent.info.start_time
+    assert sent.data.tags["stage"] == "pretrain"
+    assert len(sent.data.params) == 253
+    assert sent.data.params["optimizer.lr"] == "0.03"
+    assert sent.data.params["text"] == "y" * 5997 + "..."
+    assert steps(store, run.run_id) == list(range(2500))
+    assert math.isnan(sent.data.metrics["undefined"])
+    assert sent.data.metrics["high"] > 1e300
+    assert artifacts(store, run.run_id) == {"config.json", "notes", "panels", "report", "tables"}
+    assert artifacts(store, run.run_id, "report") == {"report/report.html"}
+    names = ("background.csv", "background.json", "localization.csv", "localization.json")
+    assert artifacts(store, run.run_id, "tables") == {f"tables/{name}" for name in names}
+    assert json.loads(content(store, run.run_id, "config.json"))["text"] == "y" * 7000
+    # As MLflow's own load_table reads it.
+    table = pandas.read_json(io.BytesIO(content(store, run.run_id, "tables/background.json")), orient="split")
+    assert json.loads(sent.data.tags["mlflow.loggedArtifacts"]) == [
+        {"path": "tables/background.json", "type": "table"},
+        {"path": "tables/localization.json", "type": "table"},
+    ]
+    assert table["model"].tolist() == ["baseline", "mixup"]
+    assert not (run.spool_folder / "rejected.jsonl").exists()
+
+
+def test_sending_again_after_a_crash_doubles_nothing(open_store: Open) -> None:
+    store = open_store()
+    parent = store.parent_run(name="study", key="study", tags={})
+    run = store.child_run(parent, name="stage", key="stage", tags={"stage": "pretrain"})
+    for step in range(20):
+        run.log_metrics({"loss": 1.0 if step % 2 else math.nan}, step=step)
+    assert run.flush(30)
+    # A process that dies between sending and noting it leaves its notes behind the server; here, by everything.
+    (run.spool_folder / "progress.json").unlink()
+    again = open_store().child_run(parent, name="stage", key="stage", tags={"stage": "pretrain"})
+    assert again.finish("FINISHED", timeout_seconds=30)
+    assert steps(store, run_of(store, "stage").info.run_id) == list(range(20))
+    assert run_of(store, "stage").info.status == "FINISHED"
+
+
+def test_a_restarted_stage_goes_on_in_its_run_with_no_step_twice(open_store: Open) -> None:
+    store = open_store()
+    run = store.child_run(None, name="stage", key="stage", tags={})
+    run.log_metrics({"loss": 1.0}, step=0)
+    run.log_metrics({"loss": 1.0}, step=1)
+    assert run.finish("FAILED", error="out of memory", timeout_seconds=30)
+    failed = run_of(store, "stage")
+    assert failed.info.status == "FAILED"
+    assert failed.data.tags["error"] == "out of memory"
+
+    again = open_store().child_run(None, name="stage", key="stage", tags={})
+    assert again.flush(30)
+    assert run_of(store, "stage").info.status == "RUNNING"
+    for step in (1, 2):
+        again.log_metrics({"loss": 2.0}, step=step)
+    assert again.finish("FINISHED", timeout_seconds=30)
+    assert again.run_id == run.run_id
+    assert steps(store, run.run_id) == [0, 1, 2]
+    assert run_of(store, "stage").info.status == "FINISHED"
+
+
+def test_a_restart_on_another_machine_finds_the_run_by_its_identity(open_store: Open) -> None:
+    store = open_store()
+    run = store.child_run(None, name="stage", key="stage", tags={})
+    run.log_config({"lr": 0.1})
+    for step in range(5):
+        run.log_metrics({"loss": 1.0}, step=step)
+    assert run.finish("KILLED", timeout_seconds=30)
+    shutil.rmtree(run.spool_folder)
+
+    again = open_store().child_run(None, name="stage", key="stage", tags={})
+    again.log_config({"lr": 0.2, "new": 1})
+    for step in range(3, 8):
+        again.log_metrics({"loss": 1.0}, step=step)
+    assert again.finish("FINISHED", timeout_seconds=30)
+    assert again.run_id == run.run_id
+    assert steps(store, run.run_id) == list(range(8))
+    # MLflow refuses to change a parameter; that must not hold up what comes with it and after it.
+    assert run_of(store, "stage").data.params == {"lr": "0.1", "new": "1"}
+    (rejected,) = (again.spool_folder / "rejected.jsonl").read_text().splitlines()
+    assert json.loads(rejected)["record"] == {"kind": "Parameter", "key": "lr", "value": "0.2"}
+
+
+def test_a_changed_parameter_is_kept_as_first_logged_and_warned_of(
+    open_store: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = open_store()
+    run = store.child_run(None, name="stage", key="stage", tags={})
+    run.log_config({"num_workers": 1, "seed": 0})
+    run.log_config({"num_workers": 1, "seed": 0})
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING):
+        run.log_config({"num_workers": 2, "seed": 0})
+    assert "num_workers" in caplog.text
+    assert "seed" not in caplog.text
+    assert run.finish("FINISHED", timeout_seconds=30)
+    assert run.run_id is not None
+    assert run_of(store, "stage").data.params == {"num_workers": "1", "seed": "0"}
+    assert json.loads(content(store, run.run_id, "config.json")) == {"num_workers": 2, "seed": 0}
+
+
+def test_a_fresh_start_begins_a_new_run(open_store: Open) -> None:
+    store = open_store()
+    parent = store.parent_run(name="study", key="study", tags={})
+    first = store.child_run(parent, name="stage", key="stage", tags={})
+    first.log_metrics({"loss": 1.0}, step=0)
+    assert first.finish("FINISHED", timeout_seconds=30)
+    first_id = first.run_id
+    fresh = open_store().child_run(parent, name="stage", key="stage", tags={}, fresh=True)
+    fresh.log_metrics({"loss": 2.0}, step=0)
+    assert fresh.finish("FINISHED", timeout_seconds=30)
+    assert fresh.run_id != first_id
+    assert steps(store, first_id) == steps(store, fresh.run_id) == [0]
+    # What is started again or reused from now on is the new one.
+    again = open_store().child_run(parent, name="stage", key="stage", tags={})
+    assert again.finish("FINISHED", timeout_seconds=30)
+    assert again.run_id == fresh.run_id
+
+
+def test_a_run_that_was_deleted_in_the_ui_is_made_anew_with_all_its_records(open_store: Open) -> None:
+    store = open_store()
+    run = store.child_run(None, name="stage", key="stage", tags={"stage": "pretrain"})
+    run.log_metrics({"loss": 1.0}, step=0)
+    run.log_text("a.txt", "a")
+    assert run.finish("KILLED", timeout_seconds=30)
+    deleted = run.run_id
+    assert deleted is not None
+    store.server.client.delete_run(deleted)
+    again = open_store().child_run(None, name="stage", key="stage", tags={"stage": "pretrain"})
+    again.log_metrics({"loss": 1.0}, step=1)
+    assert again.finish("FINISHED", timeout_seconds=30)
+    made_anew = run_of(store, "stage")
+    assert made_anew.info.run_id != deleted
+    assert made_anew.data.tags["stage"] == "pretrain"
+    assert steps(store, made_anew.info.run_id) == [0, 1]
+    assert artifacts(store, made_anew.info.run_id) == {"a.txt"}
+
+
+def test_a_stage_of_one_study_is_linked_from_another(open_store: Open) -> None:
+    store = open_store()
+    first = store.parent_run(name="first", key="first", tags={"study": "table1"})
+    stage = store.child_run(first, name="stage", key="stage", tags={})
+    stage.finish("FINISHED")
+    second = store.parent_run(name="second", key="second", tags={})
+    for _ in range(2):  # as when the study is started again
+        store.link_run(second, name="stage", key="stage", tags={"stage": "pretrain"})
+    store.link_run(second, name="given", key="given", tags={}, source_run_id="0123abcd")
+    assert second.finish("FINISHED", timeout_seconds=30)
+    assert open_store().send_leftovers(30) == 0
+
+    children = {run.info.run_name: run for run in all_runs(store) if "source_run_id" in run.data.tags}
+    assert set(children) == {"stage", "given"}
+    link = children["stage"]
+    assert link.data.tags["identity"] == "stage"
+    assert link.data.tags["stage"] == "pretrain"
+    assert link.data.tags["source_run_id"] == stage.run_id
+    assert link.data.tags["mlflow.parentRunId"] == second.run_id
+    assert link.info.status == "FINISHED"
+    assert children["given"].data.tags["source_run_id"] == "0123abcd"
+    # A link is not mistaken for the run that computed.
+    again = open_store().child_run(first, name="stage", key="stage", tags={})
+    assert again.finish("FINISHED", timeout_seconds=30)
+    assert again.run_id == stage.run_id
+    # One level of nesting.
+    parents = {run.info.run_id for run in all_runs(store) if "mlflow.parentRunId" not in run.data.tags}
+    nested = [
+        run.data.tags["mlflow.parentRunId"] for run in all_runs(store) if run.info.run_id not in parents
+    ]
+    assert parents == {first.run_id, second.run_id}
+    assert set(nested) <= parents
+
+
+def test_what_a_killed_process_recorded_arrives_and_its_run_is_killed(open_store: Open) -> None:
+    store = open_store()
+    victim = subprocess.run([sys.executable, "-c", KILLED_WHILE_RUNNING, str(store.folder), store.experiment])
+    assert victim.returncode == -9
+    assert run_of(store, "stage").info.status == "RUNNING"
+    assert store.send_leftovers(30) == 0
+    killed = run_of(store, "stage")
+    assert killed.info.status == "KILLED"
+    assert steps(store, killed.info.run_id) == [7]
+
+
+def test_leftovers_do_not_touch_a_run_that_is_alive(open_store: Open) -> None:
+    store = open_store()
+    run = store.child_run(None, name="stage", key="stage", tags={})
+    assert run.flush(30)
+    assert open_store().send_leftovers() == 0
+    assert run_of(store, "stage").info.status == "RUNNING"
+    assert run.finish("FINISHED", timeout_seconds=30)
+
+
+def test_a_deleted_experiment_is_refused(open_store: Open) -> None:
+    store = open_store()
+    store.server.client.delete_experiment(store.server.experiment_id(store.experiment))
+    with pytest.raises(InputError, match="restore"):
+        open_store()
+
+
+@pytest.mark.parametrize("uri", ["./mlruns", "ftp://host/path"])
+def test_an_address_that_mlflow_does_not_take_is_refused(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    with pytest.raises(InputError, match="MLFLOW_TRACKING_URI"):
+        TrackingStore.open(tmp_path)
+
+
+def test_a_relative_sqlite_file_is_the_same_in_every_folder(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = open_store().folder
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    monkeypatch.chdir(folder)
+    store = TrackingStore.open(folder)
+    assert store.server.tracking_uri == f"sqlite:///{folder}/mlflow.db"
