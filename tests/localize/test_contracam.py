@@ -249,11 +249,10 @@ def test_maps_lie_in_the_unit_interval_and_masks_only_grow(seed: int, compat: st
 def test_permuting_the_batch_permutes_the_masks(seed: int, order: list[int]) -> None:
     encoder, projector = _random_network(seed)
     images = _random_images(seed)
-    # A little above rounding: a tiny gradient's rounding grows with the normalisation.
     torch.testing.assert_close(
         contracam(images[order], encoder, projector, num_iterations=3),
         contracam(images, encoder, projector, num_iterations=3)[order],
-        atol=1e-3,
+        atol=2e-4,
         rtol=0,
     )
 

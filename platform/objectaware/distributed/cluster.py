@@ -14,8 +14,8 @@ import ray
 from objectaware.errors import InputError
 
 _MIN_LOGICAL_CPUS = 8
-# A group of images on its way through localization is 13 MB at 224 pixels. Ray's default would set aside 30% of
-# the machine's memory.
+# A group of images on its way through localization is 23 MB at 224 pixels. Ray's default would set aside 30%
+# of the machine's memory.
 _OBJECT_STORE_BYTES = 2**30
 
 _QUIET_ENVIRONMENT = {
@@ -57,10 +57,10 @@ def total_cpus(needs: Sequence[Need]) -> float:
 def ray_cluster(*, min_cpus: float = 0) -> Iterator[None]:
     """Provides Ray for the stages inside the `with` block.
 
-    Ray that this process has initialised already is used as it is. Otherwise `RAY_ADDRESS` is connected to, or,
-    where it is not set, a local Ray is started: dashboard on and bound to loopback, more logical CPUs than the
-    machine may have (a stage's processes wait for each other most of the time), its files in `RAY_TMPDIR` if that
-    is set. On leaving, only what was started or connected here is ended, on Ctrl-C and SIGTERM too.
+    Ray that this process has initialised already is used as it is. Otherwise `RAY_ADDRESS` is connected to,
+    or, where it is not set, a local Ray is started: dashboard on and bound to loopback, at least 8 logical
+    CPUs (a stage's processes wait for each other most of the time), its files in `RAY_TMPDIR` if that is set.
+    On leaving, only what was started or connected here is ended, on Ctrl-C and SIGTERM too.
 
     Args:
         min_cpus: Logical CPUs that the stages need (`total_cpus`); a local Ray gets at least as many.
@@ -120,12 +120,13 @@ def require_resources(stage: str, needs: Sequence[Need]) -> None:
     Raises:
         InputError: They need more CPUs or GPUs than the cluster has; the message shows the sum.
     """
-    available = ray.cluster_resources()
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     for resource, attribute in (("CPU", "num_cpus"), ("GPU", "num_gpus")):
         terms = [(need, getattr(need, attribute)) for need in needs if getattr(need, attribute)]
         total = sum(need.count * amount for need, amount in terms)
-        if total > available.get(resource, 0):
+        available = resources.get(resource, 0)
+        if total > available:
             arithmetic = " + ".join(f"{need.count} {need.name} × {amount:g}" for need, amount in terms)
-            problem = f"needs {arithmetic} = {total:g} {resource}s, the cluster has {available.get(resource, 0):g}"
+            problem = f"needs {arithmetic} = {total:g} {resource}s, the cluster has {available:g}"
             remedy = "Ask for fewer processes in execution, or use a larger cluster."
             raise InputError("execution", stage, problem, remedy)

@@ -39,8 +39,8 @@ class RecordSink:
 class RecordPump:
     """Calls the driver's function with every record that workers leave, as a context manager.
 
-    The function is called from one thread, a record at a time. When it fails, later records still reach it; its
-    first exception is raised on leaving the `with` block.
+    The function is called from one thread, a record at a time. When it fails, later records still reach it;
+    its first exception is raised on leaving the `with` block.
 
     Args:
         on_record: Called with each record.

@@ -1,8 +1,8 @@
 """Linear evaluation: accuracy of a linear classifier on features that stay fixed.
 
-Follows App. A of the paper, which follows SimCLR: multinomial logistic regression whose L2 penalty is chosen among 45
-logarithmically spaced values from 1e-6 to 1e5 on a held-out part of the training split. The penalty has the sum form,
-sum_i CE_i + penalty / 2 * ||W||^2, as in ``objectaware.evaluate.logistic``.
+Follows the paper's appendix, which follows SimCLR: multinomial logistic regression whose L2 penalty is chosen
+among 45 logarithmically spaced values from 1e-6 to 1e5 on a held-out part of the training split. The penalty
+has the sum form of `objectaware.evaluate.logistic`, sum_i CE_i + penalty / 2 * ||W||^2.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from objectaware.errors import InputError
-from objectaware.evaluate.logistic import Array, LogisticModel, check_features, fit_logistic, logistic_path
+from objectaware.evaluate.checks import Array, check_features, check_labels
+from objectaware.evaluate.logistic import LogisticModel, fit_logistic, logistic_path
 
-# Relative error of the weights along the path: there the models are only compared by their accuracy.
-PATH_TOLERANCE = 1e-2
+# Relative error of the weights along the path, where models are compared by their accuracy only.
+PATH_TOLERANCE = 3e-3
 
 
 @dataclass(frozen=True)
@@ -26,10 +27,10 @@ class LinearResult:
     """What a linear evaluation chose.
 
     Attributes:
-        model: The classifier to test, for ``penalty``.
+        model: The classifier to test, for `penalty`.
         penalty: The value with the best hold-out accuracy; among equals the largest.
         penalties: (num_values,) float64, from the largest down.
-        holdout_accuracies: (num_values,) float64, per cent, in the order of ``penalties``.
+        holdout_accuracies: (num_values,) float64, per cent, in the order of `penalties`.
     """
 
     model: LogisticModel
@@ -53,27 +54,28 @@ def linear_evaluation(
     """Chooses the penalty on a hold-out and fits the classifier with it.
 
     Args:
-        train_features: (N, D) floating point, tensor (on any device) or array. Computation stays on its device.
+        train_features: (N, D) floating point, tensor (on any device, where the work is then done) or array.
         train_labels: (N,) integers from 0.
-        holdout_fraction: Share of each class that is held out, in (0, 1), rounded to whole samples; every class keeps
-            at least one sample to train on.
+        holdout_fraction: Share of each class that is held out, in (0, 1), rounded to whole samples; every
+            class keeps a sample at least to train on.
         seed: Seed of the hold-out's draw.
         num_values: Number of penalties.
         min_penalty: Smallest penalty, positive.
         max_penalty: Largest penalty.
-        refit: Whether the final classifier is fitted on all of the training split (the default, as SimCLR does) or on
-            the part that was not held out (as the official code does).
+        refit: Whether the final classifier is fitted on all of the training split (the default, as SimCLR
+            does) or on the part that was not held out (as the official code does).
         num_classes: Number of classes; by default one more than the largest label.
 
     Returns:
-        The classifier, the penalty, and the accuracy on the hold-out along the path.
+        The classifier, its penalty, and the accuracy on the hold-out along the path.
 
     Raises:
-        InputError: Features are not finite, labels are out of range, a class has no sample, or no sample can be held
-            out.
+        InputError: Features are not finite, labels are out of range, a class has no sample, or no sample can
+            be held out.
     """
     features, labels = torch.as_tensor(train_features), torch.as_tensor(train_labels)
     check_features("train_features", features)
+    check_labels("train_labels", labels, features)
     classes = int(labels.max()) + 1 if num_classes is None else num_classes
     kept, held = stratified_holdout(labels.cpu().numpy(), fraction=holdout_fraction, seed=seed)
     penalties = np.geomspace(max_penalty, min_penalty, num_values)
@@ -86,27 +88,28 @@ def linear_evaluation(
         dtype=torch.float64 if features.dtype == torch.float64 else torch.float32,
     )
     held_features, held_labels = features[held], labels[held]
-    accuracies = np.empty(num_values)
+    accuracies = np.full(num_values, -np.inf)
     best = 0
     for index, model in enumerate(path):
         accuracies[index] = accuracy(model, held_features, held_labels)
         if index == 0 or accuracies[index] > accuracies[best]:
             best, best_model = index, model
     rows = slice(None) if refit else kept
+    penalty = float(penalties[best])
     final = fit_logistic(
-        features[rows], labels[rows], num_classes=classes, penalty=float(penalties[best]), initial=best_model
+        features[rows], labels[rows], num_classes=classes, penalty=penalty, initial=best_model
     )
-    return LinearResult(final, float(penalties[best]), penalties, accuracies)
+    return LinearResult(final, penalty, penalties, accuracies)
 
 
 def stratified_holdout(
     labels: NDArray[np.integer], *, fraction: float, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Draws the same share of each class without replacement.
+    """Draws the same share of each class, without replacement.
 
     Args:
         labels: (N,) class of each sample.
-        fraction: Share in (0, 1), rounded to whole samples per class; a class is never emptied.
+        fraction: Share in (0, 1), rounded to whole samples of a class; a class is never emptied.
         seed: Seed of the draw.
 
     Returns:
@@ -116,7 +119,8 @@ def stratified_holdout(
         InputError: The share is out of range, or so small that nothing is held out.
     """
     if not 0.0 < fraction < 1.0:
-        raise InputError("holdout_fraction", fraction, "must lie between 0 and 1", "Give a share such as 0.2.")
+        problem = "must lie between 0 and 1"
+        raise InputError("holdout_fraction", fraction, problem, "Give a share such as 0.2.")
     generator = np.random.default_rng(seed)
     held = np.zeros(len(labels), dtype=bool)
     for label in np.unique(labels):
@@ -125,7 +129,7 @@ def stratified_holdout(
         held[generator.permutation(members)[:num_held]] = True
     if not held.any():
         problem = f"holds out nothing of {len(labels)} samples"
-        raise InputError("holdout_fraction", fraction, problem, "Give a larger share or more images a class.")
+        raise InputError("holdout_fraction", fraction, problem, "Give a larger share, or more images.")
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
@@ -138,13 +142,22 @@ def accuracy(model: LogisticModel, features: Array, labels: Array) -> float:
         labels: (N,) integers; a label that is no class of the model counts as an error.
 
     Raises:
-        InputError: Features are empty or not finite.
+        InputError: Features are empty or not finite, or labels do not fit them.
     """
     return 100.0 * float(_is_right(model, features, labels).to(torch.float64).mean())
 
 
 def classwise_accuracy(model: LogisticModel, features: Array, labels: Array) -> NDArray[np.float64]:
-    """Returns the accuracy in per cent of each class (C,), NaN for a class without samples; see ``accuracy``."""
+    """Returns the accuracy in per cent of each class, (C,), with NaN for a class without samples.
+
+    Args:
+        model: The classifier.
+        features: (N, D) floating point.
+        labels: (N,) integers.
+
+    Raises:
+        InputError: As for `accuracy`.
+    """
     right = _is_right(model, features, labels).cpu().numpy()
     truth = torch.as_tensor(labels).cpu().numpy()
     of_class = [right[truth == label] for label in range(len(model.bias))]
@@ -152,10 +165,7 @@ def classwise_accuracy(model: LogisticModel, features: Array, labels: Array) -> 
 
 
 def _is_right(model: LogisticModel, features: Array, labels: Array) -> Tensor:
-    rows = torch.as_tensor(features)
+    rows, truth = torch.as_tensor(features), torch.as_tensor(labels)
     check_features("features", rows)
-    truth = torch.as_tensor(labels).to(rows.device)
-    if truth.shape != rows.shape[:1]:
-        problem = f"must be one label for each of {len(rows)} rows"
-        raise InputError("labels", f"shape {tuple(truth.shape)}", problem, "Give labels (N,).")
-    return model.predict(rows) == truth
+    check_labels("labels", truth, rows)
+    return model.predict(rows) == truth.to(rows.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +52,20 @@ def load_state(folder: Path) -> dict[str, Any]:
     """Reads a checkpoint's `state.pt`, without running any code that may be in it.
 
     Raises:
-        InputError: Where there is no checkpoint in the folder.
+        InputError: Where there is no checkpoint in the folder, or it is damaged or would run code.
     """
     path = folder / STATE_NAME
     if not path.is_file():
         raise InputError("checkpoint", str(folder), f"holds no {STATE_NAME}", "Give a folder that pretraining wrote.")
-    return torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        raise InputError(
+            "checkpoint",
+            str(path),
+            "is damaged, or is a pickle that would run code and is not loaded",
+            "Give a checkpoint that pretraining wrote.",
+        ) from error
 
 
 @dataclass(frozen=True)

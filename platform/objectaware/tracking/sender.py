@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 
-from objectaware.tracking.delivery import Delivery
+from objectaware.tracking.delivery import Delivery, MissingParentError
 from objectaware.tracking.server import Server
 from objectaware.tracking.spool import Spool
 
@@ -94,12 +94,14 @@ class Sender:
         """Sends all spools; stops at the first failure, since the next would only wait for the same server.
 
         Returns:
-            Whether the server took everything.
+            Whether the server answers.
         """
         for spool in spools:
             try:
                 if spool.has_unsent():
                     self._delivery.send(spool)
+            except MissingParentError as error:
+                _logger.info("%s waits: %s", spool.folder, error)
             except Exception as error:  # whatever happens to the records, the work that they describe goes on
                 self._report_away(spool, error)
                 return False

@@ -23,8 +23,14 @@ def run_ui(store: TrackingStore, port: int | None = None) -> None:
     port = port or _free_port()
     print(f"MLflow UI: http://127.0.0.1:{port} (Ctrl-C ends it)", flush=True)
     arguments = store.ui_arguments(port)
-    # By the environment, so that a password is not seen in the list of processes.
-    os.execve(arguments[0], arguments, os.environ | {"MLFLOW_BACKEND_STORE_URI": store.server.tracking_uri})
+    environment = {
+        # MLflow's own jobs, of no use here, take another four processes.
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        **os.environ,
+        # By the environment, so that a password is not seen in the list of processes.
+        "MLFLOW_BACKEND_STORE_URI": store.server.tracking_uri,
+    }
+    os.execve(arguments[0], arguments, environment)
 
 
 def _free_port() -> int:

@@ -1,0 +1,188 @@
+"""Localization on Ray Data: groups of images through ContraCAM and CRF into a mask store."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import ray
+import ray.data
+from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
+
+from objectaware.config import LocalizeConfig, LocalizeExecution
+from objectaware.data.manifest import Manifest
+from objectaware.data.storage import Storage
+from objectaware.distributed.cluster import Need, require_resources
+from objectaware.distributed.localize_actors import CamActor, CrfActor
+from objectaware.distributed.localize_groups import GroupPlan, read_group
+from objectaware.distributed.records import Record
+from objectaware.localize.mask_store import finished_shards, read_shard
+
+_MAX_FAILURES_LISTED = 100
+# Longer than any group takes: 64 images through 10 iterations of a ResNet-50 at 4 times its resolution.
+_NO_PROGRESS_SECONDS = 1800.0
+
+
+@dataclass
+class LocalizeSummary:
+    """What a localization came to.
+
+    Attributes:
+        num_images: Images of the data set.
+        num_ok: Images whose masks are in the store.
+        num_failed: Images that could not be read.
+        failures: Id and reason of the first of those, up to 100.
+    """
+
+    num_images: int
+    num_ok: int = 0
+    num_failed: int = 0
+    failures: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, num_images: int, failures: list[tuple[str, str]]) -> None:
+        """Counts a finished group."""
+        self.num_ok += num_images - len(failures)
+        self.num_failed += len(failures)
+        self.failures += failures[: _MAX_FAILURES_LISTED - len(self.failures)]
+
+
+def localize_needs(execution: LocalizeExecution) -> list[Need]:
+    """Processes that localization keeps running at once."""
+    num_actors = execution.num_cam_actors
+    if execution.use_gpu:
+        # Decoding 64 photos takes half a second; ContraCAM on a GPU is several times faster than that.
+        readers, cam = Need("readers", 8 * num_actors, 1), Need("num_cam_actors", num_actors, 0, 1)
+    else:
+        readers = Need("readers", num_actors, 1)
+        cam = Need("num_cam_actors", num_actors, execution.num_compute_threads)
+    return [readers, cam, Need("num_crf_actors", execution.num_crf_actors, 1)]
+
+
+def localize(
+    config: LocalizeConfig, *, manifest: Manifest, store: Storage, on_record: Callable[[Record], None]
+) -> LocalizeSummary:
+    """Localizes the objects of a data set into a mask store and resumes by itself what was begun there.
+
+    Needs an initialised Ray (`ray_cluster`). The manifest's groups are each other's negatives and the unit of
+    work: a group whose shard is in the store is not computed again, and results do not depend on the number
+    of processes. An image that cannot be read becomes a row with `status` failed and is nobody's negative.
+    Lost processes are replaced and their group is computed again.
+
+    Args:
+        config: How; `config.data` is not looked at.
+        manifest: Which images.
+        store: Folder of the mask store, which all nodes reach.
+        on_record: Called with `{"kind": "progress", "done", "total", "images_per_second"}` after each group.
+
+    Returns:
+        Counts over the whole store, what was there before included.
+
+    Raises:
+        InputError: The checkpoint does not fit, a finished shard is damaged, or the cluster is too small.
+        Exception: Whatever else a process raised, with its traceback in its notes.
+    """
+    plan = GroupPlan.of(
+        manifest, group_size=config.group_size, seed=config.seed, image_size=config.image_size
+    )
+    summary = LocalizeSummary(num_images=len(manifest))
+    finished = finished_shards(store)
+    for group in sorted(finished):
+        summary.add(*_outcome(store, group))
+    pending = [group for group in range(plan.num_groups) if group not in finished]
+    if pending:
+        require_resources("localize", localize_needs(config.execution))
+        _run(config, plan, pending, store, summary, on_record)
+    assert summary.num_ok + summary.num_failed == summary.num_images, summary
+    return summary
+
+
+def _outcome(store: Storage, group: int) -> tuple[int, list[tuple[str, str]]]:
+    """Number of images and failures in a finished shard."""
+    path = store.local_path(f"shard-{group:06d}.parquet")
+    columns = ["image_id", "status", "error"]
+    try:
+        table = pq.read_table(path, columns=columns) if path else read_shard(store, group).select(columns)
+    except (OSError, pa.ArrowException):
+        table = read_shard(store, group)  # says what is wrong with it, and what to do
+    rows = table.to_pylist()
+    return len(rows), [(row["image_id"], row["error"]) for row in rows if row["status"] == "failed"]
+
+
+def _run(
+    config: LocalizeConfig,
+    plan: GroupPlan,
+    pending: list[int],
+    store: Storage,
+    summary: LocalizeSummary,
+    on_record: Callable[[Record], None],
+) -> None:
+    started = time.perf_counter()
+    done_before = summary.num_ok + summary.num_failed
+    with _quiet_data_context():
+        # The reference is held here for as long as readers ask for the plan.
+        plan_reference = ray.put(plan)
+        for row in _pipeline(config, plan_reference, pending, store).iter_rows():
+            if row.get("fault") is not None:
+                raise pickle.loads(row["fault"])
+            summary.add(row["num_images"], list(zip(row["failed_ids"], row["reasons"], strict=True)))
+            done = summary.num_ok + summary.num_failed
+            speed = (done - done_before) / (time.perf_counter() - started)
+            on_record(
+                {"kind": "progress", "done": done, "total": summary.num_images, "images_per_second": speed}
+            )
+
+
+def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Storage) -> Dataset:  # noqa: ANN401
+    readers, cam, crf = localize_needs(config.execution)
+    values = config.model_dump()
+    # One block a group, so that groups move on one by one.
+    groups = ray.data.from_items([{"group": group} for group in pending], override_num_blocks=len(pending))
+    one_group: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
+    return (
+        groups.map_batches(
+            read_group,
+            fn_kwargs={"plan": plan},
+            compute=TaskPoolStrategy(size=readers.count),
+            num_cpus=readers.num_cpus,
+            **one_group,
+        )
+        .map_batches(
+            CamActor,
+            fn_constructor_kwargs={"config": values},
+            compute=ActorPoolStrategy(size=cam.count),
+            num_cpus=cam.num_cpus or None,
+            num_gpus=cam.num_gpus or None,
+            **one_group,
+        )
+        .map_batches(
+            CrfActor,
+            fn_constructor_kwargs={"config": values, "store": store},
+            compute=ActorPoolStrategy(size=crf.count),
+            num_cpus=crf.num_cpus,
+            **one_group,
+        )
+    )
+
+
+@contextmanager
+def _quiet_data_context() -> Iterator[None]:
+    """Ray Data without its own progress display, and with an end to waiting."""
+    context = DataContext.get_current().copy()
+    context.enable_progress_bars = False
+    context.print_on_execution_start = False
+    context.execution_no_progress_timeout_s = _NO_PROGRESS_SECONDS
+    logger = logging.getLogger("ray.data")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with DataContext.current(context):
+            yield
+    finally:
+        logger.setLevel(level)

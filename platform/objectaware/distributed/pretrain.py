@@ -1,0 +1,206 @@
+"""Pretraining on Ray Train: one worker or many, resumed after any failure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import torch
+from pyarrow import fs
+from ray import train
+from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+from objectaware.config import PretrainConfig, PretrainExecution
+from objectaware.data.storage import Storage
+from objectaware.distributed.cluster import Need, require_resources
+from objectaware.distributed.records import Record, RecordPump
+from objectaware.distributed.train_session import EpochRecorder, FinalError, RaySession, checkpoint_name
+from objectaware.errors import InputError
+from objectaware.training.loop import TrainingDivergedError
+from objectaware.training.run import run_pretraining
+
+_MAX_RETRIES = 3
+_SNAPSHOT = "checkpoint_manager_snapshot.json"
+
+_ENVIRONMENT = {
+    # How often the controller looks at its workers. An epoch's report waits for that; the default is 2 s.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+    # Importing PyTorch in several workers at once takes longer than the default of 60 s on a loaded machine.
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "180",
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+}
+
+
+def pretrain_needs(execution: PretrainExecution) -> list[Need]:
+    """Processes that pretraining runs; on a GPU the CPUs are for decoding."""
+    if execution.use_gpu:
+        return [Need("num_workers", execution.num_workers, execution.num_loader_threads, 1)]
+    return [Need("num_workers", execution.num_workers, max(execution.num_compute_threads, 1))]
+
+
+def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Callable[[Record], None]) -> str:
+    """Pretrains under Ray Train and resumes by itself what was begun under the same name.
+
+    Needs an initialised Ray (`ray_cluster`). Lost workers and other failures that may pass are retried three
+    times from the newest checkpoint.
+
+    Args:
+        config: What to train.
+        name: Name of the run: its folder in `storage`.
+        storage: Folder that all nodes reach, a path or URI.
+        on_record: Called with `{"kind": "epoch", "epoch", …metrics}` once an epoch is saved, never twice for
+            the same epoch, and now and then with `{"kind": "progress", "epoch", "step", "num_steps", …}`.
+
+    Returns:
+        Path or URI of the last epoch's checkpoint folder.
+
+    Raises:
+        InputError: The configuration does not fit the data, or the cluster is too small.
+        TrainingDivergedError: The loss is not a number any more.
+        KeyboardInterrupt: On Ctrl-C, after the workers have been stopped; the same call resumes.
+        Exception: Whatever else a worker raised, or ended its retries, with its traceback in its notes.
+    """
+    folder = Storage.from_uri(storage)
+    run = folder.child(name)
+    last = checkpoint_name(config.num_epochs - 1)
+    fallback = _mend_snapshot(run)
+    if _newest_checkpoint(folder, name) != last:
+        require_resources("pretrain", pretrain_needs(config.execution))
+        with RecordPump(on_record) as pump:
+            _fit(config, folder, name, pump.sink, fallback)
+    return run.child(last).uri
+
+
+def _fit(config: PretrainConfig, folder: Storage, name: str, sink: Any, fallback: Path | None) -> None:  # noqa: ANN401
+    for variable, value in _ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    path, filesystem = _ray_storage(folder)
+    (need,) = pretrain_needs(config.execution)
+    trainer = TorchTrainer(
+        _train_worker,
+        train_loop_config={"config": config.model_dump(), "sink": sink, "fallback": fallback},
+        scaling_config=ScalingConfig(
+            num_workers=need.count,
+            use_gpu=config.execution.use_gpu,
+            resources_per_worker={"CPU": need.num_cpus, "GPU": need.num_gpus},
+        ),
+        run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1
+            name=name,
+            storage_path=path,
+            storage_filesystem=filesystem,
+            failure_config=FailureConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1
+                max_failures=_MAX_RETRIES, controller_failure_limit=_MAX_RETRIES
+            ),
+            # The one before the newest is what `_mend_snapshot` falls back to.
+            checkpoint_config=CheckpointConfig(num_to_keep=2),
+            callbacks=[EpochRecorder(sink)],  # type: ignore[list-item]  # mypy sees Ray Train V1
+            logging_config=LoggingConfig(log_level="ERROR"),
+        ),
+    )
+    with _interruptible():
+        try:
+            trainer.fit()
+        except train.ControllerError as error:
+            failure = error.controller_failure
+            raise (failure.error if isinstance(failure, FinalError) else failure) from None
+        except train.WorkerGroupError as error:
+            raise _root_cause(error.worker_failures) from None
+
+
+def _root_cause(failures: dict[int, Exception]) -> Exception:
+    """Of the errors of several workers, the one that is not just a lost connection to another worker."""
+    ranks = sorted(failures, key=lambda rank: (isinstance(failures[rank], RuntimeError), rank))
+    return failures[ranks[0]]
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Turns Ray Train's answer to Ctrl-C, which is to stop the workers and exit(0), into an interrupt."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as stop:
+        # Any other status is SIGTERM's.
+        if stop.code == 0:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        if in_main_thread:
+            signal.signal(signal.SIGINT, handler)
+
+
+def _train_worker(settings: dict[str, Any]) -> None:
+    """What each worker runs."""
+    config = PretrainConfig.model_validate(settings["config"])
+    context = train.get_context()
+    num_threads = config.execution.num_compute_threads
+    torch.set_num_threads(
+        num_threads or max(len(os.sched_getaffinity(0)) // context.get_local_world_size(), 1)
+    )
+    # Ray Train gives the workers of a node one working directory. A mapped file outlives its name, so the
+    # first worker that is done may delete the masks under the others.
+    cache_folder = Path.cwd() / "cache"
+    try:
+        with RaySession(settings["sink"], fallback=settings["fallback"]) as session:
+            run_pretraining(config, session, cache_folder=cache_folder)
+    except Exception as error:
+        error.add_note(f"On worker {context.get_world_rank()}:\n{traceback.format_exc()}")
+        if _may_pass(error):
+            raise
+        raise FinalError(error) from error
+    finally:
+        shutil.rmtree(cache_folder, ignore_errors=True)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether a retry can help: a lost peer is a RuntimeError, storage that is away an OSError."""
+    if isinstance(error, TrainingDivergedError | torch.OutOfMemoryError):
+        return False
+    return isinstance(error, RuntimeError | OSError)
+
+
+def _mend_snapshot(run: Storage) -> Path | None:
+    """Removes Ray Train's list of checkpoints where a kill has torn it.
+
+    Ray Train writes the list in place, and refuses to start with half a list. Object stores replace it whole.
+
+    Returns:
+        Where the list is missing, the checkpoint to go on from: the one before the newest, since the newest
+        epoch is on record only once it is in the list.
+    """
+    if run.exists(_SNAPSHOT):
+        try:
+            run.read_json(_SNAPSHOT)
+        except InputError:
+            run.delete(_SNAPSHOT)
+        else:
+            return None
+    local = run.local_path()
+    if local is None:
+        return None
+    folders = sorted(local.glob("epoch_*"), key=lambda folder: int(folder.name.removeprefix("epoch_")))
+    return folders[-2] if len(folders) > 1 else None
+
+
+def _newest_checkpoint(folder: Storage, name: str) -> str | None:
+    """Name of the newest checkpoint in Ray Train's list, None where there is no list."""
+    if not folder.exists(f"{name}/{_SNAPSHOT}"):
+        return None
+    path, filesystem = _ray_storage(folder.child(name))
+    checkpoint = train.Result.from_path(path, storage_filesystem=filesystem).checkpoint
+    return None if checkpoint is None else PurePosixPath(checkpoint.path).name
+
+
+def _ray_storage(folder: Storage) -> tuple[str, fs.FileSystem | None]:
+    """A folder as Ray takes it; local ones with their file system, lest `%` or `#` be read as a URI's."""
+    local = folder.local_path()
+    return (folder.uri, None) if local is None else (str(local), fs.LocalFileSystem())

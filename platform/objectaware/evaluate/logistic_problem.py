@@ -1,0 +1,148 @@
+"""The objective of logistic regression, its gradient and its solution, in well-scaled variables."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from objectaware.errors import InputError
+from objectaware.evaluate.checks import check_features, check_labels
+from objectaware.evaluate.lbfgs import CurvatureHistory, minimise
+
+
+class LogisticProblem:
+    """Mean cross-entropy plus the penalty, as a function of points (C, D + 1) float64.
+
+    A point holds the weights of the features less their mean and divided by one common scale, then the bias.
+    The unpenalised bias takes up the mean and the penalty the scale, so the minimiser is the same as for the
+    features as given, while neither a common offset nor their unit slows the search.
+
+    Args:
+        features: (N, D) floating point, finite.
+        labels: (N,) integers in [0, num_classes), each class at least once.
+        num_classes: C, at least 2.
+        dtype: Precision of the products with the features.
+
+    Raises:
+        InputError: Features are not finite, labels are out of range or leave a class empty, or the numbers
+            of the two differ.
+    """
+
+    def __init__(self, features: Tensor, labels: Tensor, num_classes: int, dtype: torch.dtype) -> None:
+        check_features("features", features)
+        check_labels("labels", labels, features)
+        labels = labels.to(features.device, torch.int64)
+        self._num_samples = len(features)
+        self._frequencies = _count_classes(labels, num_classes).to(torch.float64) / len(labels)
+        self._labels = labels.unsqueeze(1)
+        self._mean = features.mean(dim=0, dtype=torch.float64)
+        # Subtracted in float64, row by row of the result, since float32 would round features far from zero.
+        self._rows = (features - self._mean).to(dtype)
+        variances = self._rows.square().mean(dim=0, dtype=torch.float64)
+        self._scale = math.sqrt(float(variances.mean())) or 1.0
+        self._rows /= self._scale
+        self._variances = variances / self._scale**2
+
+    def start(self) -> Tensor:
+        """Returns the minimiser for an infinite penalty: the logarithms of the class frequencies."""
+        weight = self._mean.new_zeros(len(self._frequencies), len(self._mean))
+        return torch.cat([weight, self._frequencies.log().unsqueeze(1)], dim=1)
+
+    def point_of(self, weight: Tensor, bias: Tensor) -> Tensor:
+        """Returns the point of weights (C, D) and biases (C,) of the features as given."""
+        weight, bias = weight.to(self._mean), bias.to(self._mean)
+        return torch.cat([weight * self._scale, (bias + weight @ self._mean).unsqueeze(1)], dim=1)
+
+    def weight_and_bias_of(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns weights (C, D) and biases (C,), of zero sum, of the features as given."""
+        weight = point[:, :-1] / self._scale
+        bias = point[:, -1] - weight @ self._mean
+        return weight, bias - bias.mean()
+
+    def solve(
+        self, penalty: float, start: Tensor, history: CurvatureHistory, *, max_iterations: int, tolerance: float
+    ) -> Tensor:
+        """Returns the minimiser for a penalty (sum form), up to the relative error `tolerance`."""
+        scaled_penalty = self._scaled(penalty)
+
+        def is_solved(point: Tensor, gradient: Tensor) -> bool:
+            allowed = tolerance * float(point[:, :-1].norm())
+            # The bias has the curvature of its class's frequency; a strong penalty would let it go too soon.
+            bias_error = float((gradient[:, -1] / self._frequencies).norm())
+            return float(gradient.norm()) <= scaled_penalty * allowed and bias_error <= allowed
+
+        return minimise(
+            lambda point: self.evaluate(point, penalty),
+            start,
+            is_solved,
+            history=history,
+            prior=1.0 / self.curvature(start, penalty),
+            max_iterations=max_iterations,
+            # The errors of the samples are independent, so that their mean is this much more exact.
+            value_rounding=torch.finfo(self._rows.dtype).eps / math.sqrt(self._num_samples),
+        )
+
+    def evaluate(self, point: Tensor, penalty: float) -> tuple[float, Tensor]:
+        """Returns the objective divided by N, and its gradient, at a point."""
+        weight, scaled_penalty = point[:, :-1], self._scaled(penalty)
+        losses, residuals = self._losses_and_residuals(point)
+        value = losses.mean(dtype=torch.float64) + scaled_penalty / 2 * weight.square().sum()
+        of_loss = (residuals.T @ self._rows).to(point.dtype) / self._num_samples
+        of_bias = residuals.mean(dim=0, dtype=torch.float64)
+        return float(value), torch.cat([of_loss + scaled_penalty * weight, of_bias.unsqueeze(1)], dim=1)
+
+    def curvature(self, point: Tensor, penalty: float) -> Tensor:
+        """Estimates the Hessian's diagonal at a point, as if features and probabilities were unrelated.
+
+        It takes in what makes the problem ill-conditioned: features of unlike variance, rare classes, and a
+        penalty far above the curvature of the cross-entropy, which the bias does not feel.
+        """
+        doubts = self._losses_and_residuals(point)[1].abs_()
+        by_class = (doubts * (1.0 - doubts)).mean(dim=0, dtype=torch.float64).unsqueeze(1)
+        # Where rounding leaves no doubt there is no gradient either; the bound keeps the inverse finite.
+        by_class = by_class.clamp_min(torch.finfo(torch.float64).eps)
+        return torch.cat([by_class * self._variances + self._scaled(penalty), by_class], dim=1)
+
+    def shift_curvature(self, history: CurvatureHistory, penalty_change: float) -> None:
+        """Adapts curvature that was seen under another penalty, whose Hessian is known: a constant."""
+        change = self._mean.new_full((len(self._mean) + 1,), self._scaled(penalty_change))
+        change[-1] = 0.0
+        history.shift(lambda step: step * change)
+
+    def _losses_and_residuals(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        weight, bias = point[:, :-1].to(self._rows), point[:, -1].to(self._rows)
+        return _cross_entropy(torch.addmm(bias, self._rows, weight.T), self._labels)
+
+    def _scaled(self, penalty: float) -> float:
+        return penalty / (self._num_samples * self._scale**2)
+
+
+def _cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the cross-entropy (N, 1) and its gradient by the scores (N, C), for labels (N, 1).
+
+    Both are written in the probabilities of the wrong classes: 1 - p of the right class would lose its
+    digits where p is nearly one, which is everywhere in a separable problem with a weak penalty.
+    """
+    margins = scores - scores.gather(1, labels)
+    largest = margins.amax(dim=1, keepdim=True)
+    wrong = margins.sub_(largest).exp_().scatter_(1, labels, 0.0)
+    wrong_mass = wrong.sum(dim=1, keepdim=True)
+    mass_less_one = wrong_mass + torch.expm1(-largest)
+    residuals = wrong.scatter_(1, labels, -wrong_mass).div_(1.0 + mass_less_one)
+    return largest + torch.log1p(mass_less_one), residuals
+
+
+def _count_classes(labels: Tensor, num_classes: int) -> Tensor:
+    """Returns the number of samples of each class, (C,) int64, all positive."""
+    lowest, highest = int(labels.min()), int(labels.max())
+    if num_classes < 2 or lowest < 0 or highest >= num_classes:
+        remedy = "Number the classes from 0; there must be two at least."
+        raise InputError("labels", f"{lowest} to {highest}", f"must lie in 0 to {num_classes - 1}", remedy)
+    counts = torch.bincount(labels, minlength=num_classes)
+    if int(counts.min()) == 0:
+        empty = torch.nonzero(counts == 0).flatten().tolist()
+        remedy = "Give each class a training image at least, or number the classes without gaps."
+        raise InputError("labels", f"classes {empty}", "have no training image", remedy)
+    return counts

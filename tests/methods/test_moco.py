@@ -1,0 +1,81 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from objectaware.errors import InputError
+from objectaware.methods.moco import MoCo
+
+
+@pytest.fixture
+def method() -> MoCo:
+    torch.manual_seed(0)
+    return MoCo("resnet10_narrow", queue_size=10, momentum=0.9, temperature=0.2)
+
+
+@pytest.fixture
+def views() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(4, 3, 32, 32, generator=generator), torch.randn(4, 3, 32, 32, generator=generator)
+
+
+def test_loss_is_infonce_of_equation_1(method: MoCo, views: tuple[torch.Tensor, torch.Tensor]) -> None:
+    method.eval()
+    queue = method.queue.clone()
+    query = F.normalize(method.projector(method.backbone(views[0])), dim=1)
+    key = F.normalize(method.target_projector(method.target_backbone(views[1])), dim=1)
+    positive = torch.exp((query * key).sum(dim=1) / 0.2)
+    negative = torch.exp(query @ queue.T / 0.2).sum(dim=1)
+    expected = -torch.log(positive / (positive + negative)).mean()
+    torch.testing.assert_close(method(*views), expected)
+
+
+def test_logits_of_random_vectors_have_the_known_mean() -> None:
+    """Golden check 14: K = 65536, d = 128, τ = 0.2 give a mean logsumexp of the negatives of 11.188."""
+    generator = torch.Generator().manual_seed(0)
+    queue = F.normalize(torch.randn(65536, 128, generator=generator), dim=1)
+    query = F.normalize(torch.randn(64, 128, generator=generator), dim=1)
+    assert torch.logsumexp(query @ queue.T / 0.2, dim=1).mean() == pytest.approx(11.188, abs=0.005)
+
+
+def test_keys_replace_the_oldest_and_wrap_around(method: MoCo) -> None:
+    method.queue.zero_()
+    for step in range(1, 4):
+        method._enqueue(torch.full((4, 128), float(step)))
+    # Ten places, three batches of four: the third one overwrites the first two places.
+    assert method.queue[:, 0].tolist() == [3, 3, 1, 1, 2, 2, 2, 2, 3, 3]
+    assert method.queue_pointer == 2
+
+
+def test_a_batch_larger_than_the_queue_leaves_its_newest_keys(method: MoCo) -> None:
+    method._enqueue(torch.arange(13.0)[:, None].expand(13, 128))
+    assert sorted(method.queue[:, 0].tolist()) == list(range(3, 13))
+
+
+def test_the_key_network_follows_by_the_closed_form_of_its_average(method: MoCo) -> None:
+    """θ + mⁿ(θ̄₀ − θ) after n steps at fixed θ; a momentum of 1 would leave it where it was."""
+    online = next(method.backbone.parameters())
+    target = next(method.target_backbone.parameters())
+    with torch.no_grad():
+        online.add_(1.0)
+    start = target.clone()
+    views = torch.randn(4, 3, 32, 32)
+    for _ in range(5):
+        method._keys(views)
+    torch.testing.assert_close(target, online + 0.9**5 * (start - online))
+
+
+def test_gradients_reach_the_online_network_alone(method: MoCo, views: tuple[torch.Tensor, torch.Tensor]) -> None:
+    method(*views).backward()
+    assert all(parameter.grad is not None for parameter in method.backbone.parameters())
+    assert all(parameter.grad is None for parameter in method.target_backbone.parameters())
+
+
+def test_chance_level(method: MoCo) -> None:
+    assert method.chance_loss == pytest.approx(math.log(11))
+
+
+def test_an_empty_queue_is_refused() -> None:
+    with pytest.raises(InputError, match="queue_size = 0"):
+        MoCo("resnet10_narrow", queue_size=0)
