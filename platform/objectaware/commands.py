@@ -58,7 +58,9 @@ def _validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # 
         field = ".".join(str(part) for part in first["loc"]) or "recipe"
         value = "…" if isinstance(first["input"], Mapping) else first["input"]
         problem = first["msg"].removeprefix("Value error, ").rstrip(".")
-        raise InputError(field, value, problem[:1].lower() + problem[1:], f"See {model.__name__} in docs/recipes.md.") from error
+        raise InputError(
+            field, value, problem[:1].lower() + problem[1:], f"See {model.__name__} in docs/recipes.md."
+        ) from error
 
 
 @contextmanager
@@ -86,7 +88,9 @@ def _storage(common: Common) -> str:
 
 def _finish(common: Common, context: Context, result: StageResult) -> None:
     values = dict(result.values)
-    _write_json(common, {**values, "identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id})
+    _write_json(
+        common, {**values, "identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id}
+    )
     for key, value in values.items():
         print(f"{key}: {json.dumps(value)}")
     print(f"folder: {result.folder.uri}")
@@ -105,7 +109,7 @@ def demo(program: str, arguments: list[str]) -> None:
     """`objectaware demo`."""
 
     def command(
-        common: Flat[Common] = Common(),  # noqa: B008 - frozen
+        common: Flat[Common] = Common(),
         /,
         variant: Literal["single-object", "multi-object"] = "single-object",
         seeds: tuple[int, ...] = (0,),
@@ -147,7 +151,7 @@ def pretrain(program: str, arguments: list[str]) -> None:
 
     def command(
         recipe: Annotated[Path, tyro.conf.Positional],
-        common: Flat[Common] = Common(),  # noqa: B008 - frozen
+        common: Flat[Common] = Common(),
         /,
     ) -> None:
         """Pretrains MoCo v2 or BYOL. Every field of the recipe can be overridden: --num_epochs 100, --data.root DIR.
@@ -170,7 +174,17 @@ def pretrain(program: str, arguments: list[str]) -> None:
 
 def _split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Parts a command's own arguments from the recipe's overrides."""
-    own = ("--storage", "--experiment", "--fresh", "--no-fresh", "--verify", "--no-verify", "--json", "--help", "-h")
+    own = (
+        "--storage",
+        "--experiment",
+        "--fresh",
+        "--no-fresh",
+        "--verify",
+        "--no-verify",
+        "--json",
+        "--help",
+        "-h",
+    )
     known: list[str] = []
     overrides: list[str] = []
     waiting = list(arguments)
@@ -190,7 +204,7 @@ def localize(program: str, arguments: list[str]) -> None:
     def command(
         images: Annotated[str, tyro.conf.Positional],
         checkpoint: str,
-        common: Flat[Common] = Common(),  # noqa: B008 - frozen
+        common: Flat[Common] = Common(),
         /,
         out: str | None = None,
         setting: Literal["crop", "mixup", "scenes"] = "crop",
@@ -222,7 +236,7 @@ def localize(program: str, arguments: list[str]) -> None:
 def _evaluate(program: str, arguments: list[str], kind: Literal["linear", "localization"]) -> None:
     def command(
         recipe: Annotated[Path, tyro.conf.Positional],
-        common: Flat[Common] = Common(),  # noqa: B008 - frozen
+        common: Flat[Common] = Common(),
         /,
     ) -> None:
         """Evaluates. Every field of the recipe can be overridden: --checkpoint DIR.
@@ -263,7 +277,7 @@ def evaluate_background(program: str, arguments: list[str]) -> None:
     def command(
         root: Annotated[str, tyro.conf.Positional],
         checkpoint: str,
-        common: Flat[Common] = Common(),  # noqa: B008 - frozen
+        common: Flat[Common] = Common(),
         /,
         image_size: int = 224,
         center_crop: bool = True,

@@ -43,9 +43,13 @@ class DataConfig(Model):
         if published and self.split is None:
             raise ValueError(f"split is missing: the layout {self.layout} has train and val")
         if not published and self.split is not None:
-            raise ValueError(f"split = {self.split} has no meaning for the layout {self.layout}; leave it out")
+            raise ValueError(
+                f"split = {self.split} has no meaning for the layout {self.layout}; leave it out"
+            )
         if self.variant is not None and self.layout != "backgrounds-challenge":
-            raise ValueError(f"variant = {self.variant} has no meaning for the layout {self.layout}; leave it out")
+            raise ValueError(
+                f"variant = {self.variant} has no meaning for the layout {self.layout}; leave it out"
+            )
         return self
 
 
@@ -113,7 +117,12 @@ class PretrainConfig(Model):
     background_threshold: Fraction | None = None
     image_size: Annotated[int, Field(ge=32)] = 224
     min_crop_scale: Annotated[float, Field(gt=0, le=1)] = 0.08
-    color_jitter: tuple[Fraction, Fraction, Fraction, Annotated[float, Field(ge=0, le=0.5)]] = (0.4, 0.4, 0.4, 0.1)
+    color_jitter: tuple[Fraction, Fraction, Fraction, Annotated[float, Field(ge=0, le=0.5)]] = (
+        0.4,
+        0.4,
+        0.4,
+        0.1,
+    )
     grayscale_probability: Fraction = 0.2
     num_epochs: Positive = 800
     batch_size: Annotated[int, Field(ge=2)] = 256

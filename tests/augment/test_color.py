@@ -51,7 +51,9 @@ def test_hue_as_torchvision(images: torch.Tensor) -> None:
     images[0, :, :5] = 0.5  # gray pixels have no hue
     images[1, 0] = images[1, 1]  # ties between channels
     shifts = [-0.5, -0.1, 0.0, 0.05, 0.1, 0.5]
-    expected = torch.stack([tvf.adjust_hue(image, shift) for image, shift in zip(images, shifts, strict=True)])
+    expected = torch.stack(
+        [tvf.adjust_hue(image, shift) for image, shift in zip(images, shifts, strict=True)]
+    )
     torch.testing.assert_close(adjust_hue(images, _column(shifts)), expected, atol=2e-6, rtol=0)
 
 
@@ -61,7 +63,9 @@ def test_gray_as_torchvision(images: torch.Tensor) -> None:
 
 def test_blur_as_torchvision(images: torch.Tensor) -> None:
     sigmas = [0.1, 0.4, 0.9, 1.3, 1.7, 2.0]
-    expected = torch.stack([tvf.gaussian_blur(x, [9, 9], [s, s]) for x, s in zip(images, sigmas, strict=True)])
+    expected = torch.stack(
+        [tvf.gaussian_blur(x, [9, 9], [s, s]) for x, s in zip(images, sigmas, strict=True)]
+    )
     blurred = gaussian_blur(images, torch.tensor(sigmas), kernel_size=9)
     torch.testing.assert_close(blurred, expected, atol=2e-6, rtol=0)
 
@@ -95,7 +99,9 @@ def test_a_sample_is_augmented_the_same_in_any_batch(images: torch.Tensor) -> No
     together = augment_colors(images.clone(), sample_colors(draws, distribution), blur_kernel_size=5)
     for index in range(6):
         alone = augment_colors(
-            images[index : index + 1].clone(), sample_colors(draws[index : index + 1], distribution), blur_kernel_size=5
+            images[index : index + 1].clone(),
+            sample_colors(draws[index : index + 1], distribution),
+            blur_kernel_size=5,
         )
         torch.testing.assert_close(alone[0], together[index], atol=1e-6, rtol=0)
 
@@ -111,7 +117,7 @@ def test_parameters_are_distributed_as_asked() -> None:
     assert parameters.factors[:, 3].abs().max() <= 0.1
     blurred = parameters.sigma[parameters.sigma > 0]
     assert abs(len(blurred) / 20_000 - 0.5) < 0.01
-    assert 0.1 <= blurred.min()
+    assert blurred.min() >= 0.1
     assert blurred.max() <= 2.0
 
 

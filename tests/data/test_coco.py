@@ -91,7 +91,9 @@ def test_boxes_are_cut_at_the_border(root: Path) -> None:
     content = json.loads(path.read_text())
     content["annotations"] = [annotation(2, 3, [], [-4, 5, 40, 10], 100)]
     path.write_text(json.dumps(content))
-    assert load_coco(root, "val").instances(0) == [Instance(0, (0.0, 0.5, 1.0, 1.0), 0.5)]
+    coco = load_coco(root, "val")
+    assert coco.instances(0) == [Instance(0, (0.0, 0.5, 1.0, 1.0), 0.5)]
+    assert object_crops(coco)[0].box_relative == pytest.approx((0.0, 0.4, 1.0, 1.0))
 
 
 def test_malformed_segmentation_is_refused_with_the_picture(root: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+
 from objectaware.data.scenes.colours import draw_palette
 from objectaware.data.scenes.compose import visible_masks
 from objectaware.data.scenes.plan import NUM_CLASSES, ScenePlan, SceneVariant, Split, draw_plan

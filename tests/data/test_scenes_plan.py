@@ -4,6 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+
 from objectaware.data.scenes.plan import NUM_CLASSES, PARTNERS, ScenePlan, draw_plan, random_stream
 
 NUM_PLANS = 3600

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
+
 from objectaware.errors import InputError
 from objectaware.evaluate import mask_miou
 from objectaware.evaluate.localization import best_center_box, binarise, box_count_histogram, mask_ious

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
 from objectaware.errors import InputError
 from objectaware.evaluate import max_box_acc
 from objectaware.evaluate.max_box_acc import SCORE_THRESHOLDS, box_hits

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+
 from objectaware.errors import InputError
 from objectaware.localize import extract_boxes
 

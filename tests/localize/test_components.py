@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+
 from objectaware.errors import InputError
 from objectaware.localize import keep_large_components
 

@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor, nn
+
 from objectaware.errors import InputError
 from objectaware.localize import contracam, contracam_iterations, expand_resolution
 from objectaware.localize.contracam import channel_weights, class_activation_map, contrastive_score
-from torch import Tensor, nn
 
 
 class Recorder:

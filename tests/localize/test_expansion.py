@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from objectaware.errors import InputError
-from objectaware.localize import expand_resolution
 from torch import nn
 from torchvision.models import resnet18, resnet50
+
+from objectaware.errors import InputError
+from objectaware.localize import expand_resolution
 
 
 def _strided_convolutions(network: nn.Module) -> set[str]:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis.extra.numpy import array_shapes, arrays
 from numpy.typing import NDArray
+
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.mask_store import (

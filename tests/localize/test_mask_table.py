@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.mask_store import MaskRow, write_shard

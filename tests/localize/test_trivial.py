@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from objectaware.errors import InputError
 from objectaware.localize import center_box, full_image
 

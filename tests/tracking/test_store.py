@@ -256,6 +256,7 @@ def test_a_stage_of_one_study_is_linked_from_another(open_store: Open) -> None:
         store.link_run(second, name="stage", key="stage", tags={"stage": "pretrain"})
     store.link_run(second, name="given", key="given", tags={}, source_run_id="0123abcd")
     assert second.finish("FINISHED", timeout_seconds=30)
+    second_id = second.run_id  # asked for now, since a fresh start will move the spool
     assert open_store().send_leftovers(30) == 0
 
     children = {run.info.run_name: run for run in all_runs(store) if "source_run_id" in run.data.tags}
@@ -278,6 +279,13 @@ def test_a_stage_of_one_study_is_linked_from_another(open_store: Open) -> None:
     ]
     assert parents == {first.run_id, second.run_id}
     assert set(nested) <= parents
+    # A study that starts afresh has links of its own.
+    fresh = open_store().parent_run(name="second", key="second", tags={}, fresh=True)
+    store.link_run(fresh, name="stage", key="stage", tags={})
+    assert fresh.flush(30)
+    assert store.send_leftovers(30) == 0
+    links = [run.data.tags["mlflow.parentRunId"] for run in all_runs(store) if run.info.run_name == "stage"]
+    assert sorted(links) == sorted([first.run_id, second_id, fresh.run_id])
 
 
 def test_what_a_killed_process_recorded_arrives_and_its_run_is_killed(open_store: Open) -> None:

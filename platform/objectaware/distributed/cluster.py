@@ -24,8 +24,6 @@ _QUIET_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _LOCAL_ENVIRONMENT = {
-    # What Ray does by default, minus its warning that it does so.
-    "RAY_AUTH_MODE": "token",
     # Nobody reclaims this machine; the watcher would be one more process.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
@@ -93,6 +91,8 @@ def _connect(address: str) -> None:
 
 def _start(min_cpus: float) -> None:
     _set_defaults(_QUIET_ENVIRONMENT | _LOCAL_ENVIRONMENT)
+    # It warns that it protects the local Ray by a token.
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     ray.init(
         address="local",
         num_cpus=max(_MIN_LOGICAL_CPUS, os.cpu_count() or 1, math.ceil(min_cpus)),

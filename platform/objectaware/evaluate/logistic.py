@@ -109,8 +109,8 @@ def logistic_path(
         initial: Where to begin the first fit.
         max_iterations: Limit of L-BFGS steps for each fit.
         tolerance: Relative error of the weights, as in `fit_logistic`.
-        dtype: Precision of the products with the features. float32 is twice as fast; weak penalties then end
-            at an error of up to a few per cent of the weights, where rounding hides further descent.
+        dtype: Precision of the products with the features. float32 is twice as fast; fits with a weak penalty
+            then end at an error of a per cent or so, where rounding hides further descent.
 
     Yields:
         A model for each penalty, in their order.

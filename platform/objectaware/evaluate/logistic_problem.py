@@ -37,9 +37,10 @@ class LogisticProblem:
         self._num_samples = len(features)
         self._frequencies = _count_classes(labels, num_classes).to(torch.float64) / len(labels)
         self._labels = labels.unsqueeze(1)
-        self._mean = features.mean(dim=0, dtype=torch.float64)
-        # Subtracted in float64, row by row of the result, since float32 would round features far from zero.
-        self._rows = (features - self._mean).to(dtype)
+        # The mean as the rows' precision has it, so that what is subtracted and what is added back agree.
+        mean = features.mean(dim=0, dtype=torch.float64).to(dtype)
+        self._mean = mean.to(torch.float64)
+        self._rows = features.to(dtype) - mean
         variances = self._rows.square().mean(dim=0, dtype=torch.float64)
         self._scale = math.sqrt(float(variances.mean())) or 1.0
         self._rows /= self._scale
@@ -62,7 +63,13 @@ class LogisticProblem:
         return weight, bias - bias.mean()
 
     def solve(
-        self, penalty: float, start: Tensor, history: CurvatureHistory, *, max_iterations: int, tolerance: float
+        self,
+        penalty: float,
+        start: Tensor,
+        history: CurvatureHistory,
+        *,
+        max_iterations: int,
+        tolerance: float,
     ) -> Tensor:
         """Returns the minimiser for a penalty (sum form), up to the relative error `tolerance`."""
         scaled_penalty = self._scaled(penalty)

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
+
+
+class _SumOverWorkers(torch.autograd.Function):
+    """Sum of a tensor over all workers; its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(context: Any, values: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
+        """All-reduces a copy."""
+        values = values.clone()
+        dist.all_reduce(values)
+        return values
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
+        """Every worker's loss depends on this worker's summand."""
+        gradient = gradients[0].clone()
+        dist.all_reduce(gradient)
+        return gradient
 
 
 class AllReduceBatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -30,10 +49,10 @@ class AllReduceBatchNorm(nn.modules.batchnorm._BatchNorm):
         axes = [axis for axis in range(values.dim()) if axis != 1]
         # The mean first, then the variance around it: one pass of squares would lose half the digits.
         world_size = dist.get_world_size()
-        mean = all_reduce(values.mean(dim=axes)) / world_size
+        mean = _SumOverWorkers.apply(values.mean(dim=axes)) / world_size
         shape = [1, -1] + [1] * (values.dim() - 2)
         centred = values - mean.view(shape)
-        variance = all_reduce(centred.square().mean(dim=axes)) / world_size
+        variance = _SumOverWorkers.apply(centred.square().mean(dim=axes)) / world_size
         self._update_running(mean, variance, values.numel() // values.shape[1] * world_size)
         scale = self.weight * torch.rsqrt(variance + self.eps)
         output = centred * scale.view(shape) + self.bias.view(shape)
@@ -72,6 +91,9 @@ def _convert(module: nn.Module) -> nn.Module:
     if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
         converted = AllReduceBatchNorm(module.num_features, eps=module.eps, momentum=module.momentum or 0.1)
         converted.load_state_dict(module.state_dict())
+        # A target network's are frozen, and must stay so.
+        for parameter, original in zip(converted.parameters(), module.parameters(), strict=True):
+            parameter.requires_grad_(original.requires_grad)
         return converted.to(module.weight.dtype)
     for name, child in module.named_children():
         setattr(module, name, _convert(child))

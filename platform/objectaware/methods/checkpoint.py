@@ -43,9 +43,7 @@ def backbone_weights(backbone: nn.Module) -> dict[str, Tensor]:
 
     safetensors refuses channels-last tensors and ones that share memory.
     """
-    return {
-        name: value.detach().cpu().contiguous().clone() for name, value in backbone.state_dict().items()
-    }
+    return {name: value.detach().cpu().contiguous().clone() for name, value in backbone.state_dict().items()}
 
 
 def load_state(folder: Path) -> dict[str, Any]:
@@ -56,7 +54,9 @@ def load_state(folder: Path) -> dict[str, Any]:
     """
     path = folder / STATE_NAME
     if not path.is_file():
-        raise InputError("checkpoint", str(folder), f"holds no {STATE_NAME}", "Give a folder that pretraining wrote.")
+        raise InputError(
+            "checkpoint", str(folder), f"holds no {STATE_NAME}", "Give a folder that pretraining wrote."
+        )
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
@@ -95,7 +95,9 @@ def load_encoder(folder: Path) -> Encoder:
     state = load_state(folder)["method"]
     path = folder / CONFIG_NAME
     if not path.is_file():
-        raise InputError("checkpoint", str(folder), f"holds no {CONFIG_NAME}", "Give a folder that pretraining wrote.")
+        raise InputError(
+            "checkpoint", str(folder), f"holds no {CONFIG_NAME}", "Give a folder that pretraining wrote."
+        )
     config = json.loads(path.read_text())
     backbone = build_backbone(config["backbone"])
     backbone.load_state_dict(_part(state, "backbone."))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import resource
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +20,6 @@ from objectaware.config import (
 )
 from objectaware.data.scenes import build_scenes
 from objectaware.evaluate.background import VARIANTS
-from objectaware.evaluate.summary import mean_and_std
 from objectaware.stages.evaluate import run_linear, run_localization
 from objectaware.stages.localize import run_localize
 from objectaware.stages.pretrain import run_pretrain
@@ -76,7 +72,9 @@ def run_demo(context: Context, config: DemoConfig, *, seed: int) -> dict[str, An
     localization = study.localization(baseline)
     masks = study.localize(baseline, "train", "scenes", "localize train")
     policy = POLICIES[config.variant]
-    debiased = study.pretrain(policy, {"policy": policy, "masks": masks.values["masks"], **config.retrain.get(policy, {})})
+    debiased = study.pretrain(
+        policy, {"policy": policy, "masks": masks.values["masks"], **config.retrain.get(policy, {})}
+    )
     accuracies = {
         "baseline": study.linear(baseline, "baseline"),
         policy: study.linear(debiased, policy),
@@ -118,7 +116,9 @@ class _Study:
     def _data(self, split: Literal["train", "val"], variant: str | None = None) -> DataConfig:
         if self._config.variant == "multi-object":
             return DataConfig(root=self._root, layout="coco", split=split)
-        return DataConfig(root=self._root, layout="backgrounds-challenge", split=split, variant=variant or "original")
+        return DataConfig(
+            root=self._root, layout="backgrounds-challenge", split=split, variant=variant or "original"
+        )
 
     def pretrain(self, name: str, fields: Mapping[str, Any]) -> StageResult:
         """Trains from scratch, as long and from the same weights for every policy."""
@@ -133,7 +133,9 @@ class _Study:
         )
         return run_pretrain(self._context, config, title=f"pretrain {name} seed {self._seed}")
 
-    def localize(self, network: StageResult, split: Literal["train", "val"], setting: str, title: str, **fields: Any) -> StageResult:  # noqa: ANN401 - fields of a configuration
+    def localize(
+        self, network: StageResult, split: Literal["train", "val"], setting: str, title: str, **fields: Any
+    ) -> StageResult:  # noqa: ANN401 - fields of a configuration
         """Localizes a split with a network."""
         config = LocalizeConfig.model_validate(
             {
@@ -151,13 +153,19 @@ class _Study:
         """Scores ContraCAM on the val split, with and without negative signal removal, beside the baselines."""
         found = self.localize(network, "val", "scenes", "localize val")
         plain = self.localize(
-            network, "val", "scenes", "localize val without negative signal removal", remove_negative_signals=False
+            network,
+            "val",
+            "scenes",
+            "localize val without negative signal removal",
+            remove_negative_signals=False,
         )
         config = LocalizationConfig(
             data=self._data("val"),
             masks={"with": found.values["masks"], "without": plain.values["masks"]},
         )
-        scores = run_localization(self._context, config, title=f"localization seed {self._seed}").values["mask_miou"]
+        scores = run_localization(self._context, config, title=f"localization seed {self._seed}").values[
+            "mask_miou"
+        ]
         return {
             "contracam_crf": scores["with"],
             "contracam": scores["with soft"],

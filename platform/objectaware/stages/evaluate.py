@@ -20,7 +20,10 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
         Values `accuracies` (per cent, by test set; with `bg_gap` where both of its variants are among them),
         `penalty`, `holdout_accuracy` and `unreadable` (number of images left out).
     """
-    inputs = {"checkpoint": checkpoint_hash(config.checkpoint), "train": data_hash(config.train, verify=context.verify)}
+    inputs = {
+        "checkpoint": checkpoint_hash(config.checkpoint),
+        "train": data_hash(config.train, verify=context.verify),
+    }
     for name, data in config.tests.items():
         inputs[f"test {name}"] = data_hash(data, verify=context.verify)
 
@@ -29,7 +32,9 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
         accuracies = values["accuracies"]
         if {"mixed_same", "mixed_rand"} <= accuracies.keys():
             accuracies["bg_gap"] = bg_gap(accuracies)
-        run.tracker.log_table("linear", [{"test set": name, "accuracy": value} for name, value in accuracies.items()])
+        run.tracker.log_table(
+            "linear", [{"test set": name, "accuracy": value} for name, value in accuracies.items()]
+        )
         run.tracker.log_metrics({f"accuracy.{name}": value for name, value in accuracies.items()})
         run.tracker.log_metrics({"holdout_accuracy": values["holdout_accuracy"]})
         return values
@@ -45,7 +50,9 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
     )
 
 
-def run_localization(context: Context, config: LocalizationConfig, *, title: str | None = None) -> StageResult:
+def run_localization(
+    context: Context, config: LocalizationConfig, *, title: str | None = None
+) -> StageResult:
     """Scores mask stores against true masks, with the trivial baselines beside them.
 
     Returns:
@@ -60,7 +67,9 @@ def run_localization(context: Context, config: LocalizationConfig, *, title: str
         values = run_task(measure_localization, config)
         rows = [{"localizer": name, "mask mIoU": value} for name, value in values.items()]
         run.tracker.log_table("localization", rows)
-        run.tracker.log_metrics({f"mask_miou.{name.replace(' ', '_')}": value for name, value in values.items()})
+        run.tracker.log_metrics(
+            {f"mask_miou.{name.replace(' ', '_')}": value for name, value in values.items()}
+        )
         return {"mask_miou": values}
 
     return run_stage(

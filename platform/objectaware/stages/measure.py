@@ -51,7 +51,9 @@ def _labelled_features(
     """Features (N, C) and labels (N,) of the images that can be read, and the number of those that cannot."""
     images = open_images(data.root, data.layout, variant=data.variant, split=data.split)
     if images.labels is None:
-        raise InputError("layout", data.layout, "has no labels", "Use class-folders, backgrounds-challenge or coco-crop.")
+        raise InputError(
+            "layout", data.layout, "has no labels", "Use class-folders, backgrounds-challenge or coco-crop."
+        )
     features = compute_features(
         backbone,
         images,

@@ -117,7 +117,13 @@ def run_stage(
         return _reuse(context, title, identity, folder, tags)
     with Lease(folder):
         folder.write_json(
-            _STAGE, {"stage": stage, "identity": identity, "config": config.model_dump(mode="json"), "inputs": dict(inputs)}
+            _STAGE,
+            {
+                "stage": stage,
+                "identity": identity,
+                "config": config.model_dump(mode="json"),
+                "inputs": dict(inputs),
+            },
         )
         return _compute(context, stage, title, config, identity, folder, compute, tags)
 
@@ -127,7 +133,10 @@ def _check_owner(folder: Storage, identity: str) -> None:
         owner = folder.read_json(_STAGE)["identity"]
         if owner != identity:
             raise InputError(
-                "out", folder.uri, f"belongs to another run ({owner}, this one is {identity})", "Give another folder."
+                "out",
+                folder.uri,
+                f"belongs to another run ({owner}, this one is {identity})",
+                "Give another folder.",
             )
 
 
@@ -136,9 +145,17 @@ def _reuse(
 ) -> StageResult:
     record = folder.read_json(_RESULT)
     context.progress.line(f"{title}: finished before, reused ({folder.uri})")
-    if context.parent is not None and record["parent"] != context.parent.spool_folder.name and record["run_id"]:
+    if (
+        context.parent is not None
+        and record["parent"] != context.parent.spool_folder.name
+        and record["run_id"]
+    ):
         context.tracking.link_run(
-            context.parent, name=title, key=identity, tags={**context.tags, **tags}, source_run_id=record["run_id"]
+            context.parent,
+            name=title,
+            key=identity,
+            tags={**context.tags, **tags},
+            source_run_id=record["run_id"],
         )
     return StageResult(identity, folder, record["values"], record["run_id"], reused=True)
 

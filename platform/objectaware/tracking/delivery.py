@@ -121,7 +121,7 @@ class Delivery:
                 for record in records:
                     self._log_or_reject(spool, run_id, [record])
             else:
-                spool.reject(records[0], str(error))
+                spool.reject(records[0], self._server.without_password(str(error)))
 
     def _request(self, spool: Spool, run_id: str, records: Sequence[Record]) -> None:
         client = self._server.client

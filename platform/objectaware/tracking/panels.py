@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
@@ -81,6 +82,8 @@ def box_histogram(counts: Sequence[int], truth_counts: Sequence[int] | None = No
     edges = np.arange(largest + 2) - 0.5
     axes.hist(list(series.values()), bins=edges.tolist(), label=list(series))
     axes.set(xlabel="boxes per image", ylabel="images")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
     axes.legend()
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")

@@ -53,6 +53,13 @@ class Tracker:
         return self._spool.progress().run_id
 
     @property
+    def spool_number(self) -> str:
+        """A number that no other run's records have, not even an earlier run's of the same identity."""
+        number = self._spool.known().spool
+        assert number is not None
+        return number
+
+    @property
     def spool_folder(self) -> Path:
         """Where the records are kept on this host."""
         return self._spool.folder

@@ -111,9 +111,8 @@ class Sender:
         return True
 
     def _report_away(self, spool: Spool, error: Exception) -> None:
-        message = (
-            "MLflow at %s takes no records: %s: %s. The work goes on; they stay in %s and are sent later."
-        )
+        message = "MLflow at %s takes no records (%s). The work goes on; they stay in %s and are sent later."
+        reason = f"{type(error).__name__}: {self._server.without_password(str(error))}"
         level = logging.DEBUG if self._is_away else logging.WARNING
-        _logger.log(level, message, self._server.shown_address, type(error).__name__, error, spool.folder)
+        _logger.log(level, message, self._server.shown_address, reason, spool.folder)
         self._is_away = True

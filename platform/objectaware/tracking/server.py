@@ -51,6 +51,11 @@ class Server:
         parts = urlsplit(self.tracking_uri)
         return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
+    def without_password(self, text: str) -> str:
+        """A message of MLflow's, which may quote the address, without user and password."""
+        user, at, _ = urlsplit(self.tracking_uri).netloc.rpartition("@")
+        return text.replace(user + at, "") if at else text
+
     def experiment_id(self, name: str) -> str:
         """Finds an experiment, or makes it.
 

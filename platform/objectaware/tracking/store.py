@@ -25,9 +25,10 @@ from objectaware.tracking.server import Server
 from objectaware.tracking.spool import Spool
 
 UI_PORT = 5000
+TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
+
 _SAFE_KEY = re.compile(r"[\w.-]+")
 _DATABASES = ("postgresql", "mysql", "mssql")
-TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
 
 
 class TrackingStore:
@@ -131,7 +132,7 @@ class TrackingStore:
         """
         opened = self._opening(name, key, parent, fresh=False)
         opened = replace(opened, is_link=True, source_run_id=source_run_id)
-        tracker = self._begin(f"{key}+{parent.spool_folder.name}", opened, tags, fresh=False)
+        tracker = self._begin(f"{key}+{parent.spool_number}", opened, tags, fresh=False)
         tracker.finish("FINISHED", timeout_seconds=0)
 
     def reopen(self, spool_folder: Path, identity: str) -> Tracker:
@@ -224,7 +225,9 @@ def _server_in_use(folder: Path) -> Server:
             server.client  # noqa: B018
         except MlflowException as error:
             remedy = "Set it to http(s)://HOST:PORT, sqlite:///FILE or postgresql://…, or unset it."
-            raise InputError(TRACKING_URI_VARIABLE, server.shown_address, str(error), remedy) from error
+            raise InputError(
+                TRACKING_URI_VARIABLE, server.shown_address, server.without_password(str(error)), remedy
+            ) from error
     return server
 
 

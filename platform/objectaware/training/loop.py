@@ -22,6 +22,7 @@ from objectaware.training.schedule import cosine_learning_rate, epoch_batches, w
 from objectaware.training.session import Session
 from objectaware.training.views import ViewBatch, ViewLoader
 
+
 class TrainingDivergedError(RuntimeError):
     """The loss is no longer a number."""
 
@@ -128,7 +129,7 @@ class Trainer:
         if self._session.world_size == 1:
             return method
         # Buffers are equal on all workers already: batch statistics and keys are those of the whole batch.
-        return nn.parallel.DistributedDataParallel(method, broadcast_buffers=False)
+        return nn.parallel.DistributedDataParallel(method, forward_sync_buffers=False)
 
     def _restore(self) -> None:
         folder = self._session.restored()
@@ -220,9 +221,7 @@ class Trainer:
             if self._session.rank == 0:
                 state = {"optimizer": self.optimizer.state_dict(), "next_epoch": epoch + 1}
                 save_checkpoint(folder, self.method, self._config, state)
-            self._session.report(
-                metrics, epoch=epoch, checkpoint=folder if self._session.rank == 0 else None
-            )
+            self._session.report(metrics, epoch=epoch, checkpoint=folder if self._session.rank == 0 else None)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -54,7 +54,13 @@ class Policy(Protocol):
         ...
 
     def change_patch(
-        self, patch: NDArray[np.uint8], index: int, crop: Region, height: int, width: int, draws: NDArray[np.float64]
+        self,
+        patch: NDArray[np.uint8],
+        index: int,
+        crop: Region,
+        height: int,
+        width: int,
+        draws: NDArray[np.float64],
     ) -> NDArray[np.uint8]:
         """Changes one view's pixels, cut out of image `index` of that size at `crop`, before it is resized."""
         ...
@@ -68,7 +74,13 @@ class PlainViews:
         return 0, 0, height, width
 
     def change_patch(
-        self, patch: NDArray[np.uint8], index: int, crop: Region, height: int, width: int, draws: NDArray[np.float64]
+        self,
+        patch: NDArray[np.uint8],
+        index: int,
+        crop: Region,
+        height: int,
+        width: int,
+        draws: NDArray[np.float64],
     ) -> NDArray[np.uint8]:
         """The patch as it is."""
         return patch
@@ -117,7 +129,13 @@ class BackgroundMixup(PlainViews):
         self.donors = np.flatnonzero(self._rectangles[:, 2] > 0)
 
     def change_patch(
-        self, patch: NDArray[np.uint8], index: int, crop: Region, height: int, width: int, draws: NDArray[np.float64]
+        self,
+        patch: NDArray[np.uint8],
+        index: int,
+        crop: Region,
+        height: int,
+        width: int,
+        draws: NDArray[np.float64],
     ) -> NDArray[np.uint8]:
         """The patch's object on a donor's background, with probability p; unchanged without a mask or donor."""
         mask = self._masks[index]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from objectaware.augment.color import ColorDistribution
 from objectaware.config import PretrainConfig
 from objectaware.data.cache import TrainingImages
-from objectaware.data.catalog import LabelledImages, open_images
+from objectaware.data.catalog import open_images
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
@@ -214,6 +214,9 @@ class _KnnWatch:
         ).values
         num_queries = max(len(features) // 10, 1)
         accuracy = knn_accuracy(
-            features[num_queries:], self._labels[num_queries:], features[:num_queries], self._labels[:num_queries]
+            features[num_queries:],
+            self._labels[num_queries:],
+            features[:num_queries],
+            self._labels[:num_queries],
         )
         return {"knn_accuracy": accuracy}

@@ -89,7 +89,9 @@ class ViewLoader:
             while waiting:
                 yield _collect(waiting.popleft(), self._colors)
 
-    def _submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[_Part]]:
+    def _submit(
+        self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]
+    ) -> list[Future[_Part]]:
         parts = np.array_split(indices, min(len(indices), 2 * self._num_threads))
         return [pool.submit(self.load, epoch, part) for part in parts]
 

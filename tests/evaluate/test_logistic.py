@@ -1,0 +1,253 @@
+"""The classifier against scikit-learn, against its own definition, and against planted trouble."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.optimize
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+from torch import Tensor
+
+from objectaware.errors import InputError
+from objectaware.evaluate.logistic import LogisticModel, fit_logistic, logistic_path
+from objectaware.evaluate.logistic_problem import LogisticProblem
+
+
+def blobs(
+    num_samples: int, num_features: int, num_classes: int, *, spread: float = 1.0, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Features like pooled activations: no negative ones, unlike scales, an offset, classes that overlap."""
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(num_classes, num_features, generator=generator, dtype=torch.float64)
+    labels = torch.arange(num_samples) % num_classes
+    noise = spread * torch.randn(num_samples, num_features, generator=generator, dtype=torch.float64)
+    scales = torch.logspace(-1, 1, num_features, dtype=torch.float64)
+    return torch.relu(centres[labels] + noise + 0.5) * scales, labels
+
+
+def collinear(features: Tensor) -> Tensor:
+    return torch.cat([features, features[:, :3], features[:, :1] - 2 * features[:, 1:2]], dim=1)
+
+
+def sklearn_fit(features: Tensor, labels: Tensor, inverse_penalty: float) -> LogisticRegression:
+    return LogisticRegression(C=inverse_penalty, tol=1e-10, max_iter=20_000).fit(
+        features.numpy(), labels.numpy()
+    )
+
+
+def relative_error(found: Tensor, truth: Tensor) -> float:
+    return float((found - truth).norm() / truth.norm())
+
+
+class TestAgreementWithScikitLearn:
+    @pytest.mark.parametrize("penalty", [1e-3, 1e-1, 10.0, 1e3])
+    @pytest.mark.parametrize("with_collinear", [False, True], ids=["plain", "collinear"])
+    def test_coefficients_and_accuracy(self, penalty: float, with_collinear: bool) -> None:
+        features, labels = blobs(300, 8, 4, spread=1.5)
+        if with_collinear:
+            features = collinear(features)
+        model = fit_logistic(features, labels, num_classes=4, penalty=penalty)
+        reference = sklearn_fit(features, labels, 1 / penalty)
+        assert relative_error(model.weight, torch.from_numpy(reference.coef_)) < 0.01
+        bias = torch.from_numpy(reference.intercept_)
+        torch.testing.assert_close(model.bias, bias - bias.mean(), rtol=0.01, atol=0.01)
+        accuracy = 100 * float((model.predict(features) == labels).double().mean())
+        assert accuracy == pytest.approx(100 * reference.score(features.numpy(), labels.numpy()), abs=0.1)
+
+    def test_separable_with_a_weak_penalty(self) -> None:
+        features, labels = blobs(60, 20, 3, spread=0.3)
+        model = fit_logistic(features, labels, num_classes=3, penalty=1e-3)
+        reference = sklearn_fit(features, labels, 1e3)
+        assert relative_error(model.weight, torch.from_numpy(reference.coef_)) < 0.01
+
+    def test_two_classes_correspond_to_twice_the_inverse_penalty(self) -> None:
+        features, labels = blobs(120, 5, 2)
+        model = fit_logistic(features, labels, num_classes=2, penalty=3.0)
+        reference = sklearn_fit(features, labels, 2 / 3.0)
+        difference = (model.weight[1] - model.weight[0]).unsqueeze(0)
+        assert relative_error(difference, torch.from_numpy(reference.coef_)) < 0.01
+
+    def test_float32_path_ends_close_enough_to_compare_accuracies(self) -> None:
+        features, labels = blobs(300, 8, 4, spread=1.5)
+        penalties = [10.0, 1.0, 0.1, 1e-2, 1e-3]
+        path = logistic_path(
+            features.float(), labels, num_classes=4, penalties=penalties, dtype=torch.float32
+        )
+        for penalty, model in zip(penalties, path, strict=True):
+            reference = sklearn_fit(features, labels, 1 / penalty)
+            assert relative_error(model.weight, torch.from_numpy(reference.coef_)) < 0.02
+
+
+def test_mean_penalty_of_the_official_code() -> None:
+    """Golden check 19: w / 2 * mean(W^2) against the mean cross-entropy, bias unpenalised."""
+    num_samples, num_features, num_classes, strength = 120, 4, 3, 0.7
+    features, labels = blobs(num_samples, num_features, num_classes)
+
+    def mean_form(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        point = torch.tensor(flat.reshape(num_classes, -1), requires_grad=True)
+        scores = features @ point[:, :-1].T + point[:, -1]
+        loss = (
+            torch.nn.functional.cross_entropy(scores, labels) + strength / 2 * point[:, :-1].square().mean()
+        )
+        loss.backward()
+        assert point.grad is not None
+        return float(loss), point.grad.numpy().ravel()
+
+    start = np.zeros(num_classes * (num_features + 1))
+    best = scipy.optimize.minimize(mean_form, start, jac=True, method="BFGS", options={"gtol": 1e-9})
+    weight = torch.from_numpy(best.x.reshape(num_classes, -1)[:, :-1])
+    penalty = strength * num_samples / (num_features * num_classes)
+    model = fit_logistic(features, labels, num_classes=num_classes, penalty=penalty, tolerance=1e-6)
+    assert relative_error(model.weight, weight) < 1e-4
+    assert relative_error(torch.from_numpy(sklearn_fit(features, labels, 1 / penalty).coef_), weight) < 1e-4
+
+
+class TestObjective:
+    def test_gradient_agrees_with_finite_differences(self) -> None:
+        features, labels = blobs(20, 4, 3)
+        problem = LogisticProblem(features, labels, 3, torch.float64)
+        point = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        _, gradient = problem.evaluate(point, 0.5)
+        for index in np.ndindex(3, 5):
+            step = torch.zeros_like(point)
+            step[index] = 1e-6
+            above, below = problem.evaluate(point + step, 0.5)[0], problem.evaluate(point - step, 0.5)[0]
+            assert (above - below) / 2e-6 == pytest.approx(float(gradient[index]), abs=1e-8)
+
+    def test_float32_keeps_the_digits_of_a_confident_prediction(self) -> None:
+        features, labels = torch.tensor([[1.0], [-1.0]]), torch.tensor([0, 1])
+        exact = LogisticProblem(features, labels, 2, torch.float64)
+        rounded = LogisticProblem(features, labels, 2, torch.float32)
+        point = torch.tensor([[10.0, 0.0], [-10.0, 0.0]], dtype=torch.float64)
+        value, gradient = rounded.evaluate(point, 1e-12)
+        true_value, true_gradient = exact.evaluate(point, 1e-12)
+        assert value == pytest.approx(true_value, rel=1e-5)
+        torch.testing.assert_close(gradient[:, 0], true_gradient[:, 0], rtol=1e-5, atol=0.0)
+
+    def test_minimum_leaves_no_gradient(self) -> None:
+        features, labels = blobs(50, 4, 3)
+        model = fit_logistic(features, labels, num_classes=3, penalty=2.0, tolerance=1e-8)
+        weight, bias = model.weight.clone().requires_grad_(), model.bias.clone().requires_grad_()
+        scores = features @ weight.T + bias
+        loss = torch.nn.functional.cross_entropy(scores, labels, reduction="sum") + weight.square().sum()
+        for gradient in torch.autograd.grad(loss, [weight, bias]):
+            assert float(gradient.abs().max()) < 1e-6
+
+
+class TestSolution:
+    def test_warm_start_ends_where_a_cold_one_does(self) -> None:
+        features, labels = blobs(150, 6, 3)
+        cold = fit_logistic(features, labels, num_classes=3, penalty=0.1, tolerance=1e-5)
+        far = LogisticModel(torch.full((3, 6), 5.0).double(), torch.tensor([3.0, -4.0, 1.0]).double())
+        warm = fit_logistic(features, labels, num_classes=3, penalty=0.1, tolerance=1e-5, initial=far)
+        assert relative_error(warm.weight, cold.weight) < 1e-4
+        torch.testing.assert_close(warm.bias, cold.bias, rtol=1e-3, atol=1e-3)
+
+    def test_start_at_the_solution_stays_there(self) -> None:
+        features, labels = blobs(150, 6, 3)
+        cold = fit_logistic(features, labels, num_classes=3, penalty=0.1)
+        again = fit_logistic(features, labels, num_classes=3, penalty=0.1, initial=cold, max_iterations=1)
+        torch.testing.assert_close(again.weight, cold.weight)
+        torch.testing.assert_close(again.bias, cold.bias)
+
+    def test_path_agrees_with_single_fits(self) -> None:
+        features, labels = blobs(150, 6, 3)
+        penalties = [float(value) for value in np.geomspace(1e4, 1e-3, 12)]
+        for penalty, model in zip(
+            penalties, logistic_path(features, labels, num_classes=3, penalties=penalties), strict=True
+        ):
+            single = fit_logistic(features, labels, num_classes=3, penalty=penalty)
+            assert relative_error(model.weight, single.weight) < 3e-3
+
+    @pytest.mark.parametrize("tolerance", [1e-1, 1e-2, 1e-4])
+    def test_tolerance_bounds_the_error(self, tolerance: float) -> None:
+        features, labels = blobs(150, 6, 3)
+        exact = fit_logistic(features, labels, num_classes=3, penalty=1.0, tolerance=1e-9)
+        model = fit_logistic(features, labels, num_classes=3, penalty=1.0, tolerance=tolerance)
+        assert relative_error(model.weight, exact.weight) <= tolerance
+
+    def test_separable_toy_is_learned_whole(self) -> None:
+        features = torch.tensor([[0.0, 1.0], [1.0, 0.0], [-1.0, -1.0]]).repeat(5, 1)
+        labels = torch.arange(15) % 3
+        model = fit_logistic(features, labels, num_classes=3, penalty=1e-6)
+        assert torch.equal(model.predict(features), labels)
+
+    def test_features_that_tell_nothing_leave_the_class_frequencies(self) -> None:
+        labels = torch.tensor([0, 0, 0, 1])
+        model = fit_logistic(torch.full((4, 3), 7.0), labels, num_classes=2, penalty=1.0)
+        assert float(model.weight.abs().max()) == 0.0
+        assert float(model.bias[0] - model.bias[1]) == pytest.approx(np.log(3))
+
+    def test_numpy_and_half_precision_are_accepted(self) -> None:
+        features, labels = blobs(60, 4, 3)
+        expected = fit_logistic(features, labels, num_classes=3, penalty=1.0)
+        from_numpy = fit_logistic(
+            features.numpy(), labels.numpy().astype(np.int32), num_classes=3, penalty=1.0
+        )
+        half = fit_logistic(features.half(), labels, num_classes=3, penalty=1.0)
+        torch.testing.assert_close(from_numpy.weight, expected.weight)
+        assert relative_error(half.weight, expected.weight) < 0.01
+
+    @settings(max_examples=20, deadline=None)
+    @given(seed=st.integers(0, 2**16), penalty=st.sampled_from([1e-2, 1.0, 100.0]))
+    def test_order_of_samples_classes_and_features_does_not_matter(self, seed: int, penalty: float) -> None:
+        features, labels = blobs(40, 3, 3, seed=seed)
+        generator = torch.Generator().manual_seed(seed)
+        samples, classes, columns = (torch.randperm(size, generator=generator) for size in (40, 3, 3))
+        model = fit_logistic(features, labels, num_classes=3, penalty=penalty, tolerance=1e-6)
+        permuted = fit_logistic(
+            features[samples][:, columns],
+            classes[labels][samples],
+            num_classes=3,
+            penalty=penalty,
+            tolerance=1e-6,
+        )
+        torch.testing.assert_close(permuted.weight[classes], model.weight[:, columns], rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(permuted.bias[classes], model.bias, rtol=1e-3, atol=1e-3)
+
+    @settings(max_examples=20, deadline=None)
+    @given(offset=st.floats(-100, 100), unit=st.sampled_from([1e-3, 1.0, 1e3]))
+    def test_offset_and_unit_of_the_features_are_taken_up(self, offset: float, unit: float) -> None:
+        features, labels = blobs(40, 3, 3)
+        model = fit_logistic(features, labels, num_classes=3, penalty=1.0, tolerance=1e-6)
+        moved = fit_logistic(
+            unit * (features + offset), labels, num_classes=3, penalty=unit**2, tolerance=1e-6
+        )
+        torch.testing.assert_close(moved.weight * unit, model.weight, rtol=1e-3, atol=1e-4)
+
+
+class TestRefusals:
+    def test_features_that_are_not_finite(self) -> None:
+        features, labels = blobs(10, 2, 2)
+        features[3, 1] = float("nan")
+        with pytest.raises(InputError, match="1 of 10 rows"):
+            fit_logistic(features, labels, num_classes=2, penalty=1.0)
+
+    @pytest.mark.parametrize("wrong", [-1, 2])
+    def test_labels_out_of_range(self, wrong: int) -> None:
+        features, labels = blobs(10, 2, 2)
+        labels[0] = wrong
+        with pytest.raises(InputError, match="must lie in 0 to 1"):
+            fit_logistic(features, labels, num_classes=2, penalty=1.0)
+
+    def test_class_without_samples_is_named(self) -> None:
+        features, labels = blobs(10, 2, 2)
+        with pytest.raises(InputError, match=r"classes \[2\]"):
+            fit_logistic(features, labels, num_classes=3, penalty=1.0)
+
+    @pytest.mark.parametrize(
+        "labels", [torch.zeros(9, dtype=torch.int64), torch.zeros(10), torch.zeros(10, 1, dtype=torch.int64)]
+    )
+    def test_labels_of_another_shape_or_type(self, labels: Tensor) -> None:
+        features, _ = blobs(10, 2, 2)
+        with pytest.raises(InputError, match="must be integers, one for each of 10 rows"):
+            fit_logistic(features, labels, num_classes=2, penalty=1.0)
+
+    @pytest.mark.parametrize("shape", [(0, 3), (3,)])
+    def test_no_matrix_of_features(self, shape: tuple[int, ...]) -> None:
+        labels = torch.zeros(shape[0], dtype=torch.int64)
+        with pytest.raises(InputError, match="floating-point matrix"):
+            fit_logistic(torch.zeros(shape), labels, num_classes=2, penalty=1.0)

@@ -1,0 +1,64 @@
+"""Worker processes of the two-worker tests: in a module that a spawned process can import."""
+
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from objectaware.methods.batch_norm import AllReduceBatchNorm
+from objectaware.training.loop import Trainer
+from objectaware.training.session import LocalSession
+from training_fixtures import make_method, make_trainer
+
+
+class WorkerSession(LocalSession):
+    def __init__(self, folder: Path, rank: int) -> None:
+        super().__init__(folder / str(rank))
+        self.rank = rank
+        self.world_size = 2
+
+
+def in_double(trainer: Trainer) -> Trainer:
+    """Views in 64 bits, so that a difference of the arithmetic is told from one of its rounding."""
+    prepare = trainer.prepare
+    trainer.prepare = lambda *arguments: prepare(*arguments).double()  # type: ignore[method-assign]
+    return trainer
+
+
+def run_losses(trainer: Trainer, num_epochs: int) -> list[float]:
+    losses: list[float] = []
+    step = trainer._step
+    trainer._step = lambda batch: losses.append(step(batch)) or losses[-1]  # type: ignore[func-returns-value, method-assign]
+    for epoch in range(num_epochs):
+        trainer._train_epoch(epoch)
+    return losses
+
+
+def training_worker(rank: int, folder: Path, method: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
+    trainer = in_double(make_trainer(make_method(method).double(), WorkerSession(folder, rank)))
+    result = {"losses": run_losses(trainer, 2), "state": trainer.method.state_dict()}
+    torch.save(result, folder / f"result-{rank}.pt")
+    dist.destroy_process_group()
+
+
+def batch_norm_worker(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
+    norm = AllReduceBatchNorm(3).double()
+    batch = norm_batch().chunk(2)[rank].clone().requires_grad_()
+    output = norm(batch)
+    (output * norm_weights().chunk(2)[rank]).sum().backward()
+    torch.save(
+        {"output": output.detach(), "gradient": batch.grad, "var": norm.running_var}, folder / f"{rank}.pt"
+    )
+    dist.destroy_process_group()
+
+
+def norm_batch() -> torch.Tensor:
+    return torch.randn(8, 3, 5, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3 + 50
+
+
+def norm_weights() -> torch.Tensor:
+    return torch.randn(8, 3, 5, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)

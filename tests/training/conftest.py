@@ -1,0 +1,16 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from objectaware.training.loop import Trainer
+from objectaware.training.session import LocalSession
+from training_fixtures import make_method, make_trainer
+
+
+@pytest.fixture
+def trainer_in(tmp_path: Path) -> Callable[..., Trainer]:
+    def make(folder: str, method: str = "moco", num_epochs: int = 2) -> Trainer:
+        return make_trainer(make_method(method), LocalSession(tmp_path / folder), num_epochs=num_epochs)
+
+    return make
