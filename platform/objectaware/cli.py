@@ -80,9 +80,7 @@ def read_recipe(path: Path) -> dict[str, object]:
     import yaml
 
     if not path.is_file():
-        raise InputError(
-            "recipe", str(path), "does not exist", "Give a YAML file such as those in jobs/recipes."
-        )
+        raise InputError("recipe", str(path), "does not exist", "Give a YAML file such as those in jobs/recipes.")
     try:
         content = yaml.safe_load(path.read_text())
     except yaml.YAMLError as error:
@@ -101,18 +99,14 @@ def override(recipe: dict[str, object], arguments: list[str]) -> dict[str, objec
     import yaml
 
     if len(arguments) % 2 or any(not name.startswith("--") for name in arguments[::2]):
-        raise InputError(
-            "arguments", " ".join(arguments), "are not pairs", "Write --field value, such as --seed 1."
-        )
+        raise InputError("arguments", " ".join(arguments), "are not pairs", "Write --field value, such as --seed 1.")
     for name, text in zip(arguments[::2], arguments[1::2], strict=True):
         *parents, field = name.removeprefix("--").replace("-", "_").split(".")
         place: dict[str, object] = recipe
         for parent in parents:
             inner = place.setdefault(parent, {})
             if not isinstance(inner, dict):
-                raise InputError(
-                    "arguments", name, f"reaches into {parent}, which is a single value", "Drop the dot."
-                )
+                raise InputError("arguments", name, f"reaches into {parent}, which is a single value", "Drop the dot.")
             place = inner
         place[field] = yaml.safe_load(text)
     return recipe

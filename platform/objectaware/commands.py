@@ -39,7 +39,7 @@ class Common:
     json: Path | None = None
 
 
-Flat = tyro.conf.OmitArgPrefixes
+CommonArguments = tyro.conf.OmitArgPrefixes[Common]
 
 
 def _parse(function: Callable[..., None], program: str, arguments: list[str]) -> None:
@@ -88,9 +88,7 @@ def _storage(common: Common) -> str:
 
 def _finish(common: Common, context: Context, result: StageResult) -> None:
     values = dict(result.values)
-    _write_json(
-        common, {**values, "identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id}
-    )
+    _write_json(common, {**values, "identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id})
     for key, value in values.items():
         print(f"{key}: {json.dumps(value)}")
     print(f"folder: {result.folder.uri}")
@@ -109,7 +107,7 @@ def demo(program: str, arguments: list[str]) -> None:
     """`objectaware demo`."""
 
     def command(
-        common: Flat[Common] = Common(),
+        common: CommonArguments = Common(),
         /,
         variant: Literal["single-object", "multi-object"] = "single-object",
         seeds: tuple[int, ...] = (0,),
@@ -123,18 +121,17 @@ def demo(program: str, arguments: list[str]) -> None:
             seeds: Seeds to repeat it for.
             recipe: YAML of DemoConfig fields, such as a smaller size.
         """
-        from objectaware.stages.demo import DemoConfig, run_seeds
-        from objectaware.stages.report import demo_report
+        from objectaware.stages.demo import DemoConfig, run_demo
+        from objectaware.stages.report import markdown_report, terminal_report
 
-        values = _recipe_values(recipe) | {"variant": variant}
-        config = _validated(DemoConfig, values)
+        config = _validated(DemoConfig, {**_recipe_values(recipe), "variant": variant})
         with _context(common) as context:
-            results = run_seeds(context, config, seeds)
-            report = demo_report(results, variant=variant)
-            context.storage.write_bytes(f"demo-{variant}.md", report.encode())
+            results = run_demo(context, config, seeds)
+            report = f"demo-{variant}.md"
+            context.storage.write_bytes(report, markdown_report(results, variant=variant).encode())
             _write_json(common, results)
-            print(report)
-            print(f"report: {context.storage.uri}/demo-{variant}.md")
+            print(terminal_report(results))
+            print(f"report: {context.storage.uri}/{report}")
             print(f"MLflow UI: {context.tracking.ui_command()}")
 
     _parse(command, program, arguments)
@@ -151,7 +148,7 @@ def pretrain(program: str, arguments: list[str]) -> None:
 
     def command(
         recipe: Annotated[Path, tyro.conf.Positional],
-        common: Flat[Common] = Common(),
+        common: CommonArguments = Common(),
         /,
     ) -> None:
         """Pretrains MoCo v2 or BYOL. Every field of the recipe can be overridden: --num_epochs 100, --data.root DIR.
@@ -204,7 +201,7 @@ def localize(program: str, arguments: list[str]) -> None:
     def command(
         images: Annotated[str, tyro.conf.Positional],
         checkpoint: str,
-        common: Flat[Common] = Common(),
+        common: CommonArguments = Common(),
         /,
         out: str | None = None,
         setting: Literal["crop", "mixup", "scenes"] = "crop",
@@ -236,7 +233,7 @@ def localize(program: str, arguments: list[str]) -> None:
 def _evaluate(program: str, arguments: list[str], kind: Literal["linear", "localization"]) -> None:
     def command(
         recipe: Annotated[Path, tyro.conf.Positional],
-        common: Flat[Common] = Common(),
+        common: CommonArguments = Common(),
         /,
     ) -> None:
         """Evaluates. Every field of the recipe can be overridden: --checkpoint DIR.
@@ -277,7 +274,7 @@ def evaluate_background(program: str, arguments: list[str]) -> None:
     def command(
         root: Annotated[str, tyro.conf.Positional],
         checkpoint: str,
-        common: Flat[Common] = Common(),
+        common: CommonArguments = Common(),
         /,
         image_size: int = 224,
         center_crop: bool = True,

@@ -43,13 +43,9 @@ class DataConfig(Model):
         if published and self.split is None:
             raise ValueError(f"split is missing: the layout {self.layout} has train and val")
         if not published and self.split is not None:
-            raise ValueError(
-                f"split = {self.split} has no meaning for the layout {self.layout}; leave it out"
-            )
+            raise ValueError(f"split = {self.split} has no meaning for the layout {self.layout}; leave it out")
         if self.variant is not None and self.layout != "backgrounds-challenge":
-            raise ValueError(
-                f"variant = {self.variant} has no meaning for the layout {self.layout}; leave it out"
-            )
+            raise ValueError(f"variant = {self.variant} has no meaning for the layout {self.layout}; leave it out")
         return self
 
 
@@ -138,7 +134,7 @@ class PretrainConfig(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_defaults(cls, values: Any) -> Any:
+    def _fill_defaults(cls, values: object) -> object:
         """Writes the defaults that depend on method and policy out, so that a stored recipe says them."""
         if not isinstance(values, dict):
             return values

@@ -61,9 +61,7 @@ def test_a_patch_cut_at_a_masks_resolution_holds_no_foreground() -> None:
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(1, 30), st.integers(1, 30))
-def test_a_window_of_the_tiling_is_that_part_of_the_whole(
-    top: int, left: int, height: int, width: int
-) -> None:
+def test_a_window_of_the_tiling_is_that_part_of_the_whole(top: int, left: int, height: int, width: int) -> None:
     patch = _image(4, 5, 7)
     whole = tile(patch, slice(0, 80), slice(0, 80))
     window = tile(patch, slice(top, top + height), slice(left, left + width))

@@ -51,9 +51,7 @@ def test_hue_as_torchvision(images: torch.Tensor) -> None:
     images[0, :, :5] = 0.5  # gray pixels have no hue
     images[1, 0] = images[1, 1]  # ties between channels
     shifts = [-0.5, -0.1, 0.0, 0.05, 0.1, 0.5]
-    expected = torch.stack(
-        [tvf.adjust_hue(image, shift) for image, shift in zip(images, shifts, strict=True)]
-    )
+    expected = torch.stack([tvf.adjust_hue(image, shift) for image, shift in zip(images, shifts, strict=True)])
     torch.testing.assert_close(adjust_hue(images, _column(shifts)), expected, atol=2e-6, rtol=0)
 
 
@@ -63,9 +61,7 @@ def test_gray_as_torchvision(images: torch.Tensor) -> None:
 
 def test_blur_as_torchvision(images: torch.Tensor) -> None:
     sigmas = [0.1, 0.4, 0.9, 1.3, 1.7, 2.0]
-    expected = torch.stack(
-        [tvf.gaussian_blur(x, [9, 9], [s, s]) for x, s in zip(images, sigmas, strict=True)]
-    )
+    expected = torch.stack([tvf.gaussian_blur(x, [9, 9], [s, s]) for x, s in zip(images, sigmas, strict=True)])
     blurred = gaussian_blur(images, torch.tensor(sigmas), kernel_size=9)
     torch.testing.assert_close(blurred, expected, atol=2e-6, rtol=0)
 

@@ -29,9 +29,7 @@ def test_crops_are_distributed_as_torchvisions() -> None:
     ours = sample_crops(uniforms, np.full(number, height), np.full(number, width), min_scale=0.08)
     torch.manual_seed(0)
     image = torch.empty(3, height, width)
-    theirs = np.array(
-        [RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(number)]
-    )
+    theirs = np.array([RandomResizedCrop.get_params(image, [0.08, 1.0], [3 / 4, 4 / 3]) for _ in range(number)])
     for column in range(4):
         quantiles = np.linspace(0.05, 0.95, 10)
         difference = np.quantile(ours[:, column], quantiles) - np.quantile(theirs[:, column], quantiles)

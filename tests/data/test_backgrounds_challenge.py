@@ -70,12 +70,8 @@ def test_missing_folder_names_both_places_looked_at(tmp_path: Path) -> None:
     assert str(tmp_path / "bg_challenge" / "only_fg" / "val") in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "classes", [("00_dog", "02_wheeled vehicle"), ("01_bird", "02_fish"), ("dog", "fish")]
-)
-def test_class_folders_out_of_step_with_their_numbers_are_refused(
-    tmp_path: Path, classes: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("classes", [("00_dog", "02_wheeled vehicle"), ("01_bird", "02_fish"), ("dog", "fish")])
+def test_class_folders_out_of_step_with_their_numbers_are_refused(tmp_path: Path, classes: tuple[str, ...]) -> None:
     write_variant(tmp_path / "original" / "val", classes)
     with pytest.raises(InputError, match="is class folder number"):
         load_variant(tmp_path, "original", "val")

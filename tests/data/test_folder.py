@@ -118,9 +118,7 @@ def test_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 
 
 def test_classes_are_numbered_by_the_sorted_names_of_their_folders(tmp_path: Path) -> None:
-    touch(
-        tmp_path, "02_wheeled vehicle/x.jpg", "00_dog/b.jpg", "00_dog/a/c.jpg", "01_bird/d.jpg", "stray.jpg"
-    )
+    touch(tmp_path, "02_wheeled vehicle/x.jpg", "00_dog/b.jpg", "00_dog/a/c.jpg", "01_bird/d.jpg", "stray.jpg")
     touch(tmp_path, ".cache/e.jpg")
     images = ImageFolder.from_classes(tmp_path)
     assert images.class_names == ("00_dog", "01_bird", "02_wheeled vehicle")
@@ -142,9 +140,7 @@ def test_images_without_class_folders_are_refused(tmp_path: Path) -> None:
         ImageFolder.from_classes(tmp_path)
 
 
-def test_root_becomes_absolute_and_pickling_keeps_everything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_becomes_absolute_and_pickling_keeps_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "photos" / "a" / "x.png", 40)
     monkeypatch.chdir(tmp_path)
     images = pickle.loads(pickle.dumps(ImageFolder.from_classes("photos")))

@@ -51,23 +51,18 @@ def encode(image: Image.Image | NDArray[Any], file_format: str = "PNG", **option
     return stream.getvalue()
 
 
-def png(
-    width: int, height: int, depth: int, colour_type: int, pixels: bytes, *chunks: tuple[bytes, bytes]
-) -> bytes:
+def png(width: int, height: int, depth: int, colour_type: int, pixels: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
     """Write a PNG by hand, for what Pillow does not write."""
     header = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, 0)
     parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(pixels)), (b"IEND", b"")]
     body = [
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in parts
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
     ]
     return b"\x89PNG\r\n\x1a\n" + b"".join(body)
 
 
 @pytest.mark.parametrize(("file_format", "options"), LOSSLESS)
-def test_lossless_formats_give_the_pixels_that_were_written(
-    file_format: str, options: dict[str, Any]
-) -> None:
+def test_lossless_formats_give_the_pixels_that_were_written(file_format: str, options: dict[str, Any]) -> None:
     pixels = noise()
     decoded = decode_image(encode(pixels, file_format, **options))
     assert decoded.dtype == np.uint8
@@ -181,9 +176,7 @@ def test_colour_key_of_a_true_colour_png_becomes_white() -> None:
 @pytest.mark.parametrize(
     ("inks", "expected"), [((0, 255, 255, 0), RED), ((0, 0, 0, 255), BLACK), ((0, 0, 0, 0), WHITE)]
 )
-def test_cmyk_becomes_the_colour_on_paper(
-    file_format: str, inks: tuple[int, ...], expected: tuple[int, ...]
-) -> None:
+def test_cmyk_becomes_the_colour_on_paper(file_format: str, inks: tuple[int, ...], expected: tuple[int, ...]) -> None:
     decoded = decode_image(encode(Image.new("CMYK", (8, 8), inks), file_format))
     assert np.abs(decoded.astype(int) - expected).max() <= 4
 

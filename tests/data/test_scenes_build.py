@@ -21,9 +21,7 @@ SMALL: dict[str, Any] = {"num_train": 18, "num_val": 9, "image_size": 48}
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()
-    }
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
 def read(path: Path) -> NDArray[np.uint8]:
@@ -219,9 +217,7 @@ def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         ("layout", "voc"),
     ],
 )
-def test_impossible_parameters_are_refused_before_anything_is_written(
-    field: str, value: Any, tmp_path: Path
-) -> None:
+def test_impossible_parameters_are_refused_before_anything_is_written(field: str, value: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refusal:
         build_scenes(tmp_path / "scenes", **({"variant": "single-object"} | SMALL | {field: value}))
     assert refusal.value.field == field

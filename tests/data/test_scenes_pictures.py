@@ -148,9 +148,7 @@ def test_colour_does_not_tell_the_class() -> None:
         return np.array(rows), [plan.classes[0] for plan, _, _ in scenes(split, count)]
 
     for inside in (True, False):
-        accuracy = nearest_mean_accuracy(
-            *mean_colours("train", 450, inside), *mean_colours("val", 180, inside)
-        )
+        accuracy = nearest_mean_accuracy(*mean_colours("train", 450, inside), *mean_colours("val", 180, inside))
         assert accuracy < 0.2
 
 
@@ -252,9 +250,7 @@ def test_each_family_of_a_plan_is_seen_in_its_variants_alone(field: str, changed
     after, _ = render_variants(other, 0, "val", 0, SIZE)
     # `only_fg` shows a trace of the background through its antialiased edge.
     outside = ~cv2.dilate(mask.astype(np.uint8), np.ones((3, 3), np.uint8)).astype(bool)
-    differing = {
-        name for name in VARIANT_NAMES if not np.array_equal(before[name][outside], after[name][outside])
-    }
+    differing = {name for name in VARIANT_NAMES if not np.array_equal(before[name][outside], after[name][outside])}
     assert differing == changed
 
 

@@ -47,9 +47,7 @@ def test_classes_are_balanced() -> None:
 def test_donors_of_mixed_variants_follow_the_law_of_their_class() -> None:
     drawn = plans(0.9)
     assert agreement([(plan.classes[0], plan.same_family) for plan in drawn]) == pytest.approx(0.9, abs=0.02)
-    assert agreement([(plan.random_class, plan.random_family) for plan in drawn]) == pytest.approx(
-        0.9, abs=0.02
-    )
+    assert agreement([(plan.random_class, plan.random_family) for plan in drawn]) == pytest.approx(0.9, abs=0.02)
     following = [((plan.classes[0] + 1) % NUM_CLASSES, plan.next_family) for plan in drawn]
     assert agreement(following) == pytest.approx(0.9, abs=0.02)
 
@@ -63,9 +61,7 @@ def test_random_donor_says_nothing_about_the_class() -> None:
 
 def test_donor_of_same_class_is_another_draw_than_the_picture_itself() -> None:
     uncorrelated = plans(0.0)
-    assert agreement([(plan.family, plan.same_family) for plan in uncorrelated]) == pytest.approx(
-        1 / 8, abs=0.03
-    )
+    assert agreement([(plan.family, plan.same_family) for plan in uncorrelated]) == pytest.approx(1 / 8, abs=0.03)
 
 
 def test_objects_of_a_multi_object_picture_go_together() -> None:

@@ -130,9 +130,7 @@ def test_file_uris_and_odd_paths_name_the_same_folder(tmp_path: Path) -> None:
     assert len({storage, Storage.from_uri(folder), storage.child("x y")}) == 2
 
 
-@pytest.mark.parametrize(
-    "uri", ["foo://bucket/x", "http://host/x", "s3:///no-bucket", "file://relative/x", "s3://a b"]
-)
+@pytest.mark.parametrize("uri", ["foo://bucket/x", "http://host/x", "s3:///no-bucket", "file://relative/x", "s3://a b"])
 def test_uri_that_no_file_system_answers_to_is_refused(uri: str) -> None:
     with pytest.raises(InputError, match=r"storage = .*cannot be opened"):
         Storage.from_uri(uri)
@@ -190,9 +188,7 @@ def test_storage_survives_pickling(tmp_path: Path) -> None:
     assert copy.read_bytes("a") == b"1"
 
 
-def test_failed_write_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Storage.from_uri(tmp_path)
     storage.write_bytes("a", b"old")
 

@@ -49,9 +49,7 @@ def overlapping(num_samples: int, seed: int) -> tuple[Tensor, Tensor]:
 def test_agrees_with_a_plain_loop(seed: int, num_neighbours: int, temperature: float) -> None:
     bank, bank_labels = overlapping(40, seed)
     queries, truth = overlapping(15, seed + 1)
-    found = knn_accuracy(
-        bank, bank_labels, queries, truth, num_neighbours=num_neighbours, temperature=temperature
-    )
+    found = knn_accuracy(bank, bank_labels, queries, truth, num_neighbours=num_neighbours, temperature=temperature)
     expected = plain_accuracy(
         bank.numpy(), bank_labels.numpy(), queries.numpy(), truth.numpy(), num_neighbours, temperature
     )

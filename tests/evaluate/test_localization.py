@@ -42,9 +42,7 @@ def test_background_does_not_count() -> None:
 
 
 @given(predicted=BATCH, truth=BATCH)
-def test_iou_is_symmetric_and_in_the_unit_interval(
-    predicted: NDArray[np.bool_], truth: NDArray[np.bool_]
-) -> None:
+def test_iou_is_symmetric_and_in_the_unit_interval(predicted: NDArray[np.bool_], truth: NDArray[np.bool_]) -> None:
     ious = mask_ious(predicted, truth)
     assert ious.shape == (3,)
     assert ((ious >= 0) & (ious <= 1)).all()

@@ -33,9 +33,7 @@ def collinear(features: Tensor) -> Tensor:
 
 
 def sklearn_fit(features: Tensor, labels: Tensor, inverse_penalty: float) -> LogisticRegression:
-    return LogisticRegression(C=inverse_penalty, tol=1e-10, max_iter=20_000).fit(
-        features.numpy(), labels.numpy()
-    )
+    return LogisticRegression(C=inverse_penalty, tol=1e-10, max_iter=20_000).fit(features.numpy(), labels.numpy())
 
 
 def relative_error(found: Tensor, truth: Tensor) -> float:
@@ -73,9 +71,7 @@ class TestAgreementWithScikitLearn:
     def test_float32_path_ends_close_enough_to_compare_accuracies(self) -> None:
         features, labels = blobs(300, 8, 4, spread=1.5)
         penalties = [10.0, 1.0, 0.1, 1e-2, 1e-3]
-        path = logistic_path(
-            features.float(), labels, num_classes=4, penalties=penalties, dtype=torch.float32
-        )
+        path = logistic_path(features.float(), labels, num_classes=4, penalties=penalties, dtype=torch.float32)
         for penalty, model in zip(penalties, path, strict=True):
             reference = sklearn_fit(features, labels, 1 / penalty)
             assert relative_error(model.weight, torch.from_numpy(reference.coef_)) < 0.02
@@ -89,12 +85,10 @@ def test_mean_penalty_of_the_official_code() -> None:
     def mean_form(flat: np.ndarray) -> tuple[float, np.ndarray]:
         point = torch.tensor(flat.reshape(num_classes, -1), requires_grad=True)
         scores = features @ point[:, :-1].T + point[:, -1]
-        loss = (
-            torch.nn.functional.cross_entropy(scores, labels) + strength / 2 * point[:, :-1].square().mean()
-        )
-        loss.backward()
-        assert point.grad is not None
-        return float(loss), point.grad.numpy().ravel()
+        penalty = strength / 2 * point[:, :-1].square().mean()
+        loss = torch.nn.functional.cross_entropy(scores, labels) + penalty
+        (gradient,) = torch.autograd.grad(loss, point)
+        return loss.item(), gradient.numpy().ravel()
 
     start = np.zeros(num_classes * (num_features + 1))
     best = scipy.optimize.minimize(mean_form, start, jac=True, method="BFGS", options={"gtol": 1e-9})
@@ -184,9 +178,7 @@ class TestSolution:
     def test_numpy_and_half_precision_are_accepted(self) -> None:
         features, labels = blobs(60, 4, 3)
         expected = fit_logistic(features, labels, num_classes=3, penalty=1.0)
-        from_numpy = fit_logistic(
-            features.numpy(), labels.numpy().astype(np.int32), num_classes=3, penalty=1.0
-        )
+        from_numpy = fit_logistic(features.numpy(), labels.numpy().astype(np.int32), num_classes=3, penalty=1.0)
         half = fit_logistic(features.half(), labels, num_classes=3, penalty=1.0)
         torch.testing.assert_close(from_numpy.weight, expected.weight)
         assert relative_error(half.weight, expected.weight) < 0.01
@@ -213,9 +205,7 @@ class TestSolution:
     def test_offset_and_unit_of_the_features_are_taken_up(self, offset: float, unit: float) -> None:
         features, labels = blobs(40, 3, 3)
         model = fit_logistic(features, labels, num_classes=3, penalty=1.0, tolerance=1e-6)
-        moved = fit_logistic(
-            unit * (features + offset), labels, num_classes=3, penalty=unit**2, tolerance=1e-6
-        )
+        moved = fit_logistic(unit * (features + offset), labels, num_classes=3, penalty=unit**2, tolerance=1e-6)
         torch.testing.assert_close(moved.weight * unit, model.weight, rtol=1e-3, atol=1e-4)
 
 

@@ -54,9 +54,7 @@ class Reference:
 
 
 def _load(module: nn.Module, arrays: dict[str, NDArray[np.generic]], prefix: str) -> None:
-    state = {
-        name[len(prefix) :]: torch.from_numpy(a) for name, a in arrays.items() if name.startswith(prefix)
-    }
+    state = {name[len(prefix) :]: torch.from_numpy(a) for name, a in arrays.items() if name.startswith(prefix)}
     missing, unexpected = module.load_state_dict(state, strict=False)
     assert not unexpected
     assert all(name.endswith("num_batches_tracked") for name in missing)

@@ -24,9 +24,7 @@ def _rectangle(x: int, y: int, width: int, height: int) -> NDArray[np.bool_]:
 def test_official_boxes_are_reproduced_in_their_order() -> None:
     with np.load(GOLDEN) as arrays:
         masks, expected = arrays["soft_masks_uint8"] / 255, arrays["boxes"]
-    found = [
-        (index, *box) for index, mask in enumerate(masks) for box in extract_boxes(mask, compat="official")
-    ]
+    found = [(index, *box) for index, mask in enumerate(masks) for box in extract_boxes(mask, compat="official")]
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
@@ -59,9 +57,7 @@ def test_threshold_is_relative_to_the_maximum_and_strict() -> None:
     soft[10:60, 10:60] = 0.2
     soft[20:40, 20:40] = 0.4
     np.testing.assert_allclose(extract_boxes(soft, margin=0.0) * 100, [[20, 20, 40, 40]], atol=1e-4)
-    np.testing.assert_allclose(
-        extract_boxes(soft, threshold=0.4, margin=0.0) * 100, [[10, 10, 60, 60]], atol=1e-4
-    )
+    np.testing.assert_allclose(extract_boxes(soft, threshold=0.4, margin=0.0) * 100, [[10, 10, 60, 60]], atol=1e-4)
 
 
 def test_small_boxes_go_before_the_margin_is_added() -> None:
@@ -85,9 +81,7 @@ def test_empty_masks_have_no_box_and_full_masks_one(dtype: type) -> None:
     x=st.integers(0, 150), y=st.integers(0, 150), width=st.integers(25, 74), height=st.integers(25, 74),
     margin=st.floats(0, 2),
 )  # fmt: skip
-def test_box_lies_in_the_picture_and_holds_its_region(
-    x: int, y: int, width: int, height: int, margin: float
-) -> None:
+def test_box_lies_in_the_picture_and_holds_its_region(x: int, y: int, width: int, height: int, margin: float) -> None:
     ((left, top, right, bottom),) = extract_boxes(_rectangle(x, y, width, height), margin=margin) * 224
     tolerance = 1e-4
     assert -tolerance <= left <= x + tolerance

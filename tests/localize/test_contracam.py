@@ -66,9 +66,7 @@ def test_official_masks_are_reproduced(reference: Any, expansion: int, num_itera
 def test_official_cam_of_each_iteration_and_masked_image_are_reproduced(reference: Any) -> None:
     features = Recorder(reference.encoder)
     cams = list(
-        contracam_iterations(
-            reference.images, features, reference.projector, num_iterations=2, compat="official"
-        )
+        contracam_iterations(reference.images, features, reference.projector, num_iterations=2, compat="official")
     )
     np.testing.assert_allclose(cams[0].numpy(), reference.arrays["cam1_expand1"], atol=1e-4)
     np.testing.assert_allclose(cams[1].numpy(), reference.arrays["cam2_expand1"], atol=1e-4)
@@ -89,9 +87,7 @@ def test_score_equals_its_formula_term_by_term() -> None:
             for negatives in (first, second)
             for j in range(3)
         )
-        assert float(score[i]) == pytest.approx(
-            float(query[i] @ key[i]) / 0.5 - np.log(denominator), abs=1e-5
-        )
+        assert float(score[i]) == pytest.approx(float(query[i] @ key[i]) / 0.5 - np.log(denominator), abs=1e-5)
 
 
 def test_score_ignores_the_image_itself_in_every_set_of_negatives() -> None:
@@ -138,9 +134,7 @@ def test_temperature_changes_the_map() -> None:
 
 @pytest.mark.parametrize("compat", [None, "official"])
 def test_weights_equal_the_gradient_through_the_feature_map(reference: Any, compat: str | None) -> None:
-    key = F.normalize(
-        reference.projector(reference.encoder(reference.images).mean(dim=(2, 3))), dim=1
-    ).detach()
+    key = F.normalize(reference.projector(reference.encoder(reference.images).mean(dim=(2, 3))), dim=1).detach()
     activation = reference.encoder(reference.images.flip(3) * 0.7).detach().requires_grad_()
 
     def score(query: Tensor) -> Tensor:
@@ -289,15 +283,11 @@ def test_masked_pixels_take_the_mean_color_of_the_batch_or_the_given_one(referen
 
 @pytest.mark.parametrize("num_iterations", [1, 5])
 @pytest.mark.parametrize("compat", [None, "official"])
-def test_batch_of_one_has_score_one_and_an_empty_mask(
-    reference: Any, num_iterations: int, compat: str | None
-) -> None:
+def test_batch_of_one_has_score_one_and_an_empty_mask(reference: Any, num_iterations: int, compat: str | None) -> None:
     images = reference.images[:1]
     embedding = F.normalize(reference.projector(reference.encoder(images).mean(dim=(2, 3))), dim=1).detach()
     assert float(contrastive_score(embedding, embedding, [embedding], compat=compat)) == pytest.approx(1)
-    mask = contracam(
-        images, reference.encoder, reference.projector, num_iterations=num_iterations, compat=compat
-    )
+    mask = contracam(images, reference.encoder, reference.projector, num_iterations=num_iterations, compat=compat)
     assert torch.equal(mask, torch.zeros(1, 1, 64, 64))
 
 

@@ -39,9 +39,7 @@ def test_views_that_are_not_contiguous_give_the_same() -> None:
 @given(height=st.integers(1, 9), width=st.integers(1, 9), seed=st.integers(0, 99), num=st.integers(0, 3))
 def test_without_pairwise_terms_the_probability_stays(height: int, width: int, seed: int, num: int) -> None:
     foreground = np.random.default_rng(seed).random((height, width))
-    refined = dense_crf(
-        _picture(height, width), foreground, num_iterations=num, gaussian_compat=0, bilateral_compat=0
-    )
+    refined = dense_crf(_picture(height, width), foreground, num_iterations=num, gaussian_compat=0, bilateral_compat=0)
     np.testing.assert_allclose(refined, foreground, atol=1e-5)
 
 

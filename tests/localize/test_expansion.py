@@ -12,11 +12,7 @@ from objectaware.localize import expand_resolution
 
 
 def _strided_convolutions(network: nn.Module) -> set[str]:
-    return {
-        name
-        for name, layer in network.named_modules()
-        if isinstance(layer, nn.Conv2d) and layer.stride != (1, 1)
-    }
+    return {name for name, layer in network.named_modules() if isinstance(layer, nn.Conv2d) and layer.stride != (1, 1)}
 
 
 @pytest.mark.parametrize("expansion", [1, 2, 4])
@@ -33,9 +29,7 @@ def test_feature_map_of_the_reference_network_grows(reference: Any, expansion: i
         (4, 28, {"layer4.0.conv1", "layer4.0.downsample.0", "layer3.0.conv1", "layer3.0.downsample.0"}),
     ],
 )
-def test_resnet18_grows_by_the_first_convolution_and_the_shortcut(
-    factor: int, side: int, changed: set[str]
-) -> None:
+def test_resnet18_grows_by_the_first_convolution_and_the_shortcut(factor: int, side: int, changed: set[str]) -> None:
     network = resnet18(weights=None).eval()
     state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
     expanded = expand_resolution(network, factor)
@@ -56,9 +50,7 @@ def test_the_given_network_is_left_alone_and_shares_nothing(reference: Any) -> N
     before = _strided_convolutions(reference.encoder)
     expanded = expand_resolution(reference.encoder, 4)
     assert _strided_convolutions(reference.encoder) == before
-    shared = {p.data_ptr() for p in expanded.parameters()} & {
-        p.data_ptr() for p in reference.encoder.parameters()
-    }
+    shared = {p.data_ptr() for p in expanded.parameters()} & {p.data_ptr() for p in reference.encoder.parameters()}
     assert not shared
 
 

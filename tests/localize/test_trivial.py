@@ -17,9 +17,7 @@ def test_center_box_has_the_fraction_of_both_sides_and_is_centred() -> None:
 
 
 @given(height=st.integers(1, 40), width=st.integers(1, 40), fraction=st.floats(0.001, 1.0))
-def test_center_box_is_never_empty_and_off_centre_by_a_pixel_at_most(
-    height: int, width: int, fraction: float
-) -> None:
+def test_center_box_is_never_empty_and_off_centre_by_a_pixel_at_most(height: int, width: int, fraction: float) -> None:
     mask = center_box(height, width, fraction)
     assert mask.shape == (height, width)
     for axis, side in ((1, height), (0, width)):

@@ -30,7 +30,7 @@ def test_an_encoder_computes_what_the_saved_method_does(tmp_path: Path, method: 
 
 
 def test_a_folder_without_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="holds no state.pt"):
+    with pytest.raises(InputError, match=r"holds no state\.pt"):
         load_encoder(tmp_path)
 
 

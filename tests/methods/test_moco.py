@@ -66,9 +66,7 @@ def test_the_key_network_follows_by_the_closed_form_of_its_average(method: MoCo)
     torch.testing.assert_close(target, online + 0.9**5 * (start - online))
 
 
-def test_gradients_reach_the_online_network_alone(
-    method: MoCo, views: tuple[torch.Tensor, torch.Tensor]
-) -> None:
+def test_gradients_reach_the_online_network_alone(method: MoCo, views: tuple[torch.Tensor, torch.Tensor]) -> None:
     method(*views).backward()
     assert all(parameter.grad is not None for parameter in method.backbone.parameters())
     assert all(parameter.grad is None for parameter in method.target_backbone.parameters())

@@ -37,9 +37,7 @@ def make_method(name: str) -> nn.Module:
     return BYOL("resnet10_narrow", hidden_size=64)
 
 
-def make_trainer(
-    method: nn.Module, session: Session, *, num_epochs: int = 2, num_pictures: int = 32
-) -> Trainer:
+def make_trainer(method: nn.Module, session: Session, *, num_epochs: int = 2, num_pictures: int = 32) -> Trainer:
     pictures = Pictures(num_pictures)
     loader = ViewLoader(
         pictures,

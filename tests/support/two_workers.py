@@ -50,9 +50,7 @@ def batch_norm_worker(rank: int, folder: Path) -> None:
     batch = norm_batch().chunk(2)[rank].clone().requires_grad_()
     output = norm(batch)
     (output * norm_weights().chunk(2)[rank]).sum().backward()
-    torch.save(
-        {"output": output.detach(), "gradient": batch.grad, "var": norm.running_var}, folder / f"{rank}.pt"
-    )
+    torch.save({"output": output.detach(), "gradient": batch.grad, "var": norm.running_var}, folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 

@@ -39,9 +39,7 @@ def test_long_values_are_cut_visibly() -> None:
     assert fit_text("abcdef", 5) == "ab..."
 
 
-@given(
-    st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1), st.text() | st.integers() | st.none())
-)
+@given(st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1), st.text() | st.integers() | st.none()))
 def test_mlflow_takes_any_characters_and_lengths(config: dict[str, object]) -> None:
     for key, value in flatten_config({"section": config}).items():
         # MLflow's one other rule is about names that look like paths, which no configuration has.

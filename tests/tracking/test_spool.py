@@ -105,12 +105,8 @@ def test_a_half_written_line_is_cut_off_and_nothing_else_is_lost(tmp_path: Path)
     assert everything_in(restarted) == [Tag("a", "1"), Tag("b", "2"), Tag("c", "3"), Tag("d", "4")]
 
 
-def test_a_damaged_line_is_passed_over_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "records.jsonl").write_bytes(
-        encode_record(OPENED) + b"\0\0\0\0\n" + encode_record(Tag("a", "1"))
-    )
+def test_a_damaged_line_is_passed_over_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "records.jsonl").write_bytes(encode_record(OPENED) + b"\0\0\0\0\n" + encode_record(Tag("a", "1")))
     spool = Spool(tmp_path)
     assert everything_in(spool) == [OPENED, Tag("a", "1")]
     assert spool.known().tags == {"a": "1"}

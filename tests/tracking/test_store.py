@@ -98,9 +98,7 @@ def test_everything_of_a_run_arrives(open_store: Open, tmp_path: Path) -> None:
     for step in range(2500):
         run.log_metrics({"loss": float(step)}, step=step)
     run.log_metrics({"undefined": math.nan, "high": math.inf})
-    run.log_table(
-        "background", [{"model": "baseline", "original": 60.0}, {"model": "mixup", "gap": math.nan}]
-    )
+    run.log_table("background", [{"model": "baseline", "original": 60.0}, {"model": "mixup", "gap": math.nan}])
     run.log_table("localization", [{"miou": 0.5}])
     run.log_text("notes/a.txt", "größe")
     run.log_png("panels/a.png", b"png")
@@ -221,10 +219,15 @@ def test_a_fresh_start_begins_a_new_run(open_store: Open) -> None:
     assert fresh.finish("FINISHED", timeout_seconds=30)
     assert fresh.run_id != first_id
     assert steps(store, first_id) == steps(store, fresh.run_id) == [0]
-    # What is started again or reused from now on is the new one.
+    # What is started again or reused from now on is the new one, on this machine and elsewhere.
     again = open_store().child_run(parent, name="stage", key="stage", tags={})
     assert again.finish("FINISHED", timeout_seconds=30)
     assert again.run_id == fresh.run_id
+    run_id_before = again.run_id
+    shutil.rmtree(again.spool_folder)
+    elsewhere = open_store().child_run(parent, name="stage", key="stage", tags={})
+    assert elsewhere.finish("FINISHED", timeout_seconds=30)
+    assert elsewhere.run_id == run_id_before
 
 
 def test_a_run_that_was_deleted_in_the_ui_is_made_anew_with_all_its_records(open_store: Open) -> None:
@@ -274,9 +277,7 @@ def test_a_stage_of_one_study_is_linked_from_another(open_store: Open) -> None:
     assert again.run_id == stage.run_id
     # One level of nesting.
     parents = {run.info.run_id for run in all_runs(store) if "mlflow.parentRunId" not in run.data.tags}
-    nested = [
-        run.data.tags["mlflow.parentRunId"] for run in all_runs(store) if run.info.run_id not in parents
-    ]
+    nested = [run.data.tags["mlflow.parentRunId"] for run in all_runs(store) if run.info.run_id not in parents]
     assert parents == {first.run_id, second.run_id}
     assert set(nested) <= parents
     # A study that starts afresh has links of its own.
@@ -324,9 +325,7 @@ def test_an_address_that_mlflow_does_not_take_is_refused(
         TrackingStore.open(tmp_path)
 
 
-def test_a_relative_sqlite_file_is_the_same_in_every_folder(
-    open_store: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_sqlite_file_is_the_same_in_every_folder(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = open_store().folder
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
     monkeypatch.chdir(folder)

@@ -31,9 +31,7 @@ def test_an_epoch_sees_no_sample_twice_and_each_epoch_has_its_order() -> None:
 
 
 def test_what_an_epoch_leaves_out_changes() -> None:
-    left_out = [
-        set(range(103)) - set(epoch_batches(103, 10, seed=0, epoch=e).ravel().tolist()) for e in range(5)
-    ]
+    left_out = [set(range(103)) - set(epoch_batches(103, 10, seed=0, epoch=e).ravel().tolist()) for e in range(5)]
     assert len({frozenset(rest) for rest in left_out}) == 5
 
 

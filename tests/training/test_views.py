@@ -50,9 +50,7 @@ def test_views_differ_from_each_other_and_between_epochs_and_seeds() -> None:
         _views(_loader(PlainViews()), 1, indices),
         _views(_loader(PlainViews(), 1), 0, indices),
     ):
-        assert all(
-            not torch.equal(a, b) for a, b in zip(first.flatten(0, 1), other.flatten(0, 1), strict=True)
-        )
+        assert all(not torch.equal(a, b) for a, b in zip(first.flatten(0, 1), other.flatten(0, 1), strict=True))
 
 
 def test_batches_arrive_in_order_and_complete() -> None:
@@ -73,9 +71,7 @@ def test_both_views_of_an_object_crop_lie_in_one_box() -> None:
     halves = red > 0.5  # (2, N)
     assert torch.equal(halves[0], halves[1])
     assert 0 < halves[0].sum() < 24
-    later = (
-        _views(_loader(ObjectCrop(boxes)), 1, list(range(24)))[:, :, 0].float().mean(dim=(2, 3)) / 200 > 0.5
-    )
+    later = _views(_loader(ObjectCrop(boxes)), 1, list(range(24)))[:, :, 0].float().mean(dim=(2, 3)) / 200 > 0.5
     assert not torch.equal(halves, later)
 
 
@@ -113,9 +109,7 @@ def test_views_are_mixed_independently_with_the_probability(probability: float) 
     policy = BackgroundMixup(Gradients(), [mask] * 24, probability=probability)
     indices = list(range(24))
     mixed = [
-        (_views(_loader(policy, seed), 0, indices) != _views(_loader(PlainViews(), seed), 0, indices))
-        .flatten(2)
-        .any(2)
+        (_views(_loader(policy, seed), 0, indices) != _views(_loader(PlainViews(), seed), 0, indices)).flatten(2).any(2)
         for seed in range(12)
     ]
     both = torch.cat(mixed, dim=1).float()  # (2, 288)
@@ -128,9 +122,7 @@ def test_an_image_without_mask_or_object_stays_as_it_is() -> None:
     policy = BackgroundMixup(Gradients(), [None, empty] + [empty] * 22, probability=1.0)
     picture = Gradients().read(0)
     for index in (0, 1):
-        assert (
-            policy.change_patch(picture, index, (0, 0, 100, 100), 100, 100, np.array([0.0, 0.5])) is picture
-        )
+        assert policy.change_patch(picture, index, (0, 0, 100, 100), 100, 100, np.array([0.0, 0.5])) is picture
 
 
 def test_masks_that_leave_no_background_give_no_donors() -> None:

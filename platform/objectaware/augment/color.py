@@ -76,9 +76,7 @@ def sample_colors(uniforms: NDArray[np.float64], distribution: ColorDistribution
     Returns:
         Parameters of N views, on the CPU.
     """
-    strengths = np.array(
-        [distribution.brightness, distribution.contrast, distribution.saturation, distribution.hue]
-    )
+    strengths = np.array([distribution.brightness, distribution.contrast, distribution.saturation, distribution.hue])
     centres = np.array([1.0, 1.0, 1.0, 0.0])
     factors = centres + strengths * (2 * uniforms[:, 2:6] - 1)
     low, high = distribution.blur_sigma
@@ -156,9 +154,7 @@ def jitter_colors(images: Tensor, parameters: ColorParameters) -> Tensor:
     """
     # -1 stands for samples without jitter; one transfer of the group numbers instead of one a group.
     groups = torch.where(parameters.jitter, parameters.order, -1).cpu()
-    for order in groups.unique().tolist():
-        if order < 0:
-            continue
+    for order in sorted(set(groups.tolist()) - {-1}):
         members = torch.nonzero(groups == order).squeeze(1).to(images.device)
         group = images[members]
         factors = parameters.factors[members]  # (n, 4)
@@ -219,7 +215,5 @@ def augment_colors(images: Tensor, parameters: ColorParameters, *, blur_kernel_s
     images[gray] = to_gray(images[gray]).expand(-1, 3, -1, -1)
     blurred = torch.nonzero(parameters.sigma > 0).squeeze(1)
     if len(blurred):
-        images[blurred] = gaussian_blur(
-            images[blurred], parameters.sigma[blurred], kernel_size=blur_kernel_size
-        )
+        images[blurred] = gaussian_blur(images[blurred], parameters.sigma[blurred], kernel_size=blur_kernel_size)
     return images

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,21 +15,6 @@ from objectaware.data.folder import ImageFolder
 from objectaware.errors import InputError
 
 Split = Literal["train", "val"]
-
-
-class LabelledImages(Protocol):
-    """Images on disk, with labels where the layout has them."""
-
-    root: Path
-    image_ids: list[str]
-    labels: NDArray[np.int64] | None
-    class_names: tuple[str, ...]
-
-    def __len__(self) -> int: ...
-
-    def read(self, index: int) -> NDArray[np.uint8]:
-        """Pixels (H, W, 3) of one image."""
-        ...
 
 
 def open_images(

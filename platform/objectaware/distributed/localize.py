@@ -88,9 +88,7 @@ def localize(
         InputError: The checkpoint does not fit, a finished shard is damaged, or the cluster is too small.
         Exception: Whatever else a process raised, with its traceback in its notes.
     """
-    plan = GroupPlan.of(
-        manifest, group_size=config.group_size, seed=config.seed, image_size=config.image_size
-    )
+    plan = GroupPlan.of(manifest, group_size=config.group_size, seed=config.seed, image_size=config.image_size)
     summary = LocalizeSummary(num_images=len(manifest))
     finished = finished_shards(store)
     for group in sorted(finished):
@@ -134,9 +132,7 @@ def _run(
             summary.add(row["num_images"], list(zip(row["failed_ids"], row["reasons"], strict=True)))
             done = summary.num_ok + summary.num_failed
             speed = (done - done_before) / (time.perf_counter() - started)
-            on_record(
-                {"kind": "progress", "done": done, "total": summary.num_images, "images_per_second": speed}
-            )
+            on_record({"kind": "progress", "done": done, "total": summary.num_images, "images_per_second": speed})
 
 
 def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Storage) -> Dataset:  # noqa: ANN401

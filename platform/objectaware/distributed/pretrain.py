@@ -143,9 +143,7 @@ def _train_worker(settings: dict[str, Any]) -> None:
     config = PretrainConfig.model_validate(settings["config"])
     context = train.get_context()
     num_threads = config.execution.num_compute_threads
-    torch.set_num_threads(
-        num_threads or max(len(os.sched_getaffinity(0)) // context.get_local_world_size(), 1)
-    )
+    torch.set_num_threads(num_threads or max(len(os.sched_getaffinity(0)) // context.get_local_world_size(), 1))
     # Ray Train gives the workers of a node one working directory. A mapped file outlives its name, so the
     # first worker that is done may delete the masks under the others.
     cache_folder = Path.cwd() / "cache"

@@ -61,9 +61,7 @@ class RecordPump:
         # On the driver's node, the one whose loss ends the command anyhow.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         actor = ray.remote(RecordSink)
-        self.sink = actor.options(
-            num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here
-        ).remote()
+        self.sink = actor.options(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here).remote()
         self._thread.start()
         return self
 

@@ -14,9 +14,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def run_task(
-    function: Callable[..., Result], *args: object, use_gpu: bool = False, num_cpus: float = 1.0
-) -> Result:
+def run_task(function: Callable[..., Result], *args: object, use_gpu: bool = False, num_cpus: float = 1.0) -> Result:
     """Runs a function on the cluster and waits for its result.
 
     A task whose process or node is lost is run again, up to three times.

@@ -103,9 +103,7 @@ def compute_features(
     with ThreadPoolExecutor(num_threads) as pool:
         for start in range(0, len(chosen), batch_size):
             views = []
-            for index, view in zip(
-                chosen[start:], pool.map(read, chosen[start : start + batch_size]), strict=False
-            ):
+            for index, view in zip(chosen[start:], pool.map(read, chosen[start : start + batch_size]), strict=False):
                 if isinstance(view, str):
                     unreadable[index] = view
                 else:

@@ -64,9 +64,7 @@ def _checked(field: str, features: Array, labels_field: str, labels: Array) -> t
     return rows, classes
 
 
-def _vote(
-    bank: Tensor, bank_labels: Tensor, queries: Tensor, num_neighbours: int, temperature: float
-) -> Tensor:
+def _vote(bank: Tensor, bank_labels: Tensor, queries: Tensor, num_neighbours: int, temperature: float) -> Tensor:
     """Returns the class (M,) that the neighbours of each unit-length query (M, D) elect."""
     similarities, indices = (queries @ bank.T).topk(min(num_neighbours, len(bank)), dim=1)
     # Relative to the best neighbour, so that a low temperature does not overflow; the election is the same.

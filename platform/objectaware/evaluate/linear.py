@@ -96,9 +96,7 @@ def linear_evaluation(
             best, best_model = index, model
     rows = slice(None) if refit else kept
     penalty = float(penalties[best])
-    final = fit_logistic(
-        features[rows], labels[rows], num_classes=classes, penalty=penalty, initial=best_model
-    )
+    final = fit_logistic(features[rows], labels[rows], num_classes=classes, penalty=penalty, initial=best_model)
     return LinearResult(final, penalty, penalties, accuracies)
 
 

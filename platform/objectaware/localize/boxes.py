@@ -60,9 +60,7 @@ def _check_arguments(
 ) -> None:
     is_valid_type = mask.dtype == np.bool_ or np.issubdtype(mask.dtype, np.floating)
     if mask.ndim != 2 or mask.size == 0 or not is_valid_type:
-        raise InputError(
-            "mask", f"{mask.dtype} {mask.shape}", "must be bool or float (H, W)", "Give one mask."
-        )
+        raise InputError("mask", f"{mask.dtype} {mask.shape}", "must be bool or float (H, W)", "Give one mask.")
     for name, fraction in (("threshold", threshold), ("min_area", min_area)):
         if not 0 <= fraction < 1:
             raise InputError(name, fraction, "must lie in [0, 1)", "Give a fraction.")

@@ -35,9 +35,7 @@ def coco_dataset(rows: Iterable[MaskRow]) -> dict[str, Any]:
     return {"images": images, "annotations": annotations, "categories": [_CATEGORY]}
 
 
-def _annotation(
-    number: int, image: int, box: NDArray[np.float32], mask: NDArray[np.bool_]
-) -> Mapping[str, Any]:
+def _annotation(number: int, image: int, box: NDArray[np.float32], mask: NDArray[np.bool_]) -> Mapping[str, Any]:
     height, width = mask.shape
     x0, y0, x1, y1 = (float(value) * size for value, size in zip(box, (width, height) * 2, strict=True))
     inside = np.zeros_like(mask)

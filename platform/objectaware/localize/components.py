@@ -29,9 +29,7 @@ def keep_large_components(mask: NDArray[np.bool_], *, min_area: float) -> NDArra
         raise InputError("mask", f"{mask.dtype} {mask.shape}", "must be boolean (H, W)", "Binarise it first.")
     if not 0 <= min_area < 1:
         raise InputError("min_area", min_area, "must lie in [0, 1)", "The official code takes 0.001 or 0.01.")
-    _, component_of_pixel, statistics, _ = cv2.connectedComponentsWithStats(
-        mask.astype(np.uint8), connectivity=4
-    )
+    _, component_of_pixel, statistics, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=4)
     is_large = statistics[:, cv2.CC_STAT_AREA] > min_area * mask.size
     is_large[0] = False  # Label 0 is what the mask leaves out, whether or not any such pixel exists.
     return np.asarray(is_large[component_of_pixel])

@@ -54,9 +54,7 @@ def contrastive_score(
     return positive - torch.logsumexp(torch.cat(similarities, dim=1), dim=1)
 
 
-def channel_weights(
-    pooled: Tensor, projector: Callable[[Tensor], Tensor], score: Callable[[Tensor], Tensor]
-) -> Tensor:
+def channel_weights(pooled: Tensor, projector: Callable[[Tensor], Tensor], score: Callable[[Tensor], Tensor]) -> Tensor:
     """Gradient of a score at the pooled features, without a backward pass through the trunk.
 
     The head is a global average, so ∂s/∂A^k_ij is the same at every position and equals ∂s/∂(pooled)_k /
@@ -209,9 +207,7 @@ def contracam(
         mask = torch.maximum(mask, cam)
     if not torch.isfinite(mask).all():
         problem = "the network gave NaN or infinite values"
-        raise InputError(
-            "features", "not finite", problem, "Check the checkpoint and the images' normalisation."
-        )
+        raise InputError("features", "not finite", problem, "Check the checkpoint and the images' normalisation.")
     return mask
 
 

@@ -76,9 +76,7 @@ def _check_inputs(image: NDArray[np.uint8], foreground: NDArray[np.floating]) ->
         raise InputError("foreground", found, "must lie in [0, 1]", "Scale the mask to probabilities.")
 
 
-def _check_settings(
-    num_iterations: int, gaussian_sxy: float, bilateral_sxy: float, bilateral_srgb: float
-) -> None:
+def _check_settings(num_iterations: int, gaussian_sxy: float, bilateral_sxy: float, bilateral_srgb: float) -> None:
     if num_iterations < 0:
         raise InputError("num_iterations", num_iterations, "must not be negative", "The usual is 5.")
     widths = {"gaussian_sxy": gaussian_sxy, "bilateral_sxy": bilateral_sxy, "bilateral_srgb": bilateral_srgb}

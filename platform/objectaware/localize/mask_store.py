@@ -75,9 +75,7 @@ def decode_soft_mask(content: bytes) -> NDArray[np.float32]:
 
 def decode_soft_mask_bytes(content: bytes) -> NDArray[np.uint8]:
     """The soft mask (H, W), uint8 from 0 to 255, that `encode_soft_mask` stored."""
-    return np.asarray(
-        cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_GRAYSCALE), dtype=np.uint8
-    )
+    return np.asarray(cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_GRAYSCALE), dtype=np.uint8)
 
 
 def encode_mask(mask: NDArray[np.bool_]) -> bytes:

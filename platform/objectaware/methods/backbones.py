@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol, cast
 
+import torch
 import torchvision
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock
 
 from objectaware.errors import InputError
+
+
+class Backbone(Protocol):
+    """What the project asks of a network: torchvision's attribute names, images in, pooled features out."""
+
+    conv1: nn.Module
+    bn1: nn.Module
+    relu: nn.Module
+    maxpool: nn.Module
+    layer1: nn.Sequential
+    layer2: nn.Sequential
+    layer3: nn.Sequential
+    layer4: nn.Sequential
 
 
 class NarrowResNet(nn.Module):
@@ -95,11 +110,17 @@ def build_backbone(name: str) -> nn.Module:
 
 def feature_map(backbone: nn.Module, images: Tensor) -> Tensor:
     """Spatial activations A before pooling: (N, 3, H, W) to (N, C, h, w), at or above zero (after ReLU)."""
-    x = backbone.maxpool(backbone.relu(backbone.bn1(backbone.conv1(images))))
-    return backbone.layer4(backbone.layer3(backbone.layer2(backbone.layer1(x))))
+    network = cast(Backbone, backbone)
+    x = network.maxpool(network.relu(network.bn1(network.conv1(images))))
+    return network.layer4(network.layer3(network.layer2(network.layer1(x))))
 
 
 def num_features(backbone: nn.Module) -> int:
     """Number of channels C of a backbone's features."""
-    closing = [module for name, module in backbone.layer4[-1].named_children() if name.startswith("bn")]
-    return closing[-1].num_features
+    last_block = cast(Backbone, backbone).layer4[-1]
+    return [module for module in last_block.children() if isinstance(module, nn.BatchNorm2d)][-1].num_features
+
+
+def channels_last(network: nn.Module, device: torch.device) -> nn.Module:
+    """Moves a network to a device, its convolutions' weights in the order that they are fastest in."""
+    return network.to(device).to(memory_format=torch.channels_last)

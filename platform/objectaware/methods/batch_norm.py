@@ -83,7 +83,7 @@ def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
         return module
     if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(module)
+        return nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
     return _convert(module)
 
 

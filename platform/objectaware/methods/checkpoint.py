@@ -22,9 +22,7 @@ CONFIG_NAME = "config.json"
 BACKBONE_NAME = "backbone.safetensors"
 
 
-def save_checkpoint(
-    folder: Path, method: nn.Module, config: Mapping[str, object], state: Mapping[str, object]
-) -> None:
+def save_checkpoint(folder: Path, method: nn.Module, config: Mapping[str, object], state: Mapping[str, object]) -> None:
     """Writes a checkpoint into an existing folder.
 
     Args:
@@ -35,7 +33,7 @@ def save_checkpoint(
     """
     torch.save({"method": method.state_dict(), **state}, folder / STATE_NAME)
     (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2, sort_keys=True))
-    safetensors.torch.save_file(backbone_weights(method.backbone), folder / BACKBONE_NAME)
+    safetensors.torch.save_file(backbone_weights(method.get_submodule("backbone")), folder / BACKBONE_NAME)
 
 
 def backbone_weights(backbone: nn.Module) -> dict[str, Tensor]:
@@ -54,9 +52,7 @@ def load_state(folder: Path) -> dict[str, Any]:
     """
     path = folder / STATE_NAME
     if not path.is_file():
-        raise InputError(
-            "checkpoint", str(folder), f"holds no {STATE_NAME}", "Give a folder that pretraining wrote."
-        )
+        raise InputError("checkpoint", str(folder), f"holds no {STATE_NAME}", "Give a folder that pretraining wrote.")
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
@@ -95,9 +91,7 @@ def load_encoder(folder: Path) -> Encoder:
     state = load_state(folder)["method"]
     path = folder / CONFIG_NAME
     if not path.is_file():
-        raise InputError(
-            "checkpoint", str(folder), f"holds no {CONFIG_NAME}", "Give a folder that pretraining wrote."
-        )
+        raise InputError("checkpoint", str(folder), f"holds no {CONFIG_NAME}", "Give a folder that pretraining wrote.")
     config = json.loads(path.read_text())
     backbone = build_backbone(config["backbone"])
     backbone.load_state_dict(_part(state, "backbone."))

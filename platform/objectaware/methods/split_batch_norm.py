@@ -37,25 +37,22 @@ class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
         """Normalises each part with its own statistics in training, all with the running ones otherwise."""
         if not self.training:
             return super().forward(input)
-        assert self.running_mean is not None
-        assert self.running_var is not None
-        assert self.momentum is not None
-        parts = []
         # Each part moves the running statistics by its share, so that a step moves them as one batch would.
-        for part in input.chunk(self.num_splits):
-            parts.append(
-                F.batch_norm(
-                    part,
-                    self.running_mean,
-                    self.running_var,
-                    self.weight,
-                    self.bias,
-                    training=True,
-                    momentum=self.momentum / self.num_splits,
-                    eps=self.eps,
-                )
-            )
+        parts = [self._normalise_part(part) for part in input.chunk(self.num_splits)]
         return torch.cat(parts)
+
+    def _normalise_part(self, part: Tensor) -> Tensor:
+        assert self.momentum is not None
+        return F.batch_norm(
+            part,
+            self.running_mean,
+            self.running_var,
+            self.weight,
+            self.bias,
+            training=True,
+            momentum=self.momentum / self.num_splits,
+            eps=self.eps,
+        )
 
 
 def split_batch_norm(module: nn.Module, num_splits: int) -> nn.Module:
@@ -84,9 +81,9 @@ def interleave(batch: Tensor, num_splits: int) -> Tensor:
     Shape:
         (N, …) to (N, …); row p · N/S + i of the result is row i · S + p of the batch, S the number of parts.
     """
-    return batch.unflatten(0, (-1, num_splits)).transpose(0, 1).flatten(0, 1)
+    return batch.reshape(-1, num_splits, *batch.shape[1:]).transpose(0, 1).flatten(0, 1)
 
 
 def undo_interleave(batch: Tensor, num_splits: int) -> Tensor:
     """Inverse of `interleave`."""
-    return batch.unflatten(0, (num_splits, -1)).transpose(0, 1).flatten(0, 1)
+    return batch.reshape(num_splits, -1, *batch.shape[1:]).transpose(0, 1).flatten(0, 1)

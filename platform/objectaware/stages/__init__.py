@@ -1,1 +1,1 @@
-"""The stages: pretrain, localize, evaluate, and the demo's study of them. Identity, lease, reuse and records live here."""
+"""The stages of a study. Identity, lease, reuse and records live here."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,11 +21,16 @@ from objectaware.config import (
     PretrainConfig,
 )
 from objectaware.data.scenes import build_scenes
+from objectaware.errors import InputError
 from objectaware.evaluate.background import VARIANTS
+from objectaware.evaluate.summary import mean_and_std
 from objectaware.stages.evaluate import run_linear, run_localization
 from objectaware.stages.localize import run_localize
+from objectaware.stages.memory import PeakMemory
 from objectaware.stages.pretrain import run_pretrain
+from objectaware.stages.report import demo_tables, markdown_report
 from objectaware.stages.runner import Context, StageResult
+from objectaware.tracking import Tracker, environment_tags
 
 Variant = Literal["single-object", "multi-object"]
 POLICIES: dict[str, Literal["background_mixup", "object_crop"]] = {
@@ -42,7 +49,7 @@ class DemoConfig(Model):
         num_val: Pictures to measure on, a variant.
         image_size: Side of the pictures in pixels.
         pretrain: Fields of both trainings.
-        retrain: Further fields of the second training, by policy.
+        retrain: Further fields of the second training.
     """
 
     variant: Variant = "single-object"
@@ -50,49 +57,91 @@ class DemoConfig(Model):
     num_val: int = 900
     image_size: int = 96
     pretrain: dict[str, Any] = Field(default_factory=dict)
-    retrain: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    retrain: dict[str, Any] = Field(default_factory=dict)
 
 
-def run_demo(context: Context, config: DemoConfig, *, seed: int) -> dict[str, Any]:
-    """Runs the demo's stages for one seed.
+def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict[str, Any]:
+    """Runs the demo for each seed, under one parent run.
 
     Args:
         context: What the stages share; its storage also takes the scenes.
         config: The demo's choices.
-        seed: Seed of the scenes and of every stage.
+        seeds: Seeds of the scenes and of every stage.
 
     Returns:
-        `localization`: mIoU in [0, 1] by localizer; `background` or `object_crop`: accuracy in per cent, by
-        training and test set; `seconds`; `peak_memory_mib`.
+        For one seed what `_run_seed` returns; for several a list of these under `seeds`, and `mean` and `std` (of
+        the sample) in the same shape.
+    """
+    identity = hashlib.sha256(json.dumps([config.model_dump(mode="json"), list(seeds)]).encode()).hexdigest()[:20]
+    name = f"demo {config.variant}, seeds {' '.join(map(str, seeds))}"
+    tags = {**environment_tags("cpu"), "study": "demo", "dataset": "scenes"}
+    parent = context.tracking.parent_run(name=name, key=identity, tags=tags, fresh=context.fresh)
+    context.parent = parent
+    try:
+        parent.log_config({**config.model_dump(mode="json"), "seeds": list(seeds)})
+        each = [_run_seed(context, config, seed) for seed in seeds]
+        results = each[0]
+        if len(each) > 1:
+            mean, deviation = mean_and_std([{k: v for k, v in result.items() if k != "seed"} for result in each])
+            results = {"seeds": each, "mean": mean, "std": deviation}
+        _record(parent, results, config.variant)
+    except BaseException as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        parent.finish("KILLED" if interrupted else "FAILED", error=repr(error))
+        raise
+    parent.finish("FINISHED")
+    return results
+
+
+def _record(parent: Tracker, results: Mapping[str, Any], variant: Variant) -> None:
+    """Logs the study's tables and their cells."""
+    for table in demo_tables(results):
+        rows = [{"row": name, **cells} for name, cells in table.rows.items()]
+        parent.log_table(table.name, rows)
+        for name, cells in table.rows.items():
+            parent.log_metrics({f"{table.name}.{name}.{column}": value for column, value in cells.items()})
+    parent.log_text("report.md", markdown_report(results, variant=variant))
+
+
+def _run_seed(context: Context, config: DemoConfig, seed: int) -> dict[str, Any]:
+    """Runs the demo's stages for one seed.
+
+    Returns:
+        `seed`; `localization`: mIoU in [0, 1] by localizer; `background` or `object_crop`: accuracy in per cent, by
+        training and test set; `seconds` (of this call: stages that were finished before take none) and
+        `peak_memory_mib` of this process and all that it started.
     """
     started = time.monotonic()
-    root = _build(context, config, seed)
-    study = _Study(context, config, root, seed)
-    baseline = study.pretrain("baseline", {})
-    localization = study.localization(baseline)
-    masks = study.localize(baseline, "train", "scenes", "localize train")
-    policy = POLICIES[config.variant]
-    debiased = study.pretrain(
-        policy, {"policy": policy, "masks": masks.values["masks"], **config.retrain.get(policy, {})}
-    )
-    accuracies = {
-        "baseline": study.linear(baseline, "baseline"),
-        policy: study.linear(debiased, policy),
-    }
+    with PeakMemory() as memory:
+        root = _build(context, config, seed)
+        study = _Study(context, config, root, seed)
+        baseline = study.pretrain("baseline", {})
+        localization = study.localization(baseline)
+        masks = study.localize(baseline, "train", "localize train").values["masks"]
+        policy = POLICIES[config.variant]
+        debiased = study.pretrain(policy, {"policy": policy, "masks": masks, **config.retrain})
+        accuracies = {name: study.linear(n, name) for name, n in (("baseline", baseline), (policy, debiased))}
     return {
+        "seed": seed,
         "localization": localization,
         "background" if config.variant == "single-object" else "object_crop": accuracies,
         "seconds": time.monotonic() - started,
-        "peak_memory_mib": peak_memory_mib(),
+        "peak_memory_mib": memory.peak_mib,
     }
 
 
 def _build(context: Context, config: DemoConfig, seed: int) -> Path:
     local = context.storage.local_path()
-    assert local is not None, "the demo's scenes are written to a local folder"
-    parameters = f"{config.variant}-{config.num_train}-{config.num_val}-{config.image_size}-{seed}"
-    root = local / "scenes" / parameters
-    context.progress.line(f"scenes: {config.num_train} pictures to train on, seed {seed} ({root})")
+    if local is None:
+        raise InputError(
+            "storage",
+            context.storage.uri,
+            "is not a local folder",
+            "The demo writes its pictures to one: --storage runs.",
+        )
+    size = f"{config.num_train}-{config.num_val}-{config.image_size}"
+    root = local / "scenes" / f"{config.variant}-{size}-seed{seed}"
+    context.progress.start(f"build scenes seed {seed}")
     build_scenes(
         root,
         variant=config.variant,
@@ -101,6 +150,7 @@ def _build(context: Context, config: DemoConfig, seed: int) -> Path:
         image_size=config.image_size,
         seed=seed,
     )
+    context.progress.finish(f"build scenes seed {seed}")
     return root
 
 
@@ -116,9 +166,7 @@ class _Study:
     def _data(self, split: Literal["train", "val"], variant: str | None = None) -> DataConfig:
         if self._config.variant == "multi-object":
             return DataConfig(root=self._root, layout="coco", split=split)
-        return DataConfig(
-            root=self._root, layout="backgrounds-challenge", split=split, variant=variant or "original"
-        )
+        return DataConfig(root=self._root, layout="backgrounds-challenge", split=split, variant=variant or "original")
 
     def pretrain(self, name: str, fields: Mapping[str, Any]) -> StageResult:
         """Trains from scratch, as long and from the same weights for every policy."""
@@ -134,8 +182,8 @@ class _Study:
         return run_pretrain(self._context, config, title=f"pretrain {name} seed {self._seed}")
 
     def localize(
-        self, network: StageResult, split: Literal["train", "val"], setting: str, title: str, **fields: Any
-    ) -> StageResult:  # noqa: ANN401 - fields of a configuration
+        self, network: StageResult, split: Literal["train", "val"], title: str, *, remove_negative_signals: bool = True
+    ) -> StageResult:
         """Localizes a split with a network."""
         config = LocalizeConfig.model_validate(
             {
@@ -143,29 +191,22 @@ class _Study:
                 "checkpoint": network.values["checkpoint"],
                 "image_size": self._config.image_size,
                 "seed": self._seed,
-                **LOCALIZE_SETTINGS[setting],
-                **fields,
+                "remove_negative_signals": remove_negative_signals,
+                **LOCALIZE_SETTINGS["scenes"],
             }
         )
         return run_localize(self._context, config, title=f"{title} seed {self._seed}")
 
     def localization(self, network: StageResult) -> dict[str, float]:
         """Scores ContraCAM on the val split, with and without negative signal removal, beside the baselines."""
-        found = self.localize(network, "val", "scenes", "localize val")
-        plain = self.localize(
-            network,
-            "val",
-            "scenes",
-            "localize val without negative signal removal",
-            remove_negative_signals=False,
-        )
+        found = self.localize(network, "val", "localize val")
+        title = "localize val without negative signal removal"
+        plain = self.localize(network, "val", title, remove_negative_signals=False)
         config = LocalizationConfig(
             data=self._data("val"),
             masks={"with": found.values["masks"], "without": plain.values["masks"]},
         )
-        scores = run_localization(self._context, config, title=f"localization seed {self._seed}").values[
-            "mask_miou"
-        ]
+        scores = run_localization(self._context, config, title=f"localization seed {self._seed}").values["mask_miou"]
         return {
             "contracam_crf": scores["with"],
             "contracam": scores["with soft"],

@@ -32,9 +32,7 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
         accuracies = values["accuracies"]
         if {"mixed_same", "mixed_rand"} <= accuracies.keys():
             accuracies["bg_gap"] = bg_gap(accuracies)
-        run.tracker.log_table(
-            "linear", [{"test set": name, "accuracy": value} for name, value in accuracies.items()]
-        )
+        run.tracker.log_table("linear", [{"test set": name, "accuracy": value} for name, value in accuracies.items()])
         run.tracker.log_metrics({f"accuracy.{name}": value for name, value in accuracies.items()})
         run.tracker.log_metrics({"holdout_accuracy": values["holdout_accuracy"]})
         return values
@@ -50,9 +48,7 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
     )
 
 
-def run_localization(
-    context: Context, config: LocalizationConfig, *, title: str | None = None
-) -> StageResult:
+def run_localization(context: Context, config: LocalizationConfig, *, title: str | None = None) -> StageResult:
     """Scores mask stores against true masks, with the trivial baselines beside them.
 
     Returns:
@@ -67,9 +63,7 @@ def run_localization(
         values = run_task(measure_localization, config)
         rows = [{"localizer": name, "mask mIoU": value} for name, value in values.items()]
         run.tracker.log_table("localization", rows)
-        run.tracker.log_metrics(
-            {f"mask_miou.{name.replace(' ', '_')}": value for name, value in values.items()}
-        )
+        run.tracker.log_metrics({f"mask_miou.{name.replace(' ', '_')}": value for name, value in values.items()})
         return {"mask_miou": values}
 
     return run_stage(

@@ -8,9 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from objectaware.config import LocalizeConfig
-from objectaware.data.catalog import LabelledImages, open_images
+from objectaware.data.catalog import open_images
+from objectaware.data.crops import CroppedObjects
+from objectaware.data.folder import ImageFolder
+from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize import localize
+from objectaware.errors import InputError
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.localize.coco_export import coco_dataset
 from objectaware.localize.mask_store import MaskRow, read_rows
@@ -54,7 +58,11 @@ def run_localize(
 def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) -> Mapping[str, Any]:
     data = config.data
     images = open_images(data.root, data.layout, variant=data.variant, split=data.split)
-    summary = localize(config, images=images, store=run.folder, on_record=lambda r: _show(run, r))
+    if isinstance(images, CroppedObjects):
+        raise InputError("layout", data.layout, "holds cut-out objects", "Localize the whole pictures: layout coco.")
+    summary = localize(
+        config, manifest=Manifest.of(images), store=run.folder, on_record=lambda record: _show(run, record)
+    )
     run.folder.write_json(
         "store.json",
         {"identity": run.identity, "config": config.model_dump(mode="json"), "inputs": dict(inputs)},
@@ -81,7 +89,7 @@ def _show(run: StageRun, record: Mapping[str, Any]) -> None:
     run.progress.update(f"{done}/{total} images · {rate:.0f} images/s · {left} left")
 
 
-def _record_pictures(run: StageRun, images: LabelledImages, counts: Mapping[int, int]) -> None:
+def _record_pictures(run: StageRun, images: ImageFolder, counts: Mapping[int, int]) -> None:
     """Logs a panel of images that lie evenly in the store, and the histogram of boxes an image."""
     total = sum(1 for row in read_rows(run.folder) if row.status == "ok")
     step = max(total // _NUM_PANEL_IMAGES, 1)

@@ -14,6 +14,7 @@ from objectaware.evaluate.features import compute_features
 from objectaware.evaluate.linear import accuracy, linear_evaluation
 from objectaware.evaluate.store_scores import score_store, score_trivial
 from objectaware.localize.mask_store import read_rows
+from objectaware.methods.backbones import channels_last
 from objectaware.methods.checkpoint import load_encoder
 from objectaware.stages.checkpoints import local_checkpoint
 
@@ -23,7 +24,7 @@ def measure_linear(config: LinearConfig) -> dict[str, Any]:
     with local_checkpoint(config.checkpoint) as folder:
         backbone = load_encoder(folder).backbone
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    backbone = backbone.to(device, memory_format=torch.channels_last)
+    backbone = channels_last(backbone, device)
     features, labels, unreadable = _labelled_features(config, config.train, backbone, device)
     result = linear_evaluation(
         features,

@@ -140,16 +140,10 @@ def _check_owner(folder: Storage, identity: str) -> None:
             )
 
 
-def _reuse(
-    context: Context, title: str, identity: str, folder: Storage, tags: Mapping[str, str]
-) -> StageResult:
+def _reuse(context: Context, title: str, identity: str, folder: Storage, tags: Mapping[str, str]) -> StageResult:
     record = folder.read_json(_RESULT)
     context.progress.line(f"{title}: finished before, reused ({folder.uri})")
-    if (
-        context.parent is not None
-        and record["parent"] != context.parent.spool_folder.name
-        and record["run_id"]
-    ):
+    if context.parent is not None and record["parent"] != context.parent.spool_folder.name and record["run_id"]:
         context.tracking.link_run(
             context.parent,
             name=title,
@@ -171,9 +165,7 @@ def _compute(
     tags: Mapping[str, str],
 ) -> StageResult:
     all_tags = {**environment_tags(_device(config)), **context.tags, **tags, "stage": stage}
-    tracker = context.tracking.child_run(
-        context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh
-    )
+    tracker = context.tracking.child_run(context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh)
     tracker.log_config(config.model_dump(mode="json"))
     context.progress.start(title)
     try:

@@ -10,9 +10,7 @@ from objectaware.tracking.records import MetricPoint, Parameter, Record, Tag
 MAX_RECORDS = 1000
 MAX_PARAMETERS = 100
 MAX_TAGS = 100
-MAX_BYTES = (
-    500_000  # MLflow refuses a request above 1,000,000 characters; its JSON is at most twice as long as ours
-)
+MAX_BYTES = 500_000  # MLflow refuses a request above 1,000,000 characters; its JSON is at most twice as long as ours
 
 
 @dataclass(frozen=True)

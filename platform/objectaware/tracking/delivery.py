@@ -61,9 +61,7 @@ class Delivery:
                 if progress.is_adopted:
                     records = tuple(record for record in records if not self._is_on_server(run_id, record))
                 self._log_or_reject(spool, run_id, records)
-                is_finished = progress.is_finished or any(
-                    isinstance(record, RunFinished) for record in records
-                )
+                is_finished = progress.is_finished or any(isinstance(record, RunFinished) for record in records)
                 return replace(progress, offset=batch.end, is_finished=is_finished)
 
     def _open(self, opened: RunOpened, end: int, progress: Progress) -> Progress:
@@ -78,9 +76,7 @@ class Delivery:
             run = self._find_to_adopt(experiment_id, opened, parent_id)
             is_adopted = run is not None
         if run is None:
-            run = self._server.create_run(
-                experiment_id, opened, self._nesting_tags(experiment_id, opened, parent_id)
-            )
+            run = self._server.create_run(experiment_id, opened, self._nesting_tags(experiment_id, opened, parent_id))
         else:
             self._server.client.update_run(run.info.run_id, status="RUNNING")
         # If the run that the spool was sent to is gone, its successor gets everything from the start.
@@ -93,9 +89,11 @@ class Delivery:
         return self._server.find_original(experiment_id, opened.identity)
 
     def _parent_id(self, experiment_id: str, opened: RunOpened) -> str | None:
-        if opened.parent is None:
+        if opened.parent_spool is None:
             return None
-        parent = self._server.find_original(experiment_id, opened.parent)
+        parent = self._server.find_created_by(experiment_id, opened.parent_spool)
+        if parent is None and opened.parent_identity is not None:
+            parent = self._server.find_original(experiment_id, opened.parent_identity)
         if parent is None:
             raise MissingParentError(f"the parent of run {opened.name!r} is not there yet")
         return str(parent.info.run_id)
@@ -135,9 +133,7 @@ class Delivery:
                 client.log_batch(
                     run_id,
                     metrics=[
-                        Metric(m.key, m.value, m.timestamp, m.step)
-                        for m in records
-                        if isinstance(m, MetricPoint)
+                        Metric(m.key, m.value, m.timestamp, m.step) for m in records if isinstance(m, MetricPoint)
                     ],
                     params=[Param(p.key, p.value) for p in records if isinstance(p, Parameter)],
                     tags=[RunTag(t.key, t.value) for t in records if isinstance(t, Tag)],

@@ -43,12 +43,8 @@ def git_commit(file: Path) -> str | None:
     """
     git = ["git", "-C", str(file.parent)]
     try:
-        subprocess.run(
-            [*git, "ls-files", "--error-unmatch", file.name], check=True, capture_output=True, timeout=10
-        )
-        head = subprocess.run(
-            [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True, timeout=10
-        )
+        subprocess.run([*git, "ls-files", "--error-unmatch", file.name], check=True, capture_output=True, timeout=10)
+        head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
     return head.stdout.strip()

@@ -20,23 +20,21 @@ class KnownRecords:
     """An index of records.
 
     Args:
-        spool: The spool's own number, from its first opening; None while it has none.
+        opening: How the run was first opened; None in an empty spool.
         points: (key, step) of every metric value.
         parameters: The first value of every parameter.
         tags: The last value of every tag.
         digests: The last digest of every artifact path.
         is_running: Whether the run was opened and not finished since.
-        first_timestamp: When it was first opened, in milliseconds since 1970.
-        last_timestamp: The latest timestamp, in the same unit.
+        last_timestamp: The latest timestamp, in milliseconds since 1970.
     """
 
-    spool: str | None = None
+    opening: RunOpened | None = None
     points: set[tuple[str, int]] = field(default_factory=set)
     parameters: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     is_running: bool = False
-    first_timestamp: int = 0
     last_timestamp: int = 0
 
     def has(self, record: Record) -> bool:
@@ -69,9 +67,8 @@ class KnownRecords:
                 self.tags[key] = value
             case Artifact(path=path, digest=digest):
                 self.digests[path] = digest
-            case RunOpened(spool=spool, timestamp=timestamp):
-                self.spool = self.spool or spool
-                self.first_timestamp = self.first_timestamp or timestamp
+            case RunOpened(timestamp=timestamp):
+                self.opening = self.opening or record
                 self.is_running = True
                 self.last_timestamp = max(self.last_timestamp, timestamp)
             case RunFinished(timestamp=timestamp):

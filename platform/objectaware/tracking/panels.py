@@ -91,9 +91,7 @@ def box_histogram(counts: Sequence[int], truth_counts: Sequence[int] | None = No
 
 
 def _shortened(name: str) -> str:
-    max_characters = (
-        panel_size(0)[0] - 2 * GAP
-    ) // 7  # the built-in font is at most 7 pixels wide a character
+    max_characters = (panel_size(0)[0] - 2 * GAP) // 7  # the built-in font is at most 7 pixels wide a character
     text = name.encode("ascii", "replace").decode()
     return text if len(text) <= max_characters else "..." + text[3 - max_characters :]
 
@@ -112,9 +110,7 @@ def _with_heat(photo: Image.Image, cam: NDArray[np.float32]) -> Image.Image:
 
 
 def _cut_out(photo: Image.Image, mask: NDArray[np.bool_]) -> Image.Image:
-    shape = Image.fromarray(np.where(mask, 255, 0).astype(np.uint8)).resize(
-        photo.size, Image.Resampling.NEAREST
-    )
+    shape = Image.fromarray(np.where(mask, 255, 0).astype(np.uint8)).resize(photo.size, Image.Resampling.NEAREST)
     return Image.composite(photo, Image.new("RGB", photo.size, (128, 128, 128)), shape)
 
 

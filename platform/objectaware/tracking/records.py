@@ -20,11 +20,12 @@ class RunOpened:
         experiment: Name of the MLflow experiment.
         name: Name of the run as shown.
         identity: The stage's or study's identity, by which other commands find the run.
-        spool: A number unique to the spool. The run that it created carries it as a tag, so that a crash
-            between creation and bookkeeping does not create a second one.
+        spool: A number unique to the spool. The run that it creates carries it as a tag, so that a crash between
+            creation and bookkeeping does not create a second one.
         timestamp: Milliseconds since 1970.
-        parent: Identity of the parent run, or None for a parent.
-        adopt: Whether a run with this identity that somebody else's spool created is gone on with.
+        parent_spool: The parent's spool, or None for a parent.
+        parent_identity: The parent's identity, if it may be a run that another spool created.
+        adopt: Whether a run with this identity that another spool created is gone on with.
         is_link: Whether this run only points at another study's run of the same identity.
         source_run_id: What a link points at; None lets the sender look it up by identity.
     """
@@ -34,7 +35,8 @@ class RunOpened:
     identity: str
     spool: str
     timestamp: int
-    parent: str | None = None
+    parent_spool: str | None = None
+    parent_identity: str | None = None
     adopt: bool = True
     is_link: bool = False
     source_run_id: str | None = None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from objectaware.tracking.limits import MAX_TAG_LENGTH, fit_key, fit_text, flatten_config
-from objectaware.tracking.records import MetricPoint, Parameter, RunFinished, Tag, milliseconds_now
+from objectaware.tracking.records import MetricPoint, Parameter, RunFinished, RunOpened, Tag, milliseconds_now
 from objectaware.tracking.sender import Sender
 from objectaware.tracking.spool import Spool
 from objectaware.tracking.tables import TABLES_TAG, Row, table_csv, table_json, tables_tag
@@ -29,23 +29,19 @@ class Tracker:
 
     Args:
         spool: Where the records go; it begins with the opening of the run.
-        identity: The stage's or study's identity.
         sender: Sends the spool.
-        reopen: Makes a tracker of the same run in another process, from the spool's folder and the identity.
+        reopen: Makes a tracker of the same run in another process, from the spool's folder.
     """
 
-    def __init__(
-        self, spool: Spool, identity: str, sender: Sender, reopen: Callable[[Path, str], Tracker]
-    ) -> None:
-        self.identity = identity
+    def __init__(self, spool: Spool, sender: Sender, reopen: Callable[[Path], Tracker]) -> None:
         self._spool = spool
         self._sender = sender
         self._reopen = reopen
         self._alive = spool.hold()
         sender.add(spool)
 
-    def __reduce__(self) -> tuple[Callable[[Path, str], Tracker], tuple[Path, str]]:
-        return self._reopen, (self._spool.folder, self.identity)
+    def __reduce__(self) -> tuple[Callable[[Path], Tracker], tuple[Path]]:
+        return self._reopen, (self._spool.folder,)
 
     @property
     def run_id(self) -> str | None:
@@ -53,11 +49,11 @@ class Tracker:
         return self._spool.progress().run_id
 
     @property
-    def spool_number(self) -> str:
-        """A number that no other run's records have, not even an earlier run's of the same identity."""
-        number = self._spool.known().spool
-        assert number is not None
-        return number
+    def opening(self) -> RunOpened:
+        """How the run was first opened."""
+        opening = self._spool.known().opening
+        assert opening is not None
+        return opening
 
     @property
     def spool_folder(self) -> Path:
@@ -75,9 +71,7 @@ class Tracker:
         first = self._spool.known().parameters
         for key, value in parameters.items():
             if first.get(key, value) != value:
-                _logger.warning(
-                    "run %s began with %s = %s and goes on with %s", self.identity, key, first[key], value
-                )
+                _logger.warning("run %s began with %s = %s and goes on with %s", self.identity, key, first[key], value)
         self._spool.append([Parameter(key, value) for key, value in parameters.items()])
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
@@ -88,9 +82,7 @@ class Tracker:
             step: Optimizer step or epoch, from 0.
         """
         now = milliseconds_now()
-        self._spool.append(
-            [MetricPoint(fit_key(key), float(value), step, now) for key, value in metrics.items()]
-        )
+        self._spool.append([MetricPoint(fit_key(key), float(value), step, now) for key, value in metrics.items()])
 
     def log_table(self, name: str, rows: Sequence[Row]) -> None:
         """Logs a table as `tables/<name>.json`, which MLflow's UI shows, and as `tables/<name>.csv`.
@@ -123,9 +115,7 @@ class Tracker:
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Sets tags, cut to MLflow's limits; a later value replaces an earlier one."""
-        self._spool.append(
-            [Tag(fit_key(key), fit_text(str(value), MAX_TAG_LENGTH)) for key, value in tags.items()]
-        )
+        self._spool.append([Tag(fit_key(key), fit_text(str(value), MAX_TAG_LENGTH)) for key, value in tags.items()])
 
     def flush(self, timeout_seconds: float = 10.0) -> bool:
         """Waits until everything so far has arrived, at most so long.

@@ -89,9 +89,7 @@ class Server:
 
     def find_original(self, experiment_id: str, identity: str) -> Run | None:
         """The newest run of an identity that computes and does not link."""
-        return next(
-            (run for run in self._find(experiment_id, IDENTITY_TAG, identity) if not _is_link(run)), None
-        )
+        return next((run for run in self._find(experiment_id, IDENTITY_TAG, identity) if not _is_link(run)), None)
 
     def find_created_by(self, experiment_id: str, spool: str) -> Run | None:
         """The run that a spool created."""
@@ -105,9 +103,7 @@ class Server:
     def create_run(self, experiment_id: str, opened: RunOpened, tags: dict[str, str]) -> Run:
         """Creates a run as its opening says, with further tags."""
         tags = {IDENTITY_TAG: opened.identity, SPOOL_TAG: opened.spool, **tags}
-        return self.client.create_run(
-            experiment_id, start_time=opened.timestamp, tags=tags, run_name=opened.name
-        )
+        return self.client.create_run(experiment_id, start_time=opened.timestamp, tags=tags, run_name=opened.name)
 
     def _find(self, experiment_id: str, tag: str, value: str) -> list[Run]:
         return list(

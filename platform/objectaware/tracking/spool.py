@@ -125,9 +125,7 @@ class Spool:
         with self._records.open("rb") as stream:
             stream.seek(offset)
             # A line without its end is still being written.
-            return first_batch(
-                ((self._decode(line), len(line)) for line in stream if line.endswith(b"\n")), offset
-            )
+            return first_batch(((self._decode(line), len(line)) for line in stream if line.endswith(b"\n")), offset)
 
     def progress(self) -> Progress:
         """How far the spool is sent."""

@@ -132,12 +132,12 @@ class TrackingStore:
         """
         opened = self._opening(name, key, parent, fresh=False)
         opened = replace(opened, is_link=True, source_run_id=source_run_id)
-        tracker = self._begin(f"{key}+{parent.spool_number}", opened, tags, fresh=False)
+        tracker = self._begin(f"{key}+{parent.opening.spool}", opened, tags, fresh=False)
         tracker.finish("FINISHED", timeout_seconds=0)
 
-    def reopen(self, spool_folder: Path, identity: str) -> Tracker:
+    def reopen(self, spool_folder: Path) -> Tracker:
         """A tracker of a run that another process of this host opened."""
-        return Tracker(Spool(spool_folder), identity, self._sender, self.reopen)
+        return Tracker(Spool(spool_folder), self._sender, self.reopen)
 
     def send_leftovers(self, timeout_seconds: float = 10.0) -> int:
         """Sends what earlier commands could not send, and marks runs of dead processes as KILLED.
@@ -154,7 +154,7 @@ class TrackingStore:
         abandoned = [spool for spool in spools if not spool.is_settled() and spool.close_if_abandoned()]
         unsent = [spool for spool in abandoned if spool.has_unsent()]
         # Parents were opened before their children, and sources before what links to them.
-        unsent.sort(key=lambda spool: spool.known().first_timestamp)
+        unsent.sort(key=_first_opened)
         for spool in unsent:
             self._sender.add(spool)
             self._sender.release(spool)
@@ -163,9 +163,7 @@ class TrackingStore:
 
     def run_url(self, run_id: str) -> str:
         """A run's page: on the server, or on the UI as `ui_command` starts it."""
-        base = (
-            self.server.shown_address.rstrip("/") if self.is_remote_server else f"http://127.0.0.1:{UI_PORT}"
-        )
+        base = self.server.shown_address.rstrip("/") if self.is_remote_server else f"http://127.0.0.1:{UI_PORT}"
         return f"{base}/#/runs/{run_id}"
 
     def ui_command(self, port: int = UI_PORT) -> str:
@@ -188,15 +186,12 @@ class TrackingStore:
 
     def _opening(self, name: str, key: str, parent: Tracker | None, fresh: bool) -> RunOpened:
         assert _SAFE_KEY.fullmatch(key), f"an identity holds letters, digits and ._- only, not {key!r}"
-        return RunOpened(
-            experiment=self.experiment,
-            name=name,
-            identity=key,
-            spool=uuid.uuid4().hex,
-            timestamp=milliseconds_now(),
-            parent=None if parent is None else parent.identity,
-            adopt=not fresh,
-        )
+        opened = RunOpened(self.experiment, name, key, uuid.uuid4().hex, milliseconds_now(), adopt=not fresh)
+        if parent is None:
+            return opened
+        assert parent.opening.parent_spool is None, "runs nest one level deep"
+        identity = parent.opening.identity if parent.opening.adopt else None
+        return replace(opened, parent_spool=parent.opening.spool, parent_identity=identity)
 
     def _begin(self, folder_name: str, opened: RunOpened, tags: Mapping[str, object], fresh: bool) -> Tracker:
         folder = self._spool_root / folder_name
@@ -205,10 +200,17 @@ class TrackingStore:
             folder.rename(folder.with_name(f"{folder_name}~{opened.spool}"))
         spool = Spool(folder)
         with spool.hold():
-            spool.append([replace(opened, spool=spool.known().spool or opened.spool)])
-            tracker = self.reopen(folder, opened.identity)
+            if (first := spool.known().opening) is not None:
+                opened = replace(opened, spool=first.spool, adopt=first.adopt)
+            spool.append([opened])
+            tracker = self.reopen(folder)
         tracker.set_tags(tags)
         return tracker
+
+
+def _first_opened(spool: Spool) -> int:
+    opening = spool.known().opening
+    return 0 if opening is None else opening.timestamp
 
 
 def _server_in_use(folder: Path) -> Server:

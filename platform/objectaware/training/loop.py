@@ -16,8 +16,11 @@ from torch import Tensor, nn
 
 from objectaware.augment.color import augment_colors
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
+from objectaware.methods.backbones import channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
+from objectaware.methods.byol import BYOL
 from objectaware.methods.checkpoint import load_state, save_checkpoint
+from objectaware.methods.moco import MoCo
 from objectaware.training.schedule import cosine_learning_rate, epoch_batches, worker_share
 from objectaware.training.session import Session
 from objectaware.training.views import ViewBatch, ViewLoader
@@ -90,7 +93,7 @@ class Trainer:
 
     def __init__(
         self,
-        method: nn.Module,
+        method: MoCo | BYOL,
         loader: ViewLoader,
         num_samples: int,
         optimization: Optimization,
@@ -113,8 +116,8 @@ class Trainer:
         self._evaluate = evaluate
         self._evaluation_interval = evaluation_interval
         self._num_unreadable = num_unreadable
-        method = synchronise_batch_norm(method, session.device)
-        self.method = method.to(session.device, memory_format=torch.channels_last)
+        self._chance_loss = method.chance_loss
+        self.method = channels_last(synchronise_batch_norm(method, session.device), session.device)
         self.optimizer = torch.optim.SGD(
             [parameter for parameter in self.method.parameters() if parameter.requires_grad],
             lr=optimization.learning_rate,
@@ -175,7 +178,7 @@ class Trainer:
             self._session.progress(
                 {"epoch": epoch, "step": totals.num_steps, "num_steps": len(share), **totals.metrics()}
             )
-        metrics = {**totals.metrics(), "learning_rate": learning_rate, "chance_loss": self.method.chance_loss}
+        metrics = {**totals.metrics(), "learning_rate": learning_rate, "chance_loss": self._chance_loss}
         if self._num_unreadable is not None:
             metrics["unreadable_images"] = float(self._num_unreadable())
         return metrics
@@ -209,7 +212,7 @@ class Trainer:
         due = (epoch + 1) % self._evaluation_interval == 0 or last
         if self._evaluate is None or not due or self._session.rank != 0:
             return {}
-        return dict(self._evaluate(self.method.backbone))
+        return dict(self._evaluate(self.method.get_submodule("backbone")))
 
     def _report(self, epoch: int, metrics: Mapping[str, float]) -> None:
         last = epoch + 1 == self._optimization.num_epochs

@@ -145,9 +145,9 @@ class BackgroundMixup(PlainViews):
         donor_mask = self._masks[donor]
         assert donor_mask is not None
         top, left, crop_height, crop_width = crop
-        rectangle = tuple(int(value) for value in self._rectangles[donor])
+        y, x, rows, columns = (int(value) for value in self._rectangles[donor])
         background = tile(
-            cut_background(self._images.read(donor), rectangle, *donor_mask.shape),
+            cut_background(self._images.read(donor), (y, x, rows, columns), *donor_mask.shape),
             slice(top, top + crop_height),
             slice(left, left + crop_width),
         )

@@ -8,6 +8,7 @@ import time
 import torch
 from torch import nn
 
+from objectaware.methods.backbones import channels_last
 from objectaware.methods.heads import normalised
 
 _NUM_TIMED_STEPS = 3
@@ -28,7 +29,7 @@ def choose_precision(backbone: nn.Module, device: torch.device, *, batch_size: i
     Returns:
         `bf16` where it is faster, `fp32` otherwise.
     """
-    trial = copy.deepcopy(backbone).to(device, memory_format=torch.channels_last).train()
+    trial = channels_last(copy.deepcopy(backbone), device).train()
     images = torch.rand(min(batch_size, 64), 3, image_size, image_size, device=device)
     images = images.contiguous(memory_format=torch.channels_last)
     seconds = {name: _time_steps(trial, images, enabled=name == "bf16") for name in ("fp32", "bf16")}
@@ -44,7 +45,7 @@ def _time_steps(backbone: nn.Module, images: torch.Tensor, *, enabled: bool) -> 
         started = time.perf_counter()
         with torch.autocast(images.device.type, torch.bfloat16, enabled=enabled):
             output = backbone(images)
-        normalised(output).sum().backward()
+        torch.autograd.backward(normalised(output).sum())
         if images.device.type == "cuda":
             torch.cuda.synchronize(images.device)
         if step:

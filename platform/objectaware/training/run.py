@@ -45,13 +45,9 @@ def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: P
         InputError: The images or the masks do not fit the configuration.
         TrainingDivergedError: The loss is not a number any more.
     """
-    images = open_images(
-        config.data.root, config.data.layout, variant=config.data.variant, split=config.data.split
-    )
+    images = open_images(config.data.root, config.data.layout, variant=config.data.variant, split=config.data.split)
     if len(images) < config.batch_size:
-        raise InputError(
-            "batch_size", config.batch_size, f"is more than the {len(images)} images", "Lower it."
-        )
+        raise InputError("batch_size", config.batch_size, f"is more than the {len(images)} images", "Lower it.")
     kept = TrainingImages(images, max_bytes=config.execution.cache_mib * 2**20)
     # Weights and the queue's first negatives come from the seed; nothing after that draws from this generator.
     torch.manual_seed(config.seed)
@@ -109,9 +105,7 @@ def build_policy(config: PretrainConfig, images: TrainingImages, cache_folder: P
     assert config.mix_probability is not None
     assert config.background_threshold is not None
     masks = StoredMasks(table, images.image_ids, binary=config.mask_field == "mask")
-    policy = BackgroundMixup(
-        images, masks, probability=config.mix_probability, threshold=config.background_threshold
-    )
+    policy = BackgroundMixup(images, masks, probability=config.mix_probability, threshold=config.background_threshold)
     if not len(policy.donors):
         raise InputError(
             "masks", config.masks, "holds no background for any of the images", "Localize these images first."

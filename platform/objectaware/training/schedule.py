@@ -43,9 +43,7 @@ def epoch_batches(num_samples: int, batch_size: int, *, seed: int, epoch: int) -
         out others.
     """
     assert num_samples >= batch_size > 0, f"{num_samples} samples do not fill a batch of {batch_size}"
-    order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch]))).permutation(
-        num_samples
-    )
+    order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch]))).permutation(num_samples)
     num_batches = num_samples // batch_size
     return order[: num_batches * batch_size].reshape(num_batches, batch_size)
 

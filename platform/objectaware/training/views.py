@@ -89,9 +89,7 @@ class ViewLoader:
             while waiting:
                 yield _collect(waiting.popleft(), self._colors)
 
-    def _submit(
-        self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]
-    ) -> list[Future[_Part]]:
+    def _submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[_Part]]:
         parts = np.array_split(indices, min(len(indices), 2 * self._num_threads))
         return [pool.submit(self.load, epoch, part) for part in parts]
 
@@ -122,9 +120,7 @@ class ViewLoader:
                 )
         return pixels, draws[:, :, NUM_CROP_DRAWS : NUM_CROP_DRAWS + NUM_COLOR_DRAWS].swapaxes(0, 1)
 
-    def _regions(
-        self, epoch: int, indices: NDArray[np.int64], images: list[NDArray[np.uint8]]
-    ) -> NDArray[np.int64]:
+    def _regions(self, epoch: int, indices: NDArray[np.int64], images: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
         draws = counter_uniforms(self._seed, epoch, indices, NUM_POLICY_DRAWS, stream=_STREAM_REGION)
         regions = [
             self._policy.region(int(index), image.shape[0], image.shape[1], draw)

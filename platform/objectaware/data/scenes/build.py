@@ -112,11 +112,7 @@ def build_scenes(
         return
     for split, count in zip(SPLITS, (num_train, num_val), strict=True):
         if chosen == "coco":
-            write_coco(
-                out, split, count, variant=variant, image_size=image_size, correlation=correlation, seed=seed
-            )
+            write_coco(out, split, count, variant=variant, image_size=image_size, correlation=correlation, seed=seed)
         else:
-            write_backgrounds_challenge(
-                out, split, count, image_size=image_size, correlation=correlation, seed=seed
-            )
+            write_backgrounds_challenge(out, split, count, image_size=image_size, correlation=correlation, seed=seed)
     (out / _UNFINISHED_NAME).replace(out / MARKER_NAME)

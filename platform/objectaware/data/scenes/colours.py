@@ -15,9 +15,7 @@ _CONTRAST = (38.0, 85.0)
 _MIN_DISTANCE = 70.0
 
 
-def draw_palette(
-    generator: np.random.Generator, avoid: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
+def draw_palette(generator: np.random.Generator, avoid: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
     """Draws two colours that differ in brightness, and from other colours where these are given.
 
     Args:

@@ -111,9 +111,7 @@ def _fits_together(coverages: Sequence[NDArray[np.float32]]) -> bool:
     return bool(in_range.all() and AREA_RANGE[0] <= fractions.sum() <= AREA_RANGE[1])
 
 
-def _place_outlines(
-    classes: Sequence[int], image_size: int, generator: np.random.Generator
-) -> list[_PlacedOutline]:
+def _place_outlines(classes: Sequence[int], image_size: int, generator: np.random.Generator) -> list[_PlacedOutline]:
     if len(classes) == 1:
         low, high = AREA_RANGE[0] + _AREA_TOLERANCE, AREA_RANGE[1] - _AREA_TOLERANCE
         return [_place_outline(classes[0], generator.uniform(low, high), image_size, generator)]
@@ -130,9 +128,7 @@ def _place_outlines(
             return placed
 
 
-def draw_objects(
-    classes: Sequence[int], image_size: int, generator: np.random.Generator
-) -> list[ObjectLayer]:
+def draw_objects(classes: Sequence[int], image_size: int, generator: np.random.Generator) -> list[ObjectLayer]:
     """Draws a picture's objects: one covers 10 to 40% of it, of several each 4 to 16% and all 10 to 40%.
 
     An object's centre is uniform over the positions where at least three quarters of it lie in the picture.

@@ -52,9 +52,7 @@ def write_backgrounds_challenge(
         np.save((root / "fg_mask" / place).with_suffix(".npy"), mask)
 
 
-def _annotation(
-    mask: NDArray[np.bool_], class_index: int, image_id: int, annotation_id: int
-) -> dict[str, Any]:
+def _annotation(mask: NDArray[np.bool_], class_index: int, image_id: int, annotation_id: int) -> dict[str, Any]:
     encoded = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
     left, top, right, bottom = mask_box(mask)
     return {
@@ -104,9 +102,7 @@ def write_coco(
         images.append({"id": image_id, "file_name": name, "width": image_size, "height": image_size})
         for class_index, mask in zip(plan.classes, masks, strict=True):
             annotations.append(_annotation(mask, class_index, image_id, len(annotations) + 1))
-    categories = [
-        {"id": index + 1, "name": name, "supercategory": "shape"} for index, name in enumerate(CLASS_NAMES)
-    ]
+    categories = [{"id": index + 1, "name": name, "supercategory": "shape"} for index, name in enumerate(CLASS_NAMES)]
     content = {
         "info": {"description": "scenes"},
         "licenses": [],

@@ -96,9 +96,7 @@ def outline_area(contours: Contours) -> float:
     return areas[0] - sum(areas[1:])
 
 
-def _deform(
-    contours: Contours, rotation: float, log_elongation: float, bulge: NDArray[np.float64]
-) -> Contours:
+def _deform(contours: Contours, rotation: float, log_elongation: float, bulge: NDArray[np.float64]) -> Contours:
     cosine, sine = np.cos(rotation), np.sin(rotation)
     stretch = np.diag([np.exp(log_elongation / 2), np.exp(-log_elongation / 2)])
     linear = np.array([[cosine, -sine], [sine, cosine]]) @ stretch
@@ -140,10 +138,7 @@ def rasterise(contours: Contours, image_size: int) -> NDArray[np.float32]:
     fine_size = image_size * _SUPERSAMPLING
     canvas = np.zeros((fine_size, fine_size), np.uint8)
     # OpenCV's coordinates name the middles of pixels, ours their edges.
-    points = [
-        np.round((contour * fine_size - 0.5) * (1 << _FIXED_POINT_BITS)).astype(np.int32)
-        for contour in contours
-    ]
+    points = [np.round((contour * fine_size - 0.5) * (1 << _FIXED_POINT_BITS)).astype(np.int32) for contour in contours]
     cv2.fillPoly(canvas, points, 255, shift=_FIXED_POINT_BITS)
     coverage = cv2.resize(canvas, (image_size, image_size), interpolation=cv2.INTER_AREA)
     return coverage.astype(np.float32) / np.float32(255)

@@ -91,9 +91,7 @@ def _bricks(generator: np.random.Generator, size: int) -> Pattern:
     shades = generator.uniform(0, 0.45, (32, 32)).astype(np.float32)
     shade = shades[row.astype(np.int32) % 32, column.astype(np.int32) % 32]
     # `_line` is centred on half a period, a joint on the border of a brick.
-    joint = np.maximum(
-        _line(y + np.float32(height / 2), height, 1.3), _line(x + np.float32(width / 2), width, 1.3)
-    )
+    joint = np.maximum(_line(y + np.float32(height / 2), height, 1.3), _line(x + np.float32(width / 2), width, 1.3))
     return np.maximum(shade, joint)
 
 

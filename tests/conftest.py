@@ -1,0 +1,51 @@
+"""Fixtures of all tests: a clean environment, the shared folder, and one Ray for the whole session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+# Before any test module imports a numerical library: they read it once.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def clean_environment() -> Iterator[Path]:
+    """A home of their own for the tests, and no address of the user's services; gives a short temporary folder."""
+    # Ray's sockets lie in it, whose paths must stay below 108 bytes; pytest's own folders are too long for that.
+    folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="oa"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith("MLFLOW_") or name in ("RAY_ADDRESS", "OBJECTAWARE_STORAGE"):
+                patch.delenv(name)
+        home = folder / "home"
+        home.mkdir()
+        patch.setenv("HOME", str(home))
+        patch.setenv("RAY_TMPDIR", str(folder))
+        # Ray would kill workers when other people's processes fill the machine.
+        patch.setenv("RAY_memory_monitor_refresh_ms", "0")
+        yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def shared_dir() -> Path:
+    """The project's shared folder, with data that is not in the repository."""
+    folder = Path(__file__).parents[2] / "shared"
+    if not folder.is_dir():
+        pytest.skip(f"the shared folder {folder} is not here")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ray_session(clean_environment: Path) -> Iterator[None]:
+    """One local Ray for all tests that need one."""
+    from objectaware.distributed.cluster import ray_cluster
+
+    with ray_cluster(min_cpus=8):
+        yield

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import ray
+
+from objectaware.distributed.cluster import Need, ray_cluster, require_resources, total_cpus
+from objectaware.errors import InputError
+
+
+def test_the_needs_add_up() -> None:
+    assert total_cpus([Need("readers", 2, 0.5), Need("actors", 3, 2), Need("gpus", 4, 0, 1)]) == 7
+
+
+def test_what_fits_is_let_through(ray_session: None) -> None:
+    require_resources("localize", [Need("readers", 2, 1), Need("actors", 2, 2)])
+
+
+def test_too_many_cpus_are_refused_with_the_sum(ray_session: None) -> None:
+    available = ray.cluster_resources()["CPU"]
+    needs = [Need("readers", 1, 1), Need("num_cam_actors", 1000, 2.5), Need("idle", 5, 0)]
+    with pytest.raises(InputError) as refusal:
+        require_resources("localize", needs)
+    expected = f"needs 1 readers × 1 + 1000 num_cam_actors × 2.5 = 2501 CPUs, the cluster has {available:g}"
+    assert expected in str(refusal.value)
+
+
+def test_missing_gpus_are_refused(ray_session: None) -> None:
+    with pytest.raises(InputError, match=r"1000 num_workers × 1 = 1000 GPUs"):
+        require_resources("pretrain", [Need("num_workers", 1000, 0, 1)])
+
+
+def test_an_initialised_ray_is_used_and_left_alone(ray_session: None) -> None:
+    job = ray.get_runtime_context().get_job_id()
+    with ray_cluster(min_cpus=10_000):
+        assert ray.get_runtime_context().get_job_id() == job
+    assert ray.is_initialized()
+
+
+_STARTS_AND_WAITS = """
+import sys, time
+from objectaware.distributed.cluster import ray_cluster
+from objectaware.distributed.task import run_task
+
+def wait(marker):
+    open(marker, "w").close()
+    time.sleep(600)
+
+try:
+    with ray_cluster(min_cpus=11):
+        import ray
+        print("cpus", ray.cluster_resources()["CPU"] >= 11, flush=True)
+        run_task(wait, sys.argv[1])
+except KeyboardInterrupt:
+    print("interrupted", ray.is_initialized(), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_ctrl_c_ends_the_ray_that_was_started(clean_environment: Path, tmp_path: Path) -> None:
+    """A Ctrl-C in a terminal goes to every process of the foreground group."""
+    folder = clean_environment / "c"
+    folder.mkdir()
+    marker = tmp_path / "started"
+    os.mkfifo(marker)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _STARTS_AND_WAITS, str(marker)],
+        env={**os.environ, "RAY_TMPDIR": str(folder)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    marker.open().close()  # returns when the task has opened the other end
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate()
+    assert output.splitlines() == ["cpus True", "interrupted False"]
+    assert process.returncode == 0
+    assert _processes_using(folder) == []
+
+
+def _processes_using(folder: Path) -> list[str]:
+    """Command lines of processes that Ray runs in a folder."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            environment, command = (entry / "environ").read_bytes(), (entry / "cmdline").read_bytes()
+        except OSError:  # it has ended, or is not ours
+            continue
+        if f"RAY_TMPDIR={folder}\0".encode() in environment:
+            found.append(command.replace(b"\0", b" ").decode())
+    return found
+
+
+_CONNECTS = """
+from objectaware.distributed.cluster import ray_cluster
+from objectaware.errors import InputError
+try:
+    with ray_cluster(min_cpus=1):
+        pass
+except InputError as refusal:
+    print(refusal)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_an_address_where_nobody_answers_is_refused() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", _CONNECTS],
+        env={**os.environ, "RAY_ADDRESS": "127.0.0.1:9"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert "RAY_ADDRESS = 127.0.0.1:9: no Ray cluster answers there" in result.stdout

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import ray
+
+from objectaware.distributed.records import RecordPump
+
+
+def test_every_record_arrives_in_order(ray_session: None) -> None:
+    received: list[dict[str, Any]] = []
+    with RecordPump(received.append) as pump:
+        ray.get([pump.sink.push.remote({"kind": "epoch", "epoch": epoch}) for epoch in range(50)])
+    assert [record["epoch"] for record in received] == list(range(50))
+
+
+def test_a_failing_receiver_is_reported_and_later_records_still_reach_it(ray_session: None) -> None:
+    received: list[int] = []
+
+    def receive(record: dict[str, Any]) -> None:
+        received.append(record["epoch"])
+        if record["epoch"] < 2:
+            raise KeyError(f"epoch {record['epoch']}")
+
+    with pytest.raises(KeyError, match="epoch 0"), RecordPump(receive) as pump:
+        ray.get([pump.sink.push.remote({"epoch": epoch}) for epoch in range(4)])
+    assert received == [0, 1, 2, 3]
+
+
+def test_the_bodys_own_error_comes_first(ray_session: None) -> None:
+    def receive(record: dict[str, Any]) -> None:
+        raise KeyError("receiver")
+
+    with pytest.raises(RuntimeError, match="body"), RecordPump(receive) as pump:
+        ray.get(pump.sink.push.remote({}))
+        raise RuntimeError("body")
