@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-# Before any test module imports a numerical library: they read it once.
+# Before any test module imports a numerical library, or Ray: they read it once.
 os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] = "300"
 
 
 @pytest.fixture(scope="session", autouse=True)

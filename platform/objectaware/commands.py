@@ -108,7 +108,6 @@ def demo(program: str, arguments: list[str]) -> None:
 
     def command(
         common: CommonArguments = Common(),
-        /,
         variant: Literal["single-object", "multi-object"] = "single-object",
         seeds: tuple[int, ...] = (0,),
         recipe: Path | None = None,
@@ -149,7 +148,6 @@ def pretrain(program: str, arguments: list[str]) -> None:
     def command(
         recipe: Annotated[Path, tyro.conf.Positional],
         common: CommonArguments = Common(),
-        /,
     ) -> None:
         """Pretrains MoCo v2 or BYOL. Every field of the recipe can be overridden: --num_epochs 100, --data.root DIR.
 
@@ -202,7 +200,6 @@ def localize(program: str, arguments: list[str]) -> None:
         images: Annotated[str, tyro.conf.Positional],
         checkpoint: str,
         common: CommonArguments = Common(),
-        /,
         out: str | None = None,
         setting: Literal["crop", "mixup", "scenes"] = "crop",
         recipe: Path | None = None,
@@ -234,7 +231,6 @@ def _evaluate(program: str, arguments: list[str], kind: Literal["linear", "local
     def command(
         recipe: Annotated[Path, tyro.conf.Positional],
         common: CommonArguments = Common(),
-        /,
     ) -> None:
         """Evaluates. Every field of the recipe can be overridden: --checkpoint DIR.
 
@@ -275,7 +271,6 @@ def evaluate_background(program: str, arguments: list[str]) -> None:
         root: Annotated[str, tyro.conf.Positional],
         checkpoint: str,
         common: CommonArguments = Common(),
-        /,
         image_size: int = 224,
         center_crop: bool = True,
     ) -> None:
@@ -314,7 +309,6 @@ def build_scenes(program: str, arguments: list[str]) -> None:
 
     def command(
         out: Path,
-        /,
         variant: Literal["single-object", "multi-object"] = "single-object",
         layout: Literal["backgrounds-challenge", "coco"] | None = None,
         num_train: int = 4000,

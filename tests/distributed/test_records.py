@@ -32,6 +32,10 @@ def test_the_bodys_own_error_comes_first(ray_session: None) -> None:
     def receive(record: dict[str, Any]) -> None:
         raise KeyError("receiver")
 
-    with pytest.raises(RuntimeError, match="body"), RecordPump(receive) as pump:
-        ray.get(pump.sink.push.remote({}))
-        raise RuntimeError("body")
+    def body() -> None:
+        with RecordPump(receive) as pump:
+            ray.get(pump.sink.push.remote({}))
+            raise RuntimeError("body")
+
+    with pytest.raises(RuntimeError, match="body"):
+        body()

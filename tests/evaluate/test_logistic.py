@@ -163,6 +163,14 @@ class TestSolution:
         model = fit_logistic(features, labels, num_classes=3, penalty=1.0, tolerance=tolerance)
         assert relative_error(model.weight, exact.weight) <= tolerance
 
+    def test_strong_penalty_does_not_end_the_search_before_the_bias_is_found(self) -> None:
+        features, labels = blobs(150, 6, 3)
+        exact = fit_logistic(features, labels, num_classes=3, penalty=1e6, tolerance=1e-8)
+        off = LogisticModel(exact.weight, exact.bias + 1e-4 * torch.tensor([1.0, -1.0, 0.0]))
+        model = fit_logistic(features, labels, num_classes=3, penalty=1e6, initial=off)
+        spread = float((features @ exact.weight.T).std())
+        torch.testing.assert_close(model.bias, exact.bias, rtol=0.0, atol=0.01 * spread)
+
     def test_separable_toy_is_learned_whole(self) -> None:
         features = torch.tensor([[0.0, 1.0], [1.0, 0.0], [-1.0, -1.0]]).repeat(5, 1)
         labels = torch.arange(15) % 3

@@ -16,6 +16,9 @@ import pytest
 
 from objectaware.tracking import TrackingStore, run_ui
 
+# Several processes import mlflow, and each initialisation takes seconds of a free processor.
+pytestmark = pytest.mark.timeout(300)
+
 RUN_UI = """
 import pathlib, sys
 from objectaware.tracking import TrackingStore, run_ui

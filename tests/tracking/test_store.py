@@ -17,6 +17,9 @@ from mlflow.entities import Run
 from objectaware.errors import InputError
 from objectaware.tracking import TrackingStore
 
+# Several processes import mlflow, and each initialisation takes seconds of a free processor.
+pytestmark = pytest.mark.timeout(300)
+
 Open = Callable[[], TrackingStore]
 
 FOUR_WRITERS = """
@@ -217,17 +220,18 @@ def test_a_fresh_start_begins_a_new_run(open_store: Open) -> None:
     fresh = open_store().child_run(parent, name="stage", key="stage", tags={}, fresh=True)
     fresh.log_metrics({"loss": 2.0}, step=0)
     assert fresh.finish("FINISHED", timeout_seconds=30)
-    assert fresh.run_id != first_id
-    assert steps(store, first_id) == steps(store, fresh.run_id) == [0]
-    # What is started again or reused from now on is the new one, on this machine and elsewhere.
+    fresh_id = fresh.run_id
+    assert fresh_id != first_id
+    assert steps(store, first_id) == steps(store, fresh_id) == [0]
+    # What is started again from now on is the new one: after a crash, and on another machine.
+    (fresh.spool_folder / "progress.json").unlink()
     again = open_store().child_run(parent, name="stage", key="stage", tags={})
     assert again.finish("FINISHED", timeout_seconds=30)
-    assert again.run_id == fresh.run_id
-    run_id_before = again.run_id
+    assert again.run_id == fresh_id
     shutil.rmtree(again.spool_folder)
     elsewhere = open_store().child_run(parent, name="stage", key="stage", tags={})
     assert elsewhere.finish("FINISHED", timeout_seconds=30)
-    assert elsewhere.run_id == run_id_before
+    assert elsewhere.run_id == fresh_id
 
 
 def test_a_run_that_was_deleted_in_the_ui_is_made_anew_with_all_its_records(open_store: Open) -> None:
@@ -271,10 +275,12 @@ def test_a_stage_of_one_study_is_linked_from_another(open_store: Open) -> None:
     assert link.data.tags["mlflow.parentRunId"] == second.run_id
     assert link.info.status == "FINISHED"
     assert children["given"].data.tags["source_run_id"] == "0123abcd"
-    # A link is not mistaken for the run that computed.
+    # A link, though newer, is not mistaken for the run that computed.
+    computed = stage.run_id
+    shutil.rmtree(stage.spool_folder)
     again = open_store().child_run(first, name="stage", key="stage", tags={})
     assert again.finish("FINISHED", timeout_seconds=30)
-    assert again.run_id == stage.run_id
+    assert again.run_id == computed
     # One level of nesting.
     parents = {run.info.run_id for run in all_runs(store) if "mlflow.parentRunId" not in run.data.tags}
     nested = [run.data.tags["mlflow.parentRunId"] for run in all_runs(store) if run.info.run_id not in parents]

@@ -24,6 +24,8 @@ _QUIET_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _LOCAL_ENVIRONMENT = {
+    # The work is done in Ray's workers; by default they give way to whatever else the machine runs.
+    "RAY_worker_niceness": "0",
     # Nobody reclaims this machine; the watcher would be one more process.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }

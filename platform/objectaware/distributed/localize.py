@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -170,15 +170,22 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
 @contextmanager
 def _quiet_data_context() -> Iterator[None]:
     """Ray Data without its own progress display, and with an end to waiting."""
-    context = DataContext.get_current().copy()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.execution_no_progress_timeout_s = _NO_PROGRESS_SECONDS
-    logger = logging.getLogger("ray.data")
-    level = logger.level
+    context, logger = DataContext.get_current(), logging.getLogger("ray.data")
+    settings = {
+        "enable_progress_bars": False,
+        "print_on_execution_start": False,
+        "execution_no_progress_timeout_s": _NO_PROGRESS_SECONDS,
+    }
+    before, level = {name: getattr(context, name) for name in settings}, logger.level
+    _set_all(context, settings)
     logger.setLevel(logging.ERROR)
     try:
-        with DataContext.current(context):
-            yield
+        yield
     finally:
+        _set_all(context, before)
         logger.setLevel(level)
+
+
+def _set_all(context: DataContext, settings: Mapping[str, object]) -> None:
+    for name, value in settings.items():
+        setattr(context, name, value)

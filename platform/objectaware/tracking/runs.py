@@ -71,7 +71,9 @@ class Tracker:
         first = self._spool.known().parameters
         for key, value in parameters.items():
             if first.get(key, value) != value:
-                _logger.warning("run %s began with %s = %s and goes on with %s", self.identity, key, first[key], value)
+                _logger.warning(
+                    "run %s began with %s = %s and goes on with %s", self.opening.name, key, first[key], value
+                )
         self._spool.append([Parameter(key, value) for key, value in parameters.items()])
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:

@@ -9,35 +9,58 @@ _NUM_CANDIDATES = 48
 _RANGE = (25.0, 235.0)
 _MAX_GREYING = 0.6
 _LUMA = np.array([0.299, 0.587, 0.114])
-# Difference in luma between the two colours of a palette: seen in grayscale too, yet not glaring.
+# Difference in luma between an object's two colours, and in each channel between a background's: seen in grayscale
+# too, yet not glaring.
 _CONTRAST = (38.0, 85.0)
-# Distance in RGB between a background's colours and an object's mean colour, so that the object is visible.
+_MUTED_CONTRAST = (16.0, 30.0)
+# Distance in RGB between a background's colours and an object's, so that the object is visible.
 _MIN_DISTANCE = 70.0
 
 
-def draw_palette(generator: np.random.Generator, avoid: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Draws two colours that differ in brightness, and from other colours where these are given.
+def draw_palette(generator: np.random.Generator) -> NDArray[np.float64]:
+    """Draws two colours for an object, which differ in brightness.
 
     Args:
         generator: Source of the draw.
-        avoid: Colours to stay away from, shape (n, 3), 0 to 255; of the candidates drawn the first that is
-            far enough from all is taken, or the farthest where none is.
 
     Returns:
         Two RGB colours, shape (2, 3), 0 to 255.
     """
+    candidates = _candidates(generator)
+    luma = candidates @ _LUMA
+    contrast = np.abs(luma[:, 0] - luma[:, 1])
+    fits = (contrast >= _CONTRAST[0]) & (contrast <= _CONTRAST[1])
+    palette: NDArray[np.float64] = candidates[int(np.argmax(fits))]
+    return palette
+
+
+def draw_muted_palette(generator: np.random.Generator, avoid: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Draws two colours for a background: close together, and away from other colours.
+
+    A background is a surface and not a second object. Its texture is seen, also in grayscale, but its colours hold
+    together, as those of a lawn or a wall do.
+
+    Args:
+        generator: Source of the draw.
+        avoid: Colours to stay away from, shape (n, 3), 0 to 255; of the candidates drawn the first that is far enough
+            from all is taken, or the farthest where none is.
+
+    Returns:
+        Two RGB colours, shape (2, 3), 0 to 255.
+    """
+    candidates = _candidates(generator)
+    step = generator.uniform(*_MUTED_CONTRAST, (_NUM_CANDIDATES, 1)) * generator.uniform(0.8, 1.2, (_NUM_CANDIDATES, 3))
+    towards_middle = np.where(candidates[:, 0].mean(axis=1, keepdims=True) < sum(_RANGE) / 2, 1, -1)
+    candidates[:, 1] = candidates[:, 0] + towards_middle * step
+    distance = np.linalg.norm(candidates[:, :, None] - avoid, axis=-1).min(axis=(1, 2))
+    # Acceptable candidates score alike, and argmax takes the first of them.
+    palette: NDArray[np.float64] = candidates[int(np.argmax(np.minimum(distance, _MIN_DISTANCE)))]
+    return palette
+
+
+def _candidates(generator: np.random.Generator) -> NDArray[np.float64]:
+    """Pairs of free colours, more or less gray, shape (candidates, 2, 3)."""
     candidates = generator.uniform(*_RANGE, (_NUM_CANDIDATES, 2, 3))
     greying = generator.uniform(0, _MAX_GREYING, (_NUM_CANDIDATES, 2, 1))
     luma = candidates @ _LUMA
-    candidates += greying * (luma[:, :, None] - candidates)
-    contrast = np.abs(luma[:, 0] - luma[:, 1])
-    distance = np.full(_NUM_CANDIDATES, np.inf)
-    if avoid is not None:
-        mean = candidates.mean(axis=1, keepdims=True)
-        colours = np.concatenate([candidates, mean], axis=1)
-        distance = np.linalg.norm(colours[:, :, None] - avoid, axis=-1).min(axis=(1, 2))
-    # Acceptable candidates score alike, and argmax takes the first of them.
-    score = np.minimum(distance, _MIN_DISTANCE)
-    score[(contrast < _CONTRAST[0]) | (contrast > _CONTRAST[1])] -= 1000
-    palette: NDArray[np.float64] = candidates[int(np.argmax(score))]
-    return palette
+    return candidates + greying * (luma[:, :, None] - candidates)

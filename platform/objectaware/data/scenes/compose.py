@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.scenes.colours import draw_palette
+from objectaware.data.scenes.colours import draw_muted_palette, draw_palette
 from objectaware.data.scenes.fills import draw_fill
 from objectaware.data.scenes.shapes import Contours, draw_outline, rasterise
 from objectaware.data.scenes.textures import draw_background
@@ -33,12 +33,12 @@ class ObjectLayer:
     Attributes:
         colours: Surface, shape (H, H, 3), 0 to 255.
         coverage: Coverage of every pixel, shape (H, H), in [0, 1].
-        mean_colour: Mean of the two colours it was painted with, shape (3,), 0 to 255.
+        palette: The two colours it was painted with, shape (2, 3), 0 to 255.
     """
 
     colours: NDArray[np.float32]
     coverage: NDArray[np.float32]
-    mean_colour: NDArray[np.float64]
+    palette: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def draw_objects(classes: Sequence[int], image_size: int, generator: np.random.G
     for outline in _place_outlines(classes, image_size, generator):
         palette = draw_palette(generator)
         colours = draw_fill(outline.coverage, outline.box, palette, generator)
-        layers.append(ObjectLayer(colours, outline.coverage, palette.mean(axis=0)))
+        layers.append(ObjectLayer(colours, outline.coverage, palette))
     return layers
 
 
@@ -163,7 +163,7 @@ def draw_backdrop(
     Returns:
         Shape (image_size, image_size, 3), 0 to 255.
     """
-    palette = draw_palette(generator, avoid=np.stack([layer.mean_colour for layer in layers]))
+    palette = draw_muted_palette(generator, avoid=np.concatenate([layer.palette for layer in layers]))
     return draw_background(family, palette, image_size, generator)
 
 

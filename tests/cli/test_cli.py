@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from objectaware.cli import override, read_recipe, run
+from objectaware.config import LinearConfig, LocalizationConfig, PretrainConfig
+from objectaware.errors import InputError
+
+RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
+
+
+def test_help_lists_the_commands_within_a_second() -> None:
+    started = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-c", "from objectaware.cli import main; main(['--help'])"], capture_output=True, check=True
+    )
+    assert b"objectaware demo" in done.stdout
+    # The import of torch alone would take longer; a loaded machine gets some slack.
+    assert time.perf_counter() - started < 3
+
+
+@pytest.mark.parametrize("command", ["demo", "pretrain", "localize", "evaluate linear", "data build scenes", "ui"])
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_status:
+        run([*command.split(), "--help"])
+    assert exit_status.value.code == 0
+    assert "usage: objectaware" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["paint"], "command = paint"),
+        (["evaluate"], "evaluate linear"),
+        (["pretrain", "missing.yaml"], "recipe = missing.yaml"),
+        (["pretrain", str(RECIPES / "moco_resnet18_folder.yaml"), "--num_epochs", "0"], "num_epochs = 0"),
+        (["pretrain", str(RECIPES / "moco_resnet18_folder.yaml"), "--epochs", "3"], "epochs = 3"),
+        (
+            ["pretrain", str(RECIPES / "moco_resnet18_folder.yaml"), "--method", "byol", "--temperature", "1"],
+            "temperature",
+        ),
+        (["data", "build", "scenes", "--out", "x", "--correlation", "2"], "correlation"),
+    ],
+)
+def test_refused_input_is_one_line_and_exit_2(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_overrides_reach_into_nested_fields() -> None:
+    recipe = override(
+        read_recipe(RECIPES / "moco_resnet18_folder.yaml"), ["--data.root", "x", "--execution.num-workers", "2"]
+    )
+    config = PretrainConfig.model_validate(recipe)
+    assert config.data.root == "x"
+    assert config.execution.num_workers == 2
+
+
+@pytest.mark.parametrize("arguments", [["--seed"], ["seed", "1"], ["--seed.value", "1"]])
+def test_overrides_that_are_none_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(InputError):
+        override({"seed": 0}, arguments)
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_recipe_is_valid(path: Path) -> None:
+    model = {"linear": LinearConfig, "localization": LocalizationConfig}.get(path.stem.split("_")[0], PretrainConfig)
+    model.model_validate(read_recipe(path))
+
+
+def test_a_yaml_file_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "evil.yaml"
+    path.write_text("!!python/object/apply:os.system ['touch ran']")
+    with pytest.raises(InputError, match="not YAML"):
+        read_recipe(path)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pytest
+import ray
+
+from objectaware.data.folder import ImageFolder
+from objectaware.data.images import read_image, resize_image
+from objectaware.data.manifest import Manifest
+from objectaware.distributed.localize_groups import GroupPlan, read_group
+
+
+def _plan(root: Path, *, group_size: int = 10, seed: int = 0) -> GroupPlan:
+    manifest = Manifest.of(ImageFolder.scan(root))
+    return GroupPlan.of(manifest, group_size=group_size, seed=seed, image_size=32)
+
+
+def _read(plan: GroupPlan, group: int) -> dict[str, list[object]]:
+    batch = pa.table({"group": pa.array([group], pa.int64())})
+    return read_group(batch, plan=ray.put(plan)).to_pydict()
+
+
+def test_groups_are_the_manifests(tiny_images: Path) -> None:
+    manifest = Manifest.of(ImageFolder.scan(tiny_images))
+    plan = GroupPlan.of(manifest, group_size=10, seed=3, image_size=32)
+    expected = manifest.groups(10, 3)
+    assert plan.num_groups == len(expected) == 5
+    for group, members in enumerate(expected):
+        np.testing.assert_array_equal(plan.members(group), members)
+
+
+def test_only_the_short_last_group_is_filled_up(tiny_images: Path) -> None:
+    plan = _plan(tiny_images)
+    assert [len(plan.fillers(group)) for group in range(5)] == [0, 0, 0, 0, 6]
+    np.testing.assert_array_equal(plan.fillers(4), plan.members(0)[:6])
+
+
+@pytest.mark.parametrize("group_size", [44, 100, 11])
+def test_nothing_is_filled_where_nothing_is_missing(tiny_images: Path, group_size: int) -> None:
+    plan = _plan(tiny_images, group_size=group_size)
+    assert all(len(plan.fillers(group)) == 0 for group in range(plan.num_groups))
+
+
+def test_a_group_is_read_and_squashed(ray_session: None, tiny_images: Path) -> None:
+    plan = _plan(tiny_images)
+    row = _read(plan, 4)
+    images = ImageFolder.scan(tiny_images)
+    members = plan.members(4).tolist()
+    assert row["image_ids"] == [[images.image_ids[index] for index in members]]
+    assert row["heights"] == [[images.read(index).shape[0] for index in members]]
+    assert row["widths"] == [[48] * 4]
+    assert row["errors"] == [[""] * 4]
+    pixels = np.frombuffer(row["pixels"][0], dtype=np.uint8).reshape(-1, 32, 32, 3)
+    filler = np.frombuffer(row["filler"][0], dtype=np.uint8).reshape(-1, 32, 32, 3)
+    for position, index in enumerate(members):
+        np.testing.assert_array_equal(pixels[position], resize_image(images.read(index), (32, 32)))
+    for position, index in enumerate(plan.members(0)[:6].tolist()):
+        np.testing.assert_array_equal(filler[position], resize_image(images.read(index), (32, 32)))
+
+
+def test_an_unreadable_image_keeps_its_place_and_says_why(ray_session: None, tmp_path: Path) -> None:
+    for name in "abc":
+        cv2.imwrite(str(tmp_path / f"{name}.png"), np.full((8, 8, 3), ord(name), dtype=np.uint8))
+    (tmp_path / "b.png").write_bytes(b"")
+    plan = _plan(tmp_path)
+    row = _read(plan, 0)
+    names = row["image_ids"][0]
+    failed = names.index("b.png")
+    assert [bool(error) for error in row["errors"][0]] == [name == "b.png" for name in names]
+    assert row["errors"][0][failed] == "the file is empty"
+    assert (row["heights"][0][failed], row["widths"][0][failed]) == (0, 0)
+    readable = [read_image(tmp_path / name)[0, 0, 0] for name in names if name != "b.png"]
+    pixels = np.frombuffer(row["pixels"][0], dtype=np.uint8).reshape(-1, 32, 32, 3)
+    assert pixels[:, 0, 0, 0].tolist() == readable
+
+
+def test_an_error_of_the_code_travels_on_as_itself(ray_session: None, tiny_images: Path) -> None:
+    batch = pa.table({"group": pa.array([0], pa.int64())})
+    fault = read_group(batch, plan=ray.put("no plan"))
+    assert fault.column_names == ["fault"]
+    assert read_group(fault, plan=None) is fault

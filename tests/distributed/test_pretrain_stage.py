@@ -1,0 +1,156 @@
+"""Each run of Ray Train costs ten seconds: four runs, each asked several things."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from ray.util.state import list_actors
+
+from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
+from objectaware.distributed.pretrain import pretrain, pretrain_needs
+from objectaware.errors import InputError
+
+pytestmark = pytest.mark.timeout(900)
+slow = pytest.mark.slow
+
+
+def _config(images: Path, *, num_epochs: int = 3, num_workers: int = 1) -> PretrainConfig:
+    execution = PretrainExecution(
+        num_workers=num_workers, num_loader_threads=1, num_compute_threads=1, cache_mib=8, precision="fp32"
+    )
+    return PretrainConfig(
+        data=DataConfig(root=str(images)),
+        backbone="resnet10_narrow",
+        image_size=32,
+        num_epochs=num_epochs,
+        batch_size=16,
+        queue_size=64,
+        execution=execution,
+    )
+
+
+def _pretrain(
+    config: PretrainConfig,
+    storage: Path,
+    *,
+    on_record: Callable[[dict[str, Any]], None] = lambda record: None,
+) -> tuple[Path, list[int]]:
+    """Trains in a folder whose name a URI could not hold unquoted; gives the checkpoint and the epochs recorded."""
+    epochs: list[int] = []
+
+    def record_epochs(record: dict[str, Any]) -> None:
+        if record["kind"] == "epoch":
+            epochs.append(record["epoch"])
+        on_record(record)
+
+    checkpoint = pretrain(config, name="train", storage=str(storage / "50% #1"), on_record=record_epochs)
+    return Path(checkpoint), epochs
+
+
+def _weights(checkpoint: Path) -> dict[str, torch.Tensor]:
+    return safetensors.torch.load_file(checkpoint / "backbone.safetensors")
+
+
+def _next_epoch(checkpoint: Path) -> int:
+    return int(torch.load(checkpoint / "state.pt", weights_only=True)["next_epoch"])
+
+
+@pytest.fixture(scope="module")
+def trained(
+    ray_session: None, tiny_images: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path, list[dict[str, Any]], list[int]]:
+    """One worker, two epochs: the storage, the checkpoint, all records, the epochs recorded."""
+    storage, records = tmp_path_factory.mktemp("storage"), list[dict[str, Any]]()
+    checkpoint, epochs = _pretrain(_config(tiny_images, num_epochs=2), storage, on_record=records.append)
+    return storage, checkpoint, records, epochs
+
+
+Trained = tuple[Path, Path, list[dict[str, Any]], list[int]]
+
+
+@slow
+def test_epochs_are_recorded_and_the_last_checkpoint_returned(trained: Trained) -> None:
+    storage, checkpoint, records, epochs = trained
+    assert checkpoint == storage / "50% #1" / "train" / "epoch_0001"
+    assert _next_epoch(checkpoint) == 2
+    assert epochs == [0, 1]
+    epoch = next(record for record in records if record["kind"] == "epoch")
+    assert {"loss", "images_per_second", "learning_rate"} <= set(epoch)
+    progress = next(record for record in records if record["kind"] == "progress")
+    assert {"epoch", "step", "num_steps", "loss", "images_per_second"} <= set(progress)
+
+
+@slow
+def test_a_finished_training_is_not_run_again(trained: Trained, tiny_images: Path) -> None:
+    storage, checkpoint, _, _ = trained
+    records: list[dict[str, Any]] = []
+    again, epochs = _pretrain(_config(tiny_images, num_epochs=2), storage, on_record=records.append)
+    assert (again, epochs, records) == (checkpoint, [], [])
+
+
+@slow
+def test_a_torn_list_of_checkpoints_costs_one_epoch(trained: Trained, tiny_images: Path) -> None:
+    """A kill in the moment in which Ray Train rewrites its list leaves half of it."""
+    storage, checkpoint, _, _ = trained
+    before = _weights(checkpoint)
+    listing = checkpoint.parent / "checkpoint_manager_snapshot.json"
+    listing.write_text(listing.read_text()[:40])
+    again, epochs = _pretrain(_config(tiny_images, num_epochs=2), storage)
+    assert (again, epochs) == (checkpoint, [1])
+    after = _weights(again)
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+@slow
+def test_two_workers_of_which_one_is_killed_end_where_one_worker_does(
+    trained: Trained, tiny_images: Path, tmp_path: Path
+) -> None:
+    killed: list[int] = []
+
+    def kill_a_worker(record: dict[str, Any]) -> None:
+        if record["kind"] == "epoch" and not killed:
+            workers = list_actors(filters=[("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")])
+            killed.append(workers[-1].pid)
+            os.kill(workers[-1].pid, signal.SIGKILL)
+
+    config = _config(tiny_images, num_epochs=2, num_workers=2)
+    checkpoint, epochs = _pretrain(config, tmp_path, on_record=kill_a_worker)
+    assert killed
+    assert epochs == [0, 1]
+    assert _next_epoch(checkpoint) == 2
+    alone, together = _weights(trained[1]), _weights(checkpoint)
+    for name, value in alone.items():
+        torch.testing.assert_close(together[name], value, atol=2e-3, rtol=2e-3)
+
+
+@slow
+def test_a_workers_refusal_comes_back_as_itself_and_is_not_retried(ray_session: None, tmp_path: Path) -> None:
+    for number in range(16):
+        (tmp_path / f"{number}.png").write_bytes(b"not a picture")
+    before = len(list_actors(filters=[("class_name", "=", "RayTrainWorker")], limit=1000))
+    with pytest.raises(InputError) as refusal:
+        _pretrain(_config(tmp_path), tmp_path / "storage")
+    assert type(refusal.value) is InputError
+    assert "hold none that can be read" in str(refusal.value)
+    assert len(list_actors(filters=[("class_name", "=", "RayTrainWorker")], limit=1000)) == before + 1
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_cluster_that_is_too_small_is_refused(ray_session: None, tiny_images: Path, tmp_path: Path) -> None:
+    config = _config(tiny_images).model_copy(
+        update={"execution": PretrainExecution(num_workers=1000, num_compute_threads=2)}
+    )
+    with pytest.raises(InputError, match=r"1000 num_workers × 2 = 2000 CPUs"):
+        _pretrain(config, tmp_path)
+
+
+def test_a_gpu_worker_asks_for_cpus_to_decode_with() -> None:
+    (need,) = pretrain_needs(PretrainExecution(num_workers=4, use_gpu=True, num_loader_threads=6))
+    assert (need.count, need.num_cpus, need.num_gpus) == (4, 6, 1)

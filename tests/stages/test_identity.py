@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from objectaware.config import DataConfig, PretrainConfig
+from objectaware.errors import InputError
+from objectaware.stages.identity import (
+    checkpoint_hash,
+    data_hash,
+    mask_store_hash,
+    recipe,
+    stage_identity,
+)
+
+
+def _config(**fields: object) -> PretrainConfig:
+    return PretrainConfig.model_validate({"data": {"root": "photos"}, "backbone": "resnet10_narrow", **fields})
+
+
+def _identity(config: PretrainConfig, **inputs: str) -> str:
+    return stage_identity("pretrain", recipe(config), {"data": "d", **inputs})
+
+
+def test_how_and_where_a_stage_runs_is_no_part_of_it() -> None:
+    moved = _config(data={"root": "/elsewhere"}, execution={"num_workers": 2, "num_loader_threads": 7})
+    assert _identity(_config()) == _identity(moved)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"seed": 1}, {"method": "byol"}, {"num_epochs": 7}, {"temperature": 0.1}, {"color_jitter": [0.1, 0.1, 0.1, 0.1]}],
+)
+def test_what_decides_the_result_is(fields: dict[str, object]) -> None:
+    assert _identity(_config()) != _identity(_config(**fields))
+
+
+def test_the_inputs_content_is() -> None:
+    assert _identity(_config()) != _identity(_config(), masks="m")
+
+
+def test_a_spelled_out_default_is_the_default() -> None:
+    assert _identity(_config()) == _identity(_config(momentum=0.999, queue_size=65536))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for index in range(3):
+        Image.fromarray(np.full((8, 8, 3), index, dtype=np.uint8)).save(tmp_path / f"{index}.png")
+    return tmp_path
+
+
+def test_a_data_set_changes_with_its_files(photos: Path) -> None:
+    data = DataConfig(root=str(photos))
+    before = data_hash(data)
+    assert data_hash(data) == before
+    (photos / "2.png").unlink()
+    assert data_hash(data) != before
+
+
+def test_a_copied_data_set_is_the_same_when_verified(photos: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(photos, copy, ignore=shutil.ignore_patterns("copy"), copy_function=shutil.copyfile)
+    first, second = (DataConfig(root=str(root)) for root in (copy, copy))
+    shutil.copytree(copy, tmp_path / "again", copy_function=shutil.copyfile)
+    again = DataConfig(root=str(tmp_path / "again"))
+    assert data_hash(first, verify=True) == data_hash(second, verify=True) == data_hash(again, verify=True)
+
+
+def test_missing_inputs_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"state\.pt"):
+        checkpoint_hash(str(tmp_path))
+    with pytest.raises(InputError, match=r"store\.json"):
+        mask_store_hash(str(tmp_path))

@@ -1,0 +1,34 @@
+import io
+
+import pytest
+
+from objectaware.stages.progress import Progress, format_seconds
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59, "59 s"), (185, "3 min 05 s"), (7860, "2 h 11 min")])
+def test_durations_read_as_people_say_them(seconds: float, text: str) -> None:
+    assert format_seconds(seconds) == text
+
+
+def test_a_file_gets_whole_lines() -> None:
+    stream = io.StringIO()
+    progress = Progress(stream)
+    progress.start("stage")
+    progress.update("half")  # too soon after the start for a file
+    progress.finish("stage")
+    assert stream.getvalue().splitlines()[0] == "stage …"
+    assert "half" not in stream.getvalue()
+    assert "done in" in stream.getvalue()
+
+
+def test_a_terminal_gets_one_line_written_over() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    progress = Progress(stream)
+    progress.update("a long line")
+    progress.update("short")
+    progress.line("stays")
+    assert stream.getvalue() == "a long line\r" + " " * 11 + "\rshort\r" + " " * 5 + "\rstays\n"

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from objectaware.config import PretrainConfig
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.stages.progress import Progress
+from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+from objectaware.tracking import TrackingStore
+
+
+@pytest.fixture(scope="module")
+def tracking(tmp_path_factory: pytest.TempPathFactory) -> TrackingStore:
+    return TrackingStore.open(tmp_path_factory.mktemp("mlflow"))
+
+
+@pytest.fixture
+def context(tmp_path: Path, tracking: TrackingStore) -> Context:
+    return Context(Storage.from_uri(tmp_path), tracking, Progress(io.StringIO()))
+
+
+CONFIG = PretrainConfig.model_validate({"data": {"root": "photos"}})
+
+
+class _Work:
+    """A stage that counts how often it is computed."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.calls = 0
+        self.error = error
+
+    def __call__(self, run: StageRun) -> Mapping[str, Any]:
+        self.calls += 1
+        run.tracker.log_metrics({"loss": 1.0}, step=0)
+        if self.error is not None:
+            raise self.error
+        return {"answer": 42}
+
+
+def _run(context: Context, work: _Work, *, data: str = "d", out: Storage | None = None) -> StageResult:
+    return run_stage(context, "pretrain", "title", CONFIG, {"data": data}, work, tags={"method": "moco"}, out=out)
+
+
+def _status(context: Context, run_id: str | None) -> str:
+    assert run_id is not None
+    return context.tracking.server.client.get_run(run_id).info.status
+
+
+def test_a_finished_stage_is_reused(context: Context) -> None:
+    work = _Work()
+    first, second = _run(context, work), _run(context, work)
+    assert work.calls == 1
+    assert not first.reused
+    assert second.reused
+    assert second.values == {"answer": 42}
+    assert first.identity == second.identity
+    assert _status(context, first.run_id) == "FINISHED"
+
+
+def test_other_inputs_are_another_stage(context: Context) -> None:
+    work = _Work()
+    _run(context, work)
+    _run(context, work, data="other")
+    assert work.calls == 2
+
+
+def test_fresh_computes_anew_once_a_command(context: Context) -> None:
+    work = _Work()
+    _run(context, work)
+    context.fresh = True
+    context.computed.clear()
+    _run(context, work)
+    _run(context, work)
+    assert work.calls == 2
+
+
+@pytest.mark.parametrize(("error", "status"), [(RuntimeError("broken"), "FAILED"), (KeyboardInterrupt(), "KILLED")])
+def test_a_failed_stage_says_so_and_goes_on_in_its_run(context: Context, error: BaseException, status: str) -> None:
+    with pytest.raises(type(error)):
+        _run(context, _Work(error))
+    runs = context.tracking.server.client.search_runs(
+        [context.tracking.server.experiment_id("objectaware")], order_by=["attributes.start_time DESC"]
+    )
+    assert runs[0].info.status == status
+    again = _run(context, _Work())
+    assert again.run_id == runs[0].info.run_id
+    assert _status(context, again.run_id) == "FINISHED"
+
+
+def test_a_folder_of_another_run_is_refused(context: Context, tmp_path: Path) -> None:
+    out = Storage.from_uri(tmp_path / "out")
+    _run(context, _Work(), out=out)
+    with pytest.raises(InputError, match="belongs to another run"):
+        _run(context, _Work(), data="other", out=out)

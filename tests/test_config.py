@@ -1,0 +1,73 @@
+"""What a configuration accepts, fills in and refuses."""
+
+import pytest
+from pydantic import ValidationError
+
+from objectaware.config import LOCALIZE_SETTINGS, DataConfig, LocalizeConfig, PretrainConfig
+
+
+def _pretrain(**fields: object) -> PretrainConfig:
+    return PretrainConfig.model_validate({"data": {"root": "photos"}, **fields})
+
+
+def test_defaults_are_the_papers() -> None:
+    config = _pretrain()
+    assert (config.queue_size, config.momentum, config.temperature) == (65536, 0.999, 0.2)
+    assert (config.base_learning_rate, config.final_learning_rate, config.weight_decay) == (0.03, 0.001, 1e-4)
+    assert (config.num_epochs, config.batch_size, config.min_crop_scale) == (800, 256, 0.08)
+    assert config.color_jitter == (0.4, 0.4, 0.4, 0.1)
+    byol = _pretrain(method="byol")
+    assert (byol.momentum, byol.queue_size, byol.temperature) == (0.996, None, None)
+
+
+@pytest.mark.parametrize(("method", "probability"), [("moco", 0.4), ("byol", 0.3)])
+def test_mix_probability_is_the_papers_of_each_method(method: str, probability: float) -> None:
+    config = _pretrain(method=method, policy="background_mixup", masks="runs/masks")
+    assert config.mix_probability == probability
+    assert config.background_threshold == 0.2
+    assert config.mask_field == "cam"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"unknown": 1},
+        {"method": "byol", "queue_size": 10},
+        {"mix_probability": 0.4},
+        {"policy": "object_crop"},
+        {"masks": "runs/masks"},
+        {"batch_size": 30, "execution": {"num_workers": 4}},
+        {"min_crop_scale": 0},
+        {"color_jitter": [0.4, 0.4, 0.4, 0.6]},
+    ],
+)
+def test_what_would_be_ignored_or_fail_later_is_refused(fields: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        _pretrain(**fields)
+
+
+def test_a_stored_configuration_is_read_back_the_same() -> None:
+    config = _pretrain(method="byol", policy="background_mixup", masks="m")
+    assert PretrainConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize(
+    "fields", [{"layout": "coco"}, {"split": "val"}, {"layout": "coco", "split": "val", "variant": "original"}]
+)
+def test_a_data_sets_fields_fit_its_layout(fields: dict[str, str]) -> None:
+    with pytest.raises(ValidationError):
+        DataConfig.model_validate({"root": "photos", **fields})
+
+
+def test_named_settings_are_the_papers() -> None:
+    """Paper, common set-up: ten iterations at twice the resolution with CRF; one, as it is, soft from 0.2 on."""
+    settings = {
+        name: LocalizeConfig.model_validate({"data": {"root": "x"}, "checkpoint": "c", **fields})
+        for name, fields in LOCALIZE_SETTINGS.items()
+    }
+    crop, mixup = settings["crop"], settings["mixup"]
+    assert (crop.num_iterations, crop.expansion, crop.crf, crop.mask_threshold) == (10, 2, True, 0.5)
+    assert (mixup.num_iterations, mixup.expansion, mixup.crf, mixup.mask_threshold) == (1, 1, False, 0.2)
+    assert crop.group_size == 64
+    assert crop.box_margin == 0.2
+    assert crop.min_box_area == 0.01
