@@ -64,7 +64,7 @@ def test_close_neighbour_outvotes_two_far_ones_at_a_low_temperature() -> None:
 
 
 def test_very_low_temperature_does_not_overflow() -> None:
-    bank, bank_labels = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([1, 0])
+    bank, bank_labels = torch.tensor([[1.0, 0.0], [1.0, 0.5]]), torch.tensor([1, 0])
     assert knn_accuracy(bank, bank_labels, bank, bank_labels, temperature=1e-4) == 100.0
 
 
