@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -129,7 +130,8 @@ def test_a_missing_shard_alone_is_computed_again_and_to_the_byte(
 def _kill(class_name: str) -> None:
     """Kills the process of an actor, as soon as there is one."""
     filters = [("state", "=", "ALIVE")]
-    for _ in range(500):
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
         for actor in list_actors(filters=filters, detail=True):
             if class_name in actor.class_name:
                 os.kill(actor.pid, signal.SIGKILL)

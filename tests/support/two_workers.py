@@ -28,7 +28,7 @@ def in_double(trainer: Trainer) -> Trainer:
 def run_losses(trainer: Trainer, num_epochs: int) -> list[float]:
     losses: list[float] = []
     step = trainer._step
-    trainer._step = lambda batch: losses.append(step(batch)) or losses[-1]  # type: ignore[func-returns-value, method-assign]
+    trainer._step = lambda *views: losses.append(step(*views)) or losses[-1]  # type: ignore[func-returns-value, method-assign]
     for epoch in range(num_epochs):
         trainer._train_epoch(epoch)
     return losses

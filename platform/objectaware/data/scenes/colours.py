@@ -11,10 +11,10 @@ _MAX_GREYING = 0.6
 _LUMA = np.array([0.299, 0.587, 0.114])
 # Difference in luma between an object's two colours, and in each channel between a background's: seen in grayscale
 # too, yet not glaring.
-_CONTRAST = (38.0, 85.0)
-_MUTED_CONTRAST = (16.0, 30.0)
+_CONTRAST = (25.0, 55.0)
+_MUTED_CONTRAST = (12.0, 24.0)
 # Distance in RGB between a background's colours and an object's, so that the object is visible.
-_MIN_DISTANCE = 70.0
+_MIN_DISTANCE = 90.0
 
 
 def draw_palette(generator: np.random.Generator) -> NDArray[np.float64]:
