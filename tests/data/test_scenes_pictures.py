@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from objectaware.data.scenes.colours import draw_palette
+from objectaware.data.scenes.colours import draw_muted_palette, draw_palette
 from objectaware.data.scenes.compose import visible_masks
 from objectaware.data.scenes.plan import NUM_CLASSES, ScenePlan, SceneVariant, Split, draw_plan
 from objectaware.data.scenes.shapes import CLASS_NAMES, draw_outline, outline_area, rasterise
@@ -167,12 +167,18 @@ def test_an_object_differs_in_colour_from_what_is_around_it() -> None:
     assert np.quantile(distances, 0.05) > 40
 
 
-def test_palette_keeps_away_from_colours_and_has_contrast() -> None:
+def test_a_background_keeps_away_from_colours_and_is_muted() -> None:
     avoid = np.array([[128.0, 128.0, 128.0]])
     for seed in range(50):
-        palette = draw_palette(np.random.default_rng(seed), avoid)
+        palette = draw_muted_palette(np.random.default_rng(seed), avoid)
         assert np.linalg.norm(palette - avoid, axis=1).min() >= 70
-        assert abs(float((palette[0] - palette[1]) @ [0.299, 0.587, 0.114])) >= 38
+        assert 8 <= abs(float((palette[0] - palette[1]) @ [0.299, 0.587, 0.114])) <= 32
+
+
+def test_an_object_is_painted_more_strongly() -> None:
+    for seed in range(50):
+        palette = draw_palette(np.random.default_rng(seed))
+        assert 19 <= abs(float((palette[0] - palette[1]) @ [0.299, 0.587, 0.114])) <= 68
 
 
 def test_texture_in_grayscale_tells_the_family() -> None:

@@ -26,7 +26,7 @@ def test_a_second_command_is_told_who_holds_the_stage(folder: Storage) -> None:
 
 def test_the_lease_of_a_killed_process_is_taken_over(folder: Storage, tmp_path: Path) -> None:
     script = (
-        "import os, signal, sys; from objectaware.data.storage import Storage; from objectaware.stages.lease import Lease;"
+        "import os, signal; from objectaware.data.storage import Storage; from objectaware.stages.lease import Lease;"
         f"Lease(Storage.from_uri({str(tmp_path)!r})).__enter__(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", script], check=False, timeout=60)

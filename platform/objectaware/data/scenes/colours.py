@@ -14,11 +14,11 @@ _LUMA = np.array([0.299, 0.587, 0.114])
 _CONTRAST = (25.0, 55.0)
 _MUTED_CONTRAST = (12.0, 24.0)
 # Distance in RGB between a background's colours and an object's, so that the object is visible.
-_MIN_DISTANCE = 90.0
+_MIN_DISTANCE = 70.0
 
 
 def draw_palette(generator: np.random.Generator) -> NDArray[np.float64]:
-    """Draws two colours for an object, which differ in brightness.
+    """Draws two colours for an object: a free one, and one that is clearly brighter or darker.
 
     Args:
         generator: Source of the draw.
@@ -26,11 +26,7 @@ def draw_palette(generator: np.random.Generator) -> NDArray[np.float64]:
     Returns:
         Two RGB colours, shape (2, 3), 0 to 255.
     """
-    candidates = _candidates(generator)
-    luma = candidates @ _LUMA
-    contrast = np.abs(luma[:, 0] - luma[:, 1])
-    fits = (contrast >= _CONTRAST[0]) & (contrast <= _CONTRAST[1])
-    palette: NDArray[np.float64] = candidates[int(np.argmax(fits))]
+    palette: NDArray[np.float64] = _candidates(generator, _CONTRAST)[0]
     return palette
 
 
@@ -48,19 +44,22 @@ def draw_muted_palette(generator: np.random.Generator, avoid: NDArray[np.float64
     Returns:
         Two RGB colours, shape (2, 3), 0 to 255.
     """
-    candidates = _candidates(generator)
-    step = generator.uniform(*_MUTED_CONTRAST, (_NUM_CANDIDATES, 1)) * generator.uniform(0.8, 1.2, (_NUM_CANDIDATES, 3))
-    towards_middle = np.where(candidates[:, 0].mean(axis=1, keepdims=True) < sum(_RANGE) / 2, 1, -1)
-    candidates[:, 1] = candidates[:, 0] + towards_middle * step
+    candidates = _candidates(generator, _MUTED_CONTRAST)
     distance = np.linalg.norm(candidates[:, :, None] - avoid, axis=-1).min(axis=(1, 2))
     # Acceptable candidates score alike, and argmax takes the first of them.
     palette: NDArray[np.float64] = candidates[int(np.argmax(np.minimum(distance, _MIN_DISTANCE)))]
     return palette
 
 
-def _candidates(generator: np.random.Generator) -> NDArray[np.float64]:
-    """Pairs of free colours, more or less gray, shape (candidates, 2, 3)."""
-    candidates = generator.uniform(*_RANGE, (_NUM_CANDIDATES, 2, 3))
-    greying = generator.uniform(0, _MAX_GREYING, (_NUM_CANDIDATES, 2, 1))
-    luma = candidates @ _LUMA
-    return candidates + greying * (luma[:, :, None] - candidates)
+def _candidates(generator: np.random.Generator, contrast: tuple[float, float]) -> NDArray[np.float64]:
+    """Pairs of a free colour, more or less gray, and one some steps towards the middle, shape (candidates, 2, 3).
+
+    Objects and backgrounds draw by the same law but for the contrast, so that their mean colours spread alike and
+    none tells which is which.
+    """
+    first = generator.uniform(*_RANGE, (_NUM_CANDIDATES, 3))
+    greying = generator.uniform(0, _MAX_GREYING, (_NUM_CANDIDATES, 1))
+    first += greying * ((first @ _LUMA)[:, None] - first)
+    step = generator.uniform(*contrast, (_NUM_CANDIDATES, 1)) * generator.uniform(0.8, 1.2, (_NUM_CANDIDATES, 3))
+    towards_middle = np.where(first.mean(axis=1, keepdims=True) < sum(_RANGE) / 2, 1, -1)
+    return np.stack([first, first + towards_middle * step], axis=1)
