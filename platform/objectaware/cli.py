@@ -110,3 +110,7 @@ def override(recipe: dict[str, object], arguments: list[str]) -> dict[str, objec
             place = inner
         place[field] = yaml.safe_load(text)
     return recipe
+
+
+if __name__ == "__main__":
+    main()
