@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import ray
 
 from objectaware.errors import InputError
 
+_KNOCK_SECONDS = 10.0
 _MIN_LOGICAL_CPUS = 8
 # A group of images on its way through localization is 23 MB at 224 pixels. Ray's default would set aside 30%
 # of the machine's memory.
@@ -84,11 +86,19 @@ def ray_cluster(*, min_cpus: float = 0) -> Iterator[None]:
 
 def _connect(address: str) -> None:
     _set_defaults(_QUIET_ENVIRONMENT)
+    remedy = "Start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone."
     try:
+        _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
-    except ConnectionError as error:
-        remedy = "Start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone."
+    except OSError as error:  # ConnectionError and time-outs among them
         raise InputError("RAY_ADDRESS", address, "no Ray cluster answers there", remedy) from error
+
+
+def _knock(address: str) -> None:
+    """Opens a connection to a `host:port` address and closes it: Ray itself tries a dead one for minutes."""
+    host, separator, port = address.removeprefix("ray://").rpartition(":")
+    if separator and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
 
 
 def _start(min_cpus: float) -> None:
