@@ -5,6 +5,7 @@ import select
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,9 +65,12 @@ except KeyboardInterrupt:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_ctrl_c_ends_the_ray_that_was_started(clean_environment: Path, tmp_path: Path) -> None:
-    """A Ctrl-C in a terminal goes to every process of the foreground group."""
-    folder = clean_environment / "c"
+@pytest.mark.parametrize(("number", "send"), [(signal.SIGINT, os.killpg), (signal.SIGTERM, os.kill)])
+def test_an_interrupt_ends_the_ray_that_was_started(
+    number: signal.Signals, send: Callable[[int, int], None], clean_environment: Path, tmp_path: Path
+) -> None:
+    """Ctrl-C in a terminal goes to every process of the foreground group, SIGTERM to the command alone."""
+    folder = clean_environment / f"c{number}"
     folder.mkdir()
     marker = tmp_path / "started"
     os.mkfifo(marker)
@@ -78,7 +82,7 @@ def test_ctrl_c_ends_the_ray_that_was_started(clean_environment: Path, tmp_path:
         start_new_session=True,
     )
     marker.open().close()  # returns when the task has opened the other end
-    os.killpg(process.pid, signal.SIGINT)
+    send(process.pid, number)
     output, _ = process.communicate()
     assert output.splitlines() == ["cpus True", "interrupted False"]
     assert process.returncode == 0

@@ -11,31 +11,18 @@ from objectaware.distributed.train_session import EpochRecorder, FinalError, che
 from objectaware.errors import InputError
 
 
-def _report(recorder: EpochRecorder, epoch: int, *, saved: bool) -> None:
-    checkpoint = Checkpoint("/nowhere") if saved else None
-    recorder.after_report(None, [{"epoch": epoch, "loss": 1.0}, {"epoch": epoch, "loss": 2.0}], checkpoint)
-
-
-def test_an_epoch_is_recorded_once_it_is_saved(ray_session: None) -> None:
+def test_only_what_is_saved_is_recorded(ray_session: None) -> None:
     received: list[dict[str, Any]] = []
     with RecordPump(received.append) as pump:
         recorder = EpochRecorder(pump.sink)
-        _report(recorder, 0, saved=False)
-        _report(recorder, 1, saved=True)
-        _report(recorder, 2, saved=False)
-    assert received == [{"kind": "epoch", "epoch": 0, "loss": 1.0}, {"kind": "epoch", "epoch": 1, "loss": 1.0}]
-
-
-def test_epochs_that_a_failure_undoes_are_recorded_when_computed_again(ray_session: None) -> None:
-    received: list[dict[str, Any]] = []
-    with RecordPump(received.append) as pump:
-        recorder = EpochRecorder(pump.sink)
-        _report(recorder, 0, saved=True)
-        _report(recorder, 1, saved=False)
-        recorder.after_exception(None, {0: RuntimeError("connection closed by peer")})
-        _report(recorder, 1, saved=False)
-        _report(recorder, 2, saved=True)
-    assert [record["epoch"] for record in received] == [0, 1, 2]
+        recorder.after_report(None, [{"epoch": 0, "loss": 1.0}, {"epoch": 0, "loss": 9.0}], None)
+        saving = {"epoch": 1, "loss": 0.5, "epochs_since_the_last_checkpoint": [{"epoch": 0, "loss": 1.0}]}
+        recorder.after_report(None, [saving, {"epoch": 1, "loss": 9.0}], Checkpoint("/nowhere"))
+        recorder.after_report(None, [{"epoch": 2, "loss": 0.1}, {"epoch": 2, "loss": 9.0}], None)
+    assert received == [
+        {"kind": "epoch", "epoch": 0, "loss": 1.0},
+        {"kind": "epoch", "epoch": 1, "loss": 0.5},
+    ]
 
 
 def test_what_no_retry_would_mend_stops_the_controller() -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 
 import ray
 
@@ -62,7 +65,7 @@ def ray_cluster(*, min_cpus: float = 0) -> Iterator[None]:
     Ray that this process has initialised already is used as it is. Otherwise `RAY_ADDRESS` is connected to,
     or, where it is not set, a local Ray is started: dashboard on and bound to loopback, at least 8 logical
     CPUs (a stage's processes wait for each other most of the time), its files in `RAY_TMPDIR` if that is set.
-    On leaving, only what was started or connected here is ended, on Ctrl-C and SIGTERM too.
+    On leaving, only what was started or connected here is ended. SIGTERM inside is a `KeyboardInterrupt`.
 
     Args:
         min_cpus: Logical CPUs that the stages need (`total_cpus`); a local Ray gets at least as many.
@@ -79,9 +82,27 @@ def ray_cluster(*, min_cpus: float = 0) -> Iterator[None]:
     else:
         _start(min_cpus)
     try:
-        yield
+        with _termination_as_interrupt():
+            yield
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """Makes of SIGTERM, which `ray job stop` sends, what Ctrl-C is; Ray's own handler aborts the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _connect(address: str) -> None:

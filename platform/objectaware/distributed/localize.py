@@ -121,8 +121,7 @@ def _run(
     summary: LocalizeSummary,
     on_record: Callable[[Record], None],
 ) -> None:
-    started = time.perf_counter()
-    done_before = summary.num_ok + summary.num_failed
+    speed = _Speed(summary.num_ok + summary.num_failed)
     with _quiet_data_context():
         # The reference is held here for as long as readers ask for the plan.
         plan_reference = ray.put(plan)
@@ -131,8 +130,28 @@ def _run(
                 raise pickle.loads(row["fault"])
             summary.add(row["num_images"], list(zip(row["failed_ids"], row["reasons"], strict=True)))
             done = summary.num_ok + summary.num_failed
-            speed = (done - done_before) / (time.perf_counter() - started)
-            on_record({"kind": "progress", "done": done, "total": summary.num_images, "images_per_second": speed})
+            progress = {"done": done, "total": summary.num_images, "images_per_second": speed.after(done)}
+            on_record({"kind": "progress", **progress})
+
+
+class _Speed:
+    """Images a second, without the time in which processes start and load the network.
+
+    Args:
+        done: Images done at the start.
+    """
+
+    def __init__(self, done: int) -> None:
+        self._started, self._done = time.perf_counter(), done
+        self._is_warm = False
+
+    def after(self, done: int) -> float:
+        """Speed up to now, counted from the first group on as soon as there are two."""
+        now = time.perf_counter()
+        speed = (done - self._done) / (now - self._started)
+        if not self._is_warm:
+            self._started, self._done, self._is_warm = now, done, True
+        return speed
 
 
 def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Storage) -> Dataset:  # noqa: ANN401

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import threading
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
 from pyarrow import fs
-from ray import train
+from ray import kill, train
 from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
@@ -22,7 +20,13 @@ from objectaware.config import PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.records import Record, RecordPump
-from objectaware.distributed.train_session import EpochRecorder, FinalError, RaySession, checkpoint_name
+from objectaware.distributed.train_session import (
+    EpochRecorder,
+    FinalError,
+    RaySession,
+    checkpoint_name,
+    epoch_records,
+)
 from objectaware.errors import InputError
 from objectaware.training.loop import TrainingDivergedError
 from objectaware.training.run import run_pretraining
@@ -56,8 +60,9 @@ def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Call
         config: What to train.
         name: Name of the run: its folder in `storage`.
         storage: Folder that all nodes reach, a path or URI.
-        on_record: Called with `{"kind": "epoch", "epoch", …metrics}` once an epoch is saved, never twice for
-            the same epoch, and now and then with `{"kind": "progress", "epoch", "step", "num_steps", …}`.
+        on_record: Called with `{"kind": "epoch", "epoch", …metrics}` once an epoch is saved, and now and then
+            with `{"kind": "progress", "epoch", "step", "num_steps", …}`. A resumed run begins with the epochs
+            of the two newest checkpoints again, in case they were saved but not taken in before.
 
     Returns:
         Path or URI of the last epoch's checkpoint folder.
@@ -72,7 +77,10 @@ def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Call
     run = folder.child(name)
     last = checkpoint_name(config.num_epochs - 1)
     fallback = _mend_snapshot(run)
-    if _newest_checkpoint(folder, name) != last:
+    saved = _saved_epochs(folder, name)
+    for record in chain.from_iterable(saved.values()):
+        on_record(record)
+    if last not in saved:
         require_resources("pretrain", pretrain_needs(config.execution))
         with RecordPump(on_record) as pump:
             _fit(config, folder, name, pump.sink, fallback)
@@ -84,7 +92,7 @@ def _fit(config: PretrainConfig, folder: Storage, name: str, sink: Any, fallback
         os.environ.setdefault(variable, value)
     path, filesystem = _ray_storage(folder)
     (need,) = pretrain_needs(config.execution)
-    trainer = TorchTrainer(
+    trainer = _StoppableTrainer(
         _train_worker,
         train_loop_config={"config": config.model_dump(), "sink": sink, "fallback": fallback},
         scaling_config=ScalingConfig(
@@ -105,37 +113,39 @@ def _fit(config: PretrainConfig, folder: Storage, name: str, sink: Any, fallback
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
-    with _interruptible():
-        try:
-            trainer.fit()
-        except train.ControllerError as error:
-            failure = error.controller_failure
-            raise (failure.error if isinstance(failure, FinalError) else failure) from None
-        except train.WorkerGroupError as error:
-            raise _root_cause(error.worker_failures) from None
+    try:
+        trainer.fit()
+    except train.ControllerError as error:
+        failure = error.controller_failure
+        raise (failure.error if isinstance(failure, FinalError) else failure) from None
+    except train.WorkerGroupError as error:
+        raise _root_cause(error.worker_failures) from None
+    except KeyboardInterrupt:
+        trainer.stop()
+        raise
+
+
+class _StoppableTrainer(TorchTrainer):
+    """Ray Train's trainer, on which Ctrl-C is an ordinary `KeyboardInterrupt`.
+
+    Ray Train's own handler of Ctrl-C, which this takes the place of, ends the process without any clean-up.
+    """
+
+    _controller: Any = None
+
+    def _register_sigint_handler(self, controller: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
+        self._controller = controller
+
+    def stop(self) -> None:
+        """Ends the training's processes; workers go with their controller."""
+        if self._controller is not None:
+            kill(self._controller)
 
 
 def _root_cause(failures: dict[int, Exception]) -> Exception:
     """Of the errors of several workers, the one that is not just a lost connection to another worker."""
     ranks = sorted(failures, key=lambda rank: (isinstance(failures[rank], RuntimeError), rank))
     return failures[ranks[0]]
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Turns Ray Train's answer to Ctrl-C, which is to stop the workers and exit(0), into an interrupt."""
-    in_main_thread = threading.current_thread() is threading.main_thread()
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    except SystemExit as stop:
-        # Any other status is SIGTERM's.
-        if stop.code == 0:
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        if in_main_thread:
-            signal.signal(signal.SIGINT, handler)
 
 
 def _train_worker(settings: dict[str, Any]) -> None:
@@ -189,13 +199,16 @@ def _mend_snapshot(run: Storage) -> Path | None:
     return folders[-2] if len(folders) > 1 else None
 
 
-def _newest_checkpoint(folder: Storage, name: str) -> str | None:
-    """Name of the newest checkpoint in Ray Train's list, None where there is no list."""
+def _saved_epochs(folder: Storage, name: str) -> dict[str, list[Record]]:
+    """Records of the epochs that Ray Train's list holds, by the checkpoint that saved them, oldest first."""
     if not folder.exists(f"{name}/{_SNAPSHOT}"):
-        return None
+        return {}
     path, filesystem = _ray_storage(folder.child(name))
-    checkpoint = train.Result.from_path(path, storage_filesystem=filesystem).checkpoint
-    return None if checkpoint is None else PurePosixPath(checkpoint.path).name
+    result = train.Result.from_path(path, storage_filesystem=filesystem)
+    return {
+        PurePosixPath(checkpoint.path).name: epoch_records(metrics)
+        for checkpoint, metrics in result.best_checkpoints or ()
+    }
 
 
 def _ray_storage(folder: Storage) -> tuple[str, fs.FileSystem | None]:

@@ -17,11 +17,18 @@ from ray.train.torch import get_device
 from objectaware.distributed.records import Record
 
 _SECONDS_BETWEEN_PROGRESS = 1.0
+_EARLIER = "epochs_since_the_last_checkpoint"
 
 
 def checkpoint_name(epoch: int) -> str:
     """Name of the folder of the checkpoint made after an epoch, counted from 0."""
     return f"epoch_{epoch:04d}"
+
+
+def epoch_records(metrics: Mapping[str, Any]) -> list[Record]:
+    """Records of the epochs that one checkpoint saved, from the metrics that Ray Train keeps with it."""
+    this = {name: value for name, value in metrics.items() if name != _EARLIER}
+    return [{"kind": "epoch", **epoch} for epoch in (*metrics.get(_EARLIER, ()), this)]
 
 
 class RaySession:
@@ -44,6 +51,7 @@ class RaySession:
         self.device: torch.device = get_device()
         self._sink = sink
         self._restored = fallback
+        self._unsaved: list[dict[str, float]] = []
         self._downloads = ExitStack()
         self._next_progress = 0.0
 
@@ -65,13 +73,20 @@ class RaySession:
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
         """Hands an epoch over to Ray Train and returns when the checkpoint, if there is one, is in storage.
 
-        Every worker calls it after every epoch. The driver hears of the epoch through `EpochRecorder`.
+        Every worker calls it after every epoch. Ray Train keeps the metrics with the checkpoint, those of the
+        epochs since the last one among them; the driver hears of them through `EpochRecorder`.
         """
+        this = {**metrics, "epoch": epoch}
+        if checkpoint is None:
+            train.report(this)
+            self._unsaved.append(this)
+            return
         train.report(
-            {**metrics, "epoch": epoch},
-            checkpoint=None if checkpoint is None else train.Checkpoint.from_directory(checkpoint),
+            {**this, _EARLIER: self._unsaved},
+            checkpoint=train.Checkpoint.from_directory(checkpoint),
             checkpoint_dir_name=checkpoint_name(epoch),
         )
+        self._unsaved = []
 
     def agree(self, choice: str) -> str:
         """Rank 0's choice, on every worker."""
@@ -98,10 +113,10 @@ class FinalError(Exception):
 
 
 class EpochRecorder(train.UserCallback):
-    """Tells the driver of an epoch once it is saved, and stops Ray Train from retrying after a `FinalError`.
+    """Tells the driver of epochs once they are saved, and stops Ray Train from retrying after a `FinalError`.
 
-    It runs in Ray Train's controller, which calls it after its own book-keeping: an epoch that was recorded
-    is never computed again. Epochs without a checkpoint of their own are held back until the next checkpoint.
+    It runs in Ray Train's controller, which calls it after its own book-keeping: what was recorded is never
+    computed again.
 
     Args:
         sink: `RecordSink` that the records go to.
@@ -109,7 +124,6 @@ class EpochRecorder(train.UserCallback):
 
     def __init__(self, sink: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
         self._sink = sink
-        self._unsaved: list[Record] = []
 
     def after_report(
         self,
@@ -117,19 +131,16 @@ class EpochRecorder(train.UserCallback):
         metrics: list[dict[str, Any]],
         checkpoint: train.Checkpoint | None,
     ) -> None:
-        """Records rank 0's metrics."""
-        self._unsaved.append({"kind": "epoch", **metrics[0]})
+        """Records the epochs that a checkpoint has saved, with rank 0's metrics."""
         if checkpoint is not None:
-            get([self._sink.push.remote(record) for record in self._unsaved])
-            self._unsaved.clear()
+            get([self._sink.push.remote(record) for record in epoch_records(metrics[0])])
 
     def after_exception(
         self,
         run_context: Any,  # noqa: ANN401 - as Ray Train declares it
         worker_exceptions: dict[int, Exception],
     ) -> None:
-        """Forgets epochs that will be computed again, and raises what no retry would mend."""
-        self._unsaved.clear()
+        """Raises what no retry would mend."""
         for error in worker_exceptions.values():
             if isinstance(error, FinalError):
                 raise error
