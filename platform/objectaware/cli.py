@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from objectaware.errors import InputError
 
@@ -69,47 +68,6 @@ def _find_command(arguments: list[str]) -> tuple[Callable[[str, list[str]], None
         remedy = f"Use one of: {', '.join(known)}."
         raise InputError("command", " ".join(arguments[:2]), "is not complete or not known", remedy)
     raise InputError("command", arguments[0], "is not known", "objectaware --help lists the commands.")
-
-
-def read_recipe(path: Path) -> dict[str, object]:
-    """Reads a YAML recipe.
-
-    Raises:
-        InputError: There is no such file, or it is not a mapping in YAML.
-    """
-    import yaml
-
-    if not path.is_file():
-        raise InputError("recipe", str(path), "does not exist", "Give a YAML file such as those in jobs/recipes.")
-    try:
-        content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise InputError("recipe", str(path), f"is not YAML ({error})", "Mend the file.") from error
-    if not isinstance(content, dict):
-        raise InputError("recipe", str(path), "is not a mapping of fields", "Write `field: value` lines.")
-    return content
-
-
-def override(recipe: dict[str, object], arguments: list[str]) -> dict[str, object]:
-    """Lays `--field value` pairs over a recipe; dots reach into nested fields, values are YAML.
-
-    Raises:
-        InputError: The arguments are no such pairs.
-    """
-    import yaml
-
-    if len(arguments) % 2 or any(not name.startswith("--") for name in arguments[::2]):
-        raise InputError("arguments", " ".join(arguments), "are not pairs", "Write --field value, such as --seed 1.")
-    for name, text in zip(arguments[::2], arguments[1::2], strict=True):
-        *parents, field = name.removeprefix("--").replace("-", "_").split(".")
-        place: dict[str, object] = recipe
-        for parent in parents:
-            inner = place.setdefault(parent, {})
-            if not isinstance(inner, dict):
-                raise InputError("arguments", name, f"reaches into {parent}, which is a single value", "Drop the dot.")
-            place = inner
-        place[field] = yaml.safe_load(text)
-    return recipe
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from objectaware.errors import InputError
+from objectaware.recipes import override, read_recipe, split_overrides
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -39,12 +40,9 @@ class Common:
     json: Path | None = None
 
 
+_OPTIONS = ("--storage", "--experiment", "--json")
+_FLAGS = ("--fresh", "--no-fresh", "--verify", "--no-verify", "--help", "-h")
 CommonArguments = tyro.conf.OmitArgPrefixes[Common]
-
-
-def _parse(function: Callable[..., None], program: str, arguments: list[str]) -> None:
-    """Lets tyro read a command's arguments from its function's signature; a refusal exits with 2, as agreed."""
-    tyro.cli(function, prog=program, args=arguments)
 
 
 def _validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the model given
@@ -64,26 +62,26 @@ def _validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # 
 
 
 @contextmanager
-def _context(common: Common, *, min_cpus: float = 4) -> Iterator[Context]:
+def _context(common: Common) -> Iterator[Context]:
     """Opens storage, MLflow store and Ray for the stages of one command."""
     from objectaware.data.storage import Storage
     from objectaware.stages.progress import Progress
     from objectaware.stages.runner import Context
     from objectaware.tracking import TrackingStore
 
-    storage = Storage.from_uri(_storage(common))
+    storage = Storage.from_uri(_storage(common.storage))
     # Before Ray starts: a fresh SQLite store is initialised by one process alone.
     tracking = TrackingStore.open(storage.local_path() or Path("runs"), common.experiment)
     tracking.send_leftovers()
 
     from objectaware.distributed.cluster import ray_cluster
 
-    with ray_cluster(min_cpus=min_cpus):
+    with ray_cluster():
         yield Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
 
 
-def _storage(common: Common) -> str:
-    return common.storage or os.environ.get("OBJECTAWARE_STORAGE") or "runs"
+def _storage(storage: str | None) -> str:
+    return storage or os.environ.get("OBJECTAWARE_STORAGE") or "runs"
 
 
 def _finish(common: Common, context: Context, result: StageResult) -> None:
@@ -133,12 +131,10 @@ def demo(program: str, arguments: list[str]) -> None:
             print(f"report: {context.storage.uri}/{report}")
             print(f"MLflow UI: {context.tracking.ui_command()}")
 
-    _parse(command, program, arguments)
+    tyro.cli(command, prog=program, args=arguments)
 
 
 def _recipe_values(recipe: Path | None) -> dict[str, object]:
-    from objectaware.cli import read_recipe
-
     return {} if recipe is None else read_recipe(recipe)
 
 
@@ -155,7 +151,6 @@ def pretrain(program: str, arguments: list[str]) -> None:
             recipe: YAML of PretrainConfig fields (docs/recipes.md).
             common: Settings of every command.
         """
-        from objectaware.cli import override, read_recipe
         from objectaware.config import PretrainConfig
         from objectaware.stages.pretrain import run_pretrain
 
@@ -163,34 +158,8 @@ def pretrain(program: str, arguments: list[str]) -> None:
         with _context(common) as context:
             _finish(common, context, run_pretrain(context, config))
 
-    known, overrides = _split_overrides(arguments)
-    _parse(command, program, known)
-
-
-def _split_overrides(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Parts a command's own arguments from the recipe's overrides."""
-    own = (
-        "--storage",
-        "--experiment",
-        "--fresh",
-        "--no-fresh",
-        "--verify",
-        "--no-verify",
-        "--json",
-        "--help",
-        "-h",
-    )
-    known: list[str] = []
-    overrides: list[str] = []
-    waiting = list(arguments)
-    while waiting:
-        word = waiting.pop(0)
-        target = known if word in own or not word.startswith("--") else overrides
-        target.append(word)
-        takes_value = word in ("--storage", "--experiment", "--json") or target is overrides
-        if takes_value and waiting:
-            target.append(waiting.pop(0))
-    return known, overrides
+    known, overrides = split_overrides(arguments, flags=_FLAGS, options=_OPTIONS)
+    tyro.cli(command, prog=program, args=known)
 
 
 def localize(program: str, arguments: list[str]) -> None:
@@ -224,10 +193,36 @@ def localize(program: str, arguments: list[str]) -> None:
         with _context(common) as context:
             _finish(common, context, run_localize(context, config, out=target))
 
-    _parse(command, program, arguments)
+    tyro.cli(command, prog=program, args=arguments)
 
 
-def _evaluate(program: str, arguments: list[str], kind: Literal["linear", "localization"]) -> None:
+def evaluate_linear(program: str, arguments: list[str]) -> None:
+    """`objectaware evaluate linear RECIPE`."""
+    from objectaware.config import LinearConfig
+
+    def stage(context: Context, config: Any) -> StageResult:  # noqa: ANN401 - a LinearConfig
+        from objectaware.stages.evaluate import run_linear
+
+        return run_linear(context, config)
+
+    _evaluate(program, arguments, LinearConfig, stage)
+
+
+def evaluate_localization(program: str, arguments: list[str]) -> None:
+    """`objectaware evaluate localization RECIPE`."""
+    from objectaware.config import LocalizationConfig
+
+    def stage(context: Context, config: Any) -> StageResult:  # noqa: ANN401 - a LocalizationConfig
+        from objectaware.stages.evaluate import run_localization
+
+        return run_localization(context, config)
+
+    _evaluate(program, arguments, LocalizationConfig, stage)
+
+
+def _evaluate(
+    program: str, arguments: list[str], model: type[BaseModel], stage: Callable[[Context, Any], StageResult]
+) -> None:
     def command(
         recipe: Annotated[Path, tyro.conf.Positional],
         common: CommonArguments = Common(),
@@ -238,30 +233,12 @@ def _evaluate(program: str, arguments: list[str], kind: Literal["linear", "local
             recipe: YAML of LinearConfig or LocalizationConfig fields (docs/recipes.md).
             common: Settings of every command.
         """
-        from objectaware.cli import override, read_recipe
-        from objectaware.config import LinearConfig, LocalizationConfig
-        from objectaware.stages.evaluate import run_linear, run_localization
-
-        values = override(read_recipe(recipe), overrides)
+        config = _validated(model, override(read_recipe(recipe), overrides))
         with _context(common) as context:
-            if kind == "linear":
-                result = run_linear(context, _validated(LinearConfig, values))
-            else:
-                result = run_localization(context, _validated(LocalizationConfig, values))
-            _finish(common, context, result)
+            _finish(common, context, stage(context, config))
 
-    known, overrides = _split_overrides(arguments)
-    _parse(command, program, known)
-
-
-def evaluate_linear(program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate linear RECIPE`."""
-    _evaluate(program, arguments, "linear")
-
-
-def evaluate_localization(program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate localization RECIPE`."""
-    _evaluate(program, arguments, "localization")
+    known, overrides = split_overrides(arguments, flags=_FLAGS, options=_OPTIONS)
+    tyro.cli(command, prog=program, args=known)
 
 
 def evaluate_background(program: str, arguments: list[str]) -> None:
@@ -301,7 +278,7 @@ def evaluate_background(program: str, arguments: list[str]) -> None:
         with _context(common) as context:
             _finish(common, context, run_linear(context, config, title="background challenge"))
 
-    _parse(command, program, arguments)
+    tyro.cli(command, prog=program, args=arguments)
 
 
 def build_scenes(program: str, arguments: list[str]) -> None:
@@ -343,7 +320,7 @@ def build_scenes(program: str, arguments: list[str]) -> None:
         )
         print(f"scenes: {out.absolute()}")
 
-    _parse(command, program, arguments)
+    tyro.cli(command, prog=program, args=arguments)
 
 
 def ui(program: str, arguments: list[str]) -> None:
@@ -360,10 +337,10 @@ def ui(program: str, arguments: list[str]) -> None:
         from objectaware.data.storage import Storage
         from objectaware.tracking import TrackingStore, run_ui
 
-        folder = Storage.from_uri(storage or os.environ.get("OBJECTAWARE_STORAGE") or "runs").local_path()
+        folder = Storage.from_uri(_storage(storage)).local_path()
         run_ui(TrackingStore.open(folder or Path("runs"), experiment), port)
 
-    _parse(command, program, arguments)
+    tyro.cli(command, prog=program, args=arguments)
 
 
 COMMANDS: dict[str, Callable[[str, list[str]], None]] = {

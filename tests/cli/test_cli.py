@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from objectaware.cli import override, read_recipe, run
+from objectaware.cli import run
 from objectaware.config import LinearConfig, LocalizationConfig, PretrainConfig
 from objectaware.errors import InputError
+from objectaware.recipes import override, read_recipe
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
 

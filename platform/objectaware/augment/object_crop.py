@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.boxes import pixel_region
+
 
 def object_region(
     boxes: NDArray[np.float32], uniform: float, image_height: int, image_width: int
@@ -22,8 +24,4 @@ def object_region(
     """
     if len(boxes) == 0:
         return 0, 0, image_height, image_width
-    x0, y0, x1, y1 = (float(value) for value in boxes[int(uniform * len(boxes))])
-    left, top = int(x0 * image_width), int(y0 * image_height)
-    right, bottom = int(np.ceil(x1 * image_width)), int(np.ceil(y1 * image_height))
-    left, top = min(left, image_width - 1), min(top, image_height - 1)
-    return top, left, max(min(bottom, image_height) - top, 1), max(min(right, image_width) - left, 1)
+    return pixel_region(boxes[int(uniform * len(boxes))], image_height, image_width)

@@ -8,20 +8,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.images import UnreadableImage
+from objectaware.data.images import Images, UnreadableImage
 from objectaware.errors import InputError
 
 
-class ImageSet(Protocol):
-    """A data set of images on disk."""
+class NamedImages(Images, Protocol):
+    """A data set whose images have names."""
 
     image_ids: list[str]
-
-    def __len__(self) -> int: ...
-
-    def read(self, index: int) -> NDArray[np.uint8]:
-        """Pixels (H, W, 3) of one image."""
-        ...
 
 
 class TrainingImages:
@@ -35,7 +29,7 @@ class TrainingImages:
         max_bytes: Decoded pixels kept in memory, first come first kept; 0 keeps none.
     """
 
-    def __init__(self, images: ImageSet, *, max_bytes: int) -> None:
+    def __init__(self, images: NamedImages, *, max_bytes: int) -> None:
         self.image_ids = images.image_ids
         self.unreadable: dict[str, str] = {}
         self._images = images

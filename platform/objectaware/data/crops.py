@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.boxes import pixel_region
 from objectaware.data.coco import CocoDataset, object_crops
 
 
@@ -50,7 +50,5 @@ class CroppedObjects:
         """
         crop = self._crops[index]
         image = self._images.read(crop.image_index)
-        x0, y0, x1, y1 = crop.box_relative
-        height, width = image.shape[:2]
-        left, top = min(int(x0 * width), width - 1), min(int(y0 * height), height - 1)
-        return image[top : max(math.ceil(y1 * height), top + 1), left : max(math.ceil(x1 * width), left + 1)]
+        top, left, height, width = pixel_region(crop.box_relative, image.shape[0], image.shape[1])
+        return image[top : top + height, left : left + width]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import warnings
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,16 @@ _UPRIGHT = {
 }
 
 warnings.filterwarnings("ignore", module=r"PIL\.")
+
+
+class Images(Protocol):
+    """A data set of images, read by index."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        """Pixels (H, W, 3) of one image."""
+        ...
 
 
 class UnreadableImage(ValueError):  # noqa: N818 - a state of the user's file, and the name that the mask store uses

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -12,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from ray import train
 from torch import Tensor
 
 from objectaware.config import LocalizeConfig
@@ -24,8 +22,8 @@ from objectaware.localize.contracam import contracam
 from objectaware.localize.crf import dense_crf
 from objectaware.localize.expansion import expand_resolution
 from objectaware.localize.mask_store import MaskRow, write_shard
-from objectaware.methods.backbones import feature_map
-from objectaware.methods.checkpoint import load_encoder
+from objectaware.methods.backbones import channels_last, feature_map
+from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 
 
 class CamActor:
@@ -65,11 +63,9 @@ class CamActor:
 
     @cached_property
     def _network(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-        checkpoint = Storage.from_uri(self._config.checkpoint)
-        with train.Checkpoint(checkpoint.uri).as_directory() as folder:
-            encoder = load_encoder(Path(folder))
-        backbone = expand_resolution(encoder.backbone, self._config.expansion)
-        backbone = backbone.to(self._device).to(memory_format=torch.channels_last)
+        with local_checkpoint(self._config.checkpoint) as folder:
+            encoder = load_encoder(folder)
+        backbone = channels_last(expand_resolution(encoder.backbone, self._config.expansion), self._device)
         return lambda images: feature_map(backbone, images), encoder.projector.to(self._device)
 
 

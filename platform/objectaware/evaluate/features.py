@@ -5,24 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from objectaware.data.images import UnreadableImage, resize_image
+from objectaware.data.images import Images, UnreadableImage, resize_image
 from objectaware.data.tensors import normalise
 from objectaware.errors import InputError
-
-
-class Readable(Protocol):
-    """A data set of images."""
-
-    def read(self, index: int) -> NDArray[np.uint8]:
-        """Pixels (H, W, 3) of one image."""
-        ...
 
 
 def evaluation_view(image: NDArray[np.uint8], size: int, *, center_crop: bool) -> NDArray[np.uint8]:
@@ -65,7 +56,7 @@ class Features:
 @torch.inference_mode()
 def compute_features(
     backbone: nn.Module,
-    images: Readable,
+    images: Images,
     indices: Iterable[int],
     *,
     size: int,

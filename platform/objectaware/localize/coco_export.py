@@ -9,6 +9,7 @@ import numpy as np
 import pycocotools.mask as rle
 from numpy.typing import NDArray
 
+from objectaware.data.boxes import pixel_region
 from objectaware.localize.mask_store import MaskRow
 
 _CATEGORY = {"id": 1, "name": "object", "supercategory": "object"}
@@ -39,7 +40,8 @@ def _annotation(number: int, image: int, box: NDArray[np.float32], mask: NDArray
     height, width = mask.shape
     x0, y0, x1, y1 = (float(value) * size for value, size in zip(box, (width, height) * 2, strict=True))
     inside = np.zeros_like(mask)
-    rows, columns = slice(int(y0), int(np.ceil(y1))), slice(int(x0), int(np.ceil(x1)))
+    top, left, num_rows, num_columns = pixel_region(box, height, width)
+    rows, columns = slice(top, top + num_rows), slice(left, left + num_columns)
     inside[rows, columns] = mask[rows, columns]
     code = rle.encode(np.asfortranarray(inside.astype(np.uint8)))
     return {

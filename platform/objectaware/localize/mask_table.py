@@ -30,7 +30,7 @@ class MaskTable:
     alone, so that a data loader's worker on the same node maps the file again.
 
     Example:
-        >>> table = MaskTable.open(Storage.from_uri("runs/masks"), Path("/tmp/cache"))  # doctest: +SKIP
+        >>> table = MaskTable.open(Storage.from_uri("runs/masks"), Path("cache"))  # doctest: +SKIP
         >>> table.boxes("dogs/0001.jpg")  # doctest: +SKIP
     """
 

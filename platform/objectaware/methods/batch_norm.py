@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from objectaware.methods.gather import num_workers
+
 
 class _SumOverWorkers(torch.autograd.Function):
     """Sum of a tensor over all workers; its gradient is the sum of theirs."""
@@ -80,7 +82,7 @@ def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module
     Returns:
         The converted module (the same one where there is only one worker).
     """
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    if num_workers() == 1:
         return module
     if device.type == "cuda":
         return nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]

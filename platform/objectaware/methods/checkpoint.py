@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.heads import projection_head
@@ -42,6 +45,21 @@ def backbone_weights(backbone: nn.Module) -> dict[str, Tensor]:
     safetensors refuses channels-last tensors and ones that share memory.
     """
     return {name: value.detach().cpu().contiguous().clone() for name, value in backbone.state_dict().items()}
+
+
+@contextmanager
+def local_checkpoint(address: str) -> Iterator[Path]:
+    """Gives the folder of a checkpoint: itself where it is local, else a copy that goes away afterwards."""
+    storage = Storage.from_uri(address)
+    local = storage.local_path()
+    if local is not None:
+        yield local
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (STATE_NAME, CONFIG_NAME):
+            if storage.exists(name):
+                (Path(folder) / name).write_bytes(storage.read_bytes(name))
+        yield Path(folder)
 
 
 def load_state(folder: Path) -> dict[str, Any]:

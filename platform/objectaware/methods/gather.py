@@ -7,6 +7,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 
+def num_workers() -> int:
+    """Workers of the process group; 1 without one."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
 @torch.no_grad()
 def gather_batch(values: Tensor) -> Tensor:
     """Concatenates every worker's (n, D) in rank order; without a process group, the values themselves.
@@ -17,8 +22,8 @@ def gather_batch(values: Tensor) -> Tensor:
     Shape:
         (n, D) to (n · world size, D).
     """
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    if num_workers() == 1:
         return values
-    parts = [torch.empty_like(values) for _ in range(dist.get_world_size())]
+    parts = [torch.empty_like(values) for _ in range(num_workers())]
     dist.all_gather(parts, values.contiguous())
     return torch.cat(parts)

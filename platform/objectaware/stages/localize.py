@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from objectaware.config import LocalizeConfig
@@ -67,9 +67,11 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
         "store.json",
         {"identity": run.identity, "config": config.model_dump(mode="json"), "inputs": dict(inputs)},
     )
-    run.folder.write_bytes("annotations.json", json.dumps(coco_dataset(read_rows(run.folder))).encode())
-    counts = box_count_histogram(len(row.boxes) for row in read_rows(run.folder) if row.status == "ok")
-    _record_pictures(run, images, counts)
+    counts: list[int] = []
+    annotations = coco_dataset(_counted(read_rows(run.folder), counts))
+    run.folder.write_bytes("annotations.json", json.dumps(annotations).encode())
+    _record_panel(run, images, summary.num_ok)
+    run.tracker.log_png("boxes_per_image.png", box_histogram(counts))
     run.tracker.log_metrics({"images_ok": summary.num_ok, "images_failed": summary.num_failed})
     run.tracker.set_tags({"mask_store": run.folder.uri})
     return {
@@ -79,7 +81,7 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
         "num_ok": summary.num_ok,
         "num_failed": summary.num_failed,
         "failures": [list(failure) for failure in summary.failures],
-        "boxes_per_image": {str(count): number for count, number in counts.items()},
+        "boxes_per_image": {str(count): number for count, number in box_count_histogram(counts).items()},
     }
 
 
@@ -89,11 +91,19 @@ def _show(run: StageRun, record: Mapping[str, Any]) -> None:
     run.progress.update(f"{done}/{total} images · {rate:.0f} images/s · {left} left")
 
 
-def _record_pictures(run: StageRun, images: ImageFolder, counts: Mapping[int, int]) -> None:
-    """Logs a panel of images that lie evenly in the store, and the histogram of boxes an image."""
-    total = sum(1 for row in read_rows(run.folder) if row.status == "ok")
-    step = max(total // _NUM_PANEL_IMAGES, 1)
-    chosen = list(itertools.islice(_found(run.folder), 0, step * _NUM_PANEL_IMAGES, step))
+def _counted(rows: Iterable[MaskRow], counts: list[int]) -> Iterator[MaskRow]:
+    """Passes rows on and notes the number of boxes of each image that was localized: one reading serves both."""
+    for row in rows:
+        if row.status == "ok":
+            counts.append(len(row.boxes))
+        yield row
+
+
+def _record_panel(run: StageRun, images: ImageFolder, num_ok: int) -> None:
+    """Logs a panel of images that lie evenly in the store."""
+    step = max(num_ok // _NUM_PANEL_IMAGES, 1)
+    found = (row for row in read_rows(run.folder) if row.status == "ok")
+    chosen = list(itertools.islice(found, 0, step * _NUM_PANEL_IMAGES, step))
     place = {image_id: index for index, image_id in enumerate(images.image_ids)}
     if chosen:
         panel = localization_panel(
@@ -104,10 +114,3 @@ def _record_pictures(run: StageRun, images: ImageFolder, counts: Mapping[int, in
             [row.image_id for row in chosen],
         )
         run.tracker.log_png("panel.png", panel)
-    run.tracker.log_png(
-        "boxes_per_image.png", box_histogram([n for n, number in counts.items() for _ in range(number)])
-    )
-
-
-def _found(store: Storage) -> itertools.chain[MaskRow]:
-    return itertools.chain(row for row in read_rows(store) if row.cam is not None and row.mask is not None)

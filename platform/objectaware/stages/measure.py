@@ -15,8 +15,7 @@ from objectaware.evaluate.linear import accuracy, linear_evaluation
 from objectaware.evaluate.store_scores import score_store, score_trivial
 from objectaware.localize.mask_store import read_rows
 from objectaware.methods.backbones import channels_last
-from objectaware.methods.checkpoint import load_encoder
-from objectaware.stages.checkpoints import local_checkpoint
+from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 
 
 def measure_linear(config: LinearConfig) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Context:
         parent: The study's run, if the stages belong to one.
         fresh: Compute anew what is finished already.
         verify: Hash the inputs' content instead of their times.
-        tags: Tags of every run of the command.
+        computed: Identities that this command has begun; `fresh` starts each over once.
     """
 
     storage: Storage
@@ -39,7 +39,6 @@ class Context:
     parent: Tracker | None = None
     fresh: bool = False
     verify: bool = False
-    tags: dict[str, str] = field(default_factory=dict)
     computed: set[str] = field(default_factory=set)
 
 
@@ -148,7 +147,7 @@ def _reuse(context: Context, title: str, identity: str, folder: Storage, tags: M
             context.parent,
             name=title,
             key=identity,
-            tags={**context.tags, **tags},
+            tags=tags,
             source_run_id=record["run_id"],
         )
     return StageResult(identity, folder, record["values"], record["run_id"], reused=True)
@@ -164,7 +163,7 @@ def _compute(
     compute: Callable[[StageRun], Mapping[str, Any]],
     tags: Mapping[str, str],
 ) -> StageResult:
-    all_tags = {**environment_tags(_device(config)), **context.tags, **tags, "stage": stage}
+    all_tags = {**environment_tags(_device(config)), **tags, "stage": stage}
     tracker = context.tracking.child_run(context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh)
     tracker.log_config(config.model_dump(mode="json"))
     context.progress.start(title)

@@ -21,6 +21,7 @@ from objectaware.methods.backbones import channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
 from objectaware.methods.byol import BYOL
 from objectaware.methods.checkpoint import load_state, save_checkpoint
+from objectaware.methods.gather import num_workers
 from objectaware.methods.moco import MoCo
 from objectaware.training.schedule import cosine_learning_rate, epoch_batches, worker_share
 from objectaware.training.session import Session
@@ -254,7 +255,7 @@ def blur_kernel_size(size: int) -> int:
 
 
 def _mean_over_workers(loss: Tensor) -> float:
-    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+    if num_workers() > 1:
         dist.all_reduce(loss)
-        loss = loss / dist.get_world_size()
+        loss = loss / num_workers()
     return float(loss)

@@ -11,21 +11,12 @@ from objectaware.augment.background import BACKGROUND_THRESHOLD, cut_background,
 from objectaware.augment.crop import crop_mask
 from objectaware.augment.object_crop import object_region
 from objectaware.augment.rectangle import largest_empty_rectangles
+from objectaware.data.images import Images
 
 Region = tuple[int, int, int, int]
 
 NUM_POLICY_DRAWS = 2
 """Uniform numbers that a policy takes a call."""
-
-
-class Images(Protocol):
-    """A data set as training reads it."""
-
-    def __len__(self) -> int: ...
-
-    def read(self, index: int) -> NDArray[np.uint8]:
-        """Pixels (H, W, 3) of one image."""
-        ...
 
 
 class Masks(Protocol):

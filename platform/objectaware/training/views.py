@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from objectaware.augment.color import NUM_COLOR_DRAWS, ColorDistribution, ColorParameters, sample_colors
 from objectaware.augment.crop import NUM_CROP_DRAWS, resize_patch, sample_crops, sample_flips
 from objectaware.augment.randomness import counter_uniforms
-from objectaware.training.policies import NUM_POLICY_DRAWS, Images, Policy, Region
+from objectaware.data.images import Images
+from objectaware.training.policies import NUM_POLICY_DRAWS, Policy, Region
 
 _STREAM_REGION, _STREAM_VIEWS = 0, 1
 _VIEW_DRAWS = NUM_CROP_DRAWS + NUM_COLOR_DRAWS + NUM_POLICY_DRAWS

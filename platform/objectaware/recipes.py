@@ -1,0 +1,73 @@
+"""Recipes: YAML files, and what the command line lays over them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import yaml
+
+from objectaware.errors import InputError
+
+
+def read_recipe(path: Path) -> dict[str, object]:
+    """Reads a YAML recipe.
+
+    Raises:
+        InputError: There is no such file, or it is not a mapping in YAML.
+    """
+    if not path.is_file():
+        raise InputError("recipe", str(path), "does not exist", "Give a YAML file such as those in jobs/recipes.")
+    try:
+        content = yaml.safe_load(path.read_text())
+    except yaml.YAMLError as error:
+        raise InputError("recipe", str(path), f"is not YAML ({error})", "Mend the file.") from error
+    if not isinstance(content, dict):
+        raise InputError("recipe", str(path), "is not a mapping of fields", "Write `field: value` lines.")
+    return content
+
+
+def override(recipe: dict[str, object], arguments: list[str]) -> dict[str, object]:
+    """Lays `--field value` pairs over a recipe; dots reach into nested fields, values are YAML.
+
+    Raises:
+        InputError: The arguments are no such pairs.
+    """
+    if len(arguments) % 2 or any(not name.startswith("--") for name in arguments[::2]):
+        raise InputError("arguments", " ".join(arguments), "are not pairs", "Write --field value, such as --seed 1.")
+    for name, text in zip(arguments[::2], arguments[1::2], strict=True):
+        *parents, field = name.removeprefix("--").replace("-", "_").split(".")
+        place: dict[str, object] = recipe
+        for parent in parents:
+            inner = place.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise InputError("arguments", name, f"reaches into {parent}, which is a single value", "Drop the dot.")
+            place = inner
+        place[field] = yaml.safe_load(text)
+    return recipe
+
+
+def split_overrides(
+    arguments: list[str], *, flags: Collection[str], options: Collection[str]
+) -> tuple[list[str], list[str]]:
+    """Parts a command's own arguments from the overrides of its recipe.
+
+    Args:
+        arguments: All of them.
+        flags: The command's own names that stand alone.
+        options: The command's own names that a value follows.
+
+    Returns:
+        The command's own, and the overrides.
+    """
+    known: list[str] = []
+    overrides: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        word = waiting.pop(0)
+        is_own = word in flags or word in options or not word.startswith("--")
+        target = known if is_own else overrides
+        target.append(word)
+        if waiting and (word in options or not is_own):
+            target.append(waiting.pop(0))
+    return known, overrides
