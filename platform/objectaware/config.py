@@ -235,7 +235,7 @@ LOCALIZE_SETTINGS: dict[str, dict[str, Any]] = {
     # … and soft masks for background mixup of single-object images.
     "mixup": {"num_iterations": 1, "expansion": 1, "crf": False, "mask_threshold": 0.2},
     # For the small network of the demo, whose map at 96 pixels is 3 × 3 without expansion.
-    "scenes": {"num_iterations": 1, "expansion": 2, "crf": True, "mask_threshold": 0.5},
+    "scenes": {"num_iterations": 2, "expansion": 2, "crf": True, "mask_threshold": 0.5},
 }
 """Named settings of `objectaware localize --setting`."""
 

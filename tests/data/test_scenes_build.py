@@ -148,7 +148,7 @@ def test_finished_folder_is_left_alone(single: Path) -> None:
 def test_marker_records_the_parameters(single: Path) -> None:
     assert json.loads((single / "scenes.json").read_text()) == {
         "name": "scenes",
-        "format_version": 1,
+        "format_version": 2,
         "variant": "single-object",
         "layout": "backgrounds-challenge",
         "num_train": 18,

@@ -38,6 +38,11 @@ POLICIES: dict[str, Literal["background_mixup", "object_crop"]] = {
     "multi-object": "object_crop",
 }
 """What each variant of the scenes is debiased with."""
+_RETRAIN: dict[str, dict[str, Any]] = {
+    # A map of 6 × 6 leaves soft masks that reach far over the objects, and half of an object would be mixed away.
+    "background_mixup": {"mask_field": "mask"},
+    "object_crop": {},
+}
 
 
 _PRETRAIN: dict[str, Any] = {
@@ -54,7 +59,8 @@ _PRETRAIN: dict[str, Any] = {
     "grayscale_probability": 0.95,
     "color_jitter": [0.4, 0.4, 0.4, 0.2],
     "min_crop_scale": 0.3,
-    "execution": {"num_loader_threads": 1},
+    # A second thread that computes would wait for the one that prepares views: 290 images/s, not 390, on two cores.
+    "execution": {"num_loader_threads": 1, "num_compute_threads": 1},
 }
 
 
@@ -137,7 +143,7 @@ def _run_seed(context: Context, config: DemoConfig, seed: int) -> dict[str, Any]
         localization = study.localization(baseline)
         masks = study.localize(baseline, "train", "localize train").values["masks"]
         policy = POLICIES[config.variant]
-        debiased = study.pretrain(policy, {"policy": policy, "masks": masks, **config.retrain})
+        debiased = study.pretrain(policy, {"policy": policy, "masks": masks, **_RETRAIN[policy], **config.retrain})
         accuracies = {name: study.linear(n, name) for name, n in (("baseline", baseline), (policy, debiased))}
     return {
         "seed": seed,

@@ -13,7 +13,7 @@ from objectaware.errors import InputError
 Layout = Literal["backgrounds-challenge", "coco"]
 MARKER_NAME = "scenes.json"
 # Raised whenever the same parameters give other pictures.
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 _UNFINISHED_NAME = ".scenes-unfinished.json"
 _MIN_IMAGE_SIZE = 32
 

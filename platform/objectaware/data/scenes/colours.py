@@ -1,24 +1,34 @@
-"""Colours of objects and backgrounds, drawn by one law, so that colour tells neither apart."""
+"""Colours of objects and backgrounds, drawn by one law but for their contrast, so that colour tells neither apart."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-_NUM_CANDIDATES = 48
-_RANGE = (25.0, 235.0)
+_NUM_CANDIDATES = 96
+# Ranges of the mean of a palette's two colours, a channel. Backgrounds keep away from their objects, which spreads
+# them: theirs is drawn from a narrower range, so that both end up equally dark and bright. Brightness that varied much
+# more in backgrounds would tell pictures apart better than their objects do.
+_MEAN_RANGE = (60.0, 195.0)
+_MUTED_MEAN_RANGE = (75.0, 180.0)
+# Some pictures are taken at night: the black around the objects of `only_fg` is then nothing that was never seen.
+_NIGHT_SHARE = 0.12
+_NIGHT_MEAN_RANGE = (8.0, 28.0)
 _MAX_GREYING = 0.6
 _LUMA = np.array([0.299, 0.587, 0.114])
-# Difference in luma between an object's two colours, and in each channel between a background's: seen in grayscale
-# too, yet not glaring.
-_CONTRAST = (25.0, 55.0)
+# Difference between a palette's two colours, in each channel and so in luma too: patterns are seen in grayscale. An
+# object's stands out; a background's is a surface's, as of a lawn or a wall. With backgrounds as contrasted as the
+# objects the dense CRF follows their patterns and not the outlines of objects.
+_CONTRAST = (50.0, 110.0)
 _MUTED_CONTRAST = (12.0, 24.0)
-# Distance in RGB between a background's colours and an object's, so that the object is visible.
-_MIN_DISTANCE = 70.0
+# Distances between a background's colours and an object's, so that the object is visible: in RGB, and in luma, since
+# most of what a network is trained on are gray views.
+_MIN_DISTANCE = 60.0
+_MIN_LUMA_DISTANCE = 15.0
 
 
 def draw_palette(generator: np.random.Generator) -> NDArray[np.float64]:
-    """Draws two colours for an object: a free one, and one that is clearly brighter or darker.
+    """Draws two colours for an object, one clearly brighter than the other.
 
     Args:
         generator: Source of the draw.
@@ -26,15 +36,12 @@ def draw_palette(generator: np.random.Generator) -> NDArray[np.float64]:
     Returns:
         Two RGB colours, shape (2, 3), 0 to 255.
     """
-    palette: NDArray[np.float64] = _candidates(generator, _CONTRAST)[0]
+    palette: NDArray[np.float64] = _candidates(generator, _MEAN_RANGE, _CONTRAST, 1)[0]
     return palette
 
 
 def draw_muted_palette(generator: np.random.Generator, avoid: NDArray[np.float64]) -> NDArray[np.float64]:
     """Draws two colours for a background: close together, and away from other colours.
-
-    A background is a surface and not a second object. Its texture is seen, also in grayscale, but its colours hold
-    together, as those of a lawn or a wall do.
 
     Args:
         generator: Source of the draw.
@@ -44,22 +51,24 @@ def draw_muted_palette(generator: np.random.Generator, avoid: NDArray[np.float64
     Returns:
         Two RGB colours, shape (2, 3), 0 to 255.
     """
-    candidates = _candidates(generator, _MUTED_CONTRAST)
-    distance = np.linalg.norm(candidates[:, :, None] - avoid, axis=-1).min(axis=(1, 2))
+    mean_range = _NIGHT_MEAN_RANGE if generator.random() < _NIGHT_SHARE else _MUTED_MEAN_RANGE
+    candidates = _candidates(generator, mean_range, _MUTED_CONTRAST, _NUM_CANDIDATES)
+    difference = candidates[:, :, None] - avoid  # (candidates, 2, n, 3)
+    distance = np.linalg.norm(difference, axis=-1).min(axis=(1, 2)) / _MIN_DISTANCE
+    luma_distance = np.abs(difference @ _LUMA).min(axis=(1, 2)) / _MIN_LUMA_DISTANCE
     # Acceptable candidates score alike, and argmax takes the first of them.
-    palette: NDArray[np.float64] = candidates[int(np.argmax(np.minimum(distance, _MIN_DISTANCE)))]
+    score = np.minimum(np.minimum(distance, luma_distance), 1)
+    palette: NDArray[np.float64] = candidates[int(np.argmax(score))]
     return palette
 
 
-def _candidates(generator: np.random.Generator, contrast: tuple[float, float]) -> NDArray[np.float64]:
-    """Pairs of a free colour, more or less gray, and one some steps towards the middle, shape (candidates, 2, 3).
-
-    Objects and backgrounds draw by the same law but for the contrast, so that their mean colours spread alike and
-    none tells which is which.
-    """
-    first = generator.uniform(*_RANGE, (_NUM_CANDIDATES, 3))
-    greying = generator.uniform(0, _MAX_GREYING, (_NUM_CANDIDATES, 1))
-    first += greying * ((first @ _LUMA)[:, None] - first)
-    step = generator.uniform(*contrast, (_NUM_CANDIDATES, 1)) * generator.uniform(0.8, 1.2, (_NUM_CANDIDATES, 3))
-    towards_middle = np.where(first.mean(axis=1, keepdims=True) < sum(_RANGE) / 2, 1, -1)
-    return np.stack([first, first + towards_middle * step], axis=1)
+def _candidates(
+    generator: np.random.Generator, mean_range: tuple[float, float], contrast: tuple[float, float], num_candidates: int
+) -> NDArray[np.float64]:
+    """Palettes, shape (num_candidates, 2, 3): two colours around a free mean that is more or less gray."""
+    mean = generator.uniform(*mean_range, (num_candidates, 3))
+    greying = generator.uniform(0, _MAX_GREYING, (num_candidates, 1))
+    mean += greying * ((mean @ _LUMA)[:, None] - mean)
+    step = generator.uniform(*contrast, (num_candidates, 1)) * generator.uniform(0.8, 1.2, (num_candidates, 3)) / 2
+    step *= generator.choice([-1, 1], (num_candidates, 1))
+    return np.clip(np.stack([mean - step, mean + step], axis=1), 0, 255)

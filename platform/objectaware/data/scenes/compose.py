@@ -142,9 +142,9 @@ def draw_objects(classes: Sequence[int], image_size: int, generator: np.random.G
         One layer an object, in the same order.
     """
     layers = []
-    for outline in _place_outlines(classes, image_size, generator):
+    for class_index, outline in zip(classes, _place_outlines(classes, image_size, generator), strict=True):
         palette = draw_palette(generator)
-        colours = draw_fill(outline.coverage, outline.box, palette, generator)
+        colours = draw_fill(class_index, outline.coverage, outline.box, palette, generator)
         layers.append(ObjectLayer(colours, outline.coverage, palette))
     return layers
 
@@ -163,7 +163,10 @@ def draw_backdrop(
     Returns:
         Shape (image_size, image_size, 3), 0 to 255.
     """
-    palette = draw_muted_palette(generator, avoid=np.concatenate([layer.palette for layer in layers]))
+    palettes = np.stack([layer.palette for layer in layers])  # (objects, 2, 3)
+    # A background between an object's two colours would have the object's colour as a whole.
+    avoid = np.concatenate([palettes, palettes.mean(axis=1, keepdims=True)], axis=1).reshape(-1, 3)
+    palette = draw_muted_palette(generator, avoid)
     return draw_background(family, palette, image_size, generator)
 
 

@@ -1,4 +1,4 @@
-"""Outlines of the nine classes of object, told apart by shape alone."""
+"""Outlines of the nine classes of object."""
 
 from __future__ import annotations
 
