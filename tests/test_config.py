@@ -1,13 +1,34 @@
 """What a configuration accepts, fills in and refuses."""
 
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
-from objectaware.config import LOCALIZE_SETTINGS, DataConfig, LocalizeConfig, PretrainConfig
+from objectaware.config import (
+    LOCALIZE_SETTINGS,
+    DataConfig,
+    LinearConfig,
+    LocalizationConfig,
+    LocalizeConfig,
+    PretrainConfig,
+)
 
 
 def _pretrain(**fields: object) -> PretrainConfig:
     return PretrainConfig.model_validate({"data": {"root": "photos"}, **fields})
+
+
+def test_paths_are_made_absolute_and_addresses_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Ray Train's workers run in a folder of their own, where a relative path would name another place."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    config = _pretrain(policy="object_crop", masks="~/masks")
+    assert (config.data.root, config.masks) == (str(tmp_path / "photos"), "/home/somebody/masks")
+    data = config.data
+    assert LocalizeConfig(data=data, checkpoint="s3://bucket/run").checkpoint == "s3://bucket/run"
+    assert LinearConfig(checkpoint="run", train=data, tests={}).checkpoint == str(tmp_path / "run")
+    assert LocalizationConfig(data=data, masks={"with": "masks"}).masks == {"with": str(tmp_path / "masks")}
 
 
 def test_defaults_are_the_papers() -> None:

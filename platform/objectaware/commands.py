@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from objectaware.recipes import override, read_recipe, split_overrides
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from objectaware.distributed.cluster import Need
     from objectaware.stages.runner import Context, StageResult
 
 
@@ -62,8 +63,13 @@ def _validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # 
 
 
 @contextmanager
-def _context(common: Common) -> Iterator[Context]:
-    """Opens storage, MLflow store and Ray for the stages of one command."""
+def _context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
+    """Opens storage, MLflow store and Ray for the stages of one command.
+
+    Args:
+        common: Settings of every command.
+        needs: Processes of each stage that runs more than one; a local Ray is large enough for each stage by itself.
+    """
     from objectaware.data.storage import Storage
     from objectaware.stages.progress import Progress
     from objectaware.stages.runner import Context
@@ -74,9 +80,9 @@ def _context(common: Common) -> Iterator[Context]:
     tracking = TrackingStore.open(storage.local_path() or Path("runs"), common.experiment)
     tracking.send_leftovers()
 
-    from objectaware.distributed.cluster import ray_cluster
+    from objectaware.distributed.cluster import ray_cluster, total_cpus
 
-    with ray_cluster():
+    with ray_cluster(min_cpus=max(map(total_cpus, needs), default=0)):
         yield Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
 
 
@@ -118,11 +124,16 @@ def demo(program: str, arguments: list[str]) -> None:
             seeds: Seeds to repeat it for.
             recipe: YAML of DemoConfig fields, such as a smaller size.
         """
-        from objectaware.stages.demo import DemoConfig, run_demo
+        from objectaware.config import LocalizeExecution, PretrainConfig
+        from objectaware.distributed.localize import localize_needs
+        from objectaware.distributed.pretrain import pretrain_needs
+        from objectaware.stages.demo import DemoConfig, demo_trainings, run_demo
         from objectaware.stages.report import markdown_report, terminal_report
 
         config = _validated(DemoConfig, {**_recipe_values(recipe), "variant": variant})
-        with _context(common) as context:
+        trainings = [_validated(PretrainConfig, fields) for fields in demo_trainings(config)]
+        needs = [pretrain_needs(training.execution) for training in trainings]
+        with _context(common, *needs, localize_needs(LocalizeExecution())) as context:
             results = run_demo(context, config, seeds)
             report = f"demo-{variant}.md"
             context.storage.write_bytes(report, markdown_report(results, variant=variant).encode())
@@ -152,10 +163,11 @@ def pretrain(program: str, arguments: list[str]) -> None:
             common: Settings of every command.
         """
         from objectaware.config import PretrainConfig
+        from objectaware.distributed.pretrain import pretrain_needs
         from objectaware.stages.pretrain import run_pretrain
 
         config = _validated(PretrainConfig, override(read_recipe(recipe), overrides))
-        with _context(common) as context:
+        with _context(common, pretrain_needs(config.execution)) as context:
             _finish(common, context, run_pretrain(context, config))
 
     known, overrides = split_overrides(arguments, flags=_FLAGS, options=_OPTIONS)
@@ -185,12 +197,13 @@ def localize(program: str, arguments: list[str]) -> None:
         """
         from objectaware.config import LOCALIZE_SETTINGS, LocalizeConfig
         from objectaware.data.storage import Storage
+        from objectaware.distributed.localize import localize_needs
         from objectaware.stages.localize import run_localize
 
         values = {"data": {"root": images}, **LOCALIZE_SETTINGS[setting], **_recipe_values(recipe)}
         config = _validated(LocalizeConfig, {**values, "checkpoint": checkpoint})
         target = None if out is None else Storage.from_uri(out)
-        with _context(common) as context:
+        with _context(common, localize_needs(config.execution)) as context:
             _finish(common, context, run_localize(context, config, out=target))
 
     tyro.cli(command, prog=program, args=arguments)

@@ -5,10 +5,19 @@ A model's fields are its recipe, what decides the result; `execution` holds what
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+
+def _absolute(address: str) -> str:
+    """Ray starts workers in folders of their own, where a relative path would name another place."""
+    return address if "://" in address else str(Path(address).expanduser().absolute())
+
+
+Address = Annotated[str, AfterValidator(_absolute)]
+"""Path or URI; a path is relative to the folder that the command was started in, and made absolute at once."""
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(ge=1)]
 Backbone = Literal["resnet18", "resnet50", "resnet10_narrow"]
@@ -32,7 +41,7 @@ class DataConfig(Model):
         split: `train` or `val`, for the published layouts.
     """
 
-    root: str
+    root: Address
     layout: Layout = "folder"
     variant: str | None = None
     split: Literal["train", "val"] | None = None
@@ -107,7 +116,7 @@ class PretrainConfig(Model):
     method: Literal["moco", "byol"] = "moco"
     backbone: Backbone = "resnet18"
     policy: Literal["none", "object_crop", "background_mixup"] = "none"
-    masks: str | None = None
+    masks: Address | None = None
     mask_field: Literal["cam", "mask"] | None = None
     mix_probability: Fraction | None = None
     background_threshold: Fraction | None = None
@@ -214,7 +223,7 @@ class LocalizeConfig(Model):
     """
 
     data: DataConfig
-    checkpoint: str
+    checkpoint: Address
     num_iterations: Positive = 10
     expansion: Literal[1, 2, 4] = 2
     remove_negative_signals: bool = True
@@ -254,7 +263,7 @@ class LinearConfig(Model):
         seed: Decides the hold-out.
     """
 
-    checkpoint: str
+    checkpoint: Address
     train: DataConfig
     tests: dict[str, DataConfig]
     image_size: Annotated[int, Field(ge=32)] = 224
@@ -273,4 +282,4 @@ class LocalizationConfig(Model):
     """
 
     data: DataConfig
-    masks: dict[str, str]
+    masks: dict[str, Address]

@@ -68,7 +68,7 @@ def test_overrides_reach_into_nested_fields() -> None:
         read_recipe(RECIPES / "moco_resnet18_folder.yaml"), ["--data.root", "x", "--execution.num-workers", "2"]
     )
     config = PretrainConfig.model_validate(recipe)
-    assert config.data.root == "x"
+    assert Path(config.data.root).name == "x"
     assert config.execution.num_workers == 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import signal
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import safetensors.torch
 import torch
+from ray.train.torch import TorchTrainer
 from ray.util.state import list_actors
 
 from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
@@ -184,6 +186,14 @@ def test_a_cluster_that_is_too_small_is_refused(ray_session: None, tiny_images: 
     )
     with pytest.raises(InputError, match=r"1000 num_workers × 2 = 2000 CPUs"):
         _pretrain(config, tmp_path)
+
+
+def test_ray_train_still_has_the_method_that_keeps_ctrl_c_ours() -> None:
+    """It is private, and there is no public one: without it Ray Train's own handler would end the process."""
+    parameters = list(inspect.signature(TorchTrainer._register_sigint_handler).parameters)
+    assert parameters == ["self", "controller"]
+    caller = TorchTrainer._initialize_and_run_controller
+    assert "_register_sigint_handler" in caller.__code__.co_names
 
 
 def test_a_gpu_worker_asks_for_cpus_to_decode_with() -> None:

@@ -84,6 +84,16 @@ class DemoConfig(Model):
     retrain: dict[str, Any] = Field(default_factory=dict)
 
 
+def demo_trainings(config: DemoConfig) -> list[dict[str, Any]]:
+    """Fields of both trainings (`PretrainConfig`), with stand-ins for the addresses of what is not made yet.
+
+    What a command checks, and takes the demand for processes from, before anything has run.
+    """
+    stand_ins = {"data": {"root": "scenes"}, "image_size": config.image_size}
+    policy = {"policy": POLICIES[config.variant], "masks": "masks", **config.retrain}
+    return [{**stand_ins, **config.pretrain, **fields} for fields in ({}, policy)]
+
+
 def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict[str, Any]:
     """Runs the demo for each seed, under one parent run.
 

@@ -1,0 +1,69 @@
+"""How large a local Ray the commands start. None is started here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from objectaware.cli import run
+
+FOLDER_RECIPE = "data: {root: photos}\nbatch_size: 60\nexecution: {num_workers: 10, num_compute_threads: 3}\n"
+LOCALIZE_RECIPE = "execution: {num_cam_actors: 4, num_compute_threads: 5, num_crf_actors: 6}\n"
+DEMO_RECIPE = """\
+pretrain: {batch_size: 60, execution: {num_workers: 2, num_compute_threads: 1}}
+retrain: {execution: {num_workers: 3, num_compute_threads: 30}}
+"""
+
+
+class _StartedError(Exception):
+    """Stands in for a start of Ray."""
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, Any]]:
+    """Settings of each start of Ray, which goes no further, in an empty working directory."""
+    starts: list[dict[str, Any]] = []
+
+    def start(**settings: Any) -> None:
+        starts.append(settings)
+        raise _StartedError
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", start)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    # A server is not asked for anything at the start; a fresh SQLite file takes seconds.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.chdir(tmp_path)
+    return starts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "recipe", "num_cpus"),
+    [
+        (["pretrain", "recipe.yaml"], FOLDER_RECIPE, 30),
+        (["pretrain", "recipe.yaml", "--execution.num_workers", "1"], FOLDER_RECIPE, 8),
+        # Readers as many as ContraCAM processes: 4 + 4 × 5 + 6.
+        (["localize", "photos", "--checkpoint", "checkpoint", "--recipe", "recipe.yaml"], LOCALIZE_RECIPE, 30),
+        (["demo", "--recipe", "recipe.yaml"], DEMO_RECIPE, 90),
+    ],
+)
+def test_a_local_ray_is_large_enough_for_the_stage(
+    arguments: list[str], recipe: str, num_cpus: int, started: list[dict[str, Any]]
+) -> None:
+    Path("recipe.yaml").write_text(recipe)
+    with pytest.raises(_StartedError):
+        run(arguments)
+    assert [settings["num_cpus"] for settings in started] == [num_cpus]
+
+
+@pytest.mark.parametrize("fields", ["pretrain: {num_epochs: 0}", "retrain: {num_epochs: 0}"])
+def test_a_demo_whose_trainings_are_no_trainings_is_refused_before_anything_starts(
+    fields: str, started: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("recipe.yaml").write_text(fields)
+    assert run(["demo", "--recipe", "recipe.yaml"]) == 2
+    assert "num_epochs = 0" in capsys.readouterr().err
+    assert started == []
