@@ -58,7 +58,7 @@ class DataConfig(Model):
         Raises:
             InputError: Something is missing or malformed.
         """
-        from objectaware.data.catalog import open_images  # not before it is asked for: --help takes no second
+        from objectaware.data.catalog import open_images  # here, or every --help would wait for it
 
         return open_images(self.root, self.layout, variant=self.variant, split=self.split)
 

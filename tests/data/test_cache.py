@@ -53,9 +53,9 @@ def test_the_next_readable_image_stands_in_for_a_broken_one() -> None:
     files = Files(5, broken=(1, 2, 4))
     images = TrainingImages(files, max_bytes=10_000)
     assert _first_pixels(images) == [0, 3, 3, 3, 0]
-    assert images.unreadable == {name: "the file is empty" for name in ("1.png", "2.png", "4.png")}
+    assert images.unreadable == dict.fromkeys(("1.png", "2.png", "4.png"), "the file is empty")
     assert _first_pixels(images) == [0, 3, 3, 3, 0]
-    assert files.decoded == {index: 1 for index in range(5)}
+    assert files.decoded == dict.fromkeys(range(5), 1)
     assert len(images) == 5
 
 

@@ -22,7 +22,7 @@ def single(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("several")
-    build_scenes(root, variant="multi-object", num_train=6, num_val=4, image_size=32, seed=0)
+    build_scenes(root, variant="multi-object", num_train=9, num_val=9, image_size=32, seed=0)
     return root
 
 
@@ -33,11 +33,11 @@ def test_layouts_with_splits(single: Path, several: Path) -> None:
     mixed = open_images(single, "backgrounds-challenge", split="val", variant="mixed_rand")
     assert mixed.root.parts[-2:] == ("mixed_rand", "val")
     pictures = open_images(several, "coco", split="train")
-    assert len(pictures) == 6
+    assert len(pictures) == 9
     assert pictures.labels is None
     objects = open_images(several, "coco-crop", split="train")
     assert isinstance(objects, CroppedObjects)
-    assert len(objects) > 6
+    assert len(objects) > 9
 
 
 def test_folders_of_photos(single: Path) -> None:
@@ -76,9 +76,9 @@ def test_true_masks_of_coco_are_the_union_of_the_instances(several: Path) -> Non
     images = open_images(several, "coco", split="val")
     objects = open_images(several, "coco-crop", split="val")
     masks = TrueMasks(several, "coco", "val", images.image_ids)
-    assert len(masks) == 4
-    assert all(masks[index].shape == (32, 32) and masks[index].any() for index in range(4))
-    assert sum(masks[index].sum() for index in range(4)) < 4 * 32 * 32
+    assert len(masks) == 9
+    assert all(masks[index].shape == (32, 32) and masks[index].any() for index in range(9))
+    assert sum(masks[index].sum() for index in range(9)) < 9 * 32 * 32
     assert {name.split("#")[0] for name in objects.image_ids} <= set(images.image_ids)
     assert masks[0].dtype == np.bool_
 

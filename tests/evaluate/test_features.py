@@ -102,7 +102,7 @@ def test_pictures_that_cannot_be_read_are_left_out_and_told() -> None:
         Means().eval(), Shades(broken=(0, 4, 5)), range(8), size=32, center_crop=True, device=CPU, batch_size=2
     )
     assert found.indices.tolist() == [1, 2, 3, 6, 7]
-    assert found.unreadable == {index: "the file is empty" for index in (0, 4, 5)}
+    assert found.unreadable == dict.fromkeys((0, 4, 5), "the file is empty")
     torch.testing.assert_close(found.values, _features(Shades(), [1, 2, 3, 6, 7]))
 
 

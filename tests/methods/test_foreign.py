@@ -103,7 +103,7 @@ def _solo_learn(backbone: nn.Module, head: nn.Module) -> Any:
     return {"state_dict": state | _named("momentum_projector.", head)}
 
 
-def _solo_learn_1_0_1(backbone: nn.Module, head: nn.Module) -> Any:
+def _older_solo_learn(backbone: nn.Module, head: nn.Module) -> Any:
     return {"state_dict": _named("encoder.", backbone) | _named("projector.", head)}
 
 
@@ -135,7 +135,7 @@ def _assert_computes(encoder: Encoder, backbone: nn.Module, head: nn.Module) -> 
         (_lightly, _plain_head, "lightly"),
         (_lightly_named, _siamese_head, "lightly"),
         (_solo_learn, _norm_head, "solo-learn"),
-        (_solo_learn_1_0_1, _norm_head, "solo-learn 1.0.1 or the paper's code"),
+        (_older_solo_learn, _norm_head, "older solo-learn or the paper's code"),
         (_objectaware, _norm_head, "objectaware"),
     ],
 )

@@ -32,17 +32,20 @@ def test_loss_is_infonce_of_equation_1(method: MoCo, views: tuple[torch.Tensor, 
 
 
 def test_similarities_keep_32_bits_under_autocast(method: MoCo, views: tuple[torch.Tensor, torch.Tensor]) -> None:
-    """The networks compute in bfloat16; rounding the unit vectors too would move the loss by more than 1e-4."""
+    """The networks compute in bfloat16; the unit vectors' products must not."""
     method.eval()
-    method.temperature = 0.01  # makes roundings of a similarity visible
-    queue = method.queue.clone()
+    method.temperature = 0.01  # makes the rounding of a similarity visible
     with torch.autocast("cpu", torch.bfloat16):
-        loss = method(*views)
         query = method.projector(method.backbone(views[0]))
         key = method.target_projector(method.target_backbone(views[1]))
     assert query.dtype == torch.bfloat16
     query, key = (F.normalize(embedding.float(), dim=1) for embedding in (query, key))
-    logits = torch.cat([(query * key).sum(dim=1, keepdim=True), query @ queue.T], dim=1) / 0.01
+    # Negatives as close as the positive, or they would not count.
+    method.queue.copy_(F.normalize(key.mean(dim=0) + 0.02 * torch.randn(10, 128), dim=1))
+    logits = torch.cat([(query * key).sum(dim=1, keepdim=True), query @ method.queue.T], dim=1) / 0.01
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = method(*views)
+    assert loss > 0.1
     torch.testing.assert_close(loss, F.cross_entropy(logits, torch.zeros(4, dtype=torch.int64)))
 
 

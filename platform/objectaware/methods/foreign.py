@@ -64,7 +64,7 @@ LAYOUTS = (
     Layout("objectaware", rf"backbone\.{_NAMED}", r"projector\.(.+)", places=(("method",),)),
     # facebookresearch/moco @4397a04: fc (v1), fc.0 and fc.2 (v2).
     Layout("MoCo", rf"encoder_q\.{_NAMED}", r"encoder_q\.fc\.(.+)"),
-    # facebookresearch/vissl @04788de (0.1.6): heads are numbered; `mlp` has clf, `swav_head` projection_head.
+    # facebookresearch/vissl @04788de: heads are numbered; `mlp` has clf, `swav_head` projection_head.
     Layout(
         "VISSL",
         rf"trunk\._feature_blocks\.{_NAMED}",
@@ -79,10 +79,10 @@ LAYOUTS = (
     Layout("lightly", rf"backbone\.{_NUMBERED}", r"projection_head\.layers\.(.+)"),
     # … in its benchmarks the backbone under its own names.
     Layout("lightly", rf"backbone\.{_NAMED}", r"projection_head\.layers\.(.+)"),
-    # vturrisi/solo-learn @08e027a (1.0.6).
+    # vturrisi/solo-learn @08e027a.
     Layout("solo-learn", rf"backbone\.{_NAMED}", r"projector\.(.+)"),
-    # Early solo-learn (1.0.1), and alinlab/object-aware-contrastive @5a5668f, the paper's own code.
-    Layout("solo-learn 1.0.1 or the paper's code", rf"encoder\.{_NAMED}", r"projector\.(.+)"),
+    # solo-learn before it renamed the encoder, and alinlab/object-aware-contrastive @afa4b75, the paper's own code.
+    Layout("older solo-learn or the paper's code", rf"encoder\.{_NAMED}", r"projector\.(.+)"),
     # pytorch/vision 0.29 and huggingface/pytorch-image-models 1.0; what many publish of their backbone.
     Layout("torchvision or timm", _NAMED, None),
 )
