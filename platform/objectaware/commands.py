@@ -189,7 +189,8 @@ def localize(program: str, arguments: list[str]) -> None:
 
         Args:
             images: Folder, at any depth.
-            checkpoint: Checkpoint folder.
+            checkpoint: Folder that pretraining wrote, or a file of MoCo, VISSL, solo-learn, lightly, mmselfsup,
+                torchvision or timm.
             common: Settings of every command.
             out: Folder of the mask store; by default one in the storage.
             setting: Named setting: crop and mixup are the paper's.
@@ -268,7 +269,8 @@ def evaluate_background(program: str, arguments: list[str]) -> None:
 
         Args:
             root: Folder that holds original, mixed_same and the other variants.
-            checkpoint: Checkpoint folder.
+            checkpoint: Folder that pretraining wrote, or a file of MoCo, VISSL, solo-learn, lightly, mmselfsup,
+                torchvision or timm.
             common: Settings of every command.
             image_size: Side of the network's input in pixels.
             center_crop: The paper's protocol, or the squashed picture.
@@ -336,6 +338,23 @@ def build_scenes(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+def export_backbone(program: str, arguments: list[str]) -> None:
+    """`objectaware export backbone CHECKPOINT --out FILE`."""
+
+    def command(checkpoint: Annotated[str, tyro.conf.Positional], out: Path) -> None:
+        """Writes a checkpoint's backbone as safetensors under torchvision's names, which timm takes too.
+
+        Args:
+            checkpoint: Folder that pretraining wrote, or a file of another system's.
+            out: The new file.
+        """
+        from objectaware.methods.checkpoint import export_backbone as export
+
+        print(f"{export(checkpoint, out)}: {out.absolute()}")
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
 def ui(program: str, arguments: list[str]) -> None:
     """`objectaware ui`."""
 
@@ -364,5 +383,6 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "evaluate background": evaluate_background,
     "evaluate localization": evaluate_localization,
     "data build scenes": build_scenes,
+    "export backbone": export_backbone,
     "ui": ui,
 }

@@ -6,9 +6,13 @@ A model's fields are its recipe, what decides the result; `execution` holds what
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    from objectaware.data.crops import CroppedObjects
+    from objectaware.data.folder import ImageFolder
 
 
 def _absolute(address: str) -> str:
@@ -56,6 +60,16 @@ class DataConfig(Model):
         if self.variant is not None and self.layout != "backgrounds-challenge":
             raise ValueError(f"variant = {self.variant} has no meaning for the layout {self.layout}; leave it out")
         return self
+
+    def open(self) -> ImageFolder | CroppedObjects:
+        """Opens the images.
+
+        Raises:
+            InputError: Something is missing or malformed.
+        """
+        from objectaware.data.catalog import open_images  # here, or every --help would wait for it
+
+        return open_images(self.root, self.layout, variant=self.variant, split=self.split)
 
 
 class PretrainExecution(Model):
@@ -207,7 +221,7 @@ class LocalizeConfig(Model):
 
     Attributes:
         data: Images.
-        checkpoint: Checkpoint folder.
+        checkpoint: Folder that pretraining wrote, or a file of another system's (docs/checkpoints.md).
         num_iterations: T of iterative ContraCAM.
         expansion: Resolution of the activations, 1, 2 or 4 times the network's.
         remove_negative_signals: The ReLU on α of eq. 2.
@@ -253,7 +267,7 @@ class LinearConfig(Model):
     """Linear evaluation of a checkpoint.
 
     Attributes:
-        checkpoint: Checkpoint folder.
+        checkpoint: Folder that pretraining wrote, or a file of another system's (docs/checkpoints.md).
         train: Labelled images that the classifier is fitted to.
         tests: Labelled images that it is measured on, by name.
         image_size: Side of the network's input in pixels.

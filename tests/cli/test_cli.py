@@ -25,7 +25,10 @@ def test_help_lists_the_commands_within_a_second() -> None:
     assert time.perf_counter() - started < 3
 
 
-@pytest.mark.parametrize("command", ["demo", "pretrain", "localize", "evaluate linear", "data build scenes", "ui"])
+@pytest.mark.parametrize(
+    "command",
+    ["demo", "pretrain", "localize", "evaluate linear", "data build scenes", "export backbone", "ui"],
+)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_status:
         run([*command.split(), "--help"])
@@ -46,6 +49,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
             "temperature",
         ),
         (["data", "build", "scenes", "--out", "x", "--correlation", "2"], "correlation"),
+        (["export", "backbone", "missing.pth", "--out", "x"], "checkpoint = missing.pth"),
     ],
 )
 def test_refused_input_is_one_line_and_exit_2(

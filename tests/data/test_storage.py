@@ -4,6 +4,7 @@ import os
 import pickle
 import tempfile
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -263,6 +264,51 @@ def test_exclusive_creation_without_hard_links(tmp_path: Path, monkeypatch: pyte
     compete(storage)
     assert storage.read_bytes("lease")
     assert [path.name for path in tmp_path.iterdir()] == ["lease"]
+
+
+def _failing_pieces() -> Iterator[bytes]:
+    yield b"first"
+    raise RuntimeError("the second cannot be made")
+
+
+def test_pieces_make_one_file_or_none(tmp_path: Path) -> None:
+    storage = Storage.from_uri(tmp_path)
+    storage.write_pieces("a.json", iter([b"[1, ", b"2]"]))
+    assert storage.read_json("a.json") == [1, 2]
+    with pytest.raises(RuntimeError):
+        storage.write_pieces("a.json", _failing_pieces())
+    assert storage.read_json("a.json") == [1, 2]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_pieces_that_fail_leave_no_object_in_a_store() -> None:
+    storage = Storage("memory://folder", in_memory(), "folder")
+    storage.write_pieces("a.json", iter([b"[1, ", b"2]"]))
+    assert storage.read_json("a.json") == [1, 2]
+    with pytest.raises(RuntimeError):
+        storage.write_pieces("b.json", _failing_pieces())
+    assert storage.list_names() == ["a.json"]
+
+
+def test_a_storage_is_split_into_folder_and_name(tmp_path: Path) -> None:
+    parent, name = Storage.from_uri(tmp_path / "a" / "b.pth").split()
+    assert (parent.local_path(), name) == (tmp_path / "a", "b.pth")
+    remote = Storage("s3://bucket/a/b.pth?region=x", in_memory(), "bucket/a/b.pth")
+    parent, name = remote.split()
+    assert (parent.uri, name) == ("s3://bucket/a?region=x", "b.pth")
+    assert parent.child(name).uri == "s3://bucket/a/b.pth?region=x"
+
+
+def test_files_are_told_from_folders(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    storage = Storage.from_uri(tmp_path)
+    assert [storage.is_file(name) for name in ("file", "folder", "missing", "file/inner")] == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=60)

@@ -35,6 +35,15 @@ def test_views_that_are_not_contiguous_give_the_same() -> None:
     )
 
 
+def test_read_only_pictures_are_taken_and_left_as_they_are() -> None:
+    image, foreground = _picture(8, 12), np.full((8, 12), 0.3)
+    expected, before = dense_crf(image, foreground), image.copy()
+    image.setflags(write=False)
+    foreground.setflags(write=False)
+    np.testing.assert_array_equal(dense_crf(image, foreground), expected)
+    np.testing.assert_array_equal(image, before)
+
+
 @settings(max_examples=15, deadline=None)
 @given(height=st.integers(1, 9), width=st.integers(1, 9), seed=st.integers(0, 99), num=st.integers(0, 3))
 def test_without_pairwise_terms_the_probability_stays(height: int, width: int, seed: int, num: int) -> None:

@@ -1,12 +1,14 @@
 from pathlib import Path
 
 import pytest
+import timm
 import torch
+import torchvision
 from safetensors.torch import load_file
 
 from objectaware.errors import InputError
 from objectaware.methods.byol import BYOL
-from objectaware.methods.checkpoint import load_encoder, load_state, save_checkpoint
+from objectaware.methods.checkpoint import export_backbone, load_encoder, load_state, save_checkpoint
 from objectaware.methods.moco import MoCo
 
 
@@ -49,3 +51,31 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "state.pt").write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match=r"state\.pt"):
         load_state(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_torchvision_and_timm_take_an_exported_backbone(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = getattr(torchvision.models, name)().to(memory_format=torch.channels_last).eval()
+    state = {f"module.encoder_q.{key}": value for key, value in network.state_dict().items() if key[:3] != "fc."}
+    torch.save({"state_dict": state}, tmp_path / "moco.pth.tar")
+    assert export_backbone(str(tmp_path / "moco.pth.tar"), tmp_path / "out" / "backbone.safetensors") == name
+    weights = load_file(tmp_path / "out" / "backbone.safetensors")
+    assert all(value.is_contiguous() for value in weights.values())
+    fresh = getattr(torchvision.models, name)().eval()
+    missing, unexpected = fresh.load_state_dict(weights, strict=False)
+    assert (missing, unexpected) == (["fc.weight", "fc.bias"], [])
+    timms = timm.create_model(name, num_classes=0).eval()
+    timms.load_state_dict(weights, strict=True)
+    network = network.to(memory_format=torch.contiguous_format)  # its sums then round as the others' do
+    network.fc = fresh.fc = torch.nn.Identity()
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(fresh(images), network(images))
+        torch.testing.assert_close(timms(images), network(images))
+
+
+def test_an_export_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path, MoCo("resnet10_narrow", queue_size=8), {"backbone": "resnet10_narrow"}, {})
+    with pytest.raises(InputError, match="out = "):
+        export_backbone(str(tmp_path), tmp_path)

@@ -31,6 +31,24 @@ def test_loss_is_infonce_of_equation_1(method: MoCo, views: tuple[torch.Tensor, 
     torch.testing.assert_close(method(*views), expected)
 
 
+def test_similarities_keep_32_bits_under_autocast(method: MoCo, views: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """The networks compute in bfloat16; the unit vectors' products must not."""
+    method.eval()
+    method.temperature = 0.01  # makes the rounding of a similarity visible
+    with torch.autocast("cpu", torch.bfloat16):
+        query = method.projector(method.backbone(views[0]))
+        key = method.target_projector(method.target_backbone(views[1]))
+    assert query.dtype == torch.bfloat16
+    query, key = (F.normalize(embedding.float(), dim=1) for embedding in (query, key))
+    # Negatives as close as the positive, or they would not count.
+    method.queue.copy_(F.normalize(key.mean(dim=0) + 0.02 * torch.randn(10, 128), dim=1))
+    logits = torch.cat([(query * key).sum(dim=1, keepdim=True), query @ method.queue.T], dim=1) / 0.01
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = method(*views)
+    assert loss > 0.1
+    torch.testing.assert_close(loss, F.cross_entropy(logits, torch.zeros(4, dtype=torch.int64)))
+
+
 def test_logits_of_random_vectors_have_the_known_mean() -> None:
     """Golden check 14: K = 65536, d = 128, τ = 0.2 give a mean logsumexp of the negatives of 11.188."""
     generator = torch.Generator().manual_seed(0)

@@ -121,8 +121,7 @@ class CrfActor:
         """Mask (height, width) and boxes (n, 4) of one image from its soft mask (S, S)."""
         if not cam.any():  # nothing found; a CRF would make something of it
             return np.zeros((height, width), dtype=np.bool_), np.zeros((0, 4), dtype=np.float32)
-        # A copy, since the CRF's library takes no read-only memory such as the object store's.
-        soft = dense_crf(image.copy(), cam) if self._config.crf else cam
+        soft = dense_crf(image, cam) if self._config.crf else cam
         threshold = self._config.mask_threshold
         boxes = extract_boxes(soft >= threshold, min_area=self._config.min_box_area, margin=self._config.box_margin)
         # The soft mask is enlarged rather than the binary one: its edges stay smooth.

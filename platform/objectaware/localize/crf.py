@@ -54,9 +54,9 @@ def dense_crf(
     field = dcrf.DenseCRF2D(width, height, 2)
     field.setUnaryEnergy(np.ascontiguousarray(unary, dtype=np.float32))
     field.addPairwiseGaussian(sxy=gaussian_sxy, compat=gaussian_compat)
-    field.addPairwiseBilateral(
-        sxy=bilateral_sxy, srgb=bilateral_srgb, rgbim=np.ascontiguousarray(image), compat=bilateral_compat
-    )
+    # The library takes contiguous, writable memory alone; an image in Ray's object store is read-only.
+    pixels = np.require(image, requirements=["C_CONTIGUOUS", "WRITEABLE"])
+    field.addPairwiseBilateral(sxy=bilateral_sxy, srgb=bilateral_srgb, rgbim=pixels, compat=bilateral_compat)
     marginals = np.asarray(field.inference(num_iterations), dtype=np.float32)
     return np.clip(marginals[0].reshape(height, width), 0.0, 1.0)
 

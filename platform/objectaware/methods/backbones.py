@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Protocol, cast
 
 import torch
@@ -125,6 +126,55 @@ def build_backbone(name: str) -> nn.Module:
     if name not in _BACKBONES:
         raise InputError("backbone", name, "is not known", f"Use one of {', '.join(BACKBONE_NAMES)}.")
     return _BACKBONES[name]()
+
+
+def backbone_from_weights(weights: Mapping[str, Tensor], address: str) -> tuple[str, nn.Module]:
+    """Builds the backbone that some weights are of, told by their names and shapes.
+
+    Args:
+        weights: Under torchvision's names; batch norm's counts of batches may be missing.
+        address: Where they come from, for messages.
+
+    Returns:
+        Name of the backbone, and the backbone with these weights.
+
+    Raises:
+        InputError: They fit no backbone; the message says in what they differ from the closest.
+    """
+    differences = {name: _differences(weights, _shapes(name)) for name in BACKBONE_NAMES}
+    closest = min(BACKBONE_NAMES, key=lambda name: len(differences[name]))
+    found = differences[closest]
+    if found:
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        raise InputError(
+            "checkpoint",
+            address,
+            f"holds another network than {', '.join(BACKBONE_NAMES)}; beside {closest}: {'; '.join(found[:3])}{more}",
+            "Give a checkpoint of one of these.",
+        )
+    backbone = build_backbone(closest)
+    backbone.load_state_dict({**backbone.state_dict(), **weights})
+    return closest, backbone
+
+
+@cache
+def _shapes(name: str) -> Mapping[str, torch.Size]:
+    with torch.device("meta"):
+        return {key: value.shape for key, value in build_backbone(name).state_dict().items()}
+
+
+def _differences(weights: Mapping[str, Tensor], shapes: Mapping[str, torch.Size]) -> list[str]:
+    missing = [f"{key} is missing" for key in shapes if key not in weights and not key.endswith("num_batches_tracked")]
+    others = [
+        f"{key} is {_by(value.shape)} instead of {_by(shapes[key])}" if key in shapes else f"{key} is not in it"
+        for key, value in weights.items()
+        if shapes.get(key) != value.shape
+    ]
+    return others + missing
+
+
+def _by(shape: torch.Size) -> str:
+    return " × ".join(map(str, shape)) or "a number"
 
 
 def feature_map(backbone: nn.Module, images: Tensor) -> Tensor:

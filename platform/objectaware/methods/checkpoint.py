@@ -1,9 +1,9 @@
-"""Checkpoints: a folder that training resumes from and that others can load."""
+"""Checkpoints: a folder that training resumes from and that others can load, and the files of other systems."""
 
 from __future__ import annotations
 
 import json
-import pickle
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.methods.backbones import build_backbone
-from objectaware.methods.heads import projection_head
+from objectaware.methods.backbones import backbone_from_weights, build_backbone, num_features
+from objectaware.methods.foreign import ForeignWeights, find_weights
+from objectaware.methods.heads import head_from_weights
 
 STATE_NAME = "state.pt"
 CONFIG_NAME = "config.json"
@@ -47,19 +49,68 @@ def backbone_weights(backbone: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().cpu().contiguous().clone() for name, value in backbone.state_dict().items()}
 
 
+def export_backbone(address: str, path: Path) -> str:
+    """Writes the backbone of any checkpoint that `load_encoder` reads as safetensors under torchvision's names.
+
+    Args:
+        address: Of the checkpoint.
+        path: The new file.
+
+    Returns:
+        Name of the backbone.
+
+    Raises:
+        InputError: The checkpoint cannot be read, or the file cannot be written.
+    """
+    with local_checkpoint(address) as local:
+        encoder = load_encoder(local)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        safetensors.torch.save_file(backbone_weights(encoder.backbone), path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError("out", str(path), f"cannot be written ({error})", "Give another file.") from error
+    return str(encoder.config["backbone"])
+
+
+def checkpoint_file(address: str) -> tuple[Storage, str]:
+    """Finds the file that holds a checkpoint's weights.
+
+    Args:
+        address: Path or URI of a folder that pretraining wrote, or of a file of another system's.
+
+    Returns:
+        Its folder and its name there.
+
+    Raises:
+        InputError: There is neither.
+    """
+    folder = Storage.from_uri(address)
+    if folder.exists(STATE_NAME):
+        return folder, STATE_NAME
+    parent, name = folder.split()
+    if parent.is_file(name):
+        return parent, name
+    problem = f"holds no {STATE_NAME}" if parent.exists(name) else "does not exist"
+    raise InputError("checkpoint", address, problem, "Give a folder that pretraining wrote, or a checkpoint file.")
+
+
 @contextmanager
 def local_checkpoint(address: str) -> Iterator[Path]:
-    """Gives the folder of a checkpoint: itself where it is local, else a copy that goes away afterwards."""
-    storage = Storage.from_uri(address)
-    local = storage.local_path()
+    """Gives the folder or file of a checkpoint: itself where it is local, else a copy that goes away afterwards.
+
+    Raises:
+        InputError: There is no checkpoint.
+    """
+    storage, name = checkpoint_file(address)
+    is_folder = name == STATE_NAME and storage.exists(CONFIG_NAME)
+    local = storage.local_path("" if is_folder else name)
     if local is not None:
         yield local
         return
     with tempfile.TemporaryDirectory() as folder:
-        for name in (STATE_NAME, CONFIG_NAME):
-            if storage.exists(name):
-                (Path(folder) / name).write_bytes(storage.read_bytes(name))
-        yield Path(folder)
+        for copied in (name, CONFIG_NAME) if is_folder else (name,):
+            (Path(folder) / copied).write_bytes(storage.read_bytes(copied))
+        yield Path(folder) if is_folder else Path(folder, name)
 
 
 def load_state(folder: Path) -> dict[str, Any]:
@@ -71,15 +122,38 @@ def load_state(folder: Path) -> dict[str, Any]:
     path = folder / STATE_NAME
     if not path.is_file():
         raise InputError("checkpoint", str(folder), f"holds no {STATE_NAME}", "Give a folder that pretraining wrote.")
+    return load_file(path)
+
+
+def load_file(path: Path) -> Any:  # noqa: ANN401 - whatever was saved
+    """Reads a file that `torch.save` or safetensors wrote, without running any code that may be in it.
+
+    Raises:
+        InputError: It is damaged, or a pickle of more than tensors and plain values.
+    """
     try:
+        if path.suffix == ".safetensors":
+            return safetensors.torch.load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        raise InputError(
-            "checkpoint",
-            str(path),
-            "is damaged, or is a pickle that would run code and is not loaded",
-            "Give a checkpoint that pretraining wrote.",
-        ) from error
+    except OSError:
+        raise
+    except Exception as error:  # a damaged file can end the reader with any: IndexError, struct.error …
+        raise _refusal(path, error) from error
+
+
+def _refusal(path: Path, error: Exception) -> InputError:
+    # PyTorch names what the pickle would call or make, and has not done so.
+    needed = re.search(r"GLOBAL ([\w.]+)", str(error))
+    if needed is None:
+        remedy = "Give a checkpoint folder, or a file that torch.save or safetensors wrote."
+        return InputError("checkpoint", str(path), "is damaged or no checkpoint", remedy)
+    return InputError(
+        "checkpoint",
+        str(path),
+        f"is a pickle that would run code ({needed.group(1)}); it was not loaded",
+        "If you trust its source, save its weights alone where it was made: "
+        "torch.save({'state_dict': torch.load(FILE, weights_only=False)['state_dict']}, 'weights.pth').",
+    )
 
 
 @dataclass(frozen=True)
@@ -89,36 +163,49 @@ class Encoder:
     Attributes:
         backbone: Images (N, 3, H, W) to pooled features (N, C).
         projector: Pooled features (N, C) to embeddings (N, D).
-        config: The checkpoint's configuration.
+        config: The checkpoint's configuration; of another system's file the name of the `backbone` alone.
+        notices: What the user should know of how it was read, a sentence each.
     """
 
     backbone: nn.Module
     projector: nn.Module
     config: Mapping[str, Any]
+    notices: tuple[str, ...] = ()
 
 
-def load_encoder(folder: Path) -> Encoder:
+def load_encoder(path: Path) -> Encoder:
     """Loads the backbone and projector of a checkpoint.
 
     Args:
-        folder: Checkpoint folder.
+        path: Checkpoint folder, or a file of another system (`foreign.LAYOUTS`).
 
     Raises:
-        InputError: Where the folder is not a checkpoint of ours.
+        InputError: It is no checkpoint, damaged, would run code, or holds another network than ours.
     """
-    state = load_state(folder)["method"]
-    path = folder / CONFIG_NAME
-    if not path.is_file():
-        raise InputError("checkpoint", str(folder), f"holds no {CONFIG_NAME}", "Give a folder that pretraining wrote.")
-    config = json.loads(path.read_text())
+    if not path.is_dir():
+        return _foreign_encoder(find_weights(load_file(path), str(path)), str(path))
+    state = load_state(path)["method"]
+    if not (path / CONFIG_NAME).is_file():
+        raise InputError("checkpoint", str(path), f"holds no {CONFIG_NAME}", "Give a folder that pretraining wrote.")
+    config = json.loads((path / CONFIG_NAME).read_text())
     backbone = build_backbone(config["backbone"])
     backbone.load_state_dict(_part(state, "backbone."))
-    weights = _part(state, "projector.")
-    hidden, width = weights["0.weight"].shape
-    projector = projection_head(width, hidden, weights["3.weight"].shape[0])
-    projector.load_state_dict(weights)
+    projector = head_from_weights(_part(state, "projector."), num_features(backbone), str(path))
     return Encoder(backbone.eval(), projector.eval(), config)
 
 
 def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+
+
+def _foreign_encoder(weights: ForeignWeights, address: str) -> Encoder:
+    name, backbone = backbone_from_weights(weights.backbone, address)
+    # An empty head is the identity.
+    projector = head_from_weights(weights.projector, num_features(backbone), address)
+    notices = [f"{address} was read as a {name} of {weights.system}."]
+    if not weights.projector:
+        notices.append("It holds no projector: the contrastive score is taken on the pooled features.")
+    if weights.left_over:
+        parts = ", ".join(f"{part} ({number})" for part, number in sorted(weights.left_over.items()))
+        notices.append(f"Tensors of it that are not used: {parts}.")
+    return Encoder(backbone.eval(), projector.eval(), {"backbone": name}, tuple(notices))

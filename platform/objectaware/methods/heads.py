@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from objectaware.errors import InputError
 
 
 def projection_head(in_features: int, hidden_features: int, out_features: int) -> nn.Sequential:
@@ -28,6 +33,63 @@ def projection_head(in_features: int, hidden_features: int, out_features: int) -
         nn.ReLU(inplace=True),
         nn.Linear(hidden_features, out_features),
     )
+
+
+def head_from_weights(weights: Mapping[str, Tensor], in_features: int, address: str) -> nn.Sequential:
+    """Builds the projector that some weights are of: linear layers and batch norms in the order of their numbers.
+
+    ReLU precedes every linear layer but the first, as in the heads of all systems that `foreign` knows.
+
+    Args:
+        weights: By name; a layer's name holds its number (`0.weight`, `fc1.bias`), or there is one layer.
+        in_features: Width of the pooled feature.
+        address: Where they come from, for messages.
+
+    Returns:
+        Module from (N, in_features) to (N, D).
+
+    Raises:
+        InputError: They are no such head, or one for features of another width.
+    """
+    by_layer: dict[str, dict[str, Tensor]] = {}
+    for key, value in weights.items():
+        name, _, part = key.rpartition(".")
+        by_layer.setdefault(name, {})[part] = value
+    layers: list[nn.Module] = []
+    width = in_features
+    for name in sorted(by_layer, key=lambda name: (_numbers(name), "running_mean" in by_layer[name])):
+        layer = _layer(by_layer[name], width)
+        if layer is None:
+            parts = ", ".join(f"{part} {list(value.shape)}" for part, value in by_layer[name].items())
+            problem = f"has a projector that is not linear layers and batch norms from {in_features} features on: "
+            remedy = "Give a checkpoint with such a projector, or one of the backbone alone."
+            raise InputError("checkpoint", address, f"{problem}{name or 'it'} holds {parts}", remedy)
+        if isinstance(layer, nn.Linear):
+            width = layer.out_features
+            layers += [nn.ReLU(inplace=True)] if layers else []
+        layers.append(layer)
+    return nn.Sequential(*layers)
+
+
+def _numbers(name: str) -> list[int]:
+    return [int(digits) for digits in re.findall(r"\d+", name)]
+
+
+def _layer(parts: Mapping[str, Tensor], width: int) -> nn.Module | None:
+    """The layer on `width` features that some tensors are of; None where they are of no known one."""
+    layer: nn.Module
+    if "running_mean" in parts:
+        layer = nn.BatchNorm1d(width, affine="weight" in parts)
+        parts = {"num_batches_tracked": torch.tensor(0), **parts}
+    elif "weight" in parts and parts["weight"].ndim == 2:
+        layer = nn.Linear(width, len(parts["weight"]), bias="bias" in parts)
+    else:
+        return None
+    shapes = {key: value.shape for key, value in layer.state_dict().items()}
+    if shapes != {key: value.shape for key, value in parts.items()}:
+        return None
+    layer.load_state_dict(parts)
+    return layer
 
 
 @torch.no_grad()

@@ -80,7 +80,9 @@ class MoCo(nn.Module):
         query = normalised(self.projector(self.backbone(view1)))  # (N, D)
         key = self._keys(view2)
         positive = (query * key).sum(dim=1, keepdim=True)  # (N, 1)
-        negative = query @ self.queue.to(query.dtype).T  # (N, K)
+        # Autocast would round both factors to bfloat16, an error that 1 / τ magnifies.
+        with torch.autocast(query.device.type, enabled=False):
+            negative = query @ self.queue.to(query.dtype).T  # (N, K)
         logits = torch.cat([positive, negative], dim=1) / self.temperature
         target = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
         loss = F.cross_entropy(logits, target)

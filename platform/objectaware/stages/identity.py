@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from objectaware.config import DataConfig, Model
-from objectaware.data.catalog import open_images
 from objectaware.data.crops import CroppedObjects
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.methods.checkpoint import checkpoint_file
 
-STAGE_VERSIONS = {"pretrain": 1, "localize": 1, "linear": 1, "localization": 1}
+STAGE_VERSIONS = {"pretrain": 2, "localize": 1, "linear": 1, "localization": 1}
 """Version of the code that computes each stage: raised when the same input would give another result."""
 
 _IDENTITY_LENGTH = 20
@@ -63,7 +63,7 @@ def data_hash(data: DataConfig, *, verify: bool = False) -> str:
         data: The data set.
         verify: Hash the images' content instead of their times.
     """
-    images = open_images(data.root, data.layout, variant=data.variant, split=data.split)
+    images = data.open()
     if isinstance(images, CroppedObjects):
         images = ImageFolder(images.root, sorted({name.rsplit("#", 1)[0] for name in images.image_ids}))
     digest = hashlib.sha256(Manifest.of(images).content_hash(verify).encode())
@@ -72,16 +72,14 @@ def data_hash(data: DataConfig, *, verify: bool = False) -> str:
     return digest.hexdigest()
 
 
-def checkpoint_hash(folder: str) -> str:
-    """Hashes a checkpoint's weights.
+def checkpoint_hash(address: str) -> str:
+    """Hashes the file that holds a checkpoint's weights.
 
     Raises:
-        InputError: There is no checkpoint in the folder.
+        InputError: There is no checkpoint.
     """
-    storage = Storage.from_uri(folder)
-    if not storage.exists("state.pt"):
-        raise InputError("checkpoint", folder, "holds no state.pt", "Give a folder that pretraining wrote.")
-    return hashlib.sha256(storage.read_bytes("state.pt")).hexdigest()
+    storage, name = checkpoint_file(address)
+    return hashlib.sha256(storage.read_bytes(name)).hexdigest()
 
 
 def mask_store_hash(folder: str) -> str:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from objectaware.config import LocalizeConfig
-from objectaware.data.catalog import open_images
 from objectaware.data.crops import CroppedObjects
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
@@ -16,8 +14,9 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.localize import localize
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import box_count_histogram
-from objectaware.localize.coco_export import coco_dataset
+from objectaware.localize.coco_export import coco_json
 from objectaware.localize.mask_store import MaskRow, read_rows
+from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.stages.identity import checkpoint_hash, data_hash
 from objectaware.stages.progress import format_seconds
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
@@ -39,7 +38,8 @@ def run_localize(
 
     Returns:
         Values `masks` (address of the mask store), `annotations` (address of the COCO JSON), `num_images`,
-        `num_ok`, `num_failed`, `failures` (the first hundred, with reasons) and `boxes_per_image`.
+        `num_ok`, `num_failed`, `failures` (the first hundred, with reasons), `notices` (how another system's
+        checkpoint was read) and `boxes_per_image`.
     """
     inputs = {
         "data": data_hash(config.data, verify=context.verify),
@@ -56,10 +56,14 @@ def run_localize(
 
 
 def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) -> Mapping[str, Any]:
-    data = config.data
-    images = open_images(data.root, data.layout, variant=data.variant, split=data.split)
+    images = config.data.open()
     if isinstance(images, CroppedObjects):
-        raise InputError("layout", data.layout, "holds cut-out objects", "Localize the whole pictures: layout coco.")
+        raise InputError(
+            "layout", config.data.layout, "holds cut-out objects", "Localize the whole pictures: layout coco."
+        )
+    notices = _checkpoint_notices(config.checkpoint)
+    for notice in notices:
+        run.progress.line(f"  {notice}")
     summary = localize(
         config, manifest=Manifest.of(images), store=run.folder, on_record=lambda record: _show(run, record)
     )
@@ -68,8 +72,7 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
         {"identity": run.identity, "config": config.model_dump(mode="json"), "inputs": dict(inputs)},
     )
     counts: list[int] = []
-    annotations = coco_dataset(_counted(read_rows(run.folder), counts))
-    run.folder.write_bytes("annotations.json", json.dumps(annotations).encode())
+    run.folder.write_pieces("annotations.json", coco_json(_counted(read_rows(run.folder), counts)))
     _record_panel(run, images, summary.num_ok)
     run.tracker.log_png("boxes_per_image.png", box_histogram(counts))
     run.tracker.log_metrics({"images_ok": summary.num_ok, "images_failed": summary.num_failed})
@@ -81,8 +84,15 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
         "num_ok": summary.num_ok,
         "num_failed": summary.num_failed,
         "failures": [list(failure) for failure in summary.failures],
+        "notices": notices,
         "boxes_per_image": {str(count): number for count, number in box_count_histogram(counts).items()},
     }
+
+
+def _checkpoint_notices(address: str) -> list[str]:
+    """What the user should know of the checkpoint; one that cannot be used is refused before anything starts."""
+    with local_checkpoint(address) as local:
+        return list(load_encoder(local).notices)
 
 
 def _show(run: StageRun, record: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from objectaware.config import DataConfig, LinearConfig, LocalizationConfig
-from objectaware.data.catalog import TrueMasks, open_images
+from objectaware.data.catalog import TrueMasks
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
@@ -49,7 +49,7 @@ def _labelled_features(
     config: LinearConfig, data: DataConfig, backbone: torch.nn.Module, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
     """Features (N, C) and labels (N,) of the images that can be read, and the number of those that cannot."""
-    images = open_images(data.root, data.layout, variant=data.variant, split=data.split)
+    images = data.open()
     if images.labels is None:
         raise InputError(
             "layout", data.layout, "has no labels", "Use class-folders, backgrounds-challenge or coco-crop."
@@ -69,7 +69,7 @@ def _labelled_features(
 def measure_localization(config: LocalizationConfig) -> dict[str, float]:
     """Scores the mask stores and the trivial baselines; see `run_localization` for the values."""
     data = config.data
-    images = open_images(data.root, data.layout, variant=data.variant, split=data.split)
+    images = data.open()
     if data.split is None:
         raise InputError("layout", data.layout, "has no true masks", "Use backgrounds-challenge or coco.")
     truths = TrueMasks(data.root, data.layout, data.split, images.image_ids)

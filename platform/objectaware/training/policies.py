@@ -37,31 +37,11 @@ class Boxes(Protocol):
         ...
 
 
-class Policy(Protocol):
-    """A change of the positives that knows where the objects are."""
+class Policy:
+    """A change of the positives that knows where the objects are. This base changes nothing."""
 
     def region(self, index: int, height: int, width: int, draws: NDArray[np.float64]) -> Region:
-        """Part of the image, (top, left, height, width), that both views are cropped from."""
-        ...
-
-    def change_patch(
-        self,
-        patch: NDArray[np.uint8],
-        index: int,
-        crop: Region,
-        height: int,
-        width: int,
-        draws: NDArray[np.float64],
-    ) -> NDArray[np.uint8]:
-        """Changes one view's pixels, cut out of image `index` of that size at `crop`, before it is resized."""
-        ...
-
-
-class PlainViews:
-    """Policy `none`: the whole image, unchanged."""
-
-    def region(self, index: int, height: int, width: int, draws: NDArray[np.float64]) -> Region:
-        """The whole image."""
+        """Part of image `index`, (top, left, height, width), that both views are cropped from: here all of it."""
         return 0, 0, height, width
 
     def change_patch(
@@ -73,11 +53,18 @@ class PlainViews:
         width: int,
         draws: NDArray[np.float64],
     ) -> NDArray[np.uint8]:
-        """The patch as it is."""
+        """Changes one view's pixels, cut out of image `index` of that size at `crop`, before it is resized.
+
+        Here the patch as it is.
+        """
         return patch
 
 
-class ObjectCrop(PlainViews):
+class PlainViews(Policy):
+    """Policy `none`: the whole image, unchanged."""
+
+
+class ObjectCrop(Policy):
     """Policy `object_crop`: both views from one box, drawn anew at each access (paper §2.3).
 
     Args:
@@ -92,7 +79,7 @@ class ObjectCrop(PlainViews):
         return object_region(self._boxes[index], float(draws[0]), height, width)
 
 
-class BackgroundMixup(PlainViews):
+class BackgroundMixup(Policy):
     """Policy `background_mixup`: each view on its own, with some probability, on another image's background.
 
     Donors are drawn from the whole data set as a function of seed, epoch and sample, so the same run with more

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from objectaware.augment.color import ColorDistribution
 from objectaware.config import PretrainConfig
 from objectaware.data.cache import TrainingImages
-from objectaware.data.catalog import open_images
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
@@ -45,7 +44,7 @@ def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: P
         InputError: The images or the masks do not fit the configuration.
         TrainingDivergedError: The loss is not a number any more.
     """
-    images = open_images(config.data.root, config.data.layout, variant=config.data.variant, split=config.data.split)
+    images = config.data.open()
     if len(images) < config.batch_size:
         raise InputError("batch_size", config.batch_size, f"is more than the {len(images)} images", "Lower it.")
     kept = TrainingImages(images, max_bytes=config.execution.cache_mib * 2**20)
