@@ -15,8 +15,9 @@ from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.methods.classifier import read_classifier
 
-STAGE_VERSIONS = {"pretrain": 1, "localize": 1, "linear": 1, "localization": 1}
+STAGE_VERSIONS = {"pretrain": 1, "localize": 2, "linear": 2, "localization": 2}
 """Version of the code that computes each stage: raised when the same input would give another result."""
 
 _IDENTITY_LENGTH = 20
@@ -33,7 +34,7 @@ def recipe(config: Model) -> dict[str, Any]:
 
 def _without_addresses(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
     if isinstance(value, dict):
-        addresses = ("root", "masks", "checkpoint")
+        addresses = ("root", "masks", "checkpoint", "classifier")
         return {key: _without_addresses(item) for key, item in value.items() if key not in addresses}
     return value
 
@@ -82,6 +83,15 @@ def checkpoint_hash(folder: str) -> str:
     if not storage.exists("state.pt"):
         raise InputError("checkpoint", folder, "holds no state.pt", "Give a folder that pretraining wrote.")
     return hashlib.sha256(storage.read_bytes("state.pt")).hexdigest()
+
+
+def classifier_hash(address: str) -> str:
+    """Hashes the file of a classifier.
+
+    Raises:
+        InputError: There is none.
+    """
+    return hashlib.sha256(read_classifier(address)).hexdigest()
 
 
 def mask_store_hash(folder: str) -> str:
