@@ -106,3 +106,29 @@ def mask_store_hash(folder: str) -> str:
             "masks", folder, "holds no finished mask store (store.json)", "Run objectaware localize first."
         )
     return str(storage.read_json("store.json")["identity"])
+
+
+def masks_hash(address: str) -> str:
+    """Identity of masks to be scored: of a mask store, a COCO result file, or a folder of masks of any system.
+
+    A folder's files are told by their names, sizes and times.
+
+    Raises:
+        InputError: There is nothing at the address.
+    """
+    storage = Storage.from_uri(address)
+    if storage.exists("store.json"):
+        return mask_store_hash(address)
+    if address.endswith(".json"):
+        folder, _, name = address.rpartition("/")
+        storage = Storage.from_uri(folder or ".")
+        if storage.exists(name):
+            return hashlib.sha256(storage.read_bytes(name)).hexdigest()
+    digest = hashlib.sha256()
+    files = storage.list_files() if not address.endswith(".json") else []
+    if not files:
+        remedy = "Give a mask store, a folder of PNG or NPY files, or a COCO result file."
+        raise InputError("masks", address, "does not exist or is empty", remedy)
+    for name, size, modified_ns in files:
+        digest.update(f"{name}\0{size}\0{modified_ns}\0".encode())
+    return digest.hexdigest()
