@@ -7,11 +7,14 @@ from pydantic import ValidationError
 
 from objectaware.config import (
     LOCALIZE_SETTINGS,
+    LOCALIZER_DEFAULTS,
     DataConfig,
     LinearConfig,
     LocalizationConfig,
     LocalizeConfig,
     PretrainConfig,
+    localize_setting,
+    localizer_fields,
 )
 
 
@@ -78,6 +81,49 @@ def test_a_stored_configuration_is_read_back_the_same() -> None:
 def test_a_data_sets_fields_fit_its_layout(fields: dict[str, str]) -> None:
     with pytest.raises(ValidationError):
         DataConfig.model_validate({"root": "photos", **fields})
+
+
+def _localize(**fields: object) -> LocalizeConfig:
+    return LocalizeConfig.model_validate({"data": {"root": "photos"}, **fields})
+
+
+def test_localizers_defaults_are_the_papers() -> None:
+    config = _localize(checkpoint="c")
+    assert (config.localizer, config.num_iterations, config.expansion, config.temperature) == ("contracam", 10, 2, 1.0)
+    assert config.remove_negative_signals
+    assert config.num_gradients is None
+    assert _localize(checkpoint="c", localizer="integrated_gradients").num_gradients == 10
+    smooth = _localize(checkpoint="c", localizer="smoothgrad")
+    assert (smooth.num_gradients, smooth.noise_level, smooth.num_iterations) == (10, 0.15, None)
+    assert LocalizeConfig.model_validate(smooth.model_dump(mode="json")) == smooth
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "checkpoint is missing"),
+        ({"localizer": "classifier_cam", "checkpoint": "c"}, "classifier is missing"),
+        ({"localizer": "center_box"}, "side_fraction is missing"),
+        ({"localizer": "full_image", "checkpoint": "c"}, "checkpoint has no meaning"),
+        ({"localizer": "smoothgrad", "checkpoint": "c", "num_iterations": 3}, "num_iterations has no meaning"),
+        ({"localizer": "integrated_gradients", "checkpoint": "c", "mask_color": [0, 0, 0]}, "mask_color has no"),
+        ({"checkpoint": "c", "negatives": []}, "negatives"),
+        ({"localizer": "full_image", "execution": {"record_iterations": True}}, "record_iterations has no"),
+        ({"localizer": "grad_cam"}, "localizer"),
+    ],
+)
+def test_settings_that_a_localizer_does_not_have_are_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        _localize(**fields)
+
+
+@pytest.mark.parametrize("setting", LOCALIZE_SETTINGS)
+def test_a_named_setting_fits_every_localizer(setting: str) -> None:
+    needed = {"checkpoint": "c", "classifier": "k", "side_fraction": 0.5}
+    for localizer in LOCALIZER_DEFAULTS:
+        own = {name: value for name, value in needed.items() if name in localizer_fields(localizer)}
+        config = _localize(localizer=localizer, **localize_setting(setting, localizer), **own)
+        assert config.crf == LOCALIZE_SETTINGS[setting]["crf"]
 
 
 def test_named_settings_are_the_papers() -> None:

@@ -13,7 +13,7 @@ objectaware: object-aware contrastive learning
   objectaware demo                      the whole pipeline on the embedded scenes, on a CPU, in minutes
   objectaware pretrain RECIPE [--key value …]
   objectaware localize IMAGES --checkpoint C --out OUT
-  objectaware evaluate linear|background|localization …
+  objectaware evaluate linear|background|localization|localizers …
   objectaware data build scenes --out DIR
   objectaware export backbone CHECKPOINT --out FILE
   objectaware ui                        the MLflow UI on the store in use

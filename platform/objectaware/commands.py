@@ -179,9 +179,12 @@ def localize(program: str, arguments: list[str]) -> None:
 
     def command(
         images: Annotated[str, tyro.conf.Positional],
-        checkpoint: str,
+        checkpoint: str | None = None,
         common: CommonArguments = Common(),
         out: str | None = None,
+        localizer: Literal[
+            "contracam", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box", "full_image"
+        ] = "contracam",
         setting: Literal["crop", "mixup", "scenes"] = "crop",
         recipe: Path | None = None,
     ) -> None:
@@ -190,19 +193,20 @@ def localize(program: str, arguments: list[str]) -> None:
         Args:
             images: Folder, at any depth.
             checkpoint: Folder that pretraining wrote, or a file of MoCo, VISSL, solo-learn, lightly, mmselfsup,
-                torchvision or timm.
+                torchvision or timm; the baselines center_box and full_image need none.
             common: Settings of every command.
             out: Folder of the mask store; by default one in the storage.
+            localizer: The published method, or one to compare it with; further fields are the recipe's.
             setting: Named setting: crop and mixup are the paper's.
             recipe: YAML of further LocalizeConfig fields.
         """
-        from objectaware.config import LOCALIZE_SETTINGS, LocalizeConfig
+        from objectaware.config import LocalizeConfig, localize_setting
         from objectaware.data.storage import Storage
         from objectaware.distributed.localize import localize_needs
         from objectaware.stages.localize import run_localize
 
-        values = {"data": {"root": images}, **LOCALIZE_SETTINGS[setting], **_recipe_values(recipe)}
-        config = _validated(LocalizeConfig, {**values, "checkpoint": checkpoint})
+        fields = {"localizer": localizer, **localize_setting(setting, localizer), **_recipe_values(recipe)}
+        config = _validated(LocalizeConfig, {"data": {"root": images}, **fields, "checkpoint": checkpoint})
         target = None if out is None else Storage.from_uri(out)
         with _context(common, localize_needs(config.execution)) as context:
             _finish(common, context, run_localize(context, config, out=target))
@@ -232,6 +236,33 @@ def evaluate_localization(program: str, arguments: list[str]) -> None:
         return run_localization(context, config)
 
     _evaluate(program, arguments, LocalizationConfig, stage)
+
+
+def evaluate_localizers(program: str, arguments: list[str]) -> None:
+    """`objectaware evaluate localizers RECIPE`."""
+
+    def command(
+        recipe: Annotated[Path, tyro.conf.Positional],
+        common: CommonArguments = Common(),
+    ) -> None:
+        """Scores all localizers on the same images in one table. Every field of the recipe can be overridden.
+
+        Args:
+            recipe: YAML of LocalizersConfig fields (docs/recipes.md).
+            common: Settings of every command.
+        """
+        from objectaware.config import LocalizersConfig
+        from objectaware.stages.localizers import localizers_table, run_localizers
+
+        config = _validated(LocalizersConfig, override(read_recipe(recipe), overrides))
+        with _context(common) as context:
+            values = run_localizers(context, config)
+            _write_json(common, values)
+            print(localizers_table(values))
+            print(f"MLflow UI: {context.tracking.ui_command()}")
+
+    known, overrides = split_overrides(arguments, flags=_FLAGS, options=_OPTIONS)
+    tyro.cli(command, prog=program, args=known)
 
 
 def _evaluate(
@@ -382,6 +413,7 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "evaluate linear": evaluate_linear,
     "evaluate background": evaluate_background,
     "evaluate localization": evaluate_localization,
+    "evaluate localizers": evaluate_localizers,
     "data build scenes": build_scenes,
     "export backbone": export_backbone,
     "ui": ui,

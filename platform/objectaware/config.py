@@ -5,10 +5,12 @@ A model's fields are its recipe, what decides the result; `execution` holds what
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 if TYPE_CHECKING:
     from objectaware.data.crops import CroppedObjects
@@ -25,6 +27,8 @@ Address = Annotated[str, AfterValidator(_absolute)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(ge=1)]
 Backbone = Literal["resnet18", "resnet50", "resnet10_narrow"]
+Localizer = Literal["contracam", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box", "full_image"]
+Byte = Annotated[int, Field(ge=0, le=255)]
 Layout = Literal["folder", "class-folders", "backgrounds-challenge", "coco", "coco-crop"]
 
 
@@ -208,24 +212,70 @@ class LocalizeExecution(Model):
         num_crf_actors: Processes that run CRF and boxes.
         use_gpu: One GPU a ContraCAM process.
         num_compute_threads: Threads a ContraCAM process computes with on a CPU.
+        record_iterations: Keep the CAM of each iteration of ContraCAM for a dozen images, and show them.
     """
 
     num_cam_actors: Positive = 1
     num_crf_actors: Positive = 2
     use_gpu: bool = False
     num_compute_threads: Positive = 2
+    record_iterations: bool = False
+
+
+LOCALIZER_DEFAULTS: dict[str, dict[str, object]] = {
+    "contracam": {"num_iterations": 10, "expansion": 2, "remove_negative_signals": True, "temperature": 1.0},
+    "classifier_cam": {"expansion": 2},
+    "integrated_gradients": {"num_gradients": 10, "temperature": 1.0},
+    "smoothgrad": {"num_gradients": 10, "noise_level": 0.15, "temperature": 1.0},
+    "center_box": {},
+    "full_image": {},
+}
+"""The fields of `LocalizeConfig` that only some localizers have, with their defaults."""
+
+_NEEDED_FIELDS: dict[str, tuple[str, ...]] = {
+    "contracam": ("checkpoint",),
+    "classifier_cam": ("checkpoint", "classifier"),
+    "integrated_gradients": ("checkpoint",),
+    "smoothgrad": ("checkpoint",),
+    "center_box": ("side_fraction",),
+    "full_image": (),
+}
+_OPTIONAL_FIELDS: dict[str, tuple[str, ...]] = {
+    "contracam": ("mask_color", "negatives"),
+    "integrated_gradients": ("negatives",),
+    "smoothgrad": ("negatives",),
+}
+
+
+def localizer_fields(localizer: str) -> set[str]:
+    """The fields of `LocalizeConfig` that this localizer has and not all others; none for a name that is unknown."""
+    return {
+        *LOCALIZER_DEFAULTS.get(localizer, {}),
+        *_NEEDED_FIELDS.get(localizer, ()),
+        *_OPTIONAL_FIELDS.get(localizer, ()),
+    }
 
 
 class LocalizeConfig(Model):
-    """Localization of the objects of a set of images.
+    """Localization of the objects of a set of images. All localizers' soft maps take the same way from there on.
 
     Attributes:
         data: Images.
-        checkpoint: Folder that pretraining wrote, or a file of another system's (docs/checkpoints.md).
+        localizer: `contracam`, the paper's; `classifier_cam` of the predicted class; `integrated_gradients` and
+            `smoothgrad` of the contrastive score; `center_box` and `full_image`, which look at no picture.
+        checkpoint: Folder that pretraining wrote, or a file of another system's (docs/checkpoints.md), for those that
+            look through a network.
         num_iterations: T of iterative ContraCAM.
-        expansion: Resolution of the activations, 1, 2 or 4 times the network's.
-        remove_negative_signals: The ReLU on α of eq. 2.
+        expansion: Resolution of a CAM's activations, 1, 2 or 4 times the network's.
+        remove_negative_signals: The ReLU on α of eq. 2, for ContraCAM.
         temperature: Of the contrastive score.
+        mask_color: What ContraCAM's masked pixels become, RGB; by default the mean colour of the group.
+        negatives: Images that are every image's only negatives, by their path relative to the data's folder; by
+            default a group's images are each other's.
+        classifier: Of classifier_cam: the folder of a linear evaluation on the same checkpoint, or a state dict.
+        num_gradients: Gradients that integrated_gradients and smoothgrad average.
+        noise_level: Noise of smoothgrad as a share of each image's range of values.
+        side_fraction: Sides of center_box as a share of the picture's.
         crf: Whether the soft mask is refined by a dense CRF.
         mask_threshold: The stored mask is foreground from here on (after CRF, where there is one).
         image_size: Side that images are squashed to, in pixels.
@@ -237,11 +287,18 @@ class LocalizeConfig(Model):
     """
 
     data: DataConfig
-    checkpoint: Address
-    num_iterations: Positive = 10
-    expansion: Literal[1, 2, 4] = 2
-    remove_negative_signals: bool = True
-    temperature: Annotated[float, Field(gt=0)] = 1.0
+    localizer: Localizer = "contracam"
+    checkpoint: Address | None = None
+    num_iterations: Positive | None = None
+    expansion: Literal[1, 2, 4] | None = None
+    remove_negative_signals: bool | None = None
+    temperature: Annotated[float, Field(gt=0)] | None = None
+    mask_color: tuple[Byte, Byte, Byte] | None = None
+    negatives: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    classifier: Address | None = None
+    num_gradients: Positive | None = None
+    noise_level: Annotated[float, Field(gt=0)] | None = None
+    side_fraction: Annotated[float, Field(gt=0, le=1)] | None = None
     crf: bool = True
     mask_threshold: Fraction = 0.5
     image_size: Annotated[int, Field(ge=32)] = 224
@@ -250,6 +307,29 @@ class LocalizeConfig(Model):
     group_size: Annotated[int, Field(ge=2)] = 64
     seed: Annotated[int, Field(ge=0)] = 0
     execution: LocalizeExecution = LocalizeExecution()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_defaults(cls, values: object) -> object:
+        """Writes the localizer's defaults out, so that a stored recipe says them."""
+        if not isinstance(values, dict):
+            return values
+        defaults = LOCALIZER_DEFAULTS.get(values.get("localizer", "contracam"), {})
+        return {**values, **{name: value for name, value in defaults.items() if values.get(name) is None}}
+
+    @model_validator(mode="after")
+    def _fields_apply(self) -> Self:
+        """Refuses settings that would be ignored, and asks for those that have no default."""
+        fields = localizer_fields(self.localizer)
+        for name in sorted(set().union(*map(localizer_fields, LOCALIZER_DEFAULTS)) - fields):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} has no meaning for the localizer {self.localizer}; leave it out")
+        for name in _NEEDED_FIELDS[self.localizer]:
+            if getattr(self, name) is None:
+                raise ValueError(f"{name} is missing: the localizer {self.localizer} needs it")
+        if self.execution.record_iterations and self.localizer != "contracam":
+            raise ValueError(f"record_iterations has no meaning for the localizer {self.localizer}; leave it out")
+        return self
 
 
 LOCALIZE_SETTINGS: dict[str, dict[str, Any]] = {
@@ -261,6 +341,12 @@ LOCALIZE_SETTINGS: dict[str, dict[str, Any]] = {
     "scenes": {"num_iterations": 2, "expansion": 2, "crf": True, "mask_threshold": 0.5},
 }
 """Named settings of `objectaware localize --setting`."""
+
+
+def localize_setting(setting: str, localizer: str) -> dict[str, Any]:
+    """A named setting's fields, less those that mean nothing to a localizer."""
+    foreign = set().union(*map(localizer_fields, LOCALIZER_DEFAULTS)) - localizer_fields(localizer)
+    return {name: value for name, value in LOCALIZE_SETTINGS[setting].items() if name not in foreign}
 
 
 class LinearConfig(Model):
@@ -288,12 +374,81 @@ class LinearConfig(Model):
 
 
 class LocalizationConfig(Model):
-    """Scoring of a mask store against true masks.
+    """Scoring of masks against true masks.
 
     Attributes:
         data: Images with true masks (`backgrounds-challenge` or `coco`).
-        masks: Mask store of these images, by name of the row in the table.
+        masks: Masks of these images, by name of the row in the table: a mask store, a folder of PNG or NPY files
+            named as the images, or a COCO result file (`.json`).
+        image_size: Side in pixels that pictures are squashed to for all measures; the paper's is 224.
     """
 
     data: DataConfig
     masks: dict[str, Address]
+    image_size: Annotated[int, Field(ge=32)] = 224
+
+
+@contextmanager
+def _named(field: str) -> Iterator[None]:
+    """Gives the first fault of a configuration inside another one the name of its place."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join([field, *map(str, first["loc"])])
+        raise ValueError(f"{place}: {first['msg'].removeprefix('Value error, ')}") from error
+
+
+class LocalizersConfig(Model):
+    """Several localizers on the same images, in one table.
+
+    Attributes:
+        data: Images with true masks (`backgrounds-challenge` or `coco`).
+        checkpoint: Of the network that all of them look through, the baselines apart.
+        localizers: Fields of `LocalizeConfig` that differ, by name of the row: `localizer` and its settings.
+        shared: Fields of `LocalizeConfig` that all have in common, such as `crf`, `image_size` or `execution`.
+        linear: Fields of `LinearConfig` for the classifier of the rows with classifier_cam that give none; its
+            checkpoint is the same.
+        masks: Masks of other systems to be scored beside them, as in `LocalizationConfig`.
+    """
+
+    data: DataConfig
+    checkpoint: Address
+    localizers: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+    shared: dict[str, Any] = Field(default_factory=dict)
+    linear: dict[str, Any] | None = None
+    masks: dict[str, Address] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _parts_are_valid(self) -> Self:
+        """Refuses a row's mistakes before the first row is computed."""
+        for name, fields in self.localizers.items():
+            if name in self.masks:
+                raise ValueError(f"{name} is the name of a localizer and of masks; give one another name")
+            if fields.get("localizer") == "classifier_cam" and fields.get("classifier") is None and not self.linear:
+                raise ValueError(f"linear is missing: the row {name} needs a classifier")
+            with _named(f"localizers.{name}"):
+                self.localize_config(name, classifier="classifier")
+        if self.linear is not None:
+            with _named("linear"):
+                self.linear_config()
+        return self
+
+    def localize_config(self, name: str, *, classifier: str) -> LocalizeConfig:
+        """The configuration of one row.
+
+        Args:
+            name: The row.
+            classifier: What classifier_cam takes where the row gives none.
+        """
+        fields = {"data": self.data, **self.shared, **self.localizers[name]}
+        has = localizer_fields(fields.get("localizer", "contracam"))
+        if "checkpoint" in has:
+            fields.setdefault("checkpoint", self.checkpoint)
+        if "classifier" in has:
+            fields.setdefault("classifier", classifier)
+        return LocalizeConfig.model_validate(fields)
+
+    def linear_config(self) -> LinearConfig:
+        """The configuration of the classifier."""
+        return LinearConfig.model_validate({"checkpoint": self.checkpoint, **(self.linear or {})})

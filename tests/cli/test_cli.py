@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from objectaware.cli import run
-from objectaware.config import LinearConfig, LocalizationConfig, PretrainConfig
+from objectaware.config import LinearConfig, LocalizationConfig, LocalizersConfig, PretrainConfig
 from objectaware.errors import InputError
 from objectaware.recipes import override, read_recipe
 
@@ -48,6 +48,17 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
             ["pretrain", str(RECIPES / "moco_resnet18_folder.yaml"), "--method", "byol", "--temperature", "1"],
             "temperature",
         ),
+        (
+            [
+                "evaluate",
+                "localizers",
+                str(RECIPES / "localizers_coco.yaml"),
+                "--localizers.contracam.num_iterations",
+                "0",
+            ],
+            "localizers.contracam.num_iterations: input should be",
+        ),
+        (["localize", "photos", "--localizer", "center_box"], "side_fraction is missing"),
         (["data", "build", "scenes", "--out", "x", "--correlation", "2"], "correlation"),
         (["export", "backbone", "missing.pth", "--out", "x"], "checkpoint = missing.pth"),
     ],
@@ -84,8 +95,8 @@ def test_overrides_that_are_none_are_refused(arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_recipe_is_valid(path: Path) -> None:
-    model = {"linear": LinearConfig, "localization": LocalizationConfig}.get(path.stem.split("_")[0], PretrainConfig)
-    model.model_validate(read_recipe(path))
+    models = {"linear": LinearConfig, "localization": LocalizationConfig, "localizers": LocalizersConfig}
+    models.get(path.stem.split("_")[0], PretrainConfig).model_validate(read_recipe(path))
 
 
 def test_a_yaml_file_that_would_run_code_is_refused(tmp_path: Path) -> None:

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
 from objectaware.data.storage import Storage
 from objectaware.data.tensors import normalise
-from objectaware.distributed.localize_actors import CamActor, CrfActor
+from objectaware.distributed.localize_actors import ITERATIONS_NAME, CamActor, CrfActor
 from objectaware.errors import InputError
-from objectaware.localize import contracam, dense_crf, expand_resolution, extract_boxes
+from objectaware.localize import center_box, classifier_cam, contracam, dense_crf, expand_resolution, extract_boxes
 from objectaware.localize.mask_store import MaskRow, read_rows
 from objectaware.methods.backbones import feature_map
 from objectaware.methods.checkpoint import load_encoder
+from objectaware.methods.classifier import Classifier, classifier_file
 
 SIZE = 32
 
@@ -34,17 +35,26 @@ def _config(checkpoint: Path | str = "", **changes: object) -> dict[str, object]
     return LocalizeConfig.model_validate(settings | changes).model_dump()
 
 
-def _group(pixels: NDArray[np.uint8], filler: NDArray[np.uint8], *, errors: list[str] | None = None) -> pa.Table:
+def _group(
+    pixels: NDArray[np.uint8],
+    filler: NDArray[np.uint8],
+    *,
+    errors: list[str] | None = None,
+    filler_ids: list[str] | None = None,
+    number: int = 7,
+) -> pa.Table:
     errors = errors or [""] * len(pixels)
+    names = filler_ids or [f"filler {place}.png" for place in range(len(filler))]
     return pa.table(
         {
-            "group": pa.array([7], pa.int64()),
+            "group": pa.array([number], pa.int64()),
             "image_ids": [[f"{number}.png" for number in range(len(errors))]],
             "heights": [[0 if error else 64 for error in errors]],
             "widths": [[0 if error else 48 for error in errors]],
             "errors": pa.array([errors], pa.list_(pa.string())),
             "pixels": pa.array([pixels.tobytes()], pa.large_binary()),
             "filler": pa.array([filler.tobytes()], pa.large_binary()),
+            "filler_ids": pa.array([names], pa.list_(pa.string())),
         }
     )
 
@@ -60,7 +70,8 @@ def _cams(batch: pa.Table) -> NDArray[np.float32]:
 
 
 def _with_cams(cams: NDArray[np.float32], errors: list[str] | None = None) -> pa.Table:
-    group = _group(_pictures(len(cams)), _pictures(0), errors=errors).drop_columns("filler")
+    group = _group(_pictures(len(cams)), _pictures(0), errors=errors).drop_columns(["filler", "filler_ids"])
+    group = group.append_column("iterations", pa.array([b""], pa.large_binary()))
     return group.append_column("cams", pa.array([cams.tobytes()], pa.large_binary()))
 
 
@@ -114,11 +125,72 @@ def test_settings_reach_contracam(tiny_checkpoint: Path) -> None:
     torch.testing.assert_close(torch.tensor(cams[0].max()), torch.tensor(1.0))
 
 
+@pytest.mark.parametrize("localizer", ["integrated_gradients", "smoothgrad"])
+def test_saliencies_are_the_librarys_and_the_noise_is_the_groups(tiny_checkpoint: Path, localizer: str) -> None:
+    changes = {"localizer": localizer, "num_iterations": None, "expansion": None, "num_gradients": 2}
+    actor, pictures = CamActor(_config(tiny_checkpoint, **changes)), _pictures(5)
+    first = _cams(actor(_group(pictures[:4], pictures[4:])))
+    assert first.shape == (4, SIZE, SIZE)
+    assert first.max() == 1
+    np.testing.assert_array_equal(_cams(actor(_group(pictures[:4], pictures[4:]))), first)
+    other = _cams(actor(_group(pictures[:4], pictures[4:], number=8)))
+    assert (np.abs(other - first).max() > 0.01) == (localizer == "smoothgrad")
+
+
+def test_a_classifier_reaches_its_cam(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    weight = torch.randn(3, 384, generator=torch.Generator().manual_seed(0))
+    classifier = Classifier(weight, torch.tensor([0.0, 0.0, 1e4]))
+    (tmp_path / "classifier.safetensors").write_bytes(classifier_file(classifier))
+    changes = {"localizer": "classifier_cam", "num_iterations": None, "classifier": str(tmp_path)}
+    pictures = _pictures(3)
+    found = _cams(CamActor(_config(tiny_checkpoint, **changes))(_group(pictures, pictures[:0])))
+    backbone = expand_resolution(load_encoder(tiny_checkpoint).backbone, 4)
+    expected = classifier_cam(
+        normalise(pictures), lambda images: feature_map(backbone, images), weight, classifier.bias
+    )
+    np.testing.assert_allclose(found, expected[:, 0].numpy(), atol=1e-4)
+
+
+def test_baselines_need_no_network() -> None:
+    base = {"num_iterations": None, "expansion": None, "checkpoint": None}
+    group = _group(_pictures(2), _pictures(0))
+    boxes = _cams(CamActor(_config(**base, localizer="center_box", side_fraction=0.5))(group))
+    np.testing.assert_array_equal(boxes[1], center_box(SIZE, SIZE, 0.5))
+    assert (_cams(CamActor(_config(**base, localizer="full_image"))(group)) == 1).all()
+
+
+def test_given_negatives_are_the_only_ones_and_not_their_own(tiny_checkpoint: Path) -> None:
+    pictures = _pictures(6)
+    actor = CamActor(_config(tiny_checkpoint, negatives=["4.png", "1.png"], mask_color=[124, 116, 104]))
+    negatives, names = pictures[[4, 1]], ["4.png", "1.png"]
+    both = _cams(actor(_group(pictures[:3], negatives, filler_ids=names)))
+    alone = _cams(actor(_group(pictures[:1], negatives, filler_ids=names)))
+    np.testing.assert_allclose(both[0], alone[0], atol=1e-4)
+    strangers = _cams(actor(_group(pictures[:3], negatives, filler_ids=["8.png", "9.png"])))
+    assert np.abs(both[1] - strangers[1]).max() > 0.01
+    np.testing.assert_allclose(both[0], strangers[0], atol=1e-4)
+
+
+def test_iterations_of_the_first_group_are_kept_on_request(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    wanted = LocalizeExecution(num_compute_threads=1, record_iterations=True)
+    config = _config(tiny_checkpoint, execution=wanted)
+    store = Storage.from_uri(tmp_path)
+    CrfActor(config, store)(CamActor(config)(_group(_pictures(3), _pictures(0))))
+    assert not store.exists(ITERATIONS_NAME)
+    batch = CamActor(config)(_group(_pictures(2), _pictures(0), errors=["", "broken", ""], number=0))
+    CrfActor(config, store)(batch)
+    with np.load(tmp_path / ITERATIONS_NAME) as kept:
+        assert kept["image_ids"].tolist() == ["0.png", "2.png"]
+        assert kept["cams"].shape == (2, 2, SIZE, SIZE)
+        np.testing.assert_allclose(kept["cams"].max(axis=0) / 255, _cams(batch), atol=0.5 / 255 + 1e-6)
+
+
 def test_masks_and_boxes_after_the_crf(tmp_path: Path) -> None:
     cam = np.zeros((1, SIZE, SIZE), dtype=np.float32)
     cam[0, 8:20, 10:22] = 0.9
     (row,) = _stored(_config(min_box_area=0.02, box_margin=0.1), tmp_path, _with_cams(cam))
     soft = dense_crf(_pictures(1)[0], cam[0])
+    np.testing.assert_allclose(row.refined, soft, atol=1 / 255)
     assert (row.width, row.height, row.status) == (48, 64, "ok")
     np.testing.assert_allclose(row.cam, cam[0], atol=0.5 / 255)
     np.testing.assert_array_equal(row.boxes, extract_boxes(soft >= 0.5, min_area=0.02, margin=0.1))

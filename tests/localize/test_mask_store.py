@@ -47,7 +47,7 @@ def _assert_equal(found: MaskRow, expected: MaskRow) -> None:
     assert (found.cam is None) == (expected.cam is None)
     assert (found.mask is None) == (expected.mask is None)
     if found.cam is not None and expected.cam is not None:
-        np.testing.assert_allclose(found.cam, expected.cam, atol=1 / 510 + 1e-6)
+        np.testing.assert_allclose(found.cam, expected.cam, atol=1 / 255)
     if found.mask is not None and expected.mask is not None:
         np.testing.assert_array_equal(found.mask, expected.mask)
 
@@ -60,9 +60,23 @@ def test_eight_bit_soft_masks_survive_exactly(mask: NDArray[np.uint8]) -> None:
     np.testing.assert_array_equal(decoded, soft)
 
 
-def test_soft_masks_are_rounded_not_truncated() -> None:
-    soft = np.linspace(0, 1, 1000, dtype=np.float32).reshape(20, 50)
-    np.testing.assert_allclose(decode_soft_mask(encode_soft_mask(soft)), soft, atol=1 / 510 + 1e-6)
+def test_soft_masks_are_rounded_not_truncated_and_keep_both_published_thresholds() -> None:
+    soft = np.linspace(0, 1, 10_000, dtype=np.float32).reshape(20, 500)
+    decoded = decode_soft_mask(encode_soft_mask(soft))
+    is_above = soft >= np.float32(1 / 255)
+    np.testing.assert_allclose(decoded[is_above], soft[is_above], atol=1 / 510 + 1e-6)
+    np.testing.assert_array_equal(decoded > 0, is_above)
+    np.testing.assert_array_equal(decoded > 0.5, soft >= 0.5)
+
+
+def test_a_store_from_before_the_soft_masks_after_crf_is_read(tmp_path: Path) -> None:
+    storage = Storage.from_uri(tmp_path)
+    write_shard(storage, 0, [_row("a", 1)])
+    old = read_shard(storage, 0).drop_columns("refined")
+    pq.write_table(old, tmp_path / "shard-000000.parquet")
+    (row,) = read_rows(storage)
+    _assert_equal(row, _row("a", 1))
+    assert row.refined is None
 
 
 @given(mask=arrays(bool, array_shapes(min_dims=2, max_dims=2, max_side=9)))

@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.backgrounds_challenge import load_foreground_mask, load_variant
-from objectaware.data.coco import load_coco
+from objectaware.data.coco import CocoDataset, load_coco
 from objectaware.data.crops import CroppedObjects
 from objectaware.data.folder import ImageFolder
 from objectaware.errors import InputError
 
 Split = Literal["train", "val"]
+
+_MIN_BOX_AREA = 0.01
 
 
 def open_images(
@@ -46,7 +49,7 @@ def open_images(
 
 
 class TrueMasks:
-    """True foreground masks of a data set, by index.
+    """True foreground masks and boxes of a data set, by index.
 
     Args:
         root: The folder.
@@ -66,6 +69,11 @@ class TrueMasks:
         self._image_ids = image_ids
         self._coco = load_coco(root, split) if layout == "coco" else None
 
+    @property
+    def coco(self) -> CocoDataset | None:
+        """The data set with its numbers, where the layout is COCO's."""
+        return self._coco
+
     def __len__(self) -> int:
         return len(self._image_ids)
 
@@ -74,3 +82,23 @@ class TrueMasks:
         if self._coco is not None:
             return self._coco.foreground_mask(index)
         return load_foreground_mask(self._root, self._split, self._image_ids[index])
+
+    def boxes(self, index: int) -> NDArray[np.float64]:
+        """Boxes (n, 4), x0 y0 x1 y1 relative to the image, of the objects that cover more than 1% of it.
+
+        COCO's are the instances', crowds included, as the official code takes them. Where there is a mask alone,
+        they are those around its regions.
+        """
+        if self._coco is not None:
+            instances = self._coco.instances(index)
+            boxes = [one.box_relative for one in instances if one.area_fraction > _MIN_BOX_AREA]
+            return np.array(boxes, dtype=np.float64).reshape(-1, 4)
+        return _region_boxes(self[index])
+
+
+def _region_boxes(mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+    _, _, statistics, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=4)
+    regions = statistics[1:]  # the first is what the mask leaves out
+    x, y, width, height = regions[regions[:, cv2.CC_STAT_AREA] > _MIN_BOX_AREA * mask.size, :4].T
+    scale = np.array([mask.shape[1], mask.shape[0]] * 2)
+    return np.stack([x, y, x + width, y + height], axis=1) / scale

@@ -58,22 +58,29 @@ class CocoDataset:
     Attributes:
         images: All pictures that the annotation file names, in the order of their COCO numbers, unlabelled.
         category_names: Names by category index.
+        numbers: COCO's number of each picture.
     """
 
     def __init__(
         self,
         images: ImageFolder,
         category_names: tuple[str, ...],
+        numbers: list[int],
         records: list[CocoImage],
         annotations: list[list[CocoAnnotation]],
     ) -> None:
         self.images = images
         self.category_names = category_names
+        self.numbers = numbers
         self._records = records
         self._annotations = annotations
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def size(self, index: int) -> tuple[int, int]:
+        """Return height and width of a picture in pixels, as the annotation file gives them."""
+        return self._records[index].height, self._records[index].width
 
     def foreground_mask(self, index: int) -> NDArray[np.bool_]:
         """Return the union of all instances of a picture, crowds included.
@@ -122,7 +129,7 @@ def load_coco(root: str | Path, split: Split) -> CocoDataset:
         raise InputError("coco", root, f"holds no folder {folder}", remedy)
     instances = parse_instances(Path(root, "annotations", f"instances_{split}2017.json"))
     images = ImageFolder(folder, [record.file_name for record in instances.images])
-    return CocoDataset(images, instances.category_names, instances.images, instances.annotations)
+    return CocoDataset(images, instances.category_names, instances.numbers, instances.images, instances.annotations)
 
 
 def object_crops(coco: CocoDataset, *, min_area: float = 0.01, margin: float = 0.2) -> list[ObjectCrop]:

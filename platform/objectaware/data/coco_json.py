@@ -43,8 +43,9 @@ class CocoAnnotation:
 
 @dataclass(frozen=True, slots=True)
 class CocoInstances:
-    """What a file holds: images in the order of their numbers, the annotations of each, category names."""
+    """What a file holds: images in the order of their numbers, these, the annotations of each, category names."""
 
+    numbers: list[int]
     images: list[CocoImage]
     annotations: list[list[CocoAnnotation]]
     category_names: tuple[str, ...]
@@ -71,7 +72,7 @@ def parse_instances(path: Path) -> CocoInstances:
             file.refuse(f"{where} is of category {category_number}, which is not in 'categories'")
         annotation = _parse_annotation(file, where, record, category_index_of[category_number])
         annotations[index_of[image_number]].append(annotation)
-    return CocoInstances(list(images.values()), annotations, category_names)
+    return CocoInstances(list(images), list(images.values()), annotations, category_names)
 
 
 class _File:

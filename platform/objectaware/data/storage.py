@@ -186,6 +186,12 @@ class Storage:
         names = sorted(info.base_name for info in found if info.type == fs.FileType.File)
         return [name for name in names if name.startswith(prefix) and not name.startswith(_TEMPORARY_PREFIX)]
 
+    def list_files(self) -> list[tuple[str, int, int]]:
+        """List all files at any depth, sorted: name, size in bytes and time of change in nanoseconds since 1970."""
+        found = self._filesystem.get_file_info(fs.FileSelector(self._path, allow_not_found=True, recursive=True))
+        files = [info for info in found if info.type == fs.FileType.File]
+        return sorted((info.path.removeprefix(f"{self._path}/"), info.size, info.mtime_ns or 0) for info in files)
+
     def delete(self, name: str) -> None:
         """Delete a file, if there is one of that name."""
         if self.exists(name):

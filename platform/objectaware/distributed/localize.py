@@ -88,7 +88,13 @@ def localize(
         InputError: The checkpoint does not fit, a finished shard is damaged, or the cluster is too small.
         Exception: Whatever else a process raised, with its traceback in its notes.
     """
-    plan = GroupPlan.of(manifest, group_size=config.group_size, seed=config.seed, image_size=config.image_size)
+    plan = GroupPlan.of(
+        manifest,
+        group_size=config.group_size,
+        seed=config.seed,
+        image_size=config.image_size,
+        negatives=config.negatives,
+    )
     summary = LocalizeSummary(num_images=len(manifest))
     finished = finished_shards(store)
     for group in sorted(finished):

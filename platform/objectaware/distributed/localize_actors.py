@@ -1,9 +1,9 @@
-"""The processes of localization that keep something between groups: ContraCAM its network, CRF its store."""
+"""The processes of localization that keep something between groups: a localizer its network, CRF its store."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cached_property
+import io
+from collections.abc import Iterator
 from typing import Any
 
 import cv2
@@ -11,25 +11,29 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from objectaware.config import LocalizeConfig
 from objectaware.data.storage import Storage
-from objectaware.data.tensors import normalise
 from objectaware.distributed.localize_groups import faults_travel
+from objectaware.distributed.localizers import Localizer
 from objectaware.localize.boxes import extract_boxes
-from objectaware.localize.contracam import contracam
+from objectaware.localize.components import keep_large_components
 from objectaware.localize.crf import dense_crf
-from objectaware.localize.expansion import expand_resolution
 from objectaware.localize.mask_store import MaskRow, write_shard
-from objectaware.methods.backbones import channels_last, feature_map
-from objectaware.methods.checkpoint import load_encoder, local_checkpoint
+
+ITERATIONS_NAME = "iterations.npz"
+"""File of a mask store with the CAM of each iteration of a few images: `image_ids` (m,), `cams` (T, m, S, S) uint8."""
+
+NUM_KEPT_IMAGES = 12
+"""Images whose iterations are kept where that was asked for."""
 
 
 class CamActor:
     """Adds the column `cams`: the soft masks of the images that could be read, (n, S, S) float32.
 
-    The checkpoint is loaded with the first group, so that a bad one is reported as any other error.
+    And `iterations`: where asked for, the CAM of each iteration of the first images of the first group, which is a
+    random one, (T, m, S, S) uint8; else nothing. The checkpoint is loaded with the first group, so that a bad one is
+    reported as any other error.
 
     Args:
         config: `LocalizeConfig` as plain values.
@@ -37,36 +41,31 @@ class CamActor:
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = LocalizeConfig.model_validate(config)
-        self._device = torch.device("cuda" if self._config.execution.use_gpu else "cpu")
+        self._localizer = Localizer(self._config)
         torch.set_num_threads(self._config.execution.num_compute_threads)
 
     @faults_travel
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Runs ContraCAM on one group; the filler's results are dropped."""
-        size = self._config.image_size
+        """Runs the localizer on one group; the filler's results are dropped."""
+        size, group = self._config.image_size, batch["group"][0].as_py()
         pixels, filler = _images(batch, "pixels", size), _images(batch, "filler", size)
-        cams = self._localize(np.concatenate([pixels, filler])) if len(pixels) else pixels
-        content = pa.array([cams[: len(pixels)].tobytes()], pa.large_binary())
-        return batch.drop_columns("filler").append_column("cams", content)
+        readable = [name for name, error in zip(*_columns(batch, "image_ids", "errors"), strict=True) if not error]
+        (filler_ids,) = _columns(batch, "filler_ids")
+        is_self = np.array(readable, dtype=object)[:, None] == np.array(filler_ids, dtype=object)[None]
+        iterations: list[bytes] = []
 
-    def _localize(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        features, projector = self._network
-        masks = contracam(
-            normalise(images).to(self._device, memory_format=torch.channels_last),
-            features,
-            projector,
-            num_iterations=self._config.num_iterations,
-            remove_negative_signals=self._config.remove_negative_signals,
-            temperature=self._config.temperature,
+        def keep(cams: NDArray[np.float32]) -> None:
+            if self._config.execution.record_iterations and group == 0:
+                iterations.append(np.rint(cams[:NUM_KEPT_IMAGES] * 255).astype(np.uint8).tobytes())
+
+        cams = pixels
+        if len(pixels):
+            cams = self._localizer(pixels, filler, is_self=is_self, group=group, on_iteration=keep)
+        return (
+            batch.drop_columns(["filler", "filler_ids"])
+            .append_column("cams", pa.array([cams.tobytes()], pa.large_binary()))
+            .append_column("iterations", pa.array([b"".join(iterations)], pa.large_binary()))
         )
-        return masks[:, 0].cpu().numpy()
-
-    @cached_property
-    def _network(self) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-        with local_checkpoint(self._config.checkpoint) as folder:
-            encoder = load_encoder(folder)
-        backbone = channels_last(expand_resolution(encoder.backbone, self._config.expansion), self._device)
-        return lambda images: feature_map(backbone, images), encoder.projector.to(self._device)
 
 
 class CrfActor:
@@ -91,6 +90,8 @@ class CrfActor:
         """
         group = batch["group"][0].as_py()
         image_ids, errors = batch["image_ids"][0].as_py(), batch["errors"][0].as_py()
+        # Before the shard, which says that the group is done.
+        self._write_iterations(batch, [name for name, error in zip(image_ids, errors, strict=True) if not error])
         write_shard(self._store, group, self._rows(batch, image_ids, errors))
         failed = [(image_id, error) for image_id, error in zip(image_ids, errors, strict=True) if error]
         return pa.table(
@@ -112,21 +113,35 @@ class CrfActor:
                 yield MaskRow(image_id, width, height, status="failed", error=error)
                 continue
             image, cam = next(readable)
-            mask, boxes = self._refine(image, cam, height, width)
-            yield MaskRow(image_id, width, height, cam=cam, mask=mask, boxes=boxes)
+            # Where nothing was found, a CRF would make something of it.
+            refined = dense_crf(image, cam) if self._config.crf and cam.any() else cam
+            mask, boxes = self._cut(refined, height, width)
+            kept = refined if self._config.crf else None
+            yield MaskRow(image_id, width, height, cam=cam, refined=kept, mask=mask, boxes=boxes)
 
-    def _refine(
-        self, image: NDArray[np.uint8], cam: NDArray[np.float32], height: int, width: int
-    ) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
+    def _cut(self, soft: NDArray[np.float32], height: int, width: int) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
         """Mask (height, width) and boxes (n, 4) of one image from its soft mask (S, S)."""
-        if not cam.any():  # nothing found; a CRF would make something of it
+        if not soft.any():
             return np.zeros((height, width), dtype=np.bool_), np.zeros((0, 4), dtype=np.float32)
-        soft = dense_crf(image, cam) if self._config.crf else cam
-        threshold = self._config.mask_threshold
-        boxes = extract_boxes(soft >= threshold, min_area=self._config.min_box_area, margin=self._config.box_margin)
+        threshold, min_area = self._config.mask_threshold, self._config.min_box_area
+        regions = keep_large_components(soft >= threshold, min_area=min_area)
+        boxes = extract_boxes(regions, min_area=min_area, margin=self._config.box_margin)
         # The soft mask is enlarged rather than the binary one: its edges stay smooth.
         enlarged = cv2.resize(soft, (width, height), interpolation=cv2.INTER_LINEAR)
         return enlarged >= threshold, boxes
+
+    def _write_iterations(self, batch: pa.Table, image_ids: list[str]) -> None:
+        size = self._config.image_size
+        cams = np.frombuffer(batch["iterations"][0].as_buffer(), dtype=np.uint8)
+        if cams.size:
+            shown = image_ids[:NUM_KEPT_IMAGES]
+            buffer = io.BytesIO()
+            np.savez_compressed(buffer, image_ids=np.array(shown), cams=cams.reshape(-1, len(shown), size, size))
+            self._store.write_bytes(ITERATIONS_NAME, buffer.getvalue())
+
+
+def _columns(batch: pa.Table, *names: str) -> list[list[str]]:
+    return [batch[name][0].as_py() for name in names]
 
 
 def _images(batch: pa.Table, column: str, size: int) -> NDArray[np.uint8]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from objectaware.data.images import UnreadableImage, read_image, resize_image
 from objectaware.data.manifest import Manifest
+from objectaware.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class GroupPlan:
         group_size: Images a group, the last apart.
         filler: Image indices that are negatives of the last group besides its own.
         image_size: Side that images are squashed to, in pixels.
+        negatives: Image indices that the user gave as every group's only negatives; None for the groups' own.
     """
 
     root: str
@@ -42,10 +44,23 @@ class GroupPlan:
     group_size: int
     filler: NDArray[np.int64]
     image_size: int
+    negatives: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, manifest: Manifest, *, group_size: int, seed: int, image_size: int) -> GroupPlan:
-        """Cuts a data set into groups as its manifest says."""
+    def of(
+        cls,
+        manifest: Manifest,
+        *,
+        group_size: int,
+        seed: int,
+        image_size: int,
+        negatives: Sequence[str] | None = None,
+    ) -> GroupPlan:
+        """Cuts a data set into groups as its manifest says.
+
+        Raises:
+            InputError: One of the negatives is no image of the data set.
+        """
         return cls(
             root=manifest.root,
             image_ids=pa.array(manifest.image_ids, pa.string()),
@@ -53,6 +68,7 @@ class GroupPlan:
             group_size=group_size,
             filler=manifest.negatives_filler(group_size, seed),
             image_size=image_size,
+            negatives=None if negatives is None else _indices(manifest, negatives),
         )
 
     @property
@@ -65,7 +81,9 @@ class GroupPlan:
         return self.order[group * self.group_size : (group + 1) * self.group_size]
 
     def fillers(self, group: int) -> NDArray[np.int64]:
-        """Image indices that are the group's negatives without being its members."""
+        """Image indices that are the group's negatives without being its members, or its only ones."""
+        if self.negatives is not None:
+            return self.negatives
         return self.filler if group == self.num_groups - 1 else self.filler[:0]
 
     def read(self, index: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
@@ -76,6 +94,15 @@ class GroupPlan:
         """
         image = read_image(Path(self.root, self.image_ids[int(index)].as_py()))
         return resize_image(image, (self.image_size, self.image_size)), (image.shape[0], image.shape[1])
+
+
+def _indices(manifest: Manifest, negatives: Sequence[str]) -> NDArray[np.int64]:
+    index_of = {image_id: index for index, image_id in enumerate(manifest.image_ids)}
+    for image_id in negatives:
+        if image_id not in index_of:
+            remedy = "Give paths relative to the data's folder."
+            raise InputError("negatives", image_id, f"is no image of the data set in {manifest.root}", remedy)
+    return np.array([index_of[image_id] for image_id in dict.fromkeys(negatives)], dtype=np.int64)
 
 
 def faults_travel(step: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
@@ -114,7 +141,10 @@ def read_group(batch: pa.Table, plan: Any) -> pa.Table:  # noqa: ANN401 - Ray's 
 
     Returns:
         One row: `group`; `image_ids`, `heights`, `widths` and `errors` of all members; `pixels` of those that
-        could be read, (n, S, S, 3); `filler`, pixels of further negatives, (m, S, S, 3).
+        could be read, (n, S, S, 3); `filler`, pixels of further negatives, (m, S, S, 3), and `filler_ids`.
+
+    Raises:
+        InputError: One of the negatives that the user gave cannot be read.
     """
     groups: GroupPlan = ray.get(plan)
     group = batch["group"][0].as_py()
@@ -129,6 +159,7 @@ def read_group(batch: pa.Table, plan: Any) -> pa.Table:  # noqa: ANN401 - Ray's 
             pixels.append(image.tobytes())
             sizes.append(size)
             errors.append("")
+    filler = list(_readable(groups, groups.fillers(group)))
     return pa.table(
         {
             "group": pa.array([group], pa.int64()),
@@ -137,14 +168,18 @@ def read_group(batch: pa.Table, plan: Any) -> pa.Table:  # noqa: ANN401 - Ray's 
             "widths": pa.array([[width for _, width in sizes]], pa.list_(pa.int32())),
             "errors": pa.array([errors], pa.list_(pa.string())),
             "pixels": pa.array([b"".join(pixels)], pa.large_binary()),
-            "filler": pa.array([b"".join(_readable(groups, groups.fillers(group)))], pa.large_binary()),
+            "filler": pa.array([b"".join(content for _, content in filler)], pa.large_binary()),
+            "filler_ids": pa.array([[image_id for image_id, _ in filler]], pa.list_(pa.string())),
         }
     )
 
 
-def _readable(groups: GroupPlan, indices: NDArray[np.int64]) -> Iterator[bytes]:
+def _readable(groups: GroupPlan, indices: NDArray[np.int64]) -> Iterator[tuple[str, bytes]]:
     for index in indices:
+        image_id = groups.image_ids[int(index)].as_py()
         try:
-            yield groups.read(index)[0].tobytes()
-        except UnreadableImage:  # reported with the group that it is a member of
-            continue
+            yield image_id, groups.read(index)[0].tobytes()
+        except UnreadableImage as error:
+            if groups.negatives is not None:
+                raise InputError("negatives", image_id, error.reason, "Leave it out.") from error
+            continue  # reported with the group that it is a member of

@@ -1,48 +1,59 @@
-"""One function as one task on the cluster."""
+"""A function as tasks on the cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import ray
 from ray.exceptions import RayTaskError
 
 from objectaware.distributed.cluster import Need, require_resources
 
-Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
 def run_task(function: Callable[..., Result], *args: object, use_gpu: bool = False, num_cpus: float = 1.0) -> Result:
-    """Runs a function on the cluster and waits for its result.
+    """Runs a function on the cluster and waits for its result; see `run_tasks`."""
+    return run_tasks(function, [args], use_gpu=use_gpu, num_cpus=num_cpus)[0]
+
+
+def run_tasks(
+    function: Callable[..., Result],
+    arguments: Sequence[tuple[object, ...]],
+    *,
+    use_gpu: bool = False,
+    num_cpus: float = 1.0,
+) -> list[Result]:
+    """Runs a function on the cluster once for each set of arguments, as many at once as fit, and waits for all.
 
     A task whose process or node is lost is run again, up to three times.
 
     Args:
-        function: Picklable, as are its arguments and result.
-        args: Passed to the function.
-        use_gpu: Give it one GPU.
-        num_cpus: Logical CPUs that it takes.
+        function: Picklable, as are its arguments and results.
+        arguments: What is passed to the function, a tuple a task.
+        use_gpu: Give each task one GPU.
+        num_cpus: Logical CPUs that each takes.
 
     Returns:
-        What the function returns.
+        What the function returns, in the order of the arguments.
 
     Raises:
-        InputError: The cluster has no GPU, or too few CPUs.
+        InputError: The cluster has no GPU, or too few CPUs for one task.
         Exception: What the function raised, as itself; its traceback on the worker stands in its notes.
-        KeyboardInterrupt: On Ctrl-C, after the task has been stopped.
+        KeyboardInterrupt: On Ctrl-C, after the tasks have been stopped.
     """
     name = getattr(function, "__name__", "task")
     require_resources(name, [Need("task", 1, num_cpus, float(use_gpu))])
     task = ray.remote(function).options(num_cpus=num_cpus, num_gpus=float(use_gpu), name=name)
-    reference = task.remote(*args)
+    references = [task.remote(*args) for args in arguments]
     try:
-        return ray.get(reference)
-    except RayTaskError as error:
+        return ray.get(references)
+    except BaseException as error:
+        for reference in references:
+            ray.cancel(reference, force=True)
+        if not isinstance(error, RayTaskError):
+            raise
         cause = error.cause
         cause.add_note(str(error))
         raise cause from None
-    except KeyboardInterrupt:
-        ray.cancel(reference, force=True)
-        raise

@@ -6,10 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor
 
 from objectaware.errors import InputError
+from objectaware.localize.inputs import (
+    check_evaluation_mode,
+    check_finite,
+    check_images,
+    check_temperature,
+    without_content,
+)
 
 # Below these fractions a quantity that is zero on paper is float32 rounding; without them the normalisation
 # to [0, 1] would blow the rounding up into a map.
@@ -22,6 +28,7 @@ def contrastive_score(
     key: Tensor,
     negatives: Sequence[Tensor],
     *,
+    is_self: Tensor | None = None,
     temperature: float = 1.0,
     compat: str | None = None,
 ) -> Tensor:
@@ -38,7 +45,9 @@ def contrastive_score(
     Args:
         query: Unit embeddings (N, D) of the images as masked now; the gradient flows through these alone.
         key: Unit embeddings (N, D) of the original images.
-        negatives: Unit embeddings (N, D) of every iteration so far, this one included.
+        negatives: Unit embeddings (M, D) of every iteration so far, this one included.
+        is_self: Boolean (N, M), δ_ij: where a query and a negative are of one image. By default the queries'
+            own images are the negatives, in their order.
         temperature: τ, above 0.
         compat: None takes each image's own positive. "official" sums the positives over the batch, which from
             the second iteration on scales the positive gradient of image i by N·softmax(q·k / τ)_i.
@@ -49,8 +58,8 @@ def contrastive_score(
     positive = (query * key).sum(dim=1) / temperature
     if compat == "official":
         positive = torch.logsumexp(positive, dim=0).expand_as(positive)
-    not_self = 1 - torch.eye(len(query), dtype=query.dtype, device=query.device)
-    similarities = [(query @ embeddings.T) * not_self / temperature for embeddings in negatives]
+    own = torch.eye(len(query), dtype=torch.bool, device=query.device) if is_self is None else is_self
+    similarities = [(query @ embeddings.T).masked_fill(own, 0.0) / temperature for embeddings in negatives]
     return positive - torch.logsumexp(torch.cat(similarities, dim=1), dim=1)
 
 
@@ -117,6 +126,8 @@ def contracam_iterations(
     remove_negative_signals: bool = True,
     temperature: float = 1.0,
     mask_color: Tensor | None = None,
+    num_negatives: int | None = None,
+    is_self: Tensor | None = None,
     compat: str | None = None,
 ) -> Iterator[Tensor]:
     """The CAM of each iteration of `contracam`, whose arguments it shares; their running maximum is the mask.
@@ -125,28 +136,31 @@ def contracam_iterations(
         CAM^t for t = 1 … num_iterations, (N, 1, H, W) float32 in [0, 1].
     """
     _check_arguments(images, features, projector, num_iterations, temperature, mask_color, compat)
+    own = negatives_that_are_self(len(images), num_negatives, is_self, images.device)
     original = images.detach().float()
     color = original.mean(dim=(0, 2, 3)) if mask_color is None else mask_color.to(original)
     color = color.view(1, 3, 1, 1)
-    featureless = (original.amax(dim=(2, 3)) == original.amin(dim=(2, 3))).all(dim=1).view(-1, 1, 1, 1)
+    empty = without_content(original)
     mask = torch.zeros_like(original[:, :1])
-    negatives: list[Tensor] = []
+    embeddings: list[Tensor] = []
     for _ in range(num_iterations):
         with torch.no_grad():
             masked = original * (1 - mask) + color * mask
             activation = features(masked.to(images.dtype)).float()
 
         def score(query: Tensor) -> Tensor:
-            negatives.append(query.detach())
-            return contrastive_score(query, negatives[0], negatives, temperature=temperature, compat=compat)
+            embeddings.append(query.detach())
+            negatives = [embedding[-own.shape[1] :] for embedding in embeddings]
+            return contrastive_score(
+                query, embeddings[0], negatives, is_self=own, temperature=temperature, compat=compat
+            )
 
         num_positions = activation.shape[2] * activation.shape[3]
         weights = channel_weights(activation.mean(dim=(2, 3)), projector, score) / num_positions
         if remove_negative_signals:
             weights = weights.relu()
         cam = class_activation_map(activation, weights, (images.shape[2], images.shape[3]))
-        # The zero padding of convolutions draws a frame even where the picture has no content at all.
-        cam = cam.masked_fill(featureless, 0.0)
+        cam = cam.masked_fill(empty, 0.0)
         mask = torch.maximum(mask, cam)
         yield cam
 
@@ -160,6 +174,8 @@ def contracam(
     remove_negative_signals: bool = True,
     temperature: float = 1.0,
     mask_color: Tensor | None = None,
+    num_negatives: int | None = None,
+    is_self: Tensor | None = None,
     compat: str | None = None,
 ) -> Tensor:
     """Find objects without labels by Iterative ContraCAM (paper section 3.2, algorithms 1 to 3).
@@ -169,7 +185,8 @@ def contracam(
     weights of the channels are α_k = ReLU(∂s/∂A^k) (eq. 2); the mask is the maximum of the iterations' CAMs.
 
     The images of the batch are each other's negatives. Images that shall serve as negatives only are passed
-    in the same batch and their rows of the result dropped.
+    in the same batch and their rows of the result dropped. Where they alone shall be negatives (the paper's
+    giraffe-only batch), they come last and `num_negatives` says how many they are.
 
     Args:
         images: (N, 3, H, W), normalised as in training; the paper squashes pictures to 224×224.
@@ -181,6 +198,9 @@ def contracam(
         remove_negative_signals: Keep only positive α, the trick of eq. 2; False is the paper's ablation.
         temperature: τ of the score; the official code takes 1.
         mask_color: (3,), normalised, what masked pixels become; by default the mean colour of the batch.
+        num_negatives: M: the last M images are every image's only negatives; by default all N are.
+        is_self: Boolean (N, M), where an image and a negative are the same picture, which is then no negative
+            of that image. By default the last M rows' own columns.
         compat: None, or "official" for the official code's positive, summed over the batch (see
             `contrastive_score`).
 
@@ -200,14 +220,14 @@ def contracam(
         remove_negative_signals=remove_negative_signals,
         temperature=temperature,
         mask_color=mask_color,
+        num_negatives=num_negatives,
+        is_self=is_self,
         compat=compat,
     )
     mask = next(cams)
     for cam in cams:
         mask = torch.maximum(mask, cam)
-    if not torch.isfinite(mask).all():
-        problem = "the network gave NaN or infinite values"
-        raise InputError("features", "not finite", problem, "Check the checkpoint and the images' normalisation.")
+    check_finite(mask)
     return mask
 
 
@@ -220,19 +240,44 @@ def _check_arguments(
     mask_color: Tensor | None,
     compat: str | None,
 ) -> None:
-    shape = tuple(images.shape)
-    if images.ndim != 4 or shape[1] != 3 or 0 in shape or not images.is_floating_point():
-        raise InputError("images", f"{images.dtype} {shape}", "must be float (N, 3, H, W)", "Normalise them.")
+    check_images(images)
+    check_temperature(temperature)
     if num_iterations < 1:
         raise InputError("num_iterations", num_iterations, "must be at least 1", "The paper takes 10.")
-    if not temperature > 0:
-        raise InputError("temperature", temperature, "must be positive", "The official code takes 1.")
     if mask_color is not None and mask_color.shape != (3,):
         raise InputError("mask_color", tuple(mask_color.shape), "must have shape (3,)", "Give 3 values.")
     if compat not in (None, "official"):
         raise InputError("compat", compat, "is unknown", 'Give None or "official".')
-    for name, network in (("features", features), ("projector", projector)):
-        layers = network.modules() if isinstance(network, nn.Module) else ()
-        if any(isinstance(layer, _BatchNorm) and layer.training for layer in layers):
-            problem = "its batch normalisation would mix the images"
-            raise InputError(name, "training mode", problem, "Call .eval() on it.")
+    check_evaluation_mode("features", features)
+    check_evaluation_mode("projector", projector)
+
+
+def negatives_that_are_self(
+    num_images: int, num_negatives: int | None, is_self: Tensor | None, device: torch.device
+) -> Tensor:
+    """Which negative is the image itself, where the last images of a batch are the negatives of all.
+
+    Args:
+        num_images: N.
+        num_negatives: M, from 1 to N; None for N.
+        is_self: Boolean (N, M), what is known already.
+        device: Of the result.
+
+    Returns:
+        Boolean (N, M): `is_self`, or the last M rows' own columns. It can be used in gradients even where it was
+        made in inference mode.
+
+    Raises:
+        InputError: M is out of range, or `is_self` does not fit it.
+    """
+    count = num_images if num_negatives is None else num_negatives
+    if not 1 <= count <= num_images:
+        problem = f"must lie between 1 and the number of images, {num_images}"
+        raise InputError("num_negatives", count, problem, "Append the negatives to the images.")
+    if is_self is not None and (is_self.shape != (num_images, count) or is_self.dtype != torch.bool):
+        found = f"{is_self.dtype} {tuple(is_self.shape)}"
+        raise InputError("is_self", found, f"must be boolean {(num_images, count)}", "Leave it out if unsure.")
+    with torch.inference_mode(False):
+        if is_self is None:
+            return torch.eye(num_images, dtype=torch.bool, device=device)[:, num_images - count :]
+        return is_self.to(device, copy=True)

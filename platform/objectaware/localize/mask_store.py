@@ -23,6 +23,7 @@ mask_fields_schema = pa.schema(
         pa.field("width", pa.int32(), nullable=False),
         pa.field("height", pa.int32(), nullable=False),
         pa.field("cam", pa.binary()),
+        pa.field("refined", pa.binary()),
         pa.field("mask", pa.binary()),
         pa.field("boxes", pa.list_(pa.list_(pa.float32(), 4)), nullable=False),
         pa.field("status", pa.string(), nullable=False),
@@ -46,6 +47,7 @@ class MaskRow:
         width: Of the image in pixels; 0 if it could not be read.
         height: Of the image in pixels; 0 if it could not be read.
         cam: Soft mask float32 in [0, 1] at network size; stored in 8 bits.
+        refined: The same after the CRF; None where there was none.
         mask: Boolean (height, width), after the CRF.
         boxes: (n, 4) float32, x0 y0 x1 y1 relative to the image.
         status: "failed" for an image that could not be read.
@@ -56,6 +58,7 @@ class MaskRow:
     width: int
     height: int
     cam: NDArray[np.float32] | None = None
+    refined: NDArray[np.float32] | None = None
     mask: NDArray[np.bool_] | None = None
     boxes: NDArray[np.float32] = field(default_factory=_no_boxes)
     status: Literal["ok", "failed"] = "ok"
@@ -63,8 +66,13 @@ class MaskRow:
 
 
 def encode_soft_mask(mask: NDArray[np.float32]) -> bytes:
-    """A soft mask (H, W) in [0, 1] as an 8-bit grey PNG; the rounding is at most 1/510."""
-    _, png = cv2.imencode(".png", np.rint(mask * 255).astype(np.uint8))
+    """A soft mask (H, W) in [0, 1] as an 8-bit grey PNG.
+
+    The rounding is at most 1/510, so that what is 0.5 or more stays so and what is less stays less. Below 1/255 it
+    is down, to 0: what the official component filter takes for foreground is what is not 0 here.
+    """
+    grey = np.where(mask < 1 / 255, 0, np.rint(mask * 255))
+    _, png = cv2.imencode(".png", grey.astype(np.uint8))
     return png.tobytes()
 
 
@@ -135,6 +143,9 @@ def read_shard(storage: Storage, group: int) -> pa.Table:
         table = pq.read_table(content, page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
         raise InputError("shard", f"{storage.uri}/{name}", f"cannot be read ({error})", remedy) from error
+    if "refined" not in table.column_names and "cam" in table.column_names:  # written before there was one
+        place = mask_fields_schema.get_field_index("refined")
+        table = table.add_column(place, mask_fields_schema.field(place), pa.nulls(len(table), pa.binary()))
     if not table.schema.equals(mask_fields_schema):
         raise InputError("shard", f"{storage.uri}/{name}", "has other columns than a mask store", remedy)
     return table
@@ -160,6 +171,7 @@ def _to_record(row: MaskRow) -> dict[str, Any]:
         "width": row.width,
         "height": row.height,
         "cam": None if row.cam is None else encode_soft_mask(row.cam),
+        "refined": None if row.refined is None else encode_soft_mask(row.refined),
         "mask": None if row.mask is None else encode_mask(row.mask),
         "boxes": row.boxes.tolist(),
         "status": row.status,
@@ -168,12 +180,14 @@ def _to_record(row: MaskRow) -> dict[str, Any]:
 
 
 def _to_row(record: dict[str, Any]) -> MaskRow:
-    cam, mask, height, width = record["cam"], record["mask"], record["height"], record["width"]
+    cam, refined, mask = record["cam"], record["refined"], record["mask"]
+    height, width = record["height"], record["width"]
     return MaskRow(
         image_id=record["image_id"],
         width=width,
         height=height,
         cam=None if cam is None else decode_soft_mask(cam),
+        refined=None if refined is None else decode_soft_mask(refined),
         mask=None if mask is None else decode_mask(mask, height, width),
         boxes=np.array(record["boxes"], dtype=np.float32).reshape(-1, 4),
         status=record["status"],

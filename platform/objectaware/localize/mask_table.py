@@ -21,6 +21,8 @@ from objectaware.localize.mask_store import (
 )
 
 _ORDER_SUFFIX = ".order.npy"
+# Training weighs with the soft mask or the binary one; the soft one after CRF would only take room.
+_SCHEMA = pa.schema([field for field in mask_fields_schema if field.name != "refined"])
 
 
 class MaskTable:
@@ -110,11 +112,11 @@ def _copy(storage: Storage, groups: list[int], path: Path) -> None:
     image_ids: list[str] = []
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".copy-") as folder:
         table, order = Path(folder) / "table", Path(folder) / "order.npy"
-        with pa.OSFile(str(table), "wb") as sink, pa.ipc.new_file(sink, mask_fields_schema) as writer:
+        with pa.OSFile(str(table), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
             for group in groups:
                 shard = read_shard(storage, group)
                 image_ids += shard["image_id"].to_pylist()
-                writer.write_table(shard)
+                writer.write_table(shard.select(_SCHEMA.names))
         rows = sorted(range(len(image_ids)), key=image_ids.__getitem__)
         np.save(order, np.array(rows, dtype=np.int64))
         # The table's name comes last: whoever sees it finds the order too.

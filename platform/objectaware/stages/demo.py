@@ -26,6 +26,7 @@ from objectaware.evaluate.background import VARIANTS
 from objectaware.evaluate.summary import mean_and_std
 from objectaware.stages.evaluate import run_linear, run_localization
 from objectaware.stages.localize import run_localize
+from objectaware.stages.measure import BEST_CENTER_BOX, FULL_IMAGE
 from objectaware.stages.memory import PeakMemory
 from objectaware.stages.pretrain import run_pretrain
 from objectaware.stages.report import demo_tables, markdown_report
@@ -239,15 +240,17 @@ class _Study:
         config = LocalizationConfig(
             data=self._data("val"),
             masks={"with": found.values["masks"], "without": plain.values["masks"]},
+            image_size=self._config.image_size,
         )
-        scores = run_localization(self._context, config, title=f"localization seed {self._seed}").values["mask_miou"]
-        return {
-            "contracam_crf": scores["with"],
-            "contracam": scores["with soft"],
-            "without_negative_signal_removal": scores["without"],
-            "center_box": scores["center_box"],
-            "full_image": scores["full_image"],
+        scores = run_localization(self._context, config, title=f"localization seed {self._seed}").values["scores"]
+        rows = {
+            "contracam_crf": "with",
+            "contracam": "with soft",
+            "without_negative_signal_removal": "without",
+            "center_box": BEST_CENTER_BOX,
+            "full_image": FULL_IMAGE,
         }
+        return {name: scores[row]["miou"] for name, row in rows.items()}
 
     def linear(self, network: StageResult, name: str) -> dict[str, float]:
         """Linear evaluation: on every background variant, or on the cropped objects."""

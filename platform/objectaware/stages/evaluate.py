@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from objectaware.config import LinearConfig, LocalizationConfig
-from objectaware.distributed.task import run_task
+from objectaware.distributed.task import run_task, run_tasks
 from objectaware.evaluate.background import bg_gap
-from objectaware.stages.identity import checkpoint_hash, data_hash, mask_store_hash
-from objectaware.stages.measure import measure_linear, measure_localization
+from objectaware.evaluate.localization import box_count_histogram
+from objectaware.evaluate.mask_scores import MEASURES
+from objectaware.methods.classifier import CLASSIFIER_NAME
+from objectaware.stages.identity import checkpoint_hash, data_hash, masks_hash
+from objectaware.stages.measure import measure_linear, measure_masks, measure_truth
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+from objectaware.tracking.panels import box_histogram
 
 
 def run_linear(context: Context, config: LinearConfig, *, title: str | None = None) -> StageResult:
@@ -18,7 +23,8 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
 
     Returns:
         Values `accuracies` (per cent, by test set; with `bg_gap` where both of its variants are among them),
-        `penalty`, `holdout_accuracy` and `unreadable` (number of images left out).
+        `penalty`, `holdout_accuracy`, `unreadable` (number of images left out) and `classifier` (folder of the
+        classifier's file).
     """
     inputs = {
         "checkpoint": checkpoint_hash(config.checkpoint),
@@ -29,6 +35,8 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
 
     def compute(run: StageRun) -> Mapping[str, Any]:
         values = run_task(measure_linear, config)
+        run.folder.write_bytes(CLASSIFIER_NAME, values["classifier"])
+        values["classifier"] = run.folder.uri
         accuracies = values["accuracies"]
         if {"mixed_same", "mixed_rand"} <= accuracies.keys():
             accuracies["bg_gap"] = bg_gap(accuracies)
@@ -49,22 +57,33 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
 
 
 def run_localization(context: Context, config: LocalizationConfig, *, title: str | None = None) -> StageResult:
-    """Scores mask stores against true masks, with the trivial baselines beside them.
+    """Scores masks against true ones, with the trivial baselines beside them.
 
     Returns:
-        Value `mask_miou`: by row, mean IoU of the foreground. Each store gives `<name>` (its stored mask) and
-        `<name> soft` (its CAM from 0.5 on); `center_box` is the best centred box, an oracle, and `full_image`.
+        Value `scores`: the measures by row (`objectaware.evaluate.mask_scores.MEASURES` says what they are). A mask
+        store with CRF gives `<name>` and, for the soft masks before it, `<name> soft`; other masks give `<name>`.
+        Where no masks have that name, `full image` is among the rows, and always the best centred box, an oracle.
+        Value `boxes_per_image`: by name, and for `truth`, how many images have each number of boxes.
     """
     inputs = {"data": data_hash(config.data, verify=context.verify)}
     for name, masks in config.masks.items():
-        inputs[f"masks {name}"] = mask_store_hash(masks)
+        inputs[f"masks {name}"] = masks_hash(masks)
 
     def compute(run: StageRun) -> Mapping[str, Any]:
-        values = run_task(measure_localization, config)
-        rows = [{"localizer": name, "mask mIoU": value} for name, value in values.items()]
-        run.tracker.log_table("localization", rows)
-        run.tracker.log_metrics({f"mask_miou.{name.replace(' ', '_')}": value for name, value in values.items()})
-        return {"mask_miou": values}
+        *measured, truth = _measure_all(config)
+        scores = {**truth["scores"]}
+        histograms = {"truth": truth["boxes_per_image"]}
+        for name, values in zip(config.masks, measured, strict=True):
+            scores |= values["scores"]
+            histograms[name] = values["boxes_per_image"]
+            picture = box_histogram(values["boxes_per_image"], truth["boxes_per_image"])
+            run.tracker.log_png(f"boxes_per_image/{name}.png", picture)
+        run.tracker.log_table("localization", [{"localizer": row, **cells} for row, cells in titled(scores).items()])
+        for row, cells in scores.items():
+            key = re.sub(r"[^\w.-]+", "_", row)
+            run.tracker.log_metrics({f"{measure}.{key}": value for measure, value in cells.items()})
+        counts = {name: _histogram(numbers) for name, numbers in histograms.items()}
+        return {"scores": scores, "boxes_per_image": counts}
 
     return run_stage(
         context,
@@ -75,3 +94,24 @@ def run_localization(context: Context, config: LocalizationConfig, *, title: str
         compute,
         tags={"dataset": config.data.root},
     )
+
+
+def _measure_all(config: LocalizationConfig) -> list[dict[str, Any]]:
+    """What `measure_masks` gives for each of the masks, and last what `measure_truth` gives."""
+    return run_tasks(_measure, [*((config, name) for name in config.masks), (config, None)])
+
+
+def _measure(config: LocalizationConfig, name: str | None) -> dict[str, Any]:
+    return measure_truth(config) if name is None else measure_masks(config, name)
+
+
+def _histogram(counts: list[int]) -> dict[str, int]:
+    return {str(count): number for count, number in box_count_histogram(counts).items()}
+
+
+def titled(scores: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """The scores of `run_localization` with the titles of their columns, which say what is an oracle."""
+    return {
+        row: {title: cells[measure] for measure, title in MEASURES.items() if measure in cells}
+        for row, cells in scores.items()
+    }

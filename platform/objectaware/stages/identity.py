@@ -15,8 +15,9 @@ from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import checkpoint_file
+from objectaware.methods.classifier import read_classifier
 
-STAGE_VERSIONS = {"pretrain": 2, "localize": 1, "linear": 1, "localization": 1}
+STAGE_VERSIONS = {"pretrain": 2, "localize": 2, "linear": 2, "localization": 2}
 """Version of the code that computes each stage: raised when the same input would give another result."""
 
 _IDENTITY_LENGTH = 20
@@ -33,7 +34,7 @@ def recipe(config: Model) -> dict[str, Any]:
 
 def _without_addresses(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
     if isinstance(value, dict):
-        addresses = ("root", "masks", "checkpoint")
+        addresses = ("root", "masks", "checkpoint", "classifier")
         return {key: _without_addresses(item) for key, item in value.items() if key not in addresses}
     return value
 
@@ -82,6 +83,15 @@ def checkpoint_hash(address: str) -> str:
     return hashlib.sha256(storage.read_bytes(name)).hexdigest()
 
 
+def classifier_hash(address: str) -> str:
+    """Hashes the file of a classifier.
+
+    Raises:
+        InputError: There is none.
+    """
+    return hashlib.sha256(read_classifier(address)).hexdigest()
+
+
 def mask_store_hash(folder: str) -> str:
     """Identity of the localization that filled a mask store.
 
@@ -94,3 +104,29 @@ def mask_store_hash(folder: str) -> str:
             "masks", folder, "holds no finished mask store (store.json)", "Run objectaware localize first."
         )
     return str(storage.read_json("store.json")["identity"])
+
+
+def masks_hash(address: str) -> str:
+    """Identity of masks to be scored: of a mask store, a COCO result file, or a folder of masks of any system.
+
+    A folder's files are told by their names, sizes and times.
+
+    Raises:
+        InputError: There is nothing at the address.
+    """
+    storage = Storage.from_uri(address)
+    if storage.exists("store.json"):
+        return mask_store_hash(address)
+    if address.endswith(".json"):
+        folder, _, name = address.rpartition("/")
+        storage = Storage.from_uri(folder or ".")
+        if storage.exists(name):
+            return hashlib.sha256(storage.read_bytes(name)).hexdigest()
+    digest = hashlib.sha256()
+    files = storage.list_files() if not address.endswith(".json") else []
+    if not files:
+        remedy = "Give a mask store, a folder of PNG or NPY files, or a COCO result file."
+        raise InputError("masks", address, "does not exist or is empty", remedy)
+    for name, size, modified_ns in files:
+        digest.update(f"{name}\0{size}\0{modified_ns}\0".encode())
+    return digest.hexdigest()

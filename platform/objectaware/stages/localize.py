@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+import numpy as np
 
 from objectaware.config import LocalizeConfig
 from objectaware.data.crops import CroppedObjects
@@ -12,14 +15,16 @@ from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize import localize
+from objectaware.distributed.localize_actors import ITERATIONS_NAME
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.localize.coco_export import coco_json
 from objectaware.localize.mask_store import MaskRow, read_rows
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
-from objectaware.stages.identity import checkpoint_hash, data_hash
+from objectaware.stages.identity import checkpoint_hash, classifier_hash, data_hash
 from objectaware.stages.progress import format_seconds
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+from objectaware.tracking.iteration_panel import iteration_panel
 from objectaware.tracking.panels import box_histogram, localization_panel
 
 _NUM_PANEL_IMAGES = 12
@@ -41,16 +46,17 @@ def run_localize(
         `num_ok`, `num_failed`, `failures` (the first hundred, with reasons), `notices` (how another system's
         checkpoint was read) and `boxes_per_image`.
     """
-    inputs = {
-        "data": data_hash(config.data, verify=context.verify),
-        "checkpoint": checkpoint_hash(config.checkpoint),
-    }
+    inputs = {"data": data_hash(config.data, verify=context.verify)}
+    if config.checkpoint is not None:
+        inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
+    if config.classifier is not None:
+        inputs["classifier"] = classifier_hash(config.classifier)
 
     def compute(run: StageRun) -> Mapping[str, Any]:
         return _localize(run, config, inputs)
 
     data = config.data
-    tags = {"dataset": data.root, "localizer": "contracam"}
+    tags = {"dataset": data.root, "localizer": config.localizer}
     name = title or f"localize {data.root}"
     return run_stage(context, "localize", name, config, inputs, compute, tags=tags, out=out)
 
@@ -74,6 +80,8 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
     counts: list[int] = []
     run.folder.write_pieces("annotations.json", coco_json(_counted(read_rows(run.folder), counts)))
     _record_panel(run, images, summary.num_ok)
+    if config.execution.record_iterations:
+        _record_iterations(run, images)
     run.tracker.log_png("boxes_per_image.png", box_histogram(counts))
     run.tracker.log_metrics({"images_ok": summary.num_ok, "images_failed": summary.num_failed})
     run.tracker.set_tags({"mask_store": run.folder.uri})
@@ -89,8 +97,10 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
     }
 
 
-def _checkpoint_notices(address: str) -> list[str]:
+def _checkpoint_notices(address: str | None) -> list[str]:
     """What the user should know of the checkpoint; one that cannot be used is refused before anything starts."""
+    if address is None:
+        return []
     with local_checkpoint(address) as local:
         return list(load_encoder(local).notices)
 
@@ -124,3 +134,15 @@ def _record_panel(run: StageRun, images: ImageFolder, num_ok: int) -> None:
             [row.image_id for row in chosen],
         )
         run.tracker.log_png("panel.png", panel)
+
+
+def _record_iterations(run: StageRun, images: ImageFolder) -> None:
+    """Logs a panel of the CAM of each iteration, of the images that it was kept for."""
+    if not run.folder.exists(ITERATIONS_NAME):
+        run.progress.line("no CAM of each iteration: the masks were begun without; --fresh computes them")
+        return
+    with np.load(io.BytesIO(run.folder.read_bytes(ITERATIONS_NAME))) as kept:
+        image_ids, cams = kept["image_ids"].tolist(), kept["cams"]
+    place = {image_id: index for index, image_id in enumerate(images.image_ids)}
+    photos = [images.read(place[image_id]) for image_id in image_ids]
+    run.tracker.log_png("iterations.png", iteration_panel(photos, cams, image_ids))

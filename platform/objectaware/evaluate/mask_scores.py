@@ -1,0 +1,109 @@
+"""All localization measures of one system's soft masks, an image at a time."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from objectaware.evaluate.corloc import is_correctly_localized, largest_region_box
+from objectaware.evaluate.localization import mask_ious
+from objectaware.evaluate.max_box_acc import SCORE_THRESHOLDS, box_hits
+from objectaware.evaluate.px_ap import average_precision, pixel_histograms
+from objectaware.localize.components import keep_large_components
+
+MEASURES = {
+    "miou": "mIoU at 0.5",
+    "miou_1_255": "mIoU at 1/255",
+    "max_box_acc_v2": "MaxBoxAccV2 (oracle threshold)",
+    "px_ap": "PxAP",
+    "corloc": "CorLoc",
+    "num_images": "images",
+    "num_missing": "of them without mask",
+}
+"""The measures by name, and their columns' titles. mIoU lies in [0, 1]; MaxBoxAccV2, PxAP and CorLoc are per cent."""
+
+_IOU_THRESHOLDS = (30, 50, 70)
+# The official component filter of mIoU, 0.1% of the picture.
+_MIN_REGION = 0.001
+_OFFICIAL_THRESHOLD = np.float32(1 / 255)
+
+
+def resize_mask(mask: NDArray[np.bool_], height: int, width: int) -> NDArray[np.bool_]:
+    """Brings a mask to another size by nearest neighbour; (H, W) to (height, width)."""
+    if mask.shape == (height, width):
+        return mask
+    resized = cv2.resize(mask.astype(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
+    return resized.astype(np.bool_)
+
+
+def resize_soft_mask(soft: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+    """Brings a soft mask (H, W) to (size, size): bilinear, or by nearest neighbour where it is 0 and 1 alone."""
+    if soft.shape == (size, size):
+        return soft
+    if ((soft == 0) | (soft == 1)).all():
+        return resize_mask(soft > 0, size, size).astype(np.float32)
+    return np.asarray(cv2.resize(soft, (size, size), interpolation=cv2.INTER_LINEAR)).clip(0, 1)
+
+
+def foreground(soft: NDArray[np.float32], *, official: bool = False) -> NDArray[np.bool_]:
+    """A soft mask's foreground, less regions of up to 0.1% of the picture.
+
+    Args:
+        soft: (H, W) in [0, 1].
+        official: From 1/255 on, as the official component filter cuts, instead of above 0.5.
+    """
+    return keep_large_components(soft >= _OFFICIAL_THRESHOLD if official else soft > 0.5, min_area=_MIN_REGION)
+
+
+class MaskScores:
+    """Sums what each image adds to the measures; pictures are squashed to one square size, as the paper does.
+
+    Args:
+        size: Side in pixels that masks and truth are compared at.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._ious: dict[bool, list[float]] = {False: [], True: []}
+        self._hits = np.zeros((len(_IOU_THRESHOLDS), len(SCORE_THRESHOLDS)), dtype=np.int64)
+        self._histograms: NDArray[np.int64] | None = None
+        self._is_correct: list[bool] = []
+        self._num_missing = 0
+
+    def add(self, soft: NDArray[np.float32] | None, truth: NDArray[np.bool_], boxes: NDArray[np.float64]) -> None:
+        """Adds an image.
+
+        Args:
+            soft: Its soft mask (h, w) in [0, 1] of any size; None counts as an empty one.
+            truth: Its true foreground (H, W) of any size.
+            boxes: Its true boxes (n, 4), relative; an image with none takes no part in MaxBoxAccV2 and CorLoc.
+        """
+        self._num_missing += soft is None
+        if soft is None:
+            soft = np.zeros((self._size, self._size), dtype=np.float32)
+        soft, truth = resize_soft_mask(soft, self._size), resize_mask(truth, self._size, self._size)
+        for official, ious in self._ious.items():
+            ious.append(float(mask_ious(foreground(soft, official=official)[None], truth[None])[0]))
+        histograms = pixel_histograms(soft, truth)
+        self._histograms = histograms if self._histograms is None else self._histograms + histograms
+        if len(boxes):
+            pixels = np.minimum((boxes * self._size).astype(np.int64), self._size - 1)  # cut as wsolevaluation does
+            self._hits += box_hits(soft, pixels, iou_thresholds=_IOU_THRESHOLDS)
+            self._is_correct.append(is_correctly_localized(largest_region_box(foreground(soft)), boxes))
+
+    def result(self) -> dict[str, float]:
+        """The measures by the names of `MEASURES`; NaN where no image has a true box or pixel."""
+        has_pixels = self._histograms is not None and self._histograms[0].any()
+        return {
+            "miou": float(np.mean(self._ious[False])),
+            "miou_1_255": float(np.mean(self._ious[True])),
+            "max_box_acc_v2": self._share(float(self._hits.max(axis=1).mean())),
+            "px_ap": average_precision(self._histograms) if has_pixels and self._histograms is not None else np.nan,
+            "corloc": self._share(float(sum(self._is_correct))),
+            "num_images": len(self._ious[False]),
+            "num_missing": self._num_missing,
+        }
+
+    def _share(self, count: float) -> float:
+        return 100 * count / len(self._is_correct) if self._is_correct else np.nan

@@ -1,0 +1,48 @@
+"""Class activation map of the predicted class (Zhou et al., 2016), the supervised map that ContraCAM is compared to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from objectaware.errors import InputError
+from objectaware.localize.contracam import class_activation_map
+from objectaware.localize.inputs import check_evaluation_mode, check_finite, check_images, without_content
+
+
+@torch.no_grad()
+def classifier_cam(images: Tensor, features: Callable[[Tensor], Tensor], weight: Tensor, bias: Tensor) -> Tensor:
+    """Finds what a linear classifier on pooled features sees its class in.
+
+    The head is a global average and a linear layer, so the weights α of eq. 2 for the logit of class c are row
+    c of its weights, up to a positive factor. The class is the predicted one; no label is looked at. Unlike
+    ContraCAM's, α keeps its negative values (paper, eq. 2 without the inner ReLU).
+
+    Args:
+        images: (N, 3, H, W), normalised as in training.
+        features: images -> last spatial activation (N, C, h, w), in evaluation mode. Of a supervised network,
+            or of a contrastive one on whose pooled features the classifier was fitted.
+        weight: (K, C) of the classifier.
+        bias: (K,) of the classifier.
+
+    Returns:
+        Soft masks (N, 1, H, W), float32 in [0, 1]; zeros for an image of one colour.
+
+    Raises:
+        InputError: Wrong shapes, batch normalisation in training mode, features that are not finite.
+    """
+    check_images(images)
+    check_evaluation_mode("features", features)
+    activation = features(images).float()
+    if weight.ndim != 2 or weight.shape[1] != activation.shape[1] or bias.shape != weight.shape[:1]:
+        problem = f"does not fit a network of {activation.shape[1]} features"
+        remedy = "Give the classifier that was fitted to this network's features."
+        raise InputError("classifier", f"weight {tuple(weight.shape)}, bias {tuple(bias.shape)}", problem, remedy)
+    logits = activation.mean(dim=(2, 3)) @ weight.T.to(activation) + bias.to(activation)
+    predicted = weight.to(activation)[logits.argmax(dim=1)]
+    cam = class_activation_map(activation, predicted, (images.shape[2], images.shape[3]))
+    cam = cam.masked_fill(without_content(images), 0.0)
+    check_finite(cam)
+    return cam

@@ -1,0 +1,97 @@
+"""Gradient of the contrastive score at the pixels, and the map that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from objectaware.localize.contracam import contrastive_score, negatives_that_are_self
+from objectaware.localize.inputs import check_evaluation_mode, check_images, check_temperature
+
+# Images that are differentiated at a time: the activations of a whole group of a ResNet-50 would take 7 GB.
+_CHUNK = 16
+_SATURATED_PERCENTILE = 0.99
+
+
+class ContrastiveGradient:
+    """∂s/∂x of the score of eq. 3 with one set of negatives, for images that were changed in some way.
+
+    The originals are the keys and the negatives, as in ContraCAM's first iteration; the changed images are the
+    queries. No label, no momentum network and no queue takes part.
+
+    Args:
+        images: The originals (N, 3, H, W), normalised as in training.
+        features: images -> last spatial activation (N, C, h, w), in evaluation mode.
+        projector: Globally averaged features (N, C) -> projection (N, D), in evaluation mode.
+        temperature: τ of the score.
+        num_negatives: As in `contracam`.
+        is_self: As in `contracam`.
+
+    Raises:
+        InputError: Wrong shapes or settings, batch normalisation in training mode.
+    """
+
+    def __init__(
+        self,
+        images: Tensor,
+        features: Callable[[Tensor], Tensor],
+        projector: Callable[[Tensor], Tensor],
+        *,
+        temperature: float,
+        num_negatives: int | None,
+        is_self: Tensor | None,
+    ) -> None:
+        check_images(images)
+        check_temperature(temperature)
+        check_evaluation_mode("features", features)
+        check_evaluation_mode("projector", projector)
+        self._features, self._projector, self._temperature = features, projector, temperature
+        self._is_self = negatives_that_are_self(len(images), num_negatives, is_self, images.device)
+        with torch.inference_mode(False), torch.no_grad():
+            self._keys = torch.cat([self._embed(chunk) for chunk in images.split(_CHUNK)])
+
+    def __call__(self, changed: Tensor) -> Tensor:
+        """The gradient (N, 3, H, W) of each changed image's own score; an image is no other's variable."""
+        starts = range(0, len(changed), _CHUNK)
+        return torch.cat([self._of_chunk(changed, slice(start, start + _CHUNK)) for start in starts])
+
+    def _of_chunk(self, changed: Tensor, rows: slice) -> Tensor:
+        negatives = self._keys[-self._is_self.shape[1] :]
+        with torch.inference_mode(False), torch.enable_grad():
+            leaf = changed[rows].clone().requires_grad_()
+            score = contrastive_score(
+                self._embed(leaf),
+                self._keys[rows],
+                [negatives],
+                is_self=self._is_self[rows],
+                temperature=self._temperature,
+            )
+            (gradient,) = torch.autograd.grad(score.sum(), leaf)
+        return gradient.float()
+
+    def _embed(self, images: Tensor) -> Tensor:
+        return F.normalize(self._projector(self._features(images).float().mean(dim=(2, 3))), dim=1)
+
+
+def saliency_map(attributions: Tensor) -> Tensor:
+    """Attributions to pixels and channels as maps: magnitudes summed over channels, then [0, 1].
+
+    The brightest per cent saturates, or a few points would darken all else; the paper leaves this open, and
+    SmoothGrad's authors do it so (PAIR-code/saliency, VisualizeImageGrayscale).
+
+    Args:
+        attributions: (N, 3, H, W).
+
+    Returns:
+        (N, 1, H, W) float32 in [0, 1]; a map without contrast is all zero.
+    """
+    magnitude = attributions.abs().sum(dim=1, keepdim=True)
+    magnitude = magnitude / magnitude.amax(dim=(1, 2, 3), keepdim=True).clamp_min(torch.finfo(magnitude.dtype).tiny)
+    # Image by image: torch.quantile refuses tensors of more than 2^24 elements.
+    high = torch.stack([torch.quantile(one, _SATURATED_PERCENTILE) for one in magnitude]).view(-1, 1, 1, 1)
+    low = magnitude.amin(dim=(2, 3), keepdim=True)
+    flat = high <= low
+    return ((magnitude - low) / (high - low).masked_fill(flat, 1.0)).clamp(0, 1).masked_fill(flat, 0.0)

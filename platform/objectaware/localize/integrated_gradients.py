@@ -1,0 +1,83 @@
+"""Integrated Gradients (Sundararajan et al., 2017) of the contrastive score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from objectaware.errors import InputError
+from objectaware.localize.input_gradient import ContrastiveGradient, saliency_map
+from objectaware.localize.inputs import check_finite, without_content
+
+
+def integrated_gradients(
+    images: Tensor,
+    features: Callable[[Tensor], Tensor],
+    projector: Callable[[Tensor], Tensor],
+    *,
+    num_gradients: int = 10,
+    temperature: float = 1.0,
+    num_negatives: int | None = None,
+    is_self: Tensor | None = None,
+) -> Tensor:
+    """Finds objects by Integrated Gradients of the contrastive score (paper, appendix on saliency methods).
+
+    Arguments not named here are those of `contracam`.
+
+    Args:
+        images: (N, 3, H, W), normalised as in training.
+        features: images -> last spatial activation.
+        projector: Pooled features -> projection.
+        num_gradients: Points on the line from the zero image; the paper takes 10.
+        temperature: τ of the score.
+        num_negatives: The last so many images are the only negatives.
+        is_self: Where an image and a negative are the same picture.
+
+    Returns:
+        Soft masks (N, 1, H, W), float32 in [0, 1]; zeros for an image of one colour.
+
+    Raises:
+        InputError: As `contracam`.
+    """
+    attributions = integrated_attributions(
+        images,
+        features,
+        projector,
+        num_gradients=num_gradients,
+        temperature=temperature,
+        num_negatives=num_negatives,
+        is_self=is_self,
+    )
+    check_finite(attributions)
+    return saliency_map(attributions).masked_fill(without_content(images), 0.0)
+
+
+def integrated_attributions(
+    images: Tensor,
+    features: Callable[[Tensor], Tensor],
+    projector: Callable[[Tensor], Tensor],
+    *,
+    num_gradients: int,
+    temperature: float = 1.0,
+    num_negatives: int | None = None,
+    is_self: Tensor | None = None,
+) -> Tensor:
+    """The published sum, x ⊙ (1/m) Σ_k ∂s/∂x at k x / m for k = 1 … m.
+
+    The arguments are those of `integrated_gradients`. The zero image is that of the network's input, so the
+    data set's mean colour.
+
+    Returns:
+        (N, 3, H, W). For large m their sum over an image is its score less that of the zero image.
+    """
+    if num_gradients < 1:
+        raise InputError("num_gradients", num_gradients, "must be at least 1", "The paper takes 10.")
+    gradient = ContrastiveGradient(
+        images, features, projector, temperature=temperature, num_negatives=num_negatives, is_self=is_self
+    )
+    total = torch.zeros_like(images, dtype=torch.float32)
+    for step in range(1, num_gradients + 1):
+        total += gradient(images * (step / num_gradients))
+    return images * total / num_gradients

@@ -1,0 +1,96 @@
+"""Linear classifiers on pooled features, as files that stand beside a backbone."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+
+CLASSIFIER_NAME = "classifier.safetensors"
+"""Name of the file in a folder of ours; its keys are torchvision's, `fc.weight` and `fc.bias`."""
+
+_FILE_SUFFIXES = (".safetensors", ".pth", ".pt", ".tar")
+_NESTED_STATES = ("state_dict", "model")
+_LAYERS = ("fc", "head.fc", "head", "classifier", "linear")  # torchvision and MoCo, timm, and others
+_REMEDY = "Give the folder of a linear evaluation, or a torchvision or timm state dict with its classifier."
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """Scores `features @ weight.T + bias`.
+
+    Attributes:
+        weight: (K, C) float32.
+        bias: (K,) float32.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+
+def classifier_file(classifier: Classifier) -> bytes:
+    """The content of a file that `load_classifier` reads."""
+    tensors = {"fc.weight": classifier.weight, "fc.bias": classifier.bias}
+    return safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+
+
+def read_classifier(address: str) -> bytes:
+    """The file of a classifier.
+
+    Args:
+        address: A folder that holds `classifier.safetensors`, or the file of a state dict.
+
+    Raises:
+        InputError: There is no such file.
+    """
+    folder, name = address, CLASSIFIER_NAME
+    if address.endswith(_FILE_SUFFIXES):
+        folder, _, name = address.rpartition("/")
+    storage = Storage.from_uri(folder or ".")
+    if not storage.exists(name):
+        raise InputError("classifier", address, f"holds no {name}", _REMEDY)
+    return storage.read_bytes(name)
+
+
+def load_classifier(address: str) -> Classifier:
+    """Loads the last layer of a supervised network, or a classifier that a linear evaluation fitted.
+
+    Args:
+        address: As for `read_classifier`. Of a state dict, the layer `fc`, `head.fc`, `head`, `classifier` or
+            `linear` is taken, with or without `module.` before it; nothing else in it is looked at.
+
+    Raises:
+        InputError: The file is missing, damaged, would run code, or holds no linear layer of these names.
+    """
+    state = _tensors(address, read_classifier(address))
+    for layer in _LAYERS:
+        weight, bias = state.get(f"{layer}.weight"), state.get(f"{layer}.bias")
+        if weight is not None and bias is not None and weight.ndim == 2 and bias.shape == weight.shape[:1]:
+            return Classifier(weight.float(), bias.float())
+    names = ", ".join(f"{layer}.weight" for layer in _LAYERS)
+    raise InputError("classifier", address, f"holds no linear layer with weight and bias ({names})", _REMEDY)
+
+
+def _tensors(address: str, content: bytes) -> dict[str, Tensor]:
+    """The tensors of a state dict by name, without the prefix that parallel training leaves."""
+    try:
+        if address.endswith((".pth", ".pt", ".tar")):
+            state: Mapping[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        else:
+            state = safetensors.torch.load(content)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, safetensors.SafetensorError) as error:
+        problem = "is damaged, or is a pickle that would run code and is not loaded"
+        raise InputError("classifier", address, problem, _REMEDY) from error
+    for key in _NESTED_STATES:
+        state = state[key] if isinstance(state.get(key), Mapping) else state
+    return {name.removeprefix("module."): value for name, value in state.items() if isinstance(value, Tensor)}

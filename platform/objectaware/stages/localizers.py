@@ -1,0 +1,62 @@
+"""All localizers on the same images, in one table (paper, tables of appendix B.1 on classifier CAM and saliencies)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from objectaware.config import LocalizationConfig, LocalizersConfig
+from objectaware.evaluate.summary import format_table
+from objectaware.stages.evaluate import run_linear, run_localization, titled
+from objectaware.stages.localize import run_localize
+from objectaware.stages.runner import Context
+from objectaware.tracking import environment_tags
+
+
+def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]:
+    """Localizes the same images with each localizer and scores all masks, under one parent run.
+
+    Args:
+        context: What the stages share.
+        config: Which localizers, with which network, on which images.
+
+    Returns:
+        `scores` and `boxes_per_image` as of `run_localization`; `masks`, the address of each row's masks; and
+        `classifier`, that of the linear classifier, None where no row needed one.
+    """
+    recipe = json.dumps(config.model_dump(mode="json"), sort_keys=True)
+    key = hashlib.sha256(recipe.encode()).hexdigest()[:20]
+    tags = {**environment_tags("cpu"), "study": "localizers", "dataset": config.data.root}
+    parent = context.tracking.parent_run(name=f"localizers {config.data.root}", key=key, tags=tags, fresh=context.fresh)
+    context.parent = parent
+    try:
+        parent.log_config(config.model_dump(mode="json"))
+        values = _run_rows(context, config)
+        parent.log_table("localizers", [{"localizer": row, **cells} for row, cells in titled(values["scores"]).items()])
+    except BaseException as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        parent.finish("KILLED" if interrupted else "FAILED", error=repr(error))
+        raise
+    parent.finish("FINISHED")
+    return values
+
+
+def _run_rows(context: Context, config: LocalizersConfig) -> dict[str, Any]:
+    classifier: str | None = None
+    masks: dict[str, str] = {}
+    for name, fields in config.localizers.items():
+        if fields.get("localizer") == "classifier_cam" and fields.get("classifier") is None and classifier is None:
+            classifier = str(run_linear(context, config.linear_config()).values["classifier"])
+        row = config.localize_config(name, classifier=classifier or "")
+        masks[name] = str(run_localize(context, row, title=f"localize {name}").values["masks"])
+    masks |= config.masks
+    image_size = config.shared.get("image_size", LocalizationConfig.model_fields["image_size"].default)
+    scoring = LocalizationConfig(data=config.data, masks=masks, image_size=image_size)
+    values = run_localization(context, scoring).values
+    return {**values, "masks": masks, "classifier": classifier}
+
+
+def localizers_table(values: dict[str, Any]) -> str:
+    """The table of `run_localizers` for the terminal; column titles and rows say what is an oracle."""
+    return format_table("Localization", titled(values["scores"]), digits=3)

@@ -1,0 +1,167 @@
+"""Classifier CAM, Integrated Gradients and SmoothGrad on the reference network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from objectaware.errors import InputError
+from objectaware.localize import classifier_cam, contracam, integrated_gradients, smoothgrad
+from objectaware.localize.contracam import class_activation_map, contracam_iterations, contrastive_score
+from objectaware.localize.input_gradient import ContrastiveGradient, saliency_map
+from objectaware.localize.integrated_gradients import integrated_attributions
+
+
+def _embed(reference: Any, images: Tensor) -> Tensor:
+    return F.normalize(reference.projector(reference.encoder(images).mean(dim=(2, 3))), dim=1)
+
+
+def test_classifier_cam_is_the_predicted_class_weights_times_the_features(reference: Any) -> None:
+    generator = torch.Generator().manual_seed(0)
+    weight, bias = torch.randn(4, 32, generator=generator), torch.tensor([0.0, 0.0, 1e4, 0.0])
+    features = reference.encoder(reference.images)
+    expected = class_activation_map(features, weight[[2] * 5], (64, 64))
+    maps = classifier_cam(reference.images, reference.encoder, weight, bias)
+    assert maps.shape == (5, 1, 64, 64)
+    torch.testing.assert_close(maps, expected)
+    other = classifier_cam(reference.images, reference.encoder, weight, -bias)
+    assert (other - maps).abs().max() > 0.1
+
+
+def test_classifier_cam_weights_are_the_gradient_of_the_logit(reference: Any) -> None:
+    weight, bias = torch.randn(4, 32, generator=torch.Generator().manual_seed(1)), torch.zeros(4)
+    features = reference.encoder(reference.images).detach().requires_grad_()
+    logits = features.mean(dim=(2, 3)) @ weight.T + bias
+    (gradient,) = torch.autograd.grad(logits.amax(dim=1).sum(), features)
+    expected = class_activation_map(features.detach(), gradient.sum(dim=(2, 3)), (64, 64))
+    torch.testing.assert_close(classifier_cam(reference.images, reference.encoder, weight, bias), expected)
+
+
+def test_a_classifier_of_another_network_is_refused(reference: Any) -> None:
+    with pytest.raises(InputError, match="classifier"):
+        classifier_cam(reference.images, reference.encoder, torch.zeros(4, 31), torch.zeros(4))
+
+
+def test_integrated_gradients_add_up_to_the_difference_of_the_scores(reference: Any) -> None:
+    """Completeness, the method's axiom: Σ attributions = s(x) − s(0)."""
+    images = reference.images.double()
+    encoder, projector = reference.encoder.double(), reference.projector.double()
+    try:
+        attributions = integrated_attributions(images, encoder, projector, num_gradients=400)
+        keys = _embed(reference, images).detach()
+        scores = [
+            contrastive_score(_embed(reference, changed), keys, [keys])
+            for changed in (images, torch.zeros_like(images))
+        ]
+        difference = (scores[0] - scores[1]).float().detach()
+    finally:
+        encoder.float(), projector.float()
+    torch.testing.assert_close(attributions.sum(dim=(1, 2, 3)).float(), difference, rtol=0.05, atol=0.01)
+
+
+def test_gradient_is_of_each_images_own_score_with_the_others_as_negatives(reference: Any) -> None:
+    changed = (0.5 * reference.images).requires_grad_()
+    keys = _embed(reference, reference.images).detach()
+    score = contrastive_score(_embed(reference, changed), keys, [keys], temperature=0.5)
+    (expected,) = torch.autograd.grad(score.sum(), changed)
+    gradient = ContrastiveGradient(
+        reference.images, reference.encoder, reference.projector, temperature=0.5, num_negatives=None, is_self=None
+    )
+    torch.testing.assert_close(gradient(changed.detach()), expected)
+
+
+def test_images_are_differentiated_in_parts_without_a_difference(
+    reference: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = integrated_gradients(reference.images, reference.encoder, reference.projector, num_gradients=2)
+    monkeypatch.setattr("objectaware.localize.input_gradient._CHUNK", 2)
+    parts = integrated_gradients(reference.images, reference.encoder, reference.projector, num_gradients=2)
+    torch.testing.assert_close(whole, parts, atol=1e-4, rtol=0)
+    assert whole.amax(dim=(1, 2, 3)).tolist() == [1.0] * 5
+
+
+def test_smoothgrad_averages_gradients_of_noisy_copies(reference: Any) -> None:
+    arguments = (reference.images, reference.encoder, reference.projector)
+    found = smoothgrad(*arguments, seed=3, num_gradients=2, noise_level=0.1)
+    generator = torch.Generator().manual_seed(3)
+    spread = 0.1 * (reference.images.amax(dim=(1, 2, 3)) - reference.images.amin(dim=(1, 2, 3))).view(-1, 1, 1, 1)
+    gradient = ContrastiveGradient(*arguments, temperature=1.0, num_negatives=None, is_self=None)
+    total = sum(
+        gradient(reference.images + spread * torch.randn(reference.images.shape, generator=generator)) for _ in range(2)
+    )
+    assert isinstance(total, Tensor)
+    torch.testing.assert_close(found, saliency_map(total))
+    assert (smoothgrad(*arguments, seed=4, num_gradients=2, noise_level=0.1) - found).abs().max() > 0.05
+
+
+def test_saliency_sums_magnitudes_and_saturates_one_per_cent() -> None:
+    attributions = torch.zeros(1, 3, 10, 20)
+    attributions[0, :, :, 10:] = torch.tensor([1.0, -2.0, 0.0]).view(3, 1, 1)
+    attributions[0, 0, 0, 0] = 1000  # one pixel of 200 is less than a per cent
+    expected = torch.zeros(1, 1, 10, 20)
+    expected[..., 10:] = 1
+    expected[..., 0, 0] = 1
+    torch.testing.assert_close(saliency_map(attributions), expected)
+    assert not saliency_map(torch.full((1, 3, 4, 4), 1e-30)).any()
+    scaled = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(saliency_map(scaled * 1e-25), saliency_map(scaled))
+
+
+@pytest.mark.parametrize("localizer", [integrated_gradients, lambda *a, **k: smoothgrad(*a, seed=0, **k)])
+def test_an_image_of_one_colour_gets_zeros_and_a_batch_of_one_no_nan(reference: Any, localizer: Any) -> None:
+    images = reference.images.clone()
+    images[1] = 0.3
+    maps = localizer(images, reference.encoder, reference.projector, num_gradients=1)
+    assert not maps[1].any()
+    assert maps[0].amax() == 1
+    assert torch.isfinite(localizer(images[:1], reference.encoder, reference.projector, num_gradients=1)).all()
+    with torch.inference_mode():
+        localizer(images.clone(), reference.encoder, reference.projector, num_gradients=1)
+
+
+@pytest.mark.parametrize("arguments", [{"num_gradients": 0}, {"temperature": 0.0}, {"num_negatives": 6}])
+def test_wrong_settings_are_named(reference: Any, arguments: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(arguments))):
+        integrated_gradients(reference.images, reference.encoder, reference.projector, **arguments)
+    with pytest.raises(InputError, match=next(iter(arguments))):
+        smoothgrad(reference.images, reference.encoder, reference.projector, seed=0, **arguments)
+
+
+def test_given_negatives_are_the_only_ones(reference: Any) -> None:
+    """Each image's map depends on itself and on the negatives, not on its companions."""
+    images, negatives = reference.images[:3], reference.images[3:]
+    color = torch.zeros(3)
+
+    def run(members: Tensor) -> Tensor:
+        batch = torch.cat([members, negatives])
+        return contracam(
+            batch, reference.encoder, reference.projector, num_iterations=3, num_negatives=2, mask_color=color
+        )
+
+    together = run(images)
+    for index in range(3):
+        torch.testing.assert_close(together[index], run(images[index : index + 1])[0], atol=1e-4, rtol=0)
+    usual = contracam(reference.images, reference.encoder, reference.projector, num_iterations=3, mask_color=color)
+    assert (together - usual).abs().max() > 0.05
+
+
+def test_an_image_in_the_list_of_negatives_is_not_its_own(reference: Any) -> None:
+    batch = torch.cat([reference.images, reference.images])
+    is_self = torch.cat([torch.eye(5, dtype=torch.bool)] * 2)
+    listed = contracam(
+        batch, reference.encoder, reference.projector, num_iterations=3, num_negatives=5, is_self=is_self
+    )
+    usual = contracam(reference.images, reference.encoder, reference.projector, num_iterations=3)
+    torch.testing.assert_close(listed[:5], usual, atol=1e-4, rtol=0)
+
+
+def test_the_mask_is_the_maximum_of_the_iterations(reference: Any) -> None:
+    arguments = (reference.images, reference.encoder, reference.projector)
+    cams = list(contracam_iterations(*arguments, num_iterations=4))
+    assert len(cams) == 4
+    np.testing.assert_array_equal(torch.stack(cams).amax(dim=0), contracam(*arguments, num_iterations=4))
