@@ -192,7 +192,8 @@ def localize(program: str, arguments: list[str]) -> None:
         from objectaware.stages.localize import run_localize
 
         fields = {"localizer": localizer, **localize_setting(setting, localizer), **_recipe_values(recipe)}
-        config = _validated(LocalizeConfig, {"data": {"root": images}, **fields, "checkpoint": checkpoint})
+        given = {} if checkpoint is None else {"checkpoint": checkpoint}
+        config = _validated(LocalizeConfig, {"data": {"root": images}, **fields, **given})
         target = None if out is None else Storage.from_uri(out)
         with _context(common) as context:
             _finish(common, context, run_localize(context, config, out=target))

@@ -417,7 +417,7 @@ class LocalizersConfig(Model):
             name: The row.
             classifier: What classifier_cam takes where the row gives none.
         """
-        fields = {"data": self.data, **self.shared, **self.localizers[name]}
+        fields: dict[str, Any] = {"data": self.data, **self.shared, **self.localizers[name]}
         has = localizer_fields(fields.get("localizer", "contracam"))
         if "checkpoint" in has:
             fields.setdefault("checkpoint", self.checkpoint)
