@@ -238,7 +238,7 @@ def evaluate_localizers(program: str, arguments: list[str]) -> None:
             recipe: YAML of LocalizersConfig fields (docs/recipes.md).
             common: Settings of every command.
         """
-        from objectaware.config import LocalizersConfig
+        from objectaware.localizers_config import LocalizersConfig
         from objectaware.stages.localizers import localizers_table, run_localizers
 
         config = _validated(LocalizersConfig, override(read_recipe(recipe), overrides))
