@@ -206,7 +206,8 @@ def localize(program: str, arguments: list[str]) -> None:
         from objectaware.stages.localize import run_localize
 
         fields = {"localizer": localizer, **localize_setting(setting, localizer), **_recipe_values(recipe)}
-        config = _validated(LocalizeConfig, {"data": {"root": images}, **fields, "checkpoint": checkpoint})
+        given = {} if checkpoint is None else {"checkpoint": checkpoint}
+        config = _validated(LocalizeConfig, {"data": {"root": images}, **fields, **given})
         target = None if out is None else Storage.from_uri(out)
         with _context(common, localize_needs(config.execution)) as context:
             _finish(common, context, run_localize(context, config, out=target))
@@ -251,7 +252,7 @@ def evaluate_localizers(program: str, arguments: list[str]) -> None:
             recipe: YAML of LocalizersConfig fields (docs/recipes.md).
             common: Settings of every command.
         """
-        from objectaware.config import LocalizersConfig
+        from objectaware.localizers_config import LocalizersConfig
         from objectaware.stages.localizers import localizers_table, run_localizers
 
         config = _validated(LocalizersConfig, override(read_recipe(recipe), overrides))

@@ -5,12 +5,10 @@ A model's fields are its recipe, what decides the result; `execution` holds what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 if TYPE_CHECKING:
     from objectaware.data.crops import CroppedObjects
@@ -386,69 +384,3 @@ class LocalizationConfig(Model):
     data: DataConfig
     masks: dict[str, Address]
     image_size: Annotated[int, Field(ge=32)] = 224
-
-
-@contextmanager
-def _named(field: str) -> Iterator[None]:
-    """Gives the first fault of a configuration inside another one the name of its place."""
-    try:
-        yield
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join([field, *map(str, first["loc"])])
-        raise ValueError(f"{place}: {first['msg'].removeprefix('Value error, ')}") from error
-
-
-class LocalizersConfig(Model):
-    """Several localizers on the same images, in one table.
-
-    Attributes:
-        data: Images with true masks (`backgrounds-challenge` or `coco`).
-        checkpoint: Of the network that all of them look through, the baselines apart.
-        localizers: Fields of `LocalizeConfig` that differ, by name of the row: `localizer` and its settings.
-        shared: Fields of `LocalizeConfig` that all have in common, such as `crf`, `image_size` or `execution`.
-        linear: Fields of `LinearConfig` for the classifier of the rows with classifier_cam that give none; its
-            checkpoint is the same.
-        masks: Masks of other systems to be scored beside them, as in `LocalizationConfig`.
-    """
-
-    data: DataConfig
-    checkpoint: Address
-    localizers: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
-    shared: dict[str, Any] = Field(default_factory=dict)
-    linear: dict[str, Any] | None = None
-    masks: dict[str, Address] = Field(default_factory=dict)
-
-    @model_validator(mode="after")
-    def _parts_are_valid(self) -> Self:
-        """Refuses a row's mistakes before the first row is computed."""
-        for name, fields in self.localizers.items():
-            if name in self.masks:
-                raise ValueError(f"{name} is the name of a localizer and of masks; give one another name")
-            if fields.get("localizer") == "classifier_cam" and fields.get("classifier") is None and not self.linear:
-                raise ValueError(f"linear is missing: the row {name} needs a classifier")
-            with _named(f"localizers.{name}"):
-                self.localize_config(name, classifier="classifier")
-        if self.linear is not None:
-            with _named("linear"):
-                self.linear_config()
-        return self
-
-    def localize_config(self, name: str, *, classifier: str) -> LocalizeConfig:
-        """The configuration of one row.
-
-        Args:
-            name: The row.
-            classifier: What classifier_cam takes where the row gives none.
-        """
-        fields = {"data": self.data, **self.shared, **self.localizers[name]}
-        has = localizer_fields(fields.get("localizer", "contracam"))
-        if "checkpoint" in has:
-            fields.setdefault("checkpoint", self.checkpoint)
-        if "classifier" in has:
-            fields.setdefault("classifier", classifier)
-        return LocalizeConfig.model_validate(fields)
-
-    def linear_config(self) -> LinearConfig:
-        """The configuration of the classifier."""
-        return LinearConfig.model_validate({"checkpoint": self.checkpoint, **(self.linear or {})})

@@ -49,19 +49,12 @@ def test_a_classifier_of_another_network_is_refused(reference: Any) -> None:
 
 def test_integrated_gradients_add_up_to_the_difference_of_the_scores(reference: Any) -> None:
     """Completeness, the method's axiom: Σ attributions = s(x) − s(0)."""
-    images = reference.images.double()
-    encoder, projector = reference.encoder.double(), reference.projector.double()
-    try:
-        attributions = integrated_attributions(images, encoder, projector, num_gradients=400)
-        keys = _embed(reference, images).detach()
-        scores = [
-            contrastive_score(_embed(reference, changed), keys, [keys])
-            for changed in (images, torch.zeros_like(images))
-        ]
-        difference = (scores[0] - scores[1]).float().detach()
-    finally:
-        encoder.float(), projector.float()
-    torch.testing.assert_close(attributions.sum(dim=(1, 2, 3)).float(), difference, rtol=0.05, atol=0.01)
+    images = reference.images
+    attributions = integrated_attributions(images, reference.encoder, reference.projector, num_gradients=200)
+    keys = _embed(reference, images).detach()
+    changed = (images, torch.zeros_like(images))
+    at_image, at_zero = (contrastive_score(_embed(reference, one), keys, [keys]).detach() for one in changed)
+    torch.testing.assert_close(attributions.sum(dim=(1, 2, 3)), at_image - at_zero, rtol=0.05, atol=0.01)
 
 
 def test_gradient_is_of_each_images_own_score_with_the_others_as_negatives(reference: Any) -> None:

@@ -77,11 +77,10 @@ def run_localization(context: Context, config: LocalizationConfig, *, title: str
             scores |= values["scores"]
             histograms[name] = values["boxes_per_image"]
             picture = box_histogram(values["boxes_per_image"], truth["boxes_per_image"])
-            run.tracker.log_png(f"boxes_per_image/{name}.png", picture)
+            run.tracker.log_png(f"boxes_per_image/{_key(name)}.png", picture)
         run.tracker.log_table("localization", [{"localizer": row, **cells} for row, cells in titled(scores).items()])
         for row, cells in scores.items():
-            key = re.sub(r"[^\w.-]+", "_", row)
-            run.tracker.log_metrics({f"{measure}.{key}": value for measure, value in cells.items()})
+            run.tracker.log_metrics({f"{measure}.{_key(row)}": value for measure, value in cells.items()})
         counts = {name: _histogram(numbers) for name, numbers in histograms.items()}
         return {"scores": scores, "boxes_per_image": counts}
 
@@ -103,6 +102,11 @@ def _measure_all(config: LocalizationConfig) -> list[dict[str, Any]]:
 
 def _measure(config: LocalizationConfig, name: str | None) -> dict[str, Any]:
     return measure_truth(config) if name is None else measure_masks(config, name)
+
+
+def _key(row: str) -> str:
+    """A row's name as part of a path or of a metric's name."""
+    return re.sub(r"[^\w.-]+", "_", row)
 
 
 def _histogram(counts: list[int]) -> dict[str, int]:
