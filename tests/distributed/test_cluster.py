@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import ray
 
 from objectaware.distributed.cluster import Need, ray_cluster, require_resources, total_cpus
 from objectaware.errors import InputError
+from processes import processes_using, wait_for_end
 
 
 def test_the_needs_add_up() -> None:
@@ -87,33 +87,9 @@ def test_an_interrupt_ends_the_ray_that_was_started(
     assert output.splitlines() == ["cpus True", "interrupted False"]
     assert process.returncode == 0
     # Helpers of the dashboard end on their own once their parent is gone; none may stay.
-    for process_id in _processes_using(folder):
-        _wait_for_end(process_id, seconds=60)
-    assert _processes_using(folder) == {}
-
-
-def _wait_for_end(process_id: int, *, seconds: float) -> None:
-    try:
-        handle = os.pidfd_open(process_id)
-    except ProcessLookupError:
-        return
-    try:
-        select.select([handle], [], [], seconds)
-    finally:
-        os.close(handle)
-
-
-def _processes_using(folder: Path) -> dict[int, str]:
-    """Command lines of processes that Ray runs in a folder, by number."""
-    found = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            environment, command = (entry / "environ").read_bytes(), (entry / "cmdline").read_bytes()
-        except OSError:  # it has ended, or is not ours
-            continue
-        if f"RAY_TMPDIR={folder}\0".encode() in environment:
-            found[int(entry.name)] = command.replace(b"\0", b" ").decode()
-    return found
+    for process_id in processes_using(folder):
+        wait_for_end(process_id, seconds=60)
+    assert processes_using(folder) == {}
 
 
 _CONNECTS = """
