@@ -15,6 +15,7 @@ objectaware: object-aware contrastive learning
   objectaware localize IMAGES --checkpoint C --out OUT
   objectaware evaluate linear|background|localization …
   objectaware data build scenes --out DIR
+  objectaware export boxes|masks STORE --out OUT
   objectaware ui                        the MLflow UI on the store in use
 
 Every command takes --help."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import tempfile
 import uuid
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -82,6 +85,14 @@ class Storage:
         uri = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{quote(str(PurePosixPath(name)))}"))
         return Storage(uri, self._filesystem, path)
 
+    def split(self) -> tuple[Storage, str]:
+        """Return the storage of the folder that this one lies in, and its name there."""
+        if self.local_path() is not None:
+            return self._local(Path(self._path).parent), Path(self._path).name
+        parts, path = urlsplit(self.uri), PurePosixPath(self._path)
+        uri = urlunsplit(parts._replace(path=parts.path.rstrip("/").rpartition("/")[0]))
+        return Storage(uri, self._filesystem, str(path.parent)), path.name
+
     def local_path(self, name: str = "") -> Path | None:
         """Return where a file, or this folder itself, lies on this machine; None in an object store."""
         path = self._locate(name) if name else self._path
@@ -90,6 +101,10 @@ class Storage:
     def exists(self, name: str) -> bool:
         """Tell whether there is a file or folder of that name."""
         return bool(self._filesystem.get_file_info(self._locate(name)).type != fs.FileType.NotFound)
+
+    def is_file(self, name: str) -> bool:
+        """Tell whether there is a file of that name."""
+        return bool(self._filesystem.get_file_info(self._locate(name)).type == fs.FileType.File)
 
     def read_bytes(self, name: str) -> bytes:
         """Read a file whole.
@@ -108,10 +123,23 @@ class Storage:
         """
         path = self._locate(name)
         if self.local_path() is not None:
-            _replace(Path(path), content)
+            _replace(Path(path), [content])
             return
         with self._filesystem.open_output_stream(path) as stream:
             stream.write(content)
+
+    def write_pieces(self, name: str, pieces: Iterable[bytes]) -> None:
+        """Write a file as `write_bytes` does, with one piece of it in memory at a time."""
+        path = self._locate(name)
+        if self.local_path() is not None:
+            _replace(Path(path), pieces)
+            return
+        # Arrow completes an upload even where it is left half-way, so that all pieces have to be there first.
+        with tempfile.TemporaryFile() as gathered:
+            gathered.writelines(pieces)
+            gathered.seek(0)
+            with self._filesystem.open_output_stream(path) as stream:
+                shutil.copyfileobj(gathered, stream, length=2**20)
 
     def create_exclusive(self, name: str, content: bytes) -> bool:
         """Write a file unless there is one of that name already.
@@ -185,8 +213,8 @@ def _with_single_puts(uri: str) -> str:
     return urlunsplit(parts._replace(query=f"{parts.query}&allow_delayed_open=true".lstrip("&")))
 
 
-def _replace(target: Path, content: bytes) -> None:
-    temporary = _write_temporary(target, content)
+def _replace(target: Path, pieces: Iterable[bytes]) -> None:
+    temporary = _write_temporary(target, pieces)
     try:
         temporary.replace(target)
     except OSError:
@@ -195,7 +223,7 @@ def _replace(target: Path, content: bytes) -> None:
 
 
 def _create_exclusive(target: Path, content: bytes) -> bool:
-    temporary = _write_temporary(target, content)
+    temporary = _write_temporary(target, [content])
     try:
         target.hardlink_to(temporary)
     except FileExistsError:
@@ -216,13 +244,13 @@ def _create_without_links(target: Path, content: bytes) -> bool:
     return True
 
 
-def _write_temporary(target: Path, content: bytes) -> Path:
+def _write_temporary(target: Path, pieces: Iterable[bytes]) -> Path:
     """Write content beside its target, flushed to the disk: a power cut must not leave an empty target."""
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.parent / f"{_TEMPORARY_PREFIX}{uuid.uuid4().hex}"
     try:
         with temporary.open("xb") as stream:
-            stream.write(content)
+            stream.writelines(pieces)
             stream.flush()
             os.fsync(stream.fileno())
     except BaseException:  # Ctrl-C too must leave nothing behind

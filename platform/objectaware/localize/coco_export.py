@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,25 +18,36 @@ from objectaware.localize.mask_store import MaskRow
 _CATEGORY = {"id": 1, "name": "object", "supercategory": "object"}
 
 
-def coco_dataset(rows: Iterable[MaskRow]) -> dict[str, Any]:
-    """Makes a COCO data set of the one category `object`, an annotation a box.
+def coco_json(rows: Iterable[MaskRow]) -> Iterator[bytes]:
+    """Writes a COCO data set of the one category `object`, an annotation a box; memory holds one row at a time.
 
     Args:
         rows: Rows of a mask store.
 
-    Returns:
-        `images`, `annotations` and `categories` as in COCO's instances files; images are numbered from 1 in the
-        order of the rows. An annotation's segmentation is what the mask has inside its box, as compressed RLE.
-        Images that failed are listed without annotations.
+    Yields:
+        Pieces of one JSON object with `categories`, `annotations` and `images` as in COCO's instances files.
+        Images are numbered from 1 in the order of the rows. An annotation's segmentation is what the mask has
+        inside its box, as compressed RLE. Images that failed are listed without annotations.
     """
-    images: list[Mapping[str, Any]] = []
-    annotations: list[Mapping[str, Any]] = []
-    for number, row in enumerate(rows, start=1):
-        images.append({"id": number, "file_name": row.image_id, "width": row.width, "height": row.height})
-        for box in row.boxes:
-            if row.mask is not None:
-                annotations.append(_annotation(len(annotations) + 1, number, box, row.mask))
-    return {"images": images, "annotations": annotations, "categories": [_CATEGORY]}
+    numbers = itertools.count(1)
+    # The images wait in a file: JSON takes one list after the other, and the rows come once.
+    with tempfile.TemporaryFile() as images:
+        yield b'{"categories": ' + _json([_CATEGORY]) + b', "annotations": ['
+        for image, row in enumerate(rows, start=1):
+            entry = {"id": image, "file_name": row.image_id, "width": row.width, "height": row.height}
+            images.write((b", " if image > 1 else b"") + _json(entry))
+            for box in row.boxes:
+                if row.mask is not None:
+                    number = next(numbers)
+                    yield (b", " if number > 1 else b"") + _json(_annotation(number, image, box, row.mask))
+        yield b'], "images": ['
+        images.seek(0)
+        yield from iter(lambda: images.read(2**16), b"")
+        yield b"]}"
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
 
 
 def _annotation(number: int, image: int, box: NDArray[np.float32], mask: NDArray[np.bool_]) -> Mapping[str, Any]:
