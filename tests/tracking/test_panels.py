@@ -20,7 +20,7 @@ SIZES = [(96, 96), (40, 200), (300, 150)]
 
 def panel(masked: bool = True) -> NDArray[np.uint8]:
     photos = [np.full((height, width, 3), 200, np.uint8) for height, width in SIZES]
-    cams = [np.linspace(0, 1, 48 * 48, dtype=np.float32).reshape(48, 48) for _ in SIZES]
+    cams = [[np.linspace(0, 1, 48 * 48, dtype=np.float32).reshape(48, 48)] for _ in SIZES]
     masks = [np.full((24, 24), masked) for _ in SIZES]
     boxes = [np.zeros((0, 4), np.float32), np.array([[0.25, 0.25, 0.75, 0.75]], np.float32)]
     boxes.append(np.array([[0, 0, 1, 1], [0.1, 0.1, 0.2, 0.2]], np.float32))
