@@ -59,7 +59,8 @@ def localization_panel(
     for photo, image_cams, mask, image_boxes, name in zip(photos, cams, masks, boxes, names, strict=True):
         assert len(image_cams) == len(cam_titles), name
         draw.text((GAP, top + 2), _shortened(name, panel.width), _TEXT_COLOUR)
-        panel.paste(_row(photo, image_cams, mask, image_boxes), (0, top + CAPTION))
+        row = _row(photo, image_cams, mask, image_boxes)
+        panel.paste(row, (0, top + CAPTION + (CELL - row.height) // 2))
         top += CAPTION + CELL + GAP
     return _encoded(panel, "PNG")
 
@@ -82,10 +83,9 @@ def _row(
 ) -> Image.Image:
     small = _fit_in_cell(photo)
     heats = [_with_heat(small, cam) for cam in cams]
-    row = Image.new("RGB", (panel_size(0, len(cams))[0], CELL), "white")
+    row = Image.new("RGB", (panel_size(0, len(cams))[0], small.height), "white")
     for column, cell in enumerate([small, *heats, _cut_out(small, mask), _with_boxes(small, boxes)]):
-        left = GAP + column * (CELL + GAP)
-        row.paste(cell, (left + (CELL - cell.width) // 2, (CELL - cell.height) // 2))
+        row.paste(cell, (GAP + column * (CELL + GAP) + (CELL - cell.width) // 2, 0))
     return row
 
 
