@@ -14,9 +14,12 @@ objectaware: object-aware contrastive learning
   objectaware pretrain RECIPE [--key value …]
   objectaware localize IMAGES --checkpoint C --out OUT
   objectaware evaluate linear|background|localization|localizers …
+  objectaware data list [ROOT]          the layouts of data sets, or what a folder holds
   objectaware data build scenes --out DIR
   objectaware export backbone CHECKPOINT --out FILE
+  objectaware export boxes|masks STORE --out OUT
   objectaware ui                        the MLflow UI on the store in use
+  objectaware doctor                    what of the above would work here, and what to do about the rest
 
 Every command takes --help."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from objectaware.distributed.cluster import Need
+    from objectaware.stages.export import ExportSummary
     from objectaware.stages.runner import Context, StageResult
 
 
@@ -387,6 +389,116 @@ def export_backbone(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+def list_data(program: str, arguments: list[str]) -> None:
+    """`objectaware data list [ROOT]`."""
+
+    def command(root: Annotated[Path | None, tyro.conf.Positional] = None) -> None:
+        """Lists the layouts that data sets can lie in, or what a folder holds in each of them.
+
+        Args:
+            root: Folder to look into.
+        """
+        from objectaware.data.layouts import LAYOUTS, find_layouts
+
+        if root is None:
+            for layout in LAYOUTS:
+                print(f"{layout.name:22} {layout.content}")
+                print(f"{'':22} labels: {layout.labels or 'none'}; true masks: {layout.masks or 'none'}")
+            print("`objectaware data build scenes --out DIR` makes a data set; docs/data.md says more.")
+            return
+        for found in find_layouts(root):
+            name = " ".join(part for part in (found.layout, found.split, found.variant) if part)
+            print(f"{name:40} {f'no: {found.problem}' if found.problem else f'{found.num_images} images'}")
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def doctor(program: str, arguments: list[str]) -> None:
+    """`objectaware doctor`."""
+
+    def command(
+        storage: str | None = None,
+        experiment: str = "objectaware",
+        json: Path | None = None,
+    ) -> None:
+        """Checks what of the commands would work here. Exit status 1 where something that all need is broken.
+
+        Args:
+            storage: Folder of the runs; OBJECTAWARE_STORAGE, or ./runs.
+            experiment: MLflow experiment.
+            json: File that the findings are written to as data.
+        """
+        from objectaware.data.storage import Storage
+        from objectaware.stages.doctor import diagnose
+
+        findings = []
+        for finding in diagnose(Storage.from_uri(_storage(storage)), experiment):
+            findings.append(finding)
+            print(f"{finding.state:12} {finding.name}: {finding.found}", flush=True)
+            if finding.remedy:
+                print(f"{'':12} {finding.remedy}", flush=True)
+        _write_json(Common(json=json), [asdict(finding) for finding in findings])
+        if any(finding.state == "broken" for finding in findings):
+            sys.exit(1)
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def export_boxes(program: str, arguments: list[str]) -> None:
+    """`objectaware export boxes STORE --out FILE`."""
+
+    def command(
+        store: Annotated[str, tyro.conf.Positional],
+        out: str,
+        format: Literal["coco", "coco-results", "official"] = "coco",  # noqa: A002 - the option's name
+        numbers: Path | None = None,
+    ) -> None:
+        """Writes the boxes of a mask store for other tools.
+
+        Args:
+            store: Folder that localization wrote.
+            out: The new file.
+            format: COCO annotations with a mask a box, COCO results, or the text file of the official code.
+            numbers: COCO annotation file whose numbers the results and the text file name the images by.
+        """
+        from objectaware.stages.export import export_boxes as export
+
+        _print_export(export(store, out, file_format=format, numbers=numbers), out)
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def export_masks(program: str, arguments: list[str]) -> None:
+    """`objectaware export masks STORE --out OUT`."""
+
+    def command(
+        store: Annotated[str, tyro.conf.Positional],
+        out: str,
+        format: Literal["png", "coco-results"] = "png",  # noqa: A002 - the option's name
+        numbers: Path | None = None,
+    ) -> None:
+        """Writes the masks of a mask store for other tools.
+
+        Args:
+            store: Folder that localization wrote.
+            out: The new folder of PNG files, or the new COCO result file.
+            format: A PNG an image, or COCO results.
+            numbers: COCO annotation file whose numbers the results name the images by.
+        """
+        from objectaware.stages.export import export_masks as export
+
+        _print_export(export(store, out, file_format=format, numbers=numbers), out)
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def _print_export(summary: ExportSummary, out: str) -> None:
+    from objectaware.data.storage import Storage
+
+    print(f"images: {summary.num_images}, of which {summary.num_failed} failed and have nothing to export")
+    print(f"written: {Storage.from_uri(out).uri}")
+
+
 def ui(program: str, arguments: list[str]) -> None:
     """`objectaware ui`."""
 
@@ -417,5 +529,9 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "evaluate localizers": evaluate_localizers,
     "data build scenes": build_scenes,
     "export backbone": export_backbone,
+    "data list": list_data,
+    "doctor": doctor,
+    "export boxes": export_boxes,
+    "export masks": export_masks,
     "ui": ui,
 }

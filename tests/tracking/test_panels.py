@@ -12,6 +12,7 @@ from objectaware.tracking.panels import (
     GAP,
     box_histogram,
     localization_panel,
+    localization_strip,
     panel_size,
 )
 
@@ -20,7 +21,7 @@ SIZES = [(96, 96), (40, 200), (300, 150)]
 
 def panel(masked: bool = True) -> NDArray[np.uint8]:
     photos = [np.full((height, width, 3), 200, np.uint8) for height, width in SIZES]
-    cams = [np.linspace(0, 1, 48 * 48, dtype=np.float32).reshape(48, 48) for _ in SIZES]
+    cams = [[np.linspace(0, 1, 48 * 48, dtype=np.float32).reshape(48, 48)] for _ in SIZES]
     masks = [np.full((24, 24), masked) for _ in SIZES]
     boxes = [np.zeros((0, 4), np.float32), np.array([[0.25, 0.25, 0.75, 0.75]], np.float32)]
     boxes.append(np.array([[0, 0, 1, 1], [0.1, 0.1, 0.2, 0.2]], np.float32))
@@ -81,3 +82,25 @@ def test_the_histogram_is_a_picture_with_and_without_truth() -> None:
 def test_counts_change_the_histogram() -> None:
     assert box_histogram([1, 1, 2]) == box_histogram([2, 1, 1])
     assert box_histogram([1, 1, 2]) != box_histogram([1, 2, 2])
+
+
+def test_each_map_of_an_image_has_a_column() -> None:
+    photo, mask = np.full((50, 50, 3), 200, np.uint8), np.ones((5, 5), bool)
+    cold, hot = np.zeros((5, 5), np.float32), np.ones((5, 5), np.float32)
+    no_boxes = np.zeros((0, 4), np.float32)
+    titles = ("CAM 1", "CAM 2", "CAM")
+    png = localization_panel([photo], [[cold, hot, hot]], [mask], [no_boxes], ["a"], cam_titles=titles)
+    image = np.asarray(Image.open(io.BytesIO(png)))
+    assert image.shape[1::-1] == panel_size(1, 3)
+    red = [int(cell(image, 0, column)[..., 0].mean()) for column in range(6)]
+    assert red[1] < red[2] == red[3]
+    assert red[0] == red[4] == red[5] == 200
+
+
+def test_a_strip_is_as_high_as_its_photo() -> None:
+    photo, cam = np.full((50, 100, 3), 200, np.uint8), np.zeros((5, 5), np.float32)
+    jpeg = localization_strip(photo, cam, cam > 0, np.array([[0, 0, 1, 1]], np.float32))
+    picture = Image.open(io.BytesIO(jpeg))
+    assert picture.format == "JPEG"
+    assert picture.size == (panel_size(0)[0], CELL // 2)
+    assert len(jpeg) < 30_000

@@ -61,6 +61,11 @@ def load_variant(root: str | Path, variant: str, split: Split) -> ImageFolder:
     return images
 
 
+def has_foreground_masks(root: str | Path, split: Split) -> bool:
+    """Tell whether the true foregrounds were published, or built, for a split: `fg_mask/<split>` is there."""
+    return any(place.is_dir() for place in _split_places(root, "fg_mask", split))
+
+
 def load_foreground_mask(root: str | Path, split: Split, image_id: str) -> NDArray[np.bool_]:
     """Read the true foreground of a picture.
 
@@ -91,9 +96,13 @@ def load_foreground_mask(root: str | Path, split: Split, image_id: str) -> NDArr
 
 
 def _find_split(root: str | Path, name: str, split: Split) -> Path:
-    places = [Path(root, name, split), Path(root, "bg_challenge", name, split)]
+    places = _split_places(root, name, split)
     for place in places:
         if place.is_dir():
             return place
     remedy = "Give the folder that the Backgrounds Challenge archive was extracted to."
     raise InputError("backgrounds_challenge", root, f"holds neither {places[0]} nor {places[1]}", remedy)
+
+
+def _split_places(root: str | Path, name: str, split: Split) -> list[Path]:
+    return [Path(root, name, split), Path(root, "bg_challenge", name, split)]

@@ -75,6 +75,20 @@ def parse_instances(path: Path) -> CocoInstances:
     return CocoInstances(list(images), list(images.values()), annotations, category_names)
 
 
+def image_numbers(path: Path) -> dict[str, int]:
+    """Read the numbers of the images in an annotation file, by file name.
+
+    Raises:
+        InputError: The file is missing or malformed, or two images have one name.
+    """
+    file = _File(path)
+    numbers: dict[str, int] = {}
+    for number, image in _parse_images(file).items():
+        if numbers.setdefault(image.file_name, number) != number:
+            file.refuse(f"images {numbers[image.file_name]} and {number} are both named {image.file_name!r:.60}")
+    return numbers
+
+
 class _File:
     """The decoded file, with access that names what it misses."""
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,15 +18,16 @@ from objectaware.distributed.localize_actors import ITERATIONS_NAME
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.localize.coco_export import coco_json
-from objectaware.localize.mask_store import MaskRow, read_rows
+from objectaware.localize.mask_store import read_rows
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.stages.identity import checkpoint_hash, classifier_hash, data_hash
+from objectaware.stages.look import Look, truth_of
 from objectaware.stages.progress import format_seconds
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.tracking.iteration_panel import iteration_panel
-from objectaware.tracking.panels import box_histogram, localization_panel
+from objectaware.tracking.panels import box_histogram
 
-_NUM_PANEL_IMAGES = 12
+_GALLERY = "gallery.html"
 
 
 def run_localize(
@@ -42,9 +42,9 @@ def run_localize(
         out: Folder of the mask store; by default one in the storage.
 
     Returns:
-        Values `masks` (address of the mask store), `annotations` (address of the COCO JSON), `num_images`,
-        `num_ok`, `num_failed`, `failures` (the first hundred, with reasons), `notices` (how another system's
-        checkpoint was read) and `boxes_per_image`.
+        Values `masks` (address of the mask store), `annotations` (address of the COCO JSON), `gallery` (address of
+        the HTML page, which is also in MLflow), `num_images`, `num_ok`, `num_failed`, `failures` (the first hundred,
+        with reasons), `notices` (how another system's checkpoint was read) and `boxes_per_image`.
     """
     inputs = {"data": data_hash(config.data, verify=context.verify)}
     if config.checkpoint is not None:
@@ -77,23 +77,24 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
         "store.json",
         {"identity": run.identity, "config": config.model_dump(mode="json"), "inputs": dict(inputs)},
     )
-    counts: list[int] = []
-    run.folder.write_pieces("annotations.json", coco_json(_counted(read_rows(run.folder), counts)))
-    _record_panel(run, images, summary.num_ok)
+    look = Look(images, truth_of(config.data, images))
+    # One reading of the store serves all.
+    run.folder.write_pieces("annotations.json", coco_json(look.watch(read_rows(run.folder))))
+    _record_look(run, look, title=config.data.root)
     if config.execution.record_iterations:
         _record_iterations(run, images)
-    run.tracker.log_png("boxes_per_image.png", box_histogram(counts))
     run.tracker.log_metrics({"images_ok": summary.num_ok, "images_failed": summary.num_failed})
     run.tracker.set_tags({"mask_store": run.folder.uri})
     return {
         "masks": run.folder.uri,
         "annotations": f"{run.folder.uri}/annotations.json",
+        "gallery": f"{run.folder.uri}/{_GALLERY}",
         "num_images": summary.num_images,
         "num_ok": summary.num_ok,
         "num_failed": summary.num_failed,
         "failures": [list(failure) for failure in summary.failures],
         "notices": notices,
-        "boxes_per_image": {str(count): number for count, number in box_count_histogram(counts).items()},
+        "boxes_per_image": {str(count): number for count, number in box_count_histogram(look.box_counts).items()},
     }
 
 
@@ -111,28 +112,13 @@ def _show(run: StageRun, record: Mapping[str, Any]) -> None:
     run.progress.update(f"{done}/{total} images · {rate:.0f} images/s · {left} left")
 
 
-def _counted(rows: Iterable[MaskRow], counts: list[int]) -> Iterator[MaskRow]:
-    """Passes rows on and notes the number of boxes of each image that was localized: one reading serves both."""
-    for row in rows:
-        if row.status == "ok":
-            counts.append(len(row.boxes))
-        yield row
-
-
-def _record_panel(run: StageRun, images: ImageFolder, num_ok: int) -> None:
-    """Logs a panel of images that lie evenly in the store."""
-    step = max(num_ok // _NUM_PANEL_IMAGES, 1)
-    found = (row for row in read_rows(run.folder) if row.status == "ok")
-    chosen = list(itertools.islice(found, 0, step * _NUM_PANEL_IMAGES, step))
-    place = {image_id: index for index, image_id in enumerate(images.image_ids)}
-    if chosen:
-        panel = localization_panel(
-            [images.read(place[row.image_id]) for row in chosen],
-            [row.cam for row in chosen if row.cam is not None],
-            [row.mask for row in chosen if row.mask is not None],
-            [row.boxes for row in chosen],
-            [row.image_id for row in chosen],
-        )
+def _record_look(run: StageRun, look: Look, *, title: str) -> None:
+    gallery = look.gallery(title)
+    run.folder.write_bytes(_GALLERY, gallery.encode())
+    run.tracker.log_text(_GALLERY, gallery)
+    run.tracker.log_png("boxes_per_image.png", box_histogram(look.box_counts))
+    panel = look.panel()
+    if panel is not None:
         run.tracker.log_png("panel.png", panel)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from matplotlib import colormaps
@@ -16,52 +17,76 @@ from PIL import Image, ImageDraw
 CELL = 160
 GAP = 4
 CAPTION = 16
-COLUMNS = ("photo", "CAM", "mask", "boxes")
 
 _HEAT_WEIGHT = 0.6
 _BOX_COLOUR = (255, 40, 40)
 _TEXT_COLOUR = (0, 0, 0)
 
 
-def panel_size(num_rows: int) -> tuple[int, int]:
-    """Width and height in pixels of a panel with so many images."""
-    width = len(COLUMNS) * (CELL + GAP) + GAP
+def panel_size(num_rows: int, num_cams: int = 1) -> tuple[int, int]:
+    """Width and height in pixels of a panel with so many images, and maps an image."""
+    width = (num_cams + 3) * (CELL + GAP) + GAP
     return width, CAPTION + num_rows * (CAPTION + CELL + GAP)
 
 
 def localization_panel(
     photos: Sequence[NDArray[np.uint8]],
-    cams: Sequence[NDArray[np.float32]],
+    cams: Sequence[Sequence[NDArray[np.float32]]],
     masks: Sequence[NDArray[np.bool_]],
     boxes: Sequence[NDArray[np.float32]],
     names: Sequence[str],
+    *,
+    cam_titles: Sequence[str] = ("CAM",),
 ) -> bytes:
-    """A grid with one row an image: the photo, the CAM as heat over it, the mask after CRF, and the boxes.
+    """A grid with one row an image: the photo, CAMs as heat over it, the mask after CRF, and the boxes.
 
     Args:
         photos: (H, W, 3) RGB each, of any size.
-        cams: (h, w) in [0, 1] each, of any size.
+        cams: As many maps an image as there are titles, such as one an iteration; (h, w) in [0, 1], of any size.
         masks: (h, w) each, of any size.
         boxes: (n, 4) each, relative x0 y0 x1 y1 in [0, 1]; n may be 0.
         names: What is written above each row.
+        cam_titles: What is written above the maps' columns.
 
     Returns:
         PNG, of the size that `panel_size` says.
     """
-    panel = Image.new("RGB", panel_size(len(photos)), "white")
+    panel = Image.new("RGB", panel_size(len(photos), len(cam_titles)), "white")
     draw = ImageDraw.Draw(panel)
-    lefts = [GAP + column * (CELL + GAP) for column in range(len(COLUMNS))]
-    for left, title in zip(lefts, COLUMNS, strict=True):
-        draw.text((left, 2), title, _TEXT_COLOUR)
+    for column, title in enumerate(("photo", *cam_titles, "mask", "boxes")):
+        draw.text((GAP + column * (CELL + GAP), 2), title, _TEXT_COLOUR)
     top = CAPTION
-    for photo, cam, mask, image_boxes, name in zip(photos, cams, masks, boxes, names, strict=True):
-        draw.text((GAP, top + 2), _shortened(name), _TEXT_COLOUR)
-        small = _fit_in_cell(photo)
-        cells = (small, _with_heat(small, cam), _cut_out(small, mask), _with_boxes(small, image_boxes))
-        for left, cell in zip(lefts, cells, strict=True):
-            panel.paste(cell, (left + (CELL - cell.width) // 2, top + CAPTION + (CELL - cell.height) // 2))
+    for photo, image_cams, mask, image_boxes, name in zip(photos, cams, masks, boxes, names, strict=True):
+        assert len(image_cams) == len(cam_titles), name
+        draw.text((GAP, top + 2), _shortened(name, panel.width), _TEXT_COLOUR)
+        row = _row(photo, image_cams, mask, image_boxes)
+        panel.paste(row, (0, top + CAPTION + (CELL - row.height) // 2))
         top += CAPTION + CELL + GAP
-    return _png(panel)
+    return _encoded(panel, "PNG")
+
+
+def localization_strip(
+    photo: NDArray[np.uint8],
+    cam: NDArray[np.float32],
+    mask: NDArray[np.bool_],
+    boxes: NDArray[np.float32],
+) -> bytes:
+    """One row of `localization_panel` without its name, as JPEG of about 15 kB."""
+    return _encoded(_row(photo, [cam], mask, boxes), "JPEG")
+
+
+def _row(
+    photo: NDArray[np.uint8],
+    cams: Sequence[NDArray[np.float32]],
+    mask: NDArray[np.bool_],
+    boxes: NDArray[np.float32],
+) -> Image.Image:
+    small = _fit_in_cell(photo)
+    heats = [_with_heat(small, cam) for cam in cams]
+    row = Image.new("RGB", (panel_size(0, len(cams))[0], small.height), "white")
+    for column, cell in enumerate([small, *heats, _cut_out(small, mask), _with_boxes(small, boxes)]):
+        row.paste(cell, (GAP + column * (CELL + GAP) + (CELL - cell.width) // 2, 0))
+    return row
 
 
 def box_histogram(counts: Sequence[int], truth_counts: Sequence[int] | None = None) -> bytes:
@@ -90,8 +115,8 @@ def box_histogram(counts: Sequence[int], truth_counts: Sequence[int] | None = No
     return buffer.getvalue()
 
 
-def _shortened(name: str) -> str:
-    max_characters = (panel_size(0)[0] - 2 * GAP) // 7  # the built-in font is at most 7 pixels wide a character
+def _shortened(name: str, width: int) -> str:
+    max_characters = (width - 2 * GAP) // 7  # the built-in font is at most 7 pixels wide a character
     text = name.encode("ascii", "replace").decode()
     return text if len(text) <= max_characters else "..." + text[3 - max_characters :]
 
@@ -123,7 +148,7 @@ def _with_boxes(photo: Image.Image, boxes: NDArray[np.float32]) -> Image.Image:
     return marked
 
 
-def _png(image: Image.Image) -> bytes:
+def _encoded(image: Image.Image, format: Literal["PNG", "JPEG"]) -> bytes:  # noqa: A002 - as Pillow calls it
     buffer = io.BytesIO()
-    image.save(buffer, format="PNG")
+    image.save(buffer, format=format)
     return buffer.getvalue()

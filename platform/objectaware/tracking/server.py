@@ -48,8 +48,8 @@ class Server:
     @property
     def shown_address(self) -> str:
         """The address without user and password."""
-        parts = urlsplit(self.tracking_uri)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        # Not urllib's geturl, which takes a slash from SQLite's four.
+        return self.without_password(self.tracking_uri)
 
     def without_password(self, text: str) -> str:
         """A message of MLflow's, which may quote the address, without user and password."""

@@ -1,0 +1,174 @@
+"""A mask store in the formats of other tools, one row in memory at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from objectaware.data.boxes import pixel_region
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.localize.mask_store import MaskRow, encode_mask, finished_shards, read_rows
+
+OBJECT_CATEGORY = 1
+"""Number of the one category, `object`, in annotations and results."""
+
+
+def stored_rows(store: Storage) -> Iterator[MaskRow]:
+    """Rows of a finished mask store.
+
+    Raises:
+        InputError: It holds no mask store, or one that localization has not finished; at the call, not at the
+            first row.
+    """
+    if not finished_shards(store):
+        remedy = "Give a folder that `objectaware localize` wrote (it prints the address as `masks`)."
+        raise InputError("store", store.uri, "holds no mask store", remedy)
+    if not store.exists("store.json"):
+        remedy = "Run the same `objectaware localize` again: it goes on from where it stopped."
+        raise InputError("store", store.uri, "is a mask store that is not finished", remedy)
+    return read_rows(store)
+
+
+def official_box_lines(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | None = None) -> Iterator[bytes]:
+    """Boxes as the official code's text file has them, for its `data/boxes` (utils/box_utils.py, save_boxes).
+
+    A line an image: its id, and for each box a space and `x0,y0,x1,y1`, relative with six decimals. Images without
+    boxes have a line of their id alone, as there; images that failed have none, so that a reader misses them.
+
+    Args:
+        rows: Rows of a mask store.
+        image_numbers: Id of each image, where it is COCO's number; by default the image's path, as the official
+            code takes for folders.
+
+    Raises:
+        InputError: An id holds white space, which the format cannot tell from its separators, or an image has no
+            number.
+    """
+    for row in rows:
+        if row.status == "ok":
+            image = row.image_id if image_numbers is None else str(_number(image_numbers, row.image_id))
+            if image.split() != [image]:
+                remedy = "Rename the file, or export as coco."
+                raise InputError("image_id", ascii(image), "holds white space, which this format cannot hold", remedy)
+            boxes = [",".join(f"{value:.6f}" for value in box) for box in row.boxes.tolist()]
+            yield (" ".join([image, *boxes]) + "\n").encode()
+
+
+def box_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | None = None) -> Iterator[bytes]:
+    """Boxes as a COCO result file, which `pycocotools.coco.COCO.loadRes` takes.
+
+    Args:
+        rows: Rows of a mask store.
+        image_numbers: COCO's number of each image; by default images are numbered from 1 in the order of the rows,
+            as `coco_json` does.
+
+    Yields:
+        Pieces of a JSON list with an entry a box: `image_id`, `category_id` 1, `bbox` (x, y, width, height in
+        pixels) and `score`, the mean of the CAM over the mask inside the box.
+
+    Raises:
+        InputError: An image has no number.
+    """
+    return _json_list(
+        {**_place(row, index, image_numbers), "bbox": _pixels(row, box), "score": _mean_cam(row, box)}
+        for index, row in enumerate(rows, start=1)
+        for box in row.boxes
+    )
+
+
+def mask_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | None = None) -> Iterator[bytes]:
+    """Masks as a COCO result file: an entry an image, with all of its mask, so that nothing is lost.
+
+    Args:
+        rows: Rows of a mask store.
+        image_numbers: As for `box_results`.
+
+    Yields:
+        Pieces of a JSON list with `image_id`, `category_id` 1, `segmentation` (compressed RLE) and `score`, the
+        mean of the CAM over the mask. Images that failed, or in which nothing was found, have no entry.
+
+    Raises:
+        InputError: An image has no number.
+    """
+    whole = np.array([0, 0, 1, 1], dtype=np.float32)
+    return _json_list(
+        {
+            **_place(row, index, image_numbers),
+            "segmentation": {"size": list(row.mask.shape), "counts": encode_mask(row.mask).decode("ascii")},
+            "score": _mean_cam(row, whole),
+        }
+        for index, row in enumerate(rows, start=1)
+        if row.mask is not None and row.mask.any()
+    )
+
+
+def write_mask_pngs(rows: Iterable[MaskRow], folder: Storage) -> int:
+    """Writes each mask as an 8-bit grey PNG, 0 or 255, of its image's size: `<path without suffix>.png`.
+
+    Args:
+        rows: Rows of a mask store; those that failed are left out.
+        folder: Where to; it must not hold a mask of these names yet.
+
+    Returns:
+        Number of files.
+
+    Raises:
+        InputError: A file is there already: from an earlier export, or of an image that differs in suffix alone.
+    """
+    num_files = 0
+    for row in rows:
+        if row.mask is not None:
+            name = str(PurePosixPath(row.image_id).with_suffix(".png"))
+            _, png = cv2.imencode(".png", row.mask.astype(np.uint8) * 255)
+            if not folder.create_exclusive(name, png.tobytes()):
+                problem = f"exists already, and is where the mask of {row.image_id} goes"
+                remedy = "Give a new folder; where two images differ in suffix alone, rename one, or export as coco."
+                raise InputError("out", f"{folder.uri}/{name}", problem, remedy)
+            num_files += 1
+    return num_files
+
+
+def _json_list(entries: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    yield b"["
+    separator = b"\n"
+    for entry in entries:
+        yield separator + json.dumps(entry).encode()
+        separator = b",\n"
+    yield b"\n]\n"
+
+
+def _place(row: MaskRow, index: int, image_numbers: Mapping[str, int] | None) -> dict[str, int]:
+    number = index if image_numbers is None else _number(image_numbers, row.image_id)
+    return {"image_id": number, "category_id": OBJECT_CATEGORY}
+
+
+def _number(image_numbers: Mapping[str, int], image_id: str) -> int:
+    try:
+        return image_numbers[image_id]
+    except KeyError:
+        remedy = "Give the annotation file of the images that were localized."
+        raise InputError("numbers", image_id, "is not among the images of the annotation file", remedy) from None
+
+
+def _pixels(row: MaskRow, box: NDArray[np.float32]) -> list[float]:
+    x0, y0, x1, y1 = (float(value) * size for value, size in zip(box, (row.width, row.height) * 2, strict=True))
+    return [x0, y0, x1 - x0, y1 - y0]
+
+
+def _mean_cam(row: MaskRow, box: NDArray[np.float32]) -> float:
+    """Mean of the soft mask where the binary one is, inside a relative box; 0 where it is nowhere."""
+    assert row.cam is not None, row.image_id
+    assert row.mask is not None, row.image_id
+    height, width = row.cam.shape
+    mask = cv2.resize(row.mask.astype(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT) > 0
+    top, left, num_rows, num_columns = pixel_region(box, height, width)
+    region = slice(top, top + num_rows), slice(left, left + num_columns)
+    values = row.cam[region][mask[region]]
+    return float(values.mean()) if values.size else 0.0

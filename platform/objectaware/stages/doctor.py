@@ -1,0 +1,135 @@
+"""What of the commands would work here, and what to do about the rest."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import shutil
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from objectaware.data.storage import Storage
+from objectaware.findings import Finding
+
+# The demo, with Ray and MLflow, took 4.7 GiB on 2 cores (README).
+_DEMO_GIB = 5.0
+# Ray's object store of a local start.
+_OBJECT_STORE_GIB = 1.0
+_GIB = 2**30
+# Those with parts in C, which break on a machine other than the one that they were installed on.
+_LIBRARIES = ("torch", "torchvision", "cv2", "pyarrow", "pycocotools.mask", "pydensecrf.densecrf", "scipy")
+
+
+def diagnose(storage: Storage, experiment: str) -> Iterator[Finding]:
+    """Checks this machine, the storage, Ray and MLflow, quick checks first.
+
+    Args:
+        storage: Storage in use.
+        experiment: MLflow experiment in use.
+    """
+    yield _check_python()
+    yield from _check_libraries()
+    yield _check_cpus()
+    yield _check_memory()
+    yield _check_shared_memory(Path("/dev/shm"))
+    yield _check_gpu()
+    yield _check_storage(storage)
+
+    from objectaware.tracking.check import check_tracking
+
+    yield check_tracking(storage.local_path() or Path("runs").absolute(), experiment)
+
+    from objectaware.distributed.check import check_ray
+
+    yield from check_ray()
+
+
+def _check_python() -> Finding:
+    found = f"{platform.python_version()} on {platform.machine()}"
+    if sys.version_info[:2] != (3, 11):
+        return Finding("Python", "limited", found, "Python 3.11 is what constraints.txt is tested with.")
+    return Finding("Python", "ok", found)
+
+
+def _check_libraries() -> Iterator[Finding]:
+    broken = False
+    for name in _LIBRARIES:
+        try:
+            importlib.import_module(name)
+        except (ImportError, OSError) as error:  # OSError: a shared library that is missing
+            broken = True
+            yield Finding("libraries", "broken", f"{name} cannot be imported ({error})", "Run `make clean install`.")
+    if not broken:
+        import torch
+
+        yield Finding("libraries", "ok", f"all import; torch {torch.__version__}")
+
+
+def _check_cpus() -> Finding:
+    count = len(os.sched_getaffinity(0))
+    if count < 2:
+        return Finding("CPU", "limited", f"{count} core", "Two or more cores let decoding and training overlap.")
+    return Finding("CPU", "ok", f"{count} cores")
+
+
+def _check_memory() -> Finding:
+    available = _available_memory() / _GIB
+    found = f"{available:.1f} GiB available"
+    if available < _DEMO_GIB:
+        remedy = f"The demo takes {_DEMO_GIB:g} GiB: close other programs, or raise the container's limit."
+        return Finding("memory", "limited", found, remedy)
+    return Finding("memory", "ok", found)
+
+
+def _available_memory() -> int:
+    """Bytes that new processes can take: the machine's, or what the container's limit leaves."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    available = int(fields["MemAvailable"].split()[0]) * 1024
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and limit.read_text().strip() != "max":
+        available = min(available, int(limit.read_text()) - int(used.read_text()))
+    return available
+
+
+def _check_shared_memory(place: Path) -> Finding:
+    if not place.is_dir():
+        return Finding("shared memory", "not checked", f"{place} is not here")
+    free = shutil.disk_usage(place).free / _GIB
+    if free < _OBJECT_STORE_GIB:
+        remedy = "Ray falls back to files, which is slow: start the container with --shm-size=2g."
+        return Finding("shared memory", "limited", f"{free:.2f} GiB free in {place}", remedy)
+    return Finding("shared memory", "ok", f"{free:.1f} GiB free in {place}")
+
+
+def _check_gpu() -> Finding:
+    try:
+        import torch
+    except (ImportError, OSError):  # reported among the libraries
+        return Finding("GPU", "not checked", "torch cannot be imported")
+    if not torch.cuda.is_available():
+        remedy = "Enough for the demo and small sets; `execution.use_gpu` needs an NVIDIA GPU and its driver."
+        return Finding("GPU", "limited", "none that torch can use", remedy)
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return Finding("GPU", "ok", ", ".join(names))
+
+
+def _check_storage(storage: Storage) -> Finding:
+    name = f"doctor-{uuid.uuid4().hex}"
+    local = storage.local_path()
+    is_new = local is not None and not local.exists()
+    try:
+        storage.write_bytes(name, b"written by objectaware doctor")
+        intact = storage.read_bytes(name) == b"written by objectaware doctor"
+        storage.delete(name)
+        if is_new and local is not None:
+            local.rmdir()
+    except OSError as error:
+        remedy = "Give another one by --storage or OBJECTAWARE_STORAGE, or the right to write there."
+        return Finding("storage", "broken", f"{storage.uri} cannot be written to ({error})", remedy)
+    if not intact:
+        return Finding("storage", "broken", f"{storage.uri} gives back other bytes than were written", "Change it.")
+    free = "" if local is None else f", {shutil.disk_usage(local.parent if is_new else local).free / _GIB:.0f} GiB free"
+    return Finding("storage", "ok", f"{storage.uri} can be written to{free}")

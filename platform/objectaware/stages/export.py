@@ -1,0 +1,107 @@
+"""What localization found, written for other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from objectaware.data.coco_json import image_numbers
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.localize.coco_export import coco_json
+from objectaware.localize.exports import (
+    box_results,
+    mask_results,
+    official_box_lines,
+    stored_rows,
+    write_mask_pngs,
+)
+from objectaware.localize.mask_store import MaskRow
+
+_Writer = Callable[[Iterable[MaskRow], Mapping[str, int] | None], Iterator[bytes]]
+
+
+@dataclass
+class ExportSummary:
+    """What went through an export.
+
+    Attributes:
+        num_images: Images of the store.
+        num_failed: Those whose localization failed.
+    """
+
+    num_images: int = 0
+    num_failed: int = 0
+
+
+def export_boxes(
+    store: str,
+    out: str,
+    *,
+    file_format: Literal["coco", "coco-results", "official"],
+    numbers: Path | None = None,
+) -> ExportSummary:
+    """Writes the boxes of a mask store to a file; memory holds one shard of the store at a time.
+
+    Args:
+        store: Folder of the mask store.
+        out: The file, local or in an object store; one that exists is replaced when the new one is whole.
+        file_format: `coco` annotations (see `coco_json`), `coco-results` (see `box_results`) or `official` (see
+            `official_box_lines`).
+        numbers: COCO annotation file whose image numbers are taken.
+
+    Raises:
+        InputError: The store is none or not finished, `numbers` does not fit, or the format cannot hold a name.
+    """
+    if file_format == "coco":
+        if numbers is not None:
+            problem = "has no meaning for the format coco, which numbers the images itself"
+            raise InputError("numbers", numbers, problem, "Leave it out.")
+        return _export(store, out, lambda rows, _: coco_json(rows), None)
+    return _export(store, out, box_results if file_format == "coco-results" else official_box_lines, numbers)
+
+
+def export_masks(
+    store: str,
+    out: str,
+    *,
+    file_format: Literal["png", "coco-results"],
+    numbers: Path | None = None,
+) -> ExportSummary:
+    """Writes the masks of a mask store; memory holds one shard of the store at a time.
+
+    Args:
+        store: Folder of the mask store.
+        out: Folder of the PNG files, or the result file.
+        file_format: `png` (see `write_mask_pngs`) or `coco-results` (see `mask_results`).
+        numbers: COCO annotation file whose image numbers are taken.
+
+    Raises:
+        InputError: As `export_boxes`, or a PNG file is there already.
+    """
+    if file_format == "coco-results":
+        return _export(store, out, mask_results, numbers)
+    if numbers is not None:
+        raise InputError("numbers", numbers, "has no meaning for PNG files, which keep their names", "Leave it out.")
+    summary = ExportSummary()
+    write_mask_pngs(_counted(stored_rows(Storage.from_uri(store)), summary), Storage.from_uri(out))
+    return summary
+
+
+def _export(store: str, out: str, writer: _Writer, numbers: Path | None) -> ExportSummary:
+    summary = ExportSummary()
+    rows = _counted(stored_rows(Storage.from_uri(store)), summary)
+    folder, name = Storage.from_uri(out).split()
+    if Storage.from_uri(out).local_path() is not None and folder.exists(name) and not folder.is_file(name):
+        raise InputError("out", out, "is a folder", "Give the name of a file, such as boxes.json.")
+    folder.write_pieces(name, writer(rows, None if numbers is None else image_numbers(numbers)))
+    return summary
+
+
+def _counted(rows: Iterable[MaskRow], summary: ExportSummary) -> Iterator[MaskRow]:
+    for row in rows:
+        summary.num_images += 1
+        summary.num_failed += row.status == "failed"
+        yield row

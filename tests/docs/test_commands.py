@@ -1,0 +1,123 @@
+"""Every command line that the documentation shows is one that the program takes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from objectaware import commands
+from objectaware.cli import run
+from objectaware.data.storage import Storage
+from objectaware.localize.mask_store import MaskRow, write_shard
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+_BLOCK = re.compile(r"^```(?:sh|bash|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Also in running text; a sketch with … or capitals in place of words is no command line.
+_INLINE = re.compile(r"`(objectaware [^`]*)`")
+_SKETCH = re.compile(r"…|[|]|\b(RECIPE|ROOT|STORE|OUT|FILE|TABLE)\b")
+
+
+def command_lines(page: Path) -> list[list[str]]:
+    """The `objectaware` lines of a page, as words without the program's name."""
+    text = page.read_text()
+    lines = [line for block in _BLOCK.findall(text) for line in block.replace("\\\n", " ").splitlines()]
+    lines += [line for line in _INLINE.findall(_BLOCK.sub("", text)) if not _SKETCH.search(line)]
+    words = (shlex.split(line.removeprefix("$ "), comments=True) for line in lines)
+    return [line[1:] for line in words if line and line[0] == "objectaware"]
+
+
+LINES = [pytest.param(line, id=f"{page.stem}: {' '.join(line)}") for page in PAGES for line in command_lines(page)]
+
+
+class ReachedStages(Exception):  # noqa: N818 - it is how the test knows that all was accepted
+    """The command line was parsed and its configuration is valid."""
+
+
+@contextmanager
+def _no_stages(*_: object) -> Iterator[None]:
+    raise ReachedStages
+    yield
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the files that the documentation speaks of."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs").symlink_to(ROOT / "jobs")
+    (tmp_path / "localize.yaml").write_text("image_size: 96\nexecution: {num_crf_actors: 1}\n")
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    random = np.random.default_rng(0)
+    for number in range(6):
+        Image.fromarray(random.integers(0, 255, (40, 48, 3), dtype=np.uint8)).save(photos / f"{number}.png")
+    names = ", ".join(f'{{"id": {n + 10}, "file_name": "{n}.png", "width": 48, "height": 40}}' for n in range(6))
+    annotations = f'{{"images": [{names}], "annotations": [], "categories": []}}'
+    (tmp_path / "instances_val2017.json").write_text(annotations)
+    return tmp_path
+
+
+def test_the_documentation_shows_commands() -> None:
+    assert len(LINES) > 10
+
+
+# Those that end in a stage stop before it; of the others, `ui` never ends, and the rest is run by the next test.
+@pytest.mark.parametrize("line", LINES)
+def test_the_program_takes_it(line: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_context", _no_stages)
+    is_name_alone = " ".join(line) in commands.COMMANDS
+    if line[0] in ("demo", "pretrain", "localize", "evaluate") and not is_name_alone:
+        with pytest.raises(ReachedStages):
+            run(line)
+        return
+    # A word that the program does not know is refused before --help answers.
+    with pytest.raises(SystemExit) as exit_status:
+        run([*line, "--no-such-option"])
+    assert exit_status.value.code == 2
+    with pytest.raises(SystemExit) as exit_status:
+        run([*line, "--help"])
+    assert exit_status.value.code == 0
+
+
+CHEAP = [param for param in LINES if param.values[0][0] in ("export", "data")]
+
+
+@pytest.mark.parametrize("line", CHEAP)
+def test_what_is_cheap_runs(line: list[str], place: Path) -> None:
+    store = Storage.from_uri(place / "found")
+    mask = np.ones((40, 48), dtype=bool)
+    boxes = np.array([[0, 0, 1, 1]], dtype=np.float32)
+    write_shard(store, 0, [MaskRow(f"{n}.png", 48, 40, np.ones((8, 8), np.float32), mask, boxes) for n in range(6)])
+    store.write_json("store.json", {})
+    words = ["scenes-made" if word == "DIR" else word for word in line]
+    if words[:3] == ["data", "build", "scenes"]:
+        words += ["--num-train", "18", "--num-val", "9", "--image-size", "48"]
+    assert run(words) == 0
+    if "--out" in words:
+        assert (place / words[words.index("--out") + 1]).exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_tour_of_localization_runs_from_photos_to_exports(
+    place: Path, tiny_checkpoint: Path, ray_session: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(tiny_checkpoint, place / "CHECKPOINT")
+    # ContraCAM at 224 pixels with ten iterations is what the page shows; the recipe makes it small.
+    for line in command_lines(ROOT / "docs" / "localization.md"):
+        if line[0] == "localize" and "--recipe" not in line:
+            line += ["--recipe", "localize.yaml"]
+        if line[0] in ("localize", "export"):
+            assert run(line) == 0, line
+    assert (place / "found" / "gallery.html").read_text().count("<figure ") == 6
+    assert (place / "boxes.txt").read_text().count("\n") == 6
+    assert len(list((place / "masks").glob("*.png"))) == 6

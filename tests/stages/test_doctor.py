@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from objectaware.cli import run
+from objectaware.data.storage import Storage
+from objectaware.distributed.check import check_ray
+from objectaware.findings import Finding
+from objectaware.stages import doctor
+from objectaware.tracking.check import check_tracking
+from objectaware.tracking.store import TrackingStore
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_storage_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
+    assert doctor._check_storage(Storage.from_uri(tmp_path / "new")).state == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_storage_that_cannot_be_written_to_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    finding = doctor._check_storage(Storage.from_uri(tmp_path / "file" / "runs"))
+    assert finding.state == "broken"
+    assert "file/runs" in finding.found
+    assert "OBJECTAWARE_STORAGE" in finding.remedy
+
+
+@pytest.mark.parametrize(("free", "state"), [(2**26, "limited"), (2**31, "ok")])
+def test_shared_memory_has_to_hold_rays_store(
+    free: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(free, 0, free))
+    finding = doctor._check_shared_memory(tmp_path)
+    assert finding.state == state
+    assert bool(finding.remedy) == (state == "limited")
+
+
+def test_what_is_not_here_is_said_to_be_unchecked(tmp_path: Path) -> None:
+    assert doctor._check_shared_memory(tmp_path / "shm").state == "not checked"
+
+
+def test_a_library_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_LIBRARIES", ("json", "no_such_library"))
+    (finding,) = doctor._check_libraries()
+    assert finding.state == "broken"
+    assert "no_such_library" in finding.found
+
+
+def test_a_fresh_sqlite_store_is_not_made(tmp_path: Path) -> None:
+    assert check_tracking(tmp_path / "runs", "objectaware").state == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_mlflow_store_gets_its_run_back(tmp_path: Path) -> None:
+    store = TrackingStore.open(tmp_path)
+    finding = check_tracking(tmp_path, "objectaware")
+    assert (finding.state, finding.found) == ("ok", f"{store.server.tracking_uri} takes runs and files")
+    assert store.server.client.search_runs([store.server.experiment_id("objectaware")]) == []
+
+
+def test_an_mlflow_server_that_is_away_is_named_without_its_password(
+    closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{closed_port}")
+    finding = check_tracking(tmp_path, "objectaware")
+    assert finding.state == "limited"
+    assert f"http://127.0.0.1:{closed_port}" in finding.found
+    assert "secret" not in finding.found
+
+
+def test_a_database_that_is_damaged_is_broken(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").write_bytes(b"not a database" * 100)
+    finding = check_tracking(tmp_path, "objectaware")
+    assert finding.state == "broken"
+    assert str(tmp_path / "mlflow.db") in finding.remedy
+
+
+def test_a_ray_cluster_that_is_away_is_broken(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")
+    (finding,) = check_ray()
+    assert finding.state == "broken"
+    assert str(closed_port) in finding.found
+    assert "unset RAY_ADDRESS" in finding.remedy
+
+
+def diagnosis(*states: str) -> Callable[..., Iterator[Finding]]:
+    return lambda *_: iter(Finding("part", state, "as seen", "mend it") for state in states)  # type: ignore[arg-type]
+
+
+def test_exit_status_is_1_only_where_something_is_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(doctor, "diagnose", diagnosis("ok", "limited", "not checked"))
+    assert run(["doctor", "--storage", str(tmp_path), "--json", str(tmp_path / "out.json")]) == 0
+    assert [one["state"] for one in json.loads((tmp_path / "out.json").read_text())] == ["ok", "limited", "not checked"]
+    monkeypatch.setattr(doctor, "diagnose", diagnosis("broken", "ok"))
+    with pytest.raises(SystemExit) as exit_status:
+        run(["doctor", "--storage", str(tmp_path)])
+    assert exit_status.value.code == 1
+    printed = capsys.readouterr().out
+    assert "broken       part: as seen\n             mend it\n" in printed
+
+
+@pytest.mark.slow
+def test_this_machine_is_fit(
+    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    for part in ("Python", "libraries", "CPU", "memory", "shared memory", "GPU", "storage", "MLflow", "Ray"):
+        assert f" {part}: " in printed
+    assert list(tmp_path.iterdir()) == []
