@@ -23,10 +23,10 @@ from objectaware.methods.classifier import Classifier, classifier_file
 SIZE = 32
 
 
-def _config(checkpoint: Path | str = "", **changes: object) -> dict[str, object]:
+def _config(checkpoint: Path | str | None = "", **changes: object) -> dict[str, object]:
     settings = {
         "data": DataConfig(root="."),
-        "checkpoint": str(checkpoint),
+        "checkpoint": None if checkpoint is None else str(checkpoint),
         "image_size": SIZE,
         "num_iterations": 2,
         "expansion": 4,
@@ -167,8 +167,8 @@ def test_given_negatives_are_the_only_ones_and_not_their_own(tiny_checkpoint: Pa
     alone = _cams(actor(_group(pictures[:1], negatives, filler_ids=names)))
     np.testing.assert_allclose(both[0], alone[0], atol=1e-4)
     strangers = _cams(actor(_group(pictures[:3], negatives, filler_ids=["8.png", "9.png"])))
-    assert np.abs(both[1] - strangers[1]).max() > 0.01
-    np.testing.assert_allclose(both[0], strangers[0], atol=1e-4)
+    assert np.abs(both[1] - strangers[1]).max() > 1e-3
+    np.testing.assert_allclose(both[0], strangers[0], atol=1e-5)
 
 
 def test_iterations_of_the_first_group_are_kept_on_request(tiny_checkpoint: Path, tmp_path: Path) -> None:

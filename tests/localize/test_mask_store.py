@@ -106,7 +106,7 @@ def test_shard_has_the_published_columns_and_types(tmp_path: Path) -> None:
     table = pq.read_table(tmp_path / "shard-000000.parquet")
     assert table.schema.equals(mask_fields_schema)
     assert table.column_names == [
-        "image_id", "width", "height", "cam", "mask", "boxes", "status", "error"
+        "image_id", "width", "height", "cam", "refined", "mask", "boxes", "status", "error"
     ]  # fmt: skip
     assert table["cam"][0].as_py().startswith(b"\x89PNG")
 

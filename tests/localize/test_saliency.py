@@ -74,7 +74,7 @@ def test_images_are_differentiated_in_parts_without_a_difference(
     whole = integrated_gradients(reference.images, reference.encoder, reference.projector, num_gradients=2)
     monkeypatch.setattr("objectaware.localize.input_gradient._CHUNK", 2)
     parts = integrated_gradients(reference.images, reference.encoder, reference.projector, num_gradients=2)
-    torch.testing.assert_close(whole, parts, atol=1e-4, rtol=0)
+    torch.testing.assert_close(whole, parts, atol=1e-3, rtol=0)
     assert whole.amax(dim=(1, 2, 3)).tolist() == [1.0] * 5
 
 
