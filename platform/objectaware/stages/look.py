@@ -14,7 +14,7 @@ from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage, read_image
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import mask_ious
-from objectaware.evaluate.store_scores import resize_mask
+from objectaware.evaluate.mask_scores import resize_mask
 from objectaware.localize.gallery import GalleryEntry, gallery_html
 from objectaware.localize.mask_store import MaskRow
 from objectaware.tracking.panels import localization_panel, localization_strip
