@@ -1,0 +1,33 @@
+"""The commands behind the command line, one function each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from objectaware.commands.data import build_scenes, list_data
+from objectaware.commands.evaluate import (
+    evaluate_background,
+    evaluate_linear,
+    evaluate_localization,
+    evaluate_localizers,
+)
+from objectaware.commands.export import export_backbone, export_boxes, export_masks
+from objectaware.commands.look import doctor, ui
+from objectaware.commands.stages import demo, localize, pretrain
+
+COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
+    "demo": demo,
+    "pretrain": pretrain,
+    "localize": localize,
+    "evaluate linear": evaluate_linear,
+    "evaluate background": evaluate_background,
+    "evaluate localization": evaluate_localization,
+    "evaluate localizers": evaluate_localizers,
+    "data build scenes": build_scenes,
+    "export backbone": export_backbone,
+    "data list": list_data,
+    "doctor": doctor,
+    "export boxes": export_boxes,
+    "export masks": export_masks,
+    "ui": ui,
+}

@@ -1,0 +1,120 @@
+"""What the commands have in common: settings, validation, and what is printed at the end."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from objectaware.errors import InputError
+from objectaware.recipes import read_recipe
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from objectaware.distributed.cluster import Need
+    from objectaware.stages.runner import Context, StageResult
+
+
+@dataclass(frozen=True)
+class Common:
+    """What every stage's command takes.
+
+    Attributes:
+        storage: Folder for checkpoints, masks and reports; OBJECTAWARE_STORAGE, or ./runs.
+        experiment: MLflow experiment.
+        fresh: Start over instead of resuming or reusing.
+        verify: Tell inputs by their content instead of size and time.
+        json: File that what is printed is written to as data.
+    """
+
+    storage: str | None = None
+    experiment: str = "objectaware"
+    fresh: bool = False
+    verify: bool = False
+    json: Path | None = None
+
+
+OPTIONS = ("--storage", "--experiment", "--json")
+
+
+FLAGS = ("--fresh", "--no-fresh", "--verify", "--no-verify", "--help", "-h")
+
+
+CommonArguments = tyro.conf.OmitArgPrefixes[Common]
+DEFAULTS = Common()
+
+
+def validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the model given
+    """Validates a configuration; a refusal names the field, the value and what is wrong."""
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "recipe"
+        value = "…" if isinstance(first["input"], Mapping) else first["input"]
+        problem = first["msg"].removeprefix("Value error, ").rstrip(".")
+        raise InputError(
+            field, value, problem[:1].lower() + problem[1:], f"See {model.__name__} in docs/recipes.md."
+        ) from error
+
+
+@contextmanager
+def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
+    """Opens storage, MLflow store and Ray for the stages of one command.
+
+    Args:
+        common: Settings of every command.
+        needs: Processes of each stage that runs more than one; a local Ray is large enough for each stage by itself.
+    """
+    from objectaware.data.storage import Storage
+    from objectaware.stages.progress import Progress
+    from objectaware.stages.runner import Context
+    from objectaware.tracking import TrackingStore
+
+    storage = Storage.from_uri(storage_address(common.storage))
+    # Before Ray starts: a fresh SQLite store is initialised by one process alone.
+    tracking = TrackingStore.open(storage.local_path() or Path("runs"), common.experiment)
+    tracking.send_leftovers()
+
+    from objectaware.distributed.cluster import ray_cluster, total_cpus
+
+    with ray_cluster(min_cpus=max(map(total_cpus, needs), default=0)):
+        yield Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
+
+
+def storage_address(storage: str | None) -> str:
+    """Where runs are kept: what the user gave, else OBJECTAWARE_STORAGE, else ./runs."""
+    return storage or os.environ.get("OBJECTAWARE_STORAGE") or "runs"
+
+
+def finish(common: Common, context: Context, result: StageResult) -> None:
+    """Prints what a stage computed and where it is, and writes it as data where the user wants that."""
+    values = dict(result.values)
+    write_json(common, {**values, "identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id})
+    for key, value in values.items():
+        print(f"{key}: {json.dumps(value)}")
+    print(f"folder: {result.folder.uri}")
+    if result.run_id is not None:
+        print(f"MLflow run: {context.tracking.run_url(result.run_id)}")
+    print(f"MLflow UI: {context.tracking.ui_command()}")
+
+
+def write_json(common: Common, values: object) -> None:
+    """Writes values to the file that the user named, if any."""
+    if common.json is not None:
+        common.json.parent.mkdir(parents=True, exist_ok=True)
+        common.json.write_text(json.dumps(values, indent=2) + "\n")
+
+
+def recipe_values(recipe: Path | None) -> dict[str, object]:
+    """The fields of a recipe; none where there is no recipe."""
+    return {} if recipe is None else read_recipe(recipe)

@@ -1,0 +1,83 @@
+"""Commands that write what was computed for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from objectaware.stages.export import ExportSummary
+
+
+def export_backbone(program: str, arguments: list[str]) -> None:
+    """`objectaware export backbone CHECKPOINT --out FILE`."""
+
+    def command(checkpoint: Annotated[str, tyro.conf.Positional], out: Path) -> None:
+        """Writes a checkpoint's backbone as safetensors under torchvision's names, which timm takes too.
+
+        Args:
+            checkpoint: Folder that pretraining wrote, or a file of another system's.
+            out: The new file.
+        """
+        from objectaware.methods.checkpoint import export_backbone as export
+
+        print(f"{export(checkpoint, out)}: {out.absolute()}")
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def export_boxes(program: str, arguments: list[str]) -> None:
+    """`objectaware export boxes STORE --out FILE`."""
+
+    def command(
+        store: Annotated[str, tyro.conf.Positional],
+        out: str,
+        format: Literal["coco", "coco-results", "official"] = "coco",  # noqa: A002 - the option's name
+        numbers: Path | None = None,
+    ) -> None:
+        """Writes the boxes of a mask store for other tools.
+
+        Args:
+            store: Folder that localization wrote.
+            out: The new file.
+            format: COCO annotations with a mask a box, COCO results, or the text file of the official code.
+            numbers: COCO annotation file whose numbers the results and the text file name the images by.
+        """
+        from objectaware.stages.export import export_boxes as export
+
+        _print_export(export(store, out, file_format=format, numbers=numbers), out)
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def export_masks(program: str, arguments: list[str]) -> None:
+    """`objectaware export masks STORE --out OUT`."""
+
+    def command(
+        store: Annotated[str, tyro.conf.Positional],
+        out: str,
+        format: Literal["png", "coco-results"] = "png",  # noqa: A002 - the option's name
+        numbers: Path | None = None,
+    ) -> None:
+        """Writes the masks of a mask store for other tools.
+
+        Args:
+            store: Folder that localization wrote.
+            out: The new folder of PNG files, or the new COCO result file.
+            format: A PNG an image, or COCO results.
+            numbers: COCO annotation file whose numbers the results name the images by.
+        """
+        from objectaware.stages.export import export_masks as export
+
+        _print_export(export(store, out, file_format=format, numbers=numbers), out)
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def _print_export(summary: ExportSummary, out: str) -> None:
+    from objectaware.data.storage import Storage
+
+    print(f"images: {summary.num_images}, of which {summary.num_failed} failed and have nothing to export")
+    print(f"written: {Storage.from_uri(out).uri}")

@@ -1,0 +1,125 @@
+"""Commands that compute: the demo, pretraining and localization."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from objectaware.commands.common import (
+    DEFAULTS,
+    FLAGS,
+    OPTIONS,
+    CommonArguments,
+    finish,
+    open_context,
+    recipe_values,
+    validated,
+    write_json,
+)
+from objectaware.recipes import override, read_recipe, split_overrides
+
+
+def demo(program: str, arguments: list[str]) -> None:
+    """`objectaware demo`."""
+
+    def command(
+        common: CommonArguments = DEFAULTS,
+        variant: Literal["single-object", "multi-object"] = "single-object",
+        seeds: tuple[int, ...] = (0,),
+        recipe: Path | None = None,
+    ) -> None:
+        """Runs the whole pipeline on the embedded scenes.
+
+        Args:
+            common: Settings of every command.
+            variant: Scenes of one object, debiased with background mixup, or of several, with object crop.
+            seeds: Seeds to repeat it for.
+            recipe: YAML of DemoConfig fields, such as a smaller size.
+        """
+        from objectaware.config import LocalizeExecution, PretrainConfig
+        from objectaware.distributed.localize import localize_needs
+        from objectaware.distributed.pretrain import pretrain_needs
+        from objectaware.stages.demo import DemoConfig, demo_trainings, run_demo
+        from objectaware.stages.report import markdown_report, terminal_report
+
+        config = validated(DemoConfig, {**recipe_values(recipe), "variant": variant})
+        trainings = [validated(PretrainConfig, fields) for fields in demo_trainings(config)]
+        needs = [pretrain_needs(training.execution) for training in trainings]
+        with open_context(common, *needs, localize_needs(LocalizeExecution())) as context:
+            results = run_demo(context, config, seeds)
+            report = f"demo-{variant}.md"
+            context.storage.write_bytes(report, markdown_report(results, variant=variant).encode())
+            write_json(common, results)
+            print(terminal_report(results))
+            print(f"report: {context.storage.uri}/{report}")
+            print(f"MLflow UI: {context.tracking.ui_command()}")
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def pretrain(program: str, arguments: list[str]) -> None:
+    """`objectaware pretrain RECIPE [--key value …]`."""
+
+    def command(
+        recipe: Annotated[Path, tyro.conf.Positional],
+        common: CommonArguments = DEFAULTS,
+    ) -> None:
+        """Pretrains MoCo v2 or BYOL. Every field of the recipe can be overridden: --num_epochs 100, --data.root DIR.
+
+        Args:
+            recipe: YAML of PretrainConfig fields (docs/recipes.md).
+            common: Settings of every command.
+        """
+        from objectaware.config import PretrainConfig
+        from objectaware.distributed.pretrain import pretrain_needs
+        from objectaware.stages.pretrain import run_pretrain
+
+        config = validated(PretrainConfig, override(read_recipe(recipe), overrides))
+        with open_context(common, pretrain_needs(config.execution)) as context:
+            finish(common, context, run_pretrain(context, config))
+
+    known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
+    tyro.cli(command, prog=program, args=known)
+
+
+def localize(program: str, arguments: list[str]) -> None:
+    """`objectaware localize IMAGES --checkpoint C --out OUT`."""
+
+    def command(
+        images: Annotated[str, tyro.conf.Positional],
+        checkpoint: str | None = None,
+        common: CommonArguments = DEFAULTS,
+        out: str | None = None,
+        localizer: Literal[
+            "contracam", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box", "full_image"
+        ] = "contracam",
+        setting: Literal["crop", "mixup", "scenes"] = "crop",
+        recipe: Path | None = None,
+    ) -> None:
+        """Finds the objects in a folder of images.
+
+        Args:
+            images: Folder, at any depth.
+            checkpoint: Folder that pretraining wrote, or a file of MoCo, VISSL, solo-learn, lightly, mmselfsup,
+                torchvision or timm; the baselines center_box and full_image need none.
+            common: Settings of every command.
+            out: Folder of the mask store; by default one in the storage.
+            localizer: The published method, or one to compare it with; further fields are the recipe's.
+            setting: Named setting: crop and mixup are the paper's.
+            recipe: YAML of further LocalizeConfig fields.
+        """
+        from objectaware.config import LocalizeConfig, localize_setting
+        from objectaware.data.storage import Storage
+        from objectaware.distributed.localize import localize_needs
+        from objectaware.stages.localize import run_localize
+
+        fields = {"localizer": localizer, **localize_setting(setting, localizer), **recipe_values(recipe)}
+        given = {} if checkpoint is None else {"checkpoint": checkpoint}
+        config = validated(LocalizeConfig, {"data": {"root": images}, **fields, **given})
+        target = None if out is None else Storage.from_uri(out)
+        with open_context(common, localize_needs(config.execution)) as context:
+            finish(common, context, run_localize(context, config, out=target))
+
+    tyro.cli(command, prog=program, args=arguments)
