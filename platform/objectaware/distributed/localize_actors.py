@@ -58,7 +58,7 @@ class CamActor:
             if self._config.execution.record_iterations and group == 0:
                 iterations.append(np.rint(cams[:NUM_KEPT_IMAGES] * 255).astype(np.uint8).tobytes())
 
-        cams = pixels
+        cams = np.empty((0, size, size), dtype=np.float32)
         if len(pixels):
             cams = self._localizer(pixels, filler, is_self=is_self, group=group, on_iteration=keep)
         return (

@@ -51,7 +51,9 @@ class ContrastiveGradient:
         self._features, self._projector, self._temperature = features, projector, temperature
         self._is_self = negatives_that_are_self(len(images), num_negatives, is_self, images.device)
         with torch.inference_mode(False), torch.no_grad():
-            self._keys = torch.cat([self._embed(chunk) for chunk in images.split(_CHUNK)])
+            self._keys = torch.cat(
+                [self._embed(images[start : start + _CHUNK]) for start in range(0, len(images), _CHUNK)]
+            )
 
     def __call__(self, changed: Tensor) -> Tensor:
         """The gradient (N, 3, H, W) of each changed image's own score; an image is no other's variable."""
