@@ -74,4 +74,5 @@ def _named(field: str) -> Iterator[None]:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join([field, *map(str, first["loc"])])
-        raise ValueError(f"{place}: {first['msg'].removeprefix('Value error, ')}") from error
+        problem = first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{place}: {problem[:1].lower()}{problem[1:]}") from error

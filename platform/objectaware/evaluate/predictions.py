@@ -88,8 +88,8 @@ def folder_predictions(folder: Storage, image_ids: Iterable[str]) -> Iterator[Pr
         regions = keep_large_components(soft > 0.5, min_area=_MIN_BOX_AREA)
         yield Prediction(image_id, soft, None, len(extract_boxes(regions, min_area=_MIN_BOX_AREA)))
     if not num_found:
-        example = PurePosixPath(first).with_suffix("")
-        problem = f"holds no mask store and no mask of an image, such as {example}.png or {example}.npy"
+        expected = PurePosixPath(first).with_suffix("")
+        problem = f"holds no mask store and no mask of an image, such as {expected}.png or {expected}.npy"
         raise InputError("masks", folder.uri, problem, "Name each file as its image.")
 
 
@@ -105,11 +105,11 @@ def _decode(name: str, content: bytes) -> NDArray[np.float32]:
             problem = f"holds {mask.dtype} {mask.shape}, not (h, w) in [0, 1]"
             raise InputError("masks", name, problem, "Store booleans or scores from 0 to 1.")
         return soft
-    grey: NDArray[np.integer[Any]] | None = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)  # type: ignore[assignment]
+    grey = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_UNCHANGED)
     if grey is None or grey.ndim != 2:
         problem = "is no picture" if grey is None else "is not grey"
         raise InputError("masks", name, problem, "Write a grey PNG, black for the background and white for objects.")
-    white = 1 if grey.max() <= 1 else np.iinfo(grey.dtype).max
+    white = 1 if grey.max() <= 1 else 255 if grey.dtype == np.uint8 else 65535
     return (grey / np.float32(white)).astype(np.float32)
 
 
