@@ -14,6 +14,7 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.check import check_ray
 from objectaware.findings import Finding
 from objectaware.stages import doctor
+from objectaware.tracking import client_settings
 from objectaware.tracking.check import check_tracking
 from objectaware.tracking.store import TrackingStore
 
@@ -76,6 +77,8 @@ def test_an_mlflow_store_gets_its_run_back(tmp_path: Path) -> None:
 def test_an_mlflow_server_that_is_away_is_named_without_its_password(
     closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name, value in client_settings.DEFAULTS.items():  # which the tests' clean environment took away
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{closed_port}")
     finding = check_tracking(tmp_path, "objectaware")
     assert finding.state == "limited"
