@@ -59,11 +59,11 @@ def test_the_faster_precision_is_chosen_and_32_bits_on_a_tie(
 
 @pytest.mark.parametrize("slow", [True, False])
 def test_the_first_pass_and_single_hiccups_are_not_counted(slow: bool, clock: Clock) -> None:
-    """One precision is always the faster, but stumbles at the start and once more."""
+    """One precision is the faster but for a pass; the other is faster in its first pass alone."""
 
     def seconds(is_half: bool, number: int) -> float:
         if is_half is slow:
-            return 5.0
+            return 5.0 if number else 0.1
         return 100.0 if number in (0, 2) else 1.0
 
     assert _choose(Network(clock, seconds)) == ("fp32" if slow else "bf16")
