@@ -50,3 +50,18 @@ def ray_session(clean_environment: Path) -> Iterator[None]:
 
     with ray_cluster(min_cpus=8):
         yield
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint of an untrained network."""
+    import torch
+
+    from objectaware.methods.checkpoint import save_checkpoint
+    from objectaware.methods.moco import MoCo
+
+    folder = tmp_path_factory.mktemp("checkpoint")
+    torch.manual_seed(0)
+    method = MoCo("resnet10_narrow", queue_size=8)
+    save_checkpoint(folder, method, {"backbone": "resnet10_narrow"}, {"optimizer": {}, "next_epoch": 0})
+    return folder

@@ -7,10 +7,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-import torch
-
-from objectaware.methods.checkpoint import save_checkpoint
-from objectaware.methods.moco import MoCo
 
 NUM_IMAGES = 44
 
@@ -26,14 +22,4 @@ def tiny_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
         center = (int(random.integers(14, 34)), int(random.integers(14, 26)))
         cv2.circle(picture, center, 9, random.integers(120, 255, 3).tolist(), thickness=-1)
         cv2.imwrite(str(folder / f"picture {number:02d}.png"), picture)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of an untrained network."""
-    folder = tmp_path_factory.mktemp("checkpoint")
-    torch.manual_seed(0)
-    method = MoCo("resnet10_narrow", queue_size=8)
-    save_checkpoint(folder, method, {"backbone": "resnet10_narrow"}, {"optimizer": {}, "next_epoch": 0})
     return folder

@@ -73,7 +73,8 @@ def test_the_documentation_shows_commands() -> None:
 # Those that end in a stage stop before it; of the others, `ui` never ends, and the rest is run by the next test.
 @pytest.mark.parametrize("line", LINES)
 def test_the_program_takes_it(line: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "_context", _no_stages)
+    for module in (commands.stages, commands.evaluate):
+        monkeypatch.setattr(module, "open_context", _no_stages)
     is_name_alone = " ".join(line) in commands.COMMANDS
     if line[0] in ("demo", "pretrain", "localize", "evaluate") and not is_name_alone:
         with pytest.raises(ReachedStages):
@@ -92,13 +93,18 @@ CHEAP = [param for param in LINES if param.values[0][0] in ("export", "data")]
 
 
 @pytest.mark.parametrize("line", CHEAP)
-def test_what_is_cheap_runs(line: list[str], place: Path) -> None:
+def test_what_is_cheap_runs(line: list[str], place: Path, tiny_checkpoint: Path) -> None:
     store = Storage.from_uri(place / "found")
     mask = np.ones((40, 48), dtype=bool)
     boxes = np.array([[0, 0, 1, 1]], dtype=np.float32)
-    write_shard(store, 0, [MaskRow(f"{n}.png", 48, 40, np.ones((8, 8), np.float32), mask, boxes) for n in range(6)])
+    write_shard(
+        store,
+        0,
+        [MaskRow(f"{n}.png", 48, 40, cam=np.ones((8, 8), np.float32), mask=mask, boxes=boxes) for n in range(6)],
+    )
     store.write_json("store.json", {})
-    words = ["scenes-made" if word == "DIR" else word for word in line]
+    stand_ins = {"DIR": "scenes-made", "CHECKPOINT": str(tiny_checkpoint)}
+    words = [stand_ins.get(word, word) for word in line]
     if words[:3] == ["data", "build", "scenes"]:
         words += ["--num-train", "18", "--num-val", "9", "--image-size", "48"]
     assert run(words) == 0

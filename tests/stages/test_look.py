@@ -36,7 +36,7 @@ def left_half() -> NDArray[np.bool_]:
 
 def row(image_id: str, num_boxes: int = 1) -> MaskRow:
     boxes = np.tile(np.array([0, 0, 0.5, 1], dtype=np.float32), (num_boxes, 1))
-    return MaskRow(image_id, SIDE, SIDE, left_half().astype(np.float32), left_half(), boxes)
+    return MaskRow(image_id, SIDE, SIDE, cam=left_half().astype(np.float32), mask=left_half(), boxes=boxes)
 
 
 def broken(image_id: str) -> MaskRow:

@@ -39,6 +39,11 @@ POLICIES: dict[str, Literal["background_mixup", "object_crop"]] = {
     "multi-object": "object_crop",
 }
 """What each variant of the scenes is debiased with."""
+_LOCALIZE: dict[Variant, dict[str, Any]] = {
+    "single-object": LOCALIZE_SETTINGS["scenes"],
+    # Several objects are smaller ones, for which a map of 6 × 6 is too coarse.
+    "multi-object": {**LOCALIZE_SETTINGS["scenes"], "expansion": 4},
+}
 _RETRAIN: dict[str, dict[str, Any]] = {
     # A map of 6 × 6 leaves soft masks that reach far over the objects, and half of an object would be mixed away.
     "background_mixup": {"mask_field": "mask"},
@@ -227,7 +232,7 @@ class _Study:
                 "image_size": self._config.image_size,
                 "seed": self._seed,
                 "remove_negative_signals": remove_negative_signals,
-                **LOCALIZE_SETTINGS["scenes"],
+                **_LOCALIZE[self._config.variant],
             }
         )
         return run_localize(self._context, config, title=f"{title} seed {self._seed}")

@@ -11,16 +11,16 @@ _NUM_CANDIDATES = 96
 # more in backgrounds would tell pictures apart better than their objects do.
 _MEAN_RANGE = (60.0, 195.0)
 _MUTED_MEAN_RANGE = (75.0, 180.0)
-# Some pictures are taken at night: the black around the objects of `only_fg` is then nothing that was never seen.
-_NIGHT_SHARE = 0.12
+# A few pictures are taken at night: the black around the objects of `only_fg` is then nothing that was never seen.
+_NIGHT_SHARE = 0.05
 _NIGHT_MEAN_RANGE = (8.0, 28.0)
 _MAX_GREYING = 0.6
 _LUMA = np.array([0.299, 0.587, 0.114])
 # Difference between a palette's two colours, in each channel and so in luma too: patterns are seen in grayscale. An
 # object's stands out; a background's is a surface's, as of a lawn or a wall. With backgrounds as contrasted as the
 # objects the dense CRF follows their patterns and not the outlines of objects.
-_CONTRAST = (50.0, 110.0)
-_MUTED_CONTRAST = (12.0, 24.0)
+_CONTRAST = (60.0, 120.0)
+_MUTED_CONTRAST = (12.0, 22.0)
 # Distances between a background's colours and an object's, so that the object is visible: in RGB, and in luma, since
 # most of what a network is trained on are gray views.
 _MIN_DISTANCE = 60.0
