@@ -94,6 +94,8 @@ def test_a_database_that_is_damaged_is_broken(tmp_path: Path) -> None:
 
 
 def test_a_ray_cluster_that_is_away_is_broken(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As in a process of its own: in this one other tests may have started the session's Ray, which would be used.
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")
     (finding,) = check_ray()
     assert finding.state == "broken"
