@@ -57,6 +57,14 @@ def test_integrated_gradients_add_up_to_the_difference_of_the_scores(reference: 
     torch.testing.assert_close(attributions.sum(dim=(1, 2, 3)), at_image - at_zero, rtol=0.05, atol=0.01)
 
 
+def test_a_single_gradient_is_taken_at_the_image_itself(reference: Any) -> None:
+    """The published sum goes from 1 to m, so that the last point is the image."""
+    arguments = (reference.images, reference.encoder, reference.projector)
+    gradient = ContrastiveGradient(*arguments, temperature=1.0, num_negatives=None, is_self=None)
+    expected = reference.images * gradient(reference.images)
+    torch.testing.assert_close(integrated_attributions(*arguments, num_gradients=1), expected)
+
+
 def test_gradient_is_of_each_images_own_score_with_the_others_as_negatives(reference: Any) -> None:
     changed = (0.5 * reference.images).requires_grad_()
     keys = _embed(reference, reference.images).detach()

@@ -23,8 +23,9 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
 
     Returns:
         Values `accuracies` (per cent, by test set; with `bg_gap` where both of its variants are among them),
-        `penalty`, `holdout_accuracy`, `unreadable` (number of images left out) and `classifier` (folder of the
-        classifier's file).
+        `penalty`, `holdout_accuracy`, `unreadable` (number of images left out), `num_unknown` (by test set, images
+        of classes that have no training image; they count as errors) and `classifier` (folder of the classifier's
+        file; its rows are the classes that have training images, in the order of their numbers).
     """
     inputs = {
         "checkpoint": checkpoint_hash(config.checkpoint),
@@ -37,6 +38,9 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
         values = run_task(measure_linear, config)
         run.folder.write_bytes(CLASSIFIER_NAME, values["classifier"])
         values["classifier"] = run.folder.uri
+        for name, number in values["num_unknown"].items():
+            if number:
+                run.progress.line(f"{number} images of {name} are of classes without a training image: errors")
         accuracies = values["accuracies"]
         if {"mixed_same", "mixed_rand"} <= accuracies.keys():
             accuracies["bg_gap"] = bg_gap(accuracies)

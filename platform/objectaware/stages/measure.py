@@ -39,25 +39,38 @@ def measure_linear(config: LinearConfig) -> dict[str, Any]:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     backbone = channels_last(backbone, device)
     features, labels, unreadable = _labelled_features(config, config.train, backbone, device)
+    # A small data set lacks some classes of a large one's list; the classifier knows those that it was shown.
+    known = labels.unique()
     result = linear_evaluation(
         features,
-        labels,
+        _among(known, labels),
         holdout_fraction=config.holdout_fraction,
         seed=config.seed,
         num_values=config.num_penalties,
     )
     accuracies: dict[str, float] = {}
+    num_unknown: dict[str, int] = {}
     for name, data in config.tests.items():
         test_features, test_labels, missing = _labelled_features(config, data, backbone, device)
-        accuracies[name] = accuracy(result.model, test_features, test_labels)
+        places = _among(known, test_labels)
+        accuracies[name] = accuracy(result.model, test_features, places)
+        num_unknown[name] = int((places == len(known)).sum())
         unreadable += missing
     return {
         "accuracies": accuracies,
         "penalty": float(result.penalty),
         "holdout_accuracy": float(result.holdout_accuracies.max()),
         "unreadable": unreadable,
+        "num_unknown": num_unknown,
         "classifier": classifier_file(Classifier(result.model.weight.float(), result.model.bias.float())),
     }
+
+
+def _among(known: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Places of labels in the sorted `known`; its length for one that is not there, which no prediction meets."""
+    places = torch.searchsorted(known, labels)
+    is_known = known[places.clamp_max(len(known) - 1)] == labels
+    return torch.where(is_known, places, len(known))
 
 
 def _labelled_features(
