@@ -45,7 +45,7 @@ def test_an_initialised_ray_is_used_and_left_alone(ray_session: None) -> None:
 
 
 _STARTS_AND_WAITS = """
-import sys, time
+import signal, sys, time
 from objectaware.distributed.cluster import ray_cluster
 from objectaware.distributed.task import run_task
 
@@ -53,6 +53,8 @@ def wait(marker):
     open(marker, "w").close()
     time.sleep(600)
 
+# As in a terminal: what a shell starts in the background inherits that SIGINT is ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     with ray_cluster(min_cpus=11):
         import ray
