@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ray.util.state import list_actors
 
+from actors import actors
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
@@ -132,7 +132,7 @@ def _kill(class_name: str) -> None:
     filters = [("state", "=", "ALIVE")]
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        for actor in list_actors(filters=filters, detail=True):
+        for actor in actors(*filters, detail=True):
             if class_name in actor.class_name:
                 os.kill(actor.pid, signal.SIGKILL)
                 return

@@ -13,8 +13,8 @@ import pytest
 import safetensors.torch
 import torch
 from ray.train.torch import TorchTrainer
-from ray.util.state import list_actors
 
+from actors import actors
 from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
 from objectaware.distributed.pretrain import pretrain, pretrain_needs
 from objectaware.errors import InputError
@@ -131,7 +131,7 @@ def test_two_workers_of_which_one_is_killed_end_where_one_worker_does(
 
     def kill_a_worker(record: dict[str, Any]) -> None:
         if record["kind"] == "epoch" and not killed:
-            workers = list_actors(filters=[("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")])
+            workers = actors(("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE"))
             killed.append(workers[-1].pid)
             os.kill(workers[-1].pid, signal.SIGKILL)
 
@@ -172,12 +172,12 @@ def test_ctrl_c_stops_the_workers_and_the_same_call_resumes(
 def test_a_workers_refusal_comes_back_as_itself_and_is_not_retried(ray_session: None, tmp_path: Path) -> None:
     for number in range(16):
         (tmp_path / f"{number}.png").write_bytes(b"not a picture")
-    before = len(list_actors(filters=[("class_name", "=", "RayTrainWorker")], limit=1000))
+    before = len(actors(("class_name", "=", "RayTrainWorker")))
     with pytest.raises(InputError) as refusal:
         _pretrain(_config(tmp_path), tmp_path / "storage")
     assert type(refusal.value) is InputError
     assert "hold none that can be read" in str(refusal.value)
-    assert len(list_actors(filters=[("class_name", "=", "RayTrainWorker")], limit=1000)) == before + 1
+    assert len(actors(("class_name", "=", "RayTrainWorker"))) == before + 1
 
 
 def test_a_cluster_that_is_too_small_is_refused(ray_session: None, tiny_images: Path, tmp_path: Path) -> None:
