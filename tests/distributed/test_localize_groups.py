@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import cv2
@@ -12,6 +13,7 @@ from objectaware.data.folder import ImageFolder
 from objectaware.data.images import read_image, resize_image
 from objectaware.data.manifest import Manifest
 from objectaware.distributed.localize_groups import GroupPlan, read_group
+from objectaware.errors import InputError
 
 
 def _plan(root: Path, *, group_size: int = 10, seed: int = 0) -> GroupPlan:
@@ -43,6 +45,28 @@ def test_only_the_short_last_group_is_filled_up(tiny_images: Path) -> None:
 def test_nothing_is_filled_where_nothing_is_missing(tiny_images: Path, group_size: int) -> None:
     plan = _plan(tiny_images, group_size=group_size)
     assert all(len(plan.fillers(group)) == 0 for group in range(plan.num_groups))
+
+
+def test_given_negatives_go_with_every_group(ray_session: None, tiny_images: Path) -> None:
+    manifest = Manifest.of(ImageFolder.scan(tiny_images))
+    chosen = [manifest.image_ids[7], manifest.image_ids[2], manifest.image_ids[7]]
+    plan = GroupPlan.of(manifest, group_size=20, seed=0, image_size=32, negatives=chosen)
+    assert [plan.fillers(group).tolist() for group in range(3)] == [[7, 2]] * 3
+    row = _read(plan, 2)
+    assert row["filler_ids"] == [chosen[:2]]
+    assert len(row["filler"][0]) == 2 * 32 * 32 * 3
+    with pytest.raises(InputError, match=r"negatives = giraffe\.jpg: is no image"):
+        GroupPlan.of(manifest, group_size=20, seed=0, image_size=32, negatives=["giraffe.jpg"])
+
+
+def test_a_given_negative_that_cannot_be_read_is_refused(ray_session: None, tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "a.png"), np.zeros((4, 4, 3), dtype=np.uint8))
+    (tmp_path / "b.png").write_bytes(b"")
+    manifest = Manifest.of(ImageFolder.scan(tmp_path))
+    plan = GroupPlan.of(manifest, group_size=2, seed=0, image_size=32, negatives=["b.png"])
+    fault = pickle.loads(_read(plan, 0)["fault"][0])
+    assert isinstance(fault, InputError)
+    assert str(fault).startswith("negatives = b.png: the file is empty")
 
 
 def test_a_group_is_read_and_squashed(ray_session: None, tiny_images: Path) -> None:

@@ -60,4 +60,9 @@ def _run_rows(context: Context, config: LocalizersConfig) -> dict[str, Any]:
 
 def localizers_table(values: dict[str, Any]) -> str:
     """The table of `run_localizers` for the terminal; column titles and rows say what is an oracle."""
-    return format_table("Localization", titled(values["scores"]), digits=3)
+    scores: dict[str, dict[str, float]] = values["scores"]
+    num_images = max((int(row["num_images"]) for row in scores.values() if "num_images" in row), default=0)
+    # Where all have masks, a column of zeros would say nothing; the table in MLflow has every column.
+    hidden = ["num_images"] + (["num_missing"] if not any(row.get("num_missing") for row in scores.values()) else [])
+    shown = {name: {key: row[key] for key in row if key not in hidden} for name, row in scores.items()}
+    return format_table(f"Localization, {num_images} images", titled(shown), digits=3)

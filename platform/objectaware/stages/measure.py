@@ -40,7 +40,7 @@ def measure_linear(config: LinearConfig) -> dict[str, Any]:
     backbone = channels_last(backbone, device)
     features, labels, unreadable = _labelled_features(config, config.train, backbone, device)
     # A small data set lacks some classes of a large one's list; the classifier knows those that it was shown.
-    known = labels.unique()
+    known = torch.from_numpy(np.unique(labels.numpy()))
     result = linear_evaluation(
         features,
         _among(known, labels),
