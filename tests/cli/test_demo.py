@@ -10,17 +10,7 @@ from pathlib import Path
 
 import pytest
 
-RECIPE = """\
-num_train: 144
-num_val: 45
-image_size: 48
-pretrain:
-  backbone: resnet10_narrow
-  num_epochs: 2
-  batch_size: 32
-  queue_size: 128
-  execution: {num_loader_threads: 1, num_compute_threads: 1, precision: fp32}
-"""
+from tiny_demo import RECIPE
 
 
 def _demo(folder: Path) -> tuple[str, dict[str, object]]:

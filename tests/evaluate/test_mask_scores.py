@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from objectaware.data.masks import resize_mask
 from objectaware.evaluate.corloc import is_correctly_localized, largest_region_box
-from objectaware.evaluate.mask_scores import MEASURES, MaskScores, foreground, resize_mask, resize_soft_mask
+from objectaware.evaluate.mask_scores import MEASURES, MaskScores, foreground, resize_soft_mask
 
 SIZE = 40
 

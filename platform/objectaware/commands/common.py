@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from objectaware.errors import InputError
-from objectaware.recipes import read_recipe
+from objectaware.recipes import override, read_recipe, split_overrides
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -41,14 +41,35 @@ class Common:
     json: Path | None = None
 
 
-OPTIONS = ("--storage", "--experiment", "--json")
-
-
-FLAGS = ("--fresh", "--no-fresh", "--verify", "--no-verify", "--help", "-h")
-
-
+_OPTIONS = ("--storage", "--experiment", "--json")
+_FLAGS = ("--fresh", "--no-fresh", "--verify", "--no-verify", "--help", "-h")
 CommonArguments = tyro.conf.OmitArgPrefixes[Common]
 DEFAULTS = Common()
+
+
+def recipe_command(
+    program: str, arguments: list[str], run: Callable[[Common, Mapping[str, object]], None], *, description: str
+) -> None:
+    """Parses and runs a command on a recipe, of which every field can be overridden.
+
+    Args:
+        program: The command's name.
+        arguments: What follows it.
+        run: Called with the common settings and the recipe's fields.
+        description: What --help says that it does.
+    """
+
+    def command(recipe: Annotated[Path, tyro.conf.Positional], common: CommonArguments = DEFAULTS) -> None:
+        """Runs the recipe.
+
+        Args:
+            recipe: YAML of the fields that docs/recipes.md explains.
+            common: Settings of every command.
+        """
+        run(common, override(read_recipe(recipe), overrides))
+
+    known, overrides = split_overrides(arguments, flags=_FLAGS, options=_OPTIONS)
+    tyro.cli(command, prog=program, description=description, args=known)
 
 
 def validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the model given

@@ -2,100 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated
 
 import tyro
 
 from objectaware.commands.common import (
     DEFAULTS,
-    FLAGS,
-    OPTIONS,
+    Common,
     CommonArguments,
     finish,
     open_context,
+    recipe_command,
     validated,
     write_json,
 )
-from objectaware.recipes import override, read_recipe, split_overrides
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-
-    from objectaware.stages.runner import Context, StageResult
 
 
 def evaluate_linear(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate linear RECIPE`."""
-    from objectaware.config import LinearConfig
 
-    def stage(context: Context, config: Any) -> StageResult:  # noqa: ANN401 - a LinearConfig
+    def run(common: Common, fields: Mapping[str, object]) -> None:
+        from objectaware.config import LinearConfig
         from objectaware.stages.evaluate import run_linear
 
-        return run_linear(context, config)
+        config = validated(LinearConfig, fields)
+        with open_context(common) as context:
+            finish(common, context, run_linear(context, config))
 
-    _evaluate(program, arguments, LinearConfig, stage)
+    description = "Linear evaluation by a recipe of LinearConfig. Every field can be overridden: --checkpoint DIR."
+    recipe_command(program, arguments, run, description=description)
 
 
 def evaluate_localization(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate localization RECIPE`."""
-    from objectaware.config import LocalizationConfig
 
-    def stage(context: Context, config: Any) -> StageResult:  # noqa: ANN401 - a LocalizationConfig
+    def run(common: Common, fields: Mapping[str, object]) -> None:
+        from objectaware.config import LocalizationConfig
         from objectaware.stages.evaluate import run_localization
 
-        return run_localization(context, config)
+        config = validated(LocalizationConfig, fields)
+        with open_context(common) as context:
+            finish(common, context, run_localization(context, config))
 
-    _evaluate(program, arguments, LocalizationConfig, stage)
+    description = "Scores masks by a recipe of LocalizationConfig. Every field can be overridden: --masks.ours DIR."
+    recipe_command(program, arguments, run, description=description)
 
 
 def evaluate_localizers(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate localizers RECIPE`."""
 
-    def command(
-        recipe: Annotated[Path, tyro.conf.Positional],
-        common: CommonArguments = DEFAULTS,
-    ) -> None:
-        """Scores all localizers on the same images in one table. Every field of the recipe can be overridden.
-
-        Args:
-            recipe: YAML of LocalizersConfig fields (docs/recipes.md).
-            common: Settings of every command.
-        """
+    def run(common: Common, fields: Mapping[str, object]) -> None:
         from objectaware.localizers_config import LocalizersConfig
         from objectaware.stages.localizers import localizers_table, run_localizers
 
-        config = validated(LocalizersConfig, override(read_recipe(recipe), overrides))
+        config = validated(LocalizersConfig, fields)
         with open_context(common) as context:
             values = run_localizers(context, config)
             write_json(common, values)
             print(localizers_table(values))
             print(f"MLflow UI: {context.tracking.ui_command()}")
 
-    known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
-    tyro.cli(command, prog=program, args=known)
-
-
-def _evaluate(
-    program: str, arguments: list[str], model: type[BaseModel], stage: Callable[[Context, Any], StageResult]
-) -> None:
-    def command(
-        recipe: Annotated[Path, tyro.conf.Positional],
-        common: CommonArguments = DEFAULTS,
-    ) -> None:
-        """Evaluates. Every field of the recipe can be overridden: --checkpoint DIR.
-
-        Args:
-            recipe: YAML of LinearConfig or LocalizationConfig fields (docs/recipes.md).
-            common: Settings of every command.
-        """
-        config = validated(model, override(read_recipe(recipe), overrides))
-        with open_context(common) as context:
-            finish(common, context, stage(context, config))
-
-    known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
-    tyro.cli(command, prog=program, args=known)
+    description = (
+        "Scores all localizers of a recipe of LocalizersConfig on the same images in one table. Every field can be "
+        "overridden: --checkpoint DIR."
+    )
+    recipe_command(program, arguments, run, description=description)
 
 
 def evaluate_background(program: str, arguments: list[str]) -> None:

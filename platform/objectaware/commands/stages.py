@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,16 +10,15 @@ import tyro
 
 from objectaware.commands.common import (
     DEFAULTS,
-    FLAGS,
-    OPTIONS,
+    Common,
     CommonArguments,
     finish,
     open_context,
+    recipe_command,
     recipe_values,
     validated,
     write_json,
 )
-from objectaware.recipes import override, read_recipe, split_overrides
 
 
 def demo(program: str, arguments: list[str]) -> None:
@@ -62,26 +62,20 @@ def demo(program: str, arguments: list[str]) -> None:
 def pretrain(program: str, arguments: list[str]) -> None:
     """`objectaware pretrain RECIPE [--key value …]`."""
 
-    def command(
-        recipe: Annotated[Path, tyro.conf.Positional],
-        common: CommonArguments = DEFAULTS,
-    ) -> None:
-        """Pretrains MoCo v2 or BYOL. Every field of the recipe can be overridden: --num_epochs 100, --data.root DIR.
-
-        Args:
-            recipe: YAML of PretrainConfig fields (docs/recipes.md).
-            common: Settings of every command.
-        """
+    def run(common: Common, fields: Mapping[str, object]) -> None:
         from objectaware.config import PretrainConfig
         from objectaware.distributed.pretrain import pretrain_needs
         from objectaware.stages.pretrain import run_pretrain
 
-        config = validated(PretrainConfig, override(read_recipe(recipe), overrides))
+        config = validated(PretrainConfig, fields)
         with open_context(common, pretrain_needs(config.execution)) as context:
             finish(common, context, run_pretrain(context, config))
 
-    known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
-    tyro.cli(command, prog=program, args=known)
+    description = (
+        "Pretrains MoCo v2 or BYOL by a recipe of PretrainConfig. Every field can be overridden: --num_epochs 100, "
+        "--data.root DIR."
+    )
+    recipe_command(program, arguments, run, description=description)
 
 
 def localize(program: str, arguments: list[str]) -> None:

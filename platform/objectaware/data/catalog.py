@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,6 +12,7 @@ from objectaware.data.backgrounds_challenge import load_foreground_mask, load_va
 from objectaware.data.coco import CocoDataset, load_coco
 from objectaware.data.crops import CroppedObjects
 from objectaware.data.folder import ImageFolder
+from objectaware.data.masks import region_boxes
 from objectaware.errors import InputError
 
 Split = Literal["train", "val"]
@@ -93,12 +93,6 @@ class TrueMasks:
             instances = self._coco.instances(index)
             boxes = [one.box_relative for one in instances if one.area_fraction > _MIN_BOX_AREA]
             return np.array(boxes, dtype=np.float64).reshape(-1, 4)
-        return _region_boxes(self[index])
-
-
-def _region_boxes(mask: NDArray[np.bool_]) -> NDArray[np.float64]:
-    _, _, statistics, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=4)
-    regions = statistics[1:]  # the first is what the mask leaves out
-    x, y, width, height = regions[regions[:, cv2.CC_STAT_AREA] > _MIN_BOX_AREA * mask.size, :4].T
-    scale = np.array([mask.shape[1], mask.shape[0]] * 2)
-    return np.stack([x, y, x + width, y + height], axis=1) / scale
+        mask = self[index]
+        around, areas = region_boxes(mask)
+        return around[areas > _MIN_BOX_AREA * mask.size]

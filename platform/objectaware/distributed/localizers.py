@@ -14,9 +14,8 @@ from torch import Tensor
 from objectaware.config import LocalizeConfig
 from objectaware.data.tensors import normalise
 from objectaware.localize.classifier_cam import classifier_cam
-from objectaware.localize.contracam import contracam_iterations
+from objectaware.localize.contracam import contracam
 from objectaware.localize.expansion import expand_resolution
-from objectaware.localize.inputs import check_finite
 from objectaware.localize.integrated_gradients import integrated_gradients
 from objectaware.localize.smoothgrad import smoothgrad
 from objectaware.localize.trivial import center_box, full_image
@@ -96,7 +95,7 @@ class Localizer:
         color = None
         if config.mask_color is not None:
             color = normalise(np.array(config.mask_color, dtype=np.uint8).reshape(1, 1, 1, 3)).view(3)
-        cams = contracam_iterations(
+        return contracam(
             batch,
             self._features,
             self._projector,
@@ -104,14 +103,9 @@ class Localizer:
             remove_negative_signals=config.remove_negative_signals,
             temperature=config.temperature,
             mask_color=color,
+            on_iteration=on_iteration,
             **negatives,
         )
-        mask = torch.zeros_like(batch[:, :1])
-        for cam in cams:
-            mask = torch.maximum(mask, cam)
-            on_iteration(cam)
-        check_finite(mask)
-        return mask
 
     def _gradients(self) -> dict[str, Any]:
         return {"num_gradients": self._config.num_gradients, "temperature": self._config.temperature}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
+
+from objectaware.data.masks import region_boxes
 
 _REQUIRED_IOU = 0.5
 
@@ -18,12 +19,8 @@ def largest_region_box(mask: NDArray[np.bool_]) -> NDArray[np.float64] | None:
     Returns:
         x0 y0 x1 y1 relative to the picture, without margin; None for an empty mask.
     """
-    _, _, statistics, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=4)
-    regions = statistics[1:]  # the first is what the mask leaves out
-    if len(regions) == 0:
-        return None
-    x, y, width, height, _ = regions[regions[:, cv2.CC_STAT_AREA].argmax()]
-    return np.array([x, y, x + width, y + height]) / np.array([mask.shape[1], mask.shape[0]] * 2)
+    boxes, areas = region_boxes(mask)
+    return boxes[areas.argmax()] if len(boxes) else None
 
 
 def is_correctly_localized(box: NDArray[np.floating] | None, true_boxes: NDArray[np.floating]) -> bool:

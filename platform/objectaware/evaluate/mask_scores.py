@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.masks import resize_mask
 from objectaware.evaluate.corloc import is_correctly_localized, largest_region_box
 from objectaware.evaluate.localization import mask_ious
 from objectaware.evaluate.max_box_acc import SCORE_THRESHOLDS, box_hits
@@ -27,14 +28,6 @@ _IOU_THRESHOLDS = (30, 50, 70)
 # The official component filter of mIoU, 0.1% of the picture.
 _MIN_REGION = 0.001
 _OFFICIAL_THRESHOLD = np.float32(1 / 255)
-
-
-def resize_mask(mask: NDArray[np.bool_], height: int, width: int) -> NDArray[np.bool_]:
-    """Brings a mask to another size by nearest neighbour; (H, W) to (height, width)."""
-    if mask.shape == (height, width):
-        return mask
-    resized = cv2.resize(mask.astype(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
-    return resized.astype(np.bool_)
 
 
 def resize_soft_mask(soft: NDArray[np.float32], size: int) -> NDArray[np.float32]:

@@ -73,13 +73,14 @@ def folder_predictions(folder: Storage, image_ids: Iterable[str]) -> Iterator[Pr
     Raises:
         InputError: No image has a file, or a file is of another kind.
     """
+    files = {name for name, _, _ in folder.list_files()}
     num_found = 0
     first = ""
     for image_id in image_ids:
         first = first or image_id
         stem = str(PurePosixPath(image_id).with_suffix(""))
         names = [f"{base}{suffix}" for base in (stem, image_id) for suffix in (".npy", ".png")]
-        name = next((name for name in names if folder.exists(name)), None)
+        name = next((name for name in names if name in files), None)
         if name is None:
             yield Prediction(image_id, None, None, 0)
             continue

@@ -9,13 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import pycocotools.mask as rle
 from numpy.typing import NDArray
 
 from objectaware.data.boxes import pixel_region
-from objectaware.localize.mask_store import MaskRow
+from objectaware.localize.mask_store import MaskRow, encode_mask
 
-_CATEGORY = {"id": 1, "name": "object", "supercategory": "object"}
+OBJECT_CATEGORY = 1
+"""Number of the one category, `object`, in annotations and results."""
+
+_CATEGORY = {"id": OBJECT_CATEGORY, "name": "object", "supercategory": "object"}
 
 
 def coco_json(rows: Iterable[MaskRow]) -> Iterator[bytes]:
@@ -52,18 +54,27 @@ def _json(value: object) -> bytes:
 
 def _annotation(number: int, image: int, box: NDArray[np.float32], mask: NDArray[np.bool_]) -> Mapping[str, Any]:
     height, width = mask.shape
-    x0, y0, x1, y1 = (float(value) * size for value, size in zip(box, (width, height) * 2, strict=True))
     inside = np.zeros_like(mask)
     top, left, num_rows, num_columns = pixel_region(box, height, width)
     rows, columns = slice(top, top + num_rows), slice(left, left + num_columns)
     inside[rows, columns] = mask[rows, columns]
-    code = rle.encode(np.asfortranarray(inside.astype(np.uint8)))
     return {
         "id": number,
         "image_id": image,
-        "category_id": _CATEGORY["id"],
-        "bbox": [x0, y0, x1 - x0, y1 - y0],
+        "category_id": OBJECT_CATEGORY,
+        "bbox": pixel_box(box, height, width),
         "area": int(inside.sum()),
         "iscrowd": 0,
-        "segmentation": {"size": [height, width], "counts": code["counts"].decode("ascii")},
+        "segmentation": segmentation(inside),
     }
+
+
+def pixel_box(box: NDArray[np.float32], height: int, width: int) -> list[float]:
+    """A relative box x0 y0 x1 y1 as COCO has it: left, top, width and height in pixels."""
+    x0, y0, x1, y1 = (float(value) * size for value, size in zip(box, (width, height) * 2, strict=True))
+    return [x0, y0, x1 - x0, y1 - y0]
+
+
+def segmentation(mask: NDArray[np.bool_]) -> dict[str, Any]:
+    """A mask (H, W) as COCO's compressed RLE, as JSON holds it."""
+    return {"size": list(mask.shape), "counts": encode_mask(mask).decode("ascii")}

@@ -177,6 +177,7 @@ def contracam(
     num_negatives: int | None = None,
     is_self: Tensor | None = None,
     compat: str | None = None,
+    on_iteration: Callable[[Tensor], None] = lambda cam: None,
 ) -> Tensor:
     """Find objects without labels by Iterative ContraCAM (paper section 3.2, algorithms 1 to 3).
 
@@ -203,6 +204,7 @@ def contracam(
             of that image. By default the last M rows' own columns.
         compat: None, or "official" for the official code's positive, summed over the batch (see
             `contrastive_score`).
+        on_iteration: Called with the CAM (N, 1, H, W) of each iteration.
 
     Returns:
         Soft masks (N, 1, H, W), float32 in [0, 1]. An image without content or whose score has no gradient (a
@@ -225,8 +227,10 @@ def contracam(
         compat=compat,
     )
     mask = next(cams)
+    on_iteration(mask)
     for cam in cams:
         mask = torch.maximum(mask, cam)
+        on_iteration(cam)
     check_finite(mask)
     return mask
 

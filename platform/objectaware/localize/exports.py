@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.boxes import pixel_region
+from objectaware.data.masks import resize_mask
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.localize.mask_store import MaskRow, encode_mask, finished_shards, read_rows
-
-OBJECT_CATEGORY = 1
-"""Number of the one category, `object`, in annotations and results."""
+from objectaware.localize.coco_export import OBJECT_CATEGORY, pixel_box, segmentation
+from objectaware.localize.mask_store import MaskRow, finished_shards, read_rows
 
 
 def stored_rows(store: Storage) -> Iterator[MaskRow]:
@@ -77,7 +76,11 @@ def box_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | None
         InputError: An image has no number.
     """
     return _json_list(
-        {**_place(row, index, image_numbers), "bbox": _pixels(row, box), "score": _mean_cam(row, box)}
+        {
+            **_place(row, index, image_numbers),
+            "bbox": pixel_box(box, row.height, row.width),
+            "score": _mean_cam(row, box),
+        }
         for index, row in enumerate(rows, start=1)
         for box in row.boxes
     )
@@ -101,7 +104,7 @@ def mask_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | Non
     return _json_list(
         {
             **_place(row, index, image_numbers),
-            "segmentation": {"size": list(row.mask.shape), "counts": encode_mask(row.mask).decode("ascii")},
+            "segmentation": segmentation(row.mask),
             "score": _mean_cam(row, whole),
         }
         for index, row in enumerate(rows, start=1)
@@ -157,17 +160,12 @@ def _number(image_numbers: Mapping[str, int], image_id: str) -> int:
         raise InputError("numbers", image_id, "is not among the images of the annotation file", remedy) from None
 
 
-def _pixels(row: MaskRow, box: NDArray[np.float32]) -> list[float]:
-    x0, y0, x1, y1 = (float(value) * size for value, size in zip(box, (row.width, row.height) * 2, strict=True))
-    return [x0, y0, x1 - x0, y1 - y0]
-
-
 def _mean_cam(row: MaskRow, box: NDArray[np.float32]) -> float:
     """Mean of the soft mask where the binary one is, inside a relative box; 0 where it is nowhere."""
     assert row.cam is not None, row.image_id
     assert row.mask is not None, row.image_id
     height, width = row.cam.shape
-    mask = cv2.resize(row.mask.astype(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT) > 0
+    mask = resize_mask(row.mask, height, width)
     top, left, num_rows, num_columns = pixel_region(box, height, width)
     region = slice(top, top + num_rows), slice(left, left + num_columns)
     values = row.cam[region][mask[region]]

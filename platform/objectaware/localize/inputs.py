@@ -48,6 +48,16 @@ def check_temperature(temperature: float) -> None:
         raise InputError("temperature", temperature, "must be positive", "The official code takes 1.")
 
 
+def check_num_gradients(num_gradients: int) -> None:
+    """Checks how many gradients are averaged.
+
+    Raises:
+        InputError: There would be none.
+    """
+    if num_gradients < 1:
+        raise InputError("num_gradients", num_gradients, "must be at least 1", "The paper takes 10.")
+
+
 def check_finite(maps: Tensor) -> None:
     """Checks the maps that came out of a network.
 

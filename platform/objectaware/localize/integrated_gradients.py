@@ -7,9 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from objectaware.errors import InputError
 from objectaware.localize.input_gradient import ContrastiveGradient, saliency_map
-from objectaware.localize.inputs import check_finite, without_content
+from objectaware.localize.inputs import check_finite, check_num_gradients, without_content
 
 
 def integrated_gradients(
@@ -72,8 +71,7 @@ def integrated_attributions(
     Returns:
         (N, 3, H, W). For large m their sum over an image is its score less that of the zero image.
     """
-    if num_gradients < 1:
-        raise InputError("num_gradients", num_gradients, "must be at least 1", "The paper takes 10.")
+    check_num_gradients(num_gradients)
     gradient = ContrastiveGradient(
         images, features, projector, temperature=temperature, num_negatives=num_negatives, is_self=is_self
     )

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from objectaware.errors import InputError
 from objectaware.localize.input_gradient import ContrastiveGradient, saliency_map
-from objectaware.localize.inputs import check_finite, without_content
+from objectaware.localize.inputs import check_finite, check_num_gradients, without_content
 
 
 def smoothgrad(
@@ -46,8 +46,7 @@ def smoothgrad(
     Raises:
         InputError: As `contracam`; a noise level that is not positive.
     """
-    if num_gradients < 1:
-        raise InputError("num_gradients", num_gradients, "must be at least 1", "The paper takes 10.")
+    check_num_gradients(num_gradients)
     if not noise_level > 0:
         raise InputError("noise_level", noise_level, "must be positive", "The method's authors take 0.15.")
     gradient = ContrastiveGradient(

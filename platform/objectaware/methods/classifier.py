@@ -53,10 +53,9 @@ def read_classifier(address: str) -> bytes:
     Raises:
         InputError: There is no such file.
     """
-    folder, name = address, CLASSIFIER_NAME
+    storage, name = Storage.from_uri(address), CLASSIFIER_NAME
     if address.endswith(_FILE_SUFFIXES):
-        folder, _, name = address.rpartition("/")
-    storage = Storage.from_uri(folder or ".")
+        storage, name = storage.split()
     if not storage.exists(name):
         raise InputError("classifier", address, f"holds no {name}", _REMEDY)
     return storage.read_bytes(name)

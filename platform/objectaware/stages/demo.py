@@ -30,8 +30,8 @@ from objectaware.stages.measure import BEST_CENTER_BOX, FULL_IMAGE
 from objectaware.stages.memory import PeakMemory
 from objectaware.stages.pretrain import run_pretrain
 from objectaware.stages.report import demo_tables, markdown_report
-from objectaware.stages.runner import Context, StageResult
-from objectaware.tracking import Tracker, environment_tags
+from objectaware.stages.runner import Context, StageResult, study
+from objectaware.tracking import Tracker
 
 Variant = Literal["single-object", "multi-object"]
 POLICIES: dict[str, Literal["background_mixup", "object_crop"]] = {
@@ -96,8 +96,13 @@ def demo_trainings(config: DemoConfig) -> list[dict[str, Any]]:
     What a command checks, and takes the demand for processes from, before anything has run.
     """
     stand_ins = {"data": {"root": "scenes"}, "image_size": config.image_size}
-    policy = {"policy": POLICIES[config.variant], "masks": "masks", **config.retrain}
-    return [{**stand_ins, **config.pretrain, **fields} for fields in ({}, policy)]
+    return [{**stand_ins, **config.pretrain, **fields} for fields in ({}, _retrain_fields(config, "masks"))]
+
+
+def _retrain_fields(config: DemoConfig, masks: str) -> dict[str, Any]:
+    """What the second training has besides the fields of both."""
+    policy = POLICIES[config.variant]
+    return {"policy": policy, "masks": masks, **_RETRAIN[policy], **config.retrain}
 
 
 def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict[str, Any]:
@@ -112,24 +117,17 @@ def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict
         For one seed what `_run_seed` returns; for several a list of these under `seeds`, and `mean` and `std` (of
         the sample) in the same shape.
     """
-    identity = hashlib.sha256(json.dumps([config.model_dump(mode="json"), list(seeds)]).encode()).hexdigest()[:20]
+    dumped = config.model_dump(mode="json")
+    key = hashlib.sha256(json.dumps([dumped, list(seeds)]).encode()).hexdigest()[:20]
     name = f"demo {config.variant}, seeds {' '.join(map(str, seeds))}"
-    tags = {**environment_tags("cpu"), "study": "demo", "dataset": "scenes"}
-    parent = context.tracking.parent_run(name=name, key=identity, tags=tags, fresh=context.fresh)
-    context.parent = parent
-    try:
-        parent.log_config({**config.model_dump(mode="json"), "seeds": list(seeds)})
+    logged = {**dumped, "seeds": list(seeds)}
+    with study(context, "demo", name=name, key=key, dataset="scenes", config=logged) as parent:
         each = [_run_seed(context, config, seed) for seed in seeds]
         results = each[0]
         if len(each) > 1:
             mean, deviation = mean_and_std([{k: v for k, v in result.items() if k != "seed"} for result in each])
             results = {"seeds": each, "mean": mean, "std": deviation}
         _record(parent, results, config.variant)
-    except BaseException as error:
-        interrupted = isinstance(error, KeyboardInterrupt)
-        parent.finish("KILLED" if interrupted else "FAILED", error=repr(error))
-        raise
-    parent.finish("FINISHED")
     return results
 
 
@@ -154,13 +152,13 @@ def _run_seed(context: Context, config: DemoConfig, seed: int) -> dict[str, Any]
     started = time.monotonic()
     with PeakMemory() as memory:
         root = _build(context, config, seed)
-        study = _Study(context, config, root, seed)
-        baseline = study.pretrain("baseline", {})
-        localization = study.localization(baseline)
-        masks = study.localize(baseline, "train", "localize train").values["masks"]
+        stages = _Study(context, config, root, seed)
+        baseline = stages.pretrain("baseline", {})
+        localization = stages.localization(baseline)
+        masks = stages.localize(baseline, "train", "localize train").values["masks"]
         policy = POLICIES[config.variant]
-        debiased = study.pretrain(policy, {"policy": policy, "masks": masks, **_RETRAIN[policy], **config.retrain})
-        accuracies = {name: study.linear(n, name) for name, n in (("baseline", baseline), (policy, debiased))}
+        debiased = stages.pretrain(policy, _retrain_fields(config, masks))
+        accuracies = {name: stages.linear(n, name) for name, n in (("baseline", baseline), (policy, debiased))}
     return {
         "seed": seed,
         "localization": localization,

@@ -118,10 +118,9 @@ def masks_hash(address: str) -> str:
     if storage.exists("store.json"):
         return mask_store_hash(address)
     if address.endswith(".json"):
-        folder, _, name = address.rpartition("/")
-        storage = Storage.from_uri(folder or ".")
-        if storage.exists(name):
-            return hashlib.sha256(storage.read_bytes(name)).hexdigest()
+        folder, name = storage.split()
+        if folder.exists(name):
+            return hashlib.sha256(folder.read_bytes(name)).hexdigest()
     digest = hashlib.sha256()
     files = storage.list_files() if not address.endswith(".json") else []
     if not files:

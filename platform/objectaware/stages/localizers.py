@@ -11,8 +11,7 @@ from objectaware.evaluate.summary import format_table
 from objectaware.localizers_config import LocalizersConfig
 from objectaware.stages.evaluate import run_linear, run_localization, titled
 from objectaware.stages.localize import run_localize
-from objectaware.stages.runner import Context
-from objectaware.tracking import environment_tags
+from objectaware.stages.runner import Context, study
 
 
 def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]:
@@ -26,20 +25,12 @@ def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]
         `scores` and `boxes_per_image` as of `run_localization`; `masks`, the address of each row's masks; and
         `classifier`, that of the linear classifier, None where no row needed one.
     """
-    recipe = json.dumps(config.model_dump(mode="json"), sort_keys=True)
-    key = hashlib.sha256(recipe.encode()).hexdigest()[:20]
-    tags = {**environment_tags("cpu"), "study": "localizers", "dataset": config.data.root}
-    parent = context.tracking.parent_run(name=f"localizers {config.data.root}", key=key, tags=tags, fresh=context.fresh)
-    context.parent = parent
-    try:
-        parent.log_config(config.model_dump(mode="json"))
+    dumped = config.model_dump(mode="json")
+    key = hashlib.sha256(json.dumps(dumped, sort_keys=True).encode()).hexdigest()[:20]
+    root = config.data.root
+    with study(context, "localizers", name=f"localizers {root}", key=key, dataset=root, config=dumped) as parent:
         values = _run_rows(context, config)
         parent.log_table("localizers", [{"localizer": row, **cells} for row, cells in titled(values["scores"]).items()])
-    except BaseException as error:
-        interrupted = isinstance(error, KeyboardInterrupt)
-        parent.finish("KILLED" if interrupted else "FAILED", error=repr(error))
-        raise
-    parent.finish("FINISHED")
     return values
 
 

@@ -12,9 +12,9 @@ from objectaware.data.backgrounds_challenge import has_foreground_masks
 from objectaware.data.catalog import TrueMasks
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage, read_image
+from objectaware.data.masks import resize_mask
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import mask_ious
-from objectaware.evaluate.mask_scores import resize_mask
 from objectaware.localize.gallery import GalleryEntry, gallery_html
 from objectaware.localize.mask_store import MaskRow
 from objectaware.tracking.panels import localization_panel, localization_strip

@@ -158,14 +158,14 @@ def _truths(config: LocalizationConfig) -> tuple[TrueMasks, list[str]]:
 
 def _predictions(address: str, image_ids: list[str], truths: TrueMasks) -> Iterator[Prediction]:
     """Opens masks by what lies at their address: a mask store, a COCO result file, or a folder of files."""
+    storage = Storage.from_uri(address)
     if address.endswith(".json"):
-        folder, _, name = address.rpartition("/")
+        folder, name = storage.split()
         numbers: dict[int, tuple[str, int, int]] = {}
         if truths.coco is not None:
             coco = truths.coco
             numbers = {number: (image_ids[i], *coco.size(i)) for i, number in enumerate(coco.numbers)}
-        return coco_predictions(address, Storage.from_uri(folder or ".").read_bytes(name), image_ids, numbers)
-    storage = Storage.from_uri(address)
+        return coco_predictions(address, folder.read_bytes(name), image_ids, numbers)
     if storage.exists("store.json"):
         return store_predictions(read_rows(storage), crf=bool(storage.read_json("store.json")["config"]["crf"]))
     return folder_predictions(storage, image_ids)

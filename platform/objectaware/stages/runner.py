@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,36 @@ class Context:
     fresh: bool = False
     verify: bool = False
     computed: set[str] = field(default_factory=set)
+
+
+@contextmanager
+def study(
+    context: Context, kind: str, *, name: str, key: str, dataset: str, config: Mapping[str, Any]
+) -> Iterator[Tracker]:
+    """Opens the parent run of several stages, and closes it with its true status.
+
+    Args:
+        context: What the stages share; they run under the parent from here on.
+        kind: What is studied, the tag `study`.
+        name: What the run is called.
+        key: Names the study's run, so that the same study goes on in it.
+        dataset: Tag of the run.
+        config: What is studied, to be logged.
+
+    Yields:
+        The parent run.
+    """
+    tags = {**environment_tags("cpu"), "study": kind, "dataset": dataset}
+    parent = context.tracking.parent_run(name=name, key=key, tags=tags, fresh=context.fresh)
+    context.parent = parent
+    try:
+        parent.log_config(config)
+        yield parent
+    except BaseException as error:
+        interrupted = isinstance(error, KeyboardInterrupt)
+        parent.finish("KILLED" if interrupted else "FAILED", error=repr(error))
+        raise
+    parent.finish("FINISHED")
 
 
 @dataclass(frozen=True)
