@@ -183,6 +183,19 @@ def test_interrupted_build_is_completed(tmp_path: Path, multi: Path, monkeypatch
     assert contents(out) == contents(multi)
 
 
+@pytest.mark.parametrize("written", ["", '{\n  "name": "sce'])
+def test_a_build_killed_while_it_claims_its_folder_is_begun_again(tmp_path: Path, single: Path, written: str) -> None:
+    (tmp_path / ".scenes-unfinished.json").write_text(written)
+    build_scenes(tmp_path, variant="single-object", **SMALL)
+    assert contents(tmp_path) == contents(single)
+
+
+def test_a_half_built_folder_of_other_parameters_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".scenes-unfinished.json").write_text("{}\n")
+    with pytest.raises(InputError, match="other parameters"):
+        build_scenes(tmp_path, variant="single-object", **SMALL)
+
+
 def test_finished_folder_of_other_parameters_is_refused(single: Path) -> None:
     with pytest.raises(InputError, match="other parameters") as refusal:
         build_scenes(single, variant="single-object", correlation=0.5, **SMALL)

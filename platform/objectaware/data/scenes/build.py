@@ -48,13 +48,15 @@ def _claim_folder(out: Path, record: str) -> bool:
     if out.exists() and not out.is_dir():
         raise InputError("out", out, "is a file", "Name a new or empty folder.")
     for name in (MARKER_NAME, _UNFINISHED_NAME):
-        if (out / name).exists():
-            if (out / name).read_text(encoding="utf-8") == record:
-                return name != MARKER_NAME
+        # A record without its last character was cut short by a kill, before any picture: as if there were none.
+        found = (out / name).read_text(encoding="utf-8") if (out / name).exists() else ""
+        if found == record:
+            return name != MARKER_NAME
+        if found.endswith("\n"):
             raise InputError(
                 "out", out, "holds scenes built with other parameters", "Name another folder or delete it."
             )
-    if out.exists() and any(out.iterdir()):
+    if out.exists() and any(path.name != _UNFINISHED_NAME for path in out.iterdir()):
         raise InputError("out", out, "holds files that are not scenes", "Name a new or empty folder.")
     out.mkdir(parents=True, exist_ok=True)
     # Named apart until all is written: a build that was killed goes on, and is neither refused nor believed.
