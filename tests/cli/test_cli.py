@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from objectaware.cli import run
-from objectaware.config import LinearConfig, LocalizationConfig, PretrainConfig
+from objectaware.config import LinearConfig, LocalizationConfig, LocalizersConfig, PretrainConfig
 from objectaware.errors import InputError
-from objectaware.localizers_config import LocalizersConfig
 from objectaware.recipes import override, read_recipe
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"

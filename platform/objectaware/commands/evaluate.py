@@ -53,7 +53,7 @@ def evaluate_localizers(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate localizers RECIPE`."""
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.localizers_config import LocalizersConfig
+        from objectaware.config import LocalizersConfig
         from objectaware.stages.localizers import localizers_table, run_localizers
 
         config = validated(LocalizersConfig, fields)

@@ -6,9 +6,8 @@ import hashlib
 import json
 from typing import Any
 
-from objectaware.config import LocalizationConfig
+from objectaware.config import LocalizationConfig, LocalizersConfig
 from objectaware.evaluate.summary import format_table
-from objectaware.localizers_config import LocalizersConfig
 from objectaware.stages.evaluate import run_linear, run_localization, titled
 from objectaware.stages.localize import run_localize
 from objectaware.stages.runner import Context, study

@@ -8,7 +8,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from objectaware.config import Address, DataConfig, LinearConfig, LocalizeConfig, Model, localizer_fields
+from objectaware.config.base import Address, DataConfig, Model
+from objectaware.config.evaluate import LinearConfig
+from objectaware.config.localize import LocalizeConfig, localizer_fields
 
 
 class LocalizersConfig(Model):

@@ -1,0 +1,36 @@
+"""Configuration of the stages: validated once, at the edge; the parts take plain arguments.
+
+A model's fields are its recipe, what decides the result; `execution` holds what only decides how fast and where.
+"""
+
+from objectaware.config.base import DataConfig, Layout, Model
+from objectaware.config.evaluate import LinearConfig, LocalizationConfig
+from objectaware.config.localize import (
+    LOCALIZE_SETTINGS,
+    LOCALIZER_DEFAULTS,
+    LocalizeConfig,
+    LocalizeExecution,
+    Localizer,
+    localize_setting,
+    localizer_fields,
+)
+from objectaware.config.localizers import LocalizersConfig
+from objectaware.config.pretrain import PretrainConfig, PretrainExecution
+
+__all__ = [
+    "LOCALIZER_DEFAULTS",
+    "LOCALIZE_SETTINGS",
+    "DataConfig",
+    "Layout",
+    "LinearConfig",
+    "LocalizationConfig",
+    "LocalizeConfig",
+    "LocalizeExecution",
+    "Localizer",
+    "LocalizersConfig",
+    "Model",
+    "PretrainConfig",
+    "PretrainExecution",
+    "localize_setting",
+    "localizer_fields",
+]

@@ -1,0 +1,48 @@
+"""Configuration of the evaluations."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from objectaware.config.base import Address, DataConfig, Model, Positive
+
+
+class LinearConfig(Model):
+    """Linear evaluation of a checkpoint.
+
+    Attributes:
+        checkpoint: Folder that pretraining wrote, or a file of another system's (docs/checkpoints.md).
+        train: Labelled images that the classifier is fitted to.
+        tests: Labelled images that it is measured on, by name.
+        image_size: Side of the network's input in pixels.
+        center_crop: The paper's protocol (short side 256 / 224 of the size, centre crop) or the squashed picture.
+        holdout_fraction: Share of the training images that chooses the penalty.
+        num_penalties: Values of the penalty between 1e-6 and 1e5.
+        seed: Decides the hold-out.
+    """
+
+    checkpoint: Address
+    train: DataConfig
+    tests: dict[str, DataConfig]
+    image_size: Annotated[int, Field(ge=32)] = 224
+    center_crop: bool = True
+    holdout_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    num_penalties: Positive = 45
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+class LocalizationConfig(Model):
+    """Scoring of masks against true masks.
+
+    Attributes:
+        data: Images with true masks (`backgrounds-challenge` or `coco`).
+        masks: Masks of these images, by name of the row in the table: a mask store, a folder of PNG or NPY files
+            named as the images, or a COCO result file (`.json`).
+        image_size: Side in pixels that pictures are squashed to for all measures; the paper's is 224.
+    """
+
+    data: DataConfig
+    masks: dict[str, Address]
+    image_size: Annotated[int, Field(ge=32)] = 224
