@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from objectaware.distributed.task import run_task
+from objectaware.distributed.task import run_task, run_tasks
 from objectaware.errors import InputError
 
 
@@ -28,6 +29,21 @@ def _die_once(marker: Path) -> str:
 
 def test_the_result_comes_back(ray_session: None) -> None:
     assert run_task(_total, np.arange(5), 3) == 30
+
+
+def _number_running(folder: Path, number: int) -> int:
+    """Enters a room in which every task waits until two are there, or for a while where there is one."""
+    (folder / str(number)).touch()
+    until = time.monotonic() + 0.3
+    while len(list(folder.iterdir())) < 2 and time.monotonic() < until:
+        time.sleep(0.01)
+    seen = len(list(folder.iterdir()))
+    (folder / str(number)).unlink()
+    return seen
+
+
+def test_results_come_in_order_from_no_more_tasks_at_once_than_said(ray_session: None, tmp_path: Path) -> None:
+    assert run_tasks(_number_running, [(tmp_path, number) for number in range(3)], at_once=1) == [1, 1, 1]
 
 
 def test_an_error_comes_back_as_itself(ray_session: None) -> None:

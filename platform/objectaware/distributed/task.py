@@ -24,8 +24,9 @@ def run_tasks(
     *,
     use_gpu: bool = False,
     num_cpus: float = 1.0,
+    at_once: int | None = None,
 ) -> list[Result]:
-    """Runs a function on the cluster once for each set of arguments, as many at once as fit, and waits for all.
+    """Runs a function on the cluster once for each set of arguments and waits for all.
 
     A task whose process or node is lost is run again, up to three times.
 
@@ -34,6 +35,8 @@ def run_tasks(
         arguments: What is passed to the function, a tuple a task.
         use_gpu: Give each task one GPU.
         num_cpus: Logical CPUs that each takes.
+        at_once: Tasks that run at the same time, at most; by default as many as fit. The local Ray has more logical
+            CPUs than the machine has cores, and every task's process takes memory.
 
     Returns:
         What the function returns, in the order of the arguments.
@@ -46,8 +49,14 @@ def run_tasks(
     name = getattr(function, "__name__", "task")
     require_resources(name, [Need("task", 1, num_cpus, float(use_gpu))])
     task = ray.remote(function).options(num_cpus=num_cpus, num_gpus=float(use_gpu), name=name)
-    references = [task.remote(*args) for args in arguments]
+    references: list[ray.ObjectRef[Result]] = []
+    running: list[ray.ObjectRef[Result]] = []
     try:
+        for args in arguments:
+            if len(running) == at_once:
+                _, running = ray.wait(running)
+            references.append(task.remote(*args))
+            running.append(references[-1])
         return ray.get(references)
     except BaseException as error:
         for reference in references:

@@ -17,6 +17,8 @@ from objectaware.stages.measure import measure_linear, measure_masks, measure_tr
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.tracking.panels import box_histogram
 
+_NUM_MEASURED_AT_ONCE = 2  # a process of PyTorch each, where a table may have a dozen rows
+
 
 def run_linear(context: Context, config: LinearConfig, *, title: str | None = None) -> StageResult:
     """Fits a linear classifier to a checkpoint's features and measures it on each test set.
@@ -101,7 +103,8 @@ def run_localization(context: Context, config: LocalizationConfig, *, title: str
 
 def _measure_all(config: LocalizationConfig) -> list[dict[str, Any]]:
     """What `measure_masks` gives for each of the masks, and last what `measure_truth` gives."""
-    return run_tasks(_measure, [*((config, name) for name in config.masks), (config, None)])
+    tasks = [*((config, name) for name in config.masks), (config, None)]
+    return run_tasks(_measure, tasks, at_once=_NUM_MEASURED_AT_ONCE)
 
 
 def _measure(config: LocalizationConfig, name: str | None) -> dict[str, Any]:
