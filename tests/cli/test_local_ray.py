@@ -12,6 +12,13 @@ from objectaware.cli import run
 
 FOLDER_RECIPE = "data: {root: photos}\nbatch_size: 60\nexecution: {num_workers: 10, num_compute_threads: 3}\n"
 LOCALIZE_RECIPE = "execution: {num_cam_actors: 4, num_compute_threads: 5, num_crf_actors: 6}\n"
+LOCALIZE_ON_CPU_RECIPE = LOCALIZE_RECIPE.replace("{", "{use_gpu: false, ")
+LOCALIZERS_RECIPE = f"""\
+data: {{root: coco, layout: coco, split: val}}
+checkpoint: checkpoint
+localizers: {{contracam: {{}}}}
+shared: {{{LOCALIZE_ON_CPU_RECIPE.strip()}}}
+"""
 DEMO_RECIPE = """\
 pretrain: {batch_size: 60, execution: {num_workers: 2, num_compute_threads: 1}}
 retrain: {execution: {num_workers: 3, num_compute_threads: 30}}
@@ -46,7 +53,10 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, A
         (["pretrain", "recipe.yaml"], FOLDER_RECIPE, 30),
         (["pretrain", "recipe.yaml", "--execution.num_workers", "1"], FOLDER_RECIPE, 8),
         # Readers as many as ContraCAM processes: 4 + 4 × 5 + 6.
-        (["localize", "photos", "--checkpoint", "checkpoint", "--recipe", "recipe.yaml"], LOCALIZE_RECIPE, 30),
+        (["localize", "photos", "--checkpoint", "checkpoint", "--recipe", "recipe.yaml"], LOCALIZE_ON_CPU_RECIPE, 30),
+        (["evaluate", "localizers", "recipe.yaml"], LOCALIZERS_RECIPE, 30),
+        # A GPU may turn up, for which eight readers a process decode: 4 × 8 + 6.
+        (["localize", "photos", "--checkpoint", "checkpoint", "--recipe", "recipe.yaml"], LOCALIZE_RECIPE, 38),
         (["demo", "--recipe", "recipe.yaml"], DEMO_RECIPE, 90),
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
@@ -18,8 +18,11 @@ from objectaware.recipes import override, read_recipe, split_overrides
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from objectaware.config import LocalizeExecution, PretrainExecution
     from objectaware.distributed.cluster import Need
     from objectaware.stages.runner import Context, StageResult
+
+    Execution = TypeVar("Execution", PretrainExecution, LocalizeExecution)
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,12 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
 
     with ray_cluster(min_cpus=max(map(total_cpus, needs), default=0)):
         yield Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
+
+
+def either_device(execution: Execution) -> list[Execution]:
+    """The ways that an execution may turn out: on CPUs or GPUs, where it leaves that to what the Ray in use has."""
+    choices = (False, True) if execution.use_gpu is None else (execution.use_gpu,)
+    return [execution.model_copy(update={"use_gpu": choice}) for choice in choices]
 
 
 def storage_address(storage: str | None) -> str:

@@ -11,6 +11,7 @@ from objectaware.commands.common import (
     DEFAULTS,
     Common,
     CommonArguments,
+    either_device,
     finish,
     open_context,
     recipe_command,
@@ -54,10 +55,13 @@ def evaluate_localizers(program: str, arguments: list[str]) -> None:
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
         from objectaware.config import LocalizersConfig
+        from objectaware.distributed.localize import localize_needs
         from objectaware.stages.localizers import localizers_table, run_localizers
 
         config = validated(LocalizersConfig, fields)
-        with open_context(common) as context:
+        executions = [config.localize_config(name, classifier="").execution for name in config.localizers]
+        needs = [localize_needs(choice) for execution in executions for choice in either_device(execution)]
+        with open_context(common, *needs) as context:
             values = run_localizers(context, config)
             write_json(common, values)
             print(localizers_table(values))

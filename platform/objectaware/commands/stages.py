@@ -12,6 +12,7 @@ from objectaware.commands.common import (
     DEFAULTS,
     Common,
     CommonArguments,
+    either_device,
     finish,
     open_context,
     recipe_command,
@@ -46,8 +47,9 @@ def demo(program: str, arguments: list[str]) -> None:
 
         config = validated(DemoConfig, {**recipe_values(recipe), "variant": variant})
         trainings = [validated(PretrainConfig, fields) for fields in demo_trainings(config)]
-        needs = [pretrain_needs(training.execution) for training in trainings]
-        with open_context(common, *needs, localize_needs(LocalizeExecution())) as context:
+        needs = [pretrain_needs(choice) for training in trainings for choice in either_device(training.execution)]
+        needs += map(localize_needs, either_device(LocalizeExecution()))
+        with open_context(common, *needs) as context:
             results = run_demo(context, config, seeds)
             report = f"demo-{variant}.md"
             context.storage.write_bytes(report, markdown_report(results, variant=variant).encode())
@@ -68,7 +70,7 @@ def pretrain(program: str, arguments: list[str]) -> None:
         from objectaware.stages.pretrain import run_pretrain
 
         config = validated(PretrainConfig, fields)
-        with open_context(common, pretrain_needs(config.execution)) as context:
+        with open_context(common, *map(pretrain_needs, either_device(config.execution))) as context:
             finish(common, context, run_pretrain(context, config))
 
     description = (
@@ -113,7 +115,7 @@ def localize(program: str, arguments: list[str]) -> None:
         given = {} if checkpoint is None else {"checkpoint": checkpoint}
         config = validated(LocalizeConfig, {"data": {"root": images}, **fields, **given})
         target = None if out is None else Storage.from_uri(out)
-        with open_context(common, localize_needs(config.execution)) as context:
+        with open_context(common, *map(localize_needs, either_device(config.execution))) as context:
             finish(common, context, run_localize(context, config, out=target))
 
     tyro.cli(command, prog=program, args=arguments)

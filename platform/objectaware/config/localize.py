@@ -17,14 +17,14 @@ class LocalizeExecution(Model):
     Attributes:
         num_cam_actors: Processes that compute ContraCAM.
         num_crf_actors: Processes that run CRF and boxes.
-        use_gpu: One GPU a ContraCAM process.
+        use_gpu: One GPU a ContraCAM process; by default where the Ray in use has GPUs.
         num_compute_threads: Threads a ContraCAM process computes with on a CPU.
         record_iterations: Keep the CAM of each iteration of ContraCAM for a dozen images, and show them.
     """
 
     num_cam_actors: Positive = 1
     num_crf_actors: Positive = 2
-    use_gpu: bool = False
+    use_gpu: bool | None = None
     num_compute_threads: Positive = 2
     record_iterations: bool = False
 

@@ -16,7 +16,7 @@ class PretrainExecution(Model):
 
     Attributes:
         num_workers: Processes that train together.
-        use_gpu: One GPU a worker.
+        use_gpu: One GPU a worker; by default where the Ray in use has GPUs.
         num_loader_threads: Threads a worker that decode and crop.
         num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
         cache_mib: Decoded images kept in memory up to this size, a worker.
@@ -26,7 +26,7 @@ class PretrainExecution(Model):
     """
 
     num_workers: Positive = 1
-    use_gpu: bool = False
+    use_gpu: bool | None = None
     num_loader_threads: Positive = 2
     num_compute_threads: Annotated[int, Field(ge=0)] = 0
     cache_mib: Annotated[int, Field(ge=0)] = 1024

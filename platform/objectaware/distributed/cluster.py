@@ -143,6 +143,12 @@ def _set_defaults(variables: dict[str, str]) -> None:
         os.environ.setdefault(name, value)
 
 
+def has_gpus() -> bool:
+    """Whether the Ray that this process is connected to has GPUs."""
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    return resources.get("GPU", 0) > 0
+
+
 def require_resources(stage: str, needs: Sequence[Need]) -> None:
     """Refuses a stage that the cluster could never run, instead of waiting for it for ever.
 

@@ -97,7 +97,7 @@ def _fit(config: PretrainConfig, folder: Storage, name: str, sink: Any, fallback
         train_loop_config={"config": config.model_dump(), "sink": sink, "fallback": fallback},
         scaling_config=ScalingConfig(
             num_workers=need.count,
-            use_gpu=config.execution.use_gpu,
+            use_gpu=bool(need.num_gpus),
             resources_per_worker={"CPU": need.num_cpus, "GPU": need.num_gpus},
         ),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1

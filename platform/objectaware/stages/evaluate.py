@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from objectaware.config import LinearConfig, LocalizationConfig
+from objectaware.distributed.cluster import has_gpus
 from objectaware.distributed.task import run_task, run_tasks
 from objectaware.evaluate.background import bg_gap
 from objectaware.evaluate.localization import box_count_histogram
@@ -29,6 +30,7 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
         of classes that have no training image; they count as errors) and `classifier` (folder of the classifier's
         file; its rows are the classes that have training images, in the order of their numbers).
     """
+    use_gpu = has_gpus()
     inputs = {
         "checkpoint": checkpoint_hash(config.checkpoint),
         "train": data_hash(config.train, verify=context.verify),
@@ -37,7 +39,7 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
         inputs[f"test {name}"] = data_hash(data, verify=context.verify)
 
     def compute(run: StageRun) -> Mapping[str, Any]:
-        values = run_task(measure_linear, config)
+        values = run_task(measure_linear, config, use_gpu=use_gpu)
         run.folder.write_bytes(CLASSIFIER_NAME, values["classifier"])
         values["classifier"] = run.folder.uri
         for name, number in values["num_unknown"].items():

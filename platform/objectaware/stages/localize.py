@@ -20,6 +20,7 @@ from objectaware.evaluate.localization import box_count_histogram
 from objectaware.localize.coco_export import coco_json
 from objectaware.localize.mask_store import read_rows
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
+from objectaware.stages.device import on_available_device
 from objectaware.stages.identity import checkpoint_hash, classifier_hash, data_hash
 from objectaware.stages.look import Look, truth_of
 from objectaware.stages.progress import format_seconds
@@ -46,6 +47,7 @@ def run_localize(
         the HTML page, which is also in MLflow), `num_images`, `num_ok`, `num_failed`, `failures` (the first hundred,
         with reasons), `notices` (how another system's checkpoint was read) and `boxes_per_image`.
     """
+    config = on_available_device(config)
     inputs = {"data": data_hash(config.data, verify=context.verify)}
     if config.checkpoint is not None:
         inputs["checkpoint"] = checkpoint_hash(config.checkpoint)

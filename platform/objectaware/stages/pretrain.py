@@ -7,6 +7,7 @@ from typing import Any
 
 from objectaware.config import PretrainConfig
 from objectaware.distributed.pretrain import pretrain
+from objectaware.stages.device import on_available_device
 from objectaware.stages.identity import data_hash, mask_store_hash
 from objectaware.stages.progress import format_seconds
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
@@ -23,6 +24,7 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
     Returns:
         Values `checkpoint` (address of the folder), `epochs`, and the last epoch's metrics.
     """
+    config = on_available_device(config)
     inputs = {"data": data_hash(config.data, verify=context.verify)}
     if config.masks is not None:
         inputs["masks"] = mask_store_hash(config.masks)

@@ -11,6 +11,7 @@ from typing import Any
 from objectaware.config import Model
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.stages.device import device_name
 from objectaware.stages.identity import recipe, stage_identity
 from objectaware.stages.lease import Lease
 from objectaware.stages.progress import Progress
@@ -194,7 +195,7 @@ def _compute(
     compute: Callable[[StageRun], Mapping[str, Any]],
     tags: Mapping[str, str],
 ) -> StageResult:
-    all_tags = {**environment_tags(_device(config)), **tags, "stage": stage}
+    all_tags = {**environment_tags(device_name(config)), **tags, "stage": stage}
     tracker = context.tracking.child_run(context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh)
     tracker.log_config(config.model_dump(mode="json"))
     context.progress.start(title)
@@ -211,8 +212,3 @@ def _compute(
     folder.write_json(_RESULT, {"values": dict(values), "run_id": tracker.run_id, "parent": parent})
     context.progress.finish(title)
     return StageResult(identity, folder, values, tracker.run_id, reused=False)
-
-
-def _device(config: Model) -> str:
-    execution = getattr(config, "execution", None)
-    return "cuda" if getattr(execution, "use_gpu", False) else "cpu"
