@@ -101,7 +101,8 @@ class Table(Display):
         unit: `%`, or `1` for plain numbers.
         num_digits: Decimals as printed.
         better: Which direction is better.
-        lower_is_better: Rows or columns, by any part of their name, in which it is the other way round.
+        lower_is_better: Rows or columns, by any part of their name, in which lower is better although elsewhere in the
+            table higher is.
         num_trials: Trainings with different seeds behind a number.
         baseline: What gains are counted from: the row (or column) with these values under these headers and its
             own under the others; empty where the paper prints no gains.
@@ -145,8 +146,7 @@ class Table(Display):
 
     def is_lower_better(self, row: Key, column: Key) -> bool:
         """Whether a smaller number is the better one in a cell."""
-        reversed_here = any(part in self.lower_is_better for part in (*row, *column))
-        return (self.better == "lower") != reversed_here
+        return self.better == "lower" or any(part in self.lower_is_better for part in (*row, *column))
 
 
 def gains(table: Table) -> dict[tuple[Key, Key], float]:
