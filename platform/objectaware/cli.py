@@ -14,8 +14,11 @@ objectaware: object-aware contrastive learning
   objectaware pretrain RECIPE [--key value …]
   objectaware localize IMAGES --checkpoint C --out OUT
   objectaware evaluate linear|background|localization|localizers …
+  objectaware reproduce list            the paper's tables and figures, and the data sets that each takes
+  objectaware reproduce show TABLE      a table of the paper
   objectaware data list [ROOT]          the layouts of data sets, or what a folder holds
   objectaware data build scenes --out DIR
+  objectaware data subset ROOT --fraction F --out FILE
   objectaware export backbone CHECKPOINT --out FILE
   objectaware export boxes|masks STORE --out OUT
   objectaware ui                        the MLflow UI on the store in use

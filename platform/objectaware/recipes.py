@@ -11,11 +11,40 @@ from objectaware.errors import InputError
 
 
 def read_recipe(path: Path) -> dict[str, object]:
-    """Reads a YAML recipe.
+    """Reads a YAML recipe, laid over the one that it names as its `base`.
+
+    A base is a path relative to the recipe's folder. What both say is the recipe's; mappings, such as `execution`,
+    are merged field by field.
+
+    Returns:
+        The fields, without `base`.
 
     Raises:
-        InputError: There is no such file, or it is not a mapping in YAML.
+        InputError: There is no such file, it is not a mapping in YAML, or its base has a base.
     """
+    recipe = _read_mapping(path)
+    base = recipe.pop("base", None)
+    if base is None:
+        return recipe
+    if not isinstance(base, str):
+        raise InputError("base", base, "is not a path", "Name one recipe, relative to the folder of this one.")
+    below = _read_mapping(path.parent / base)
+    if "base" in below:
+        # One level keeps all that a recipe says within two files.
+        raise InputError("base", base, "names a base itself", "Name a recipe that stands alone.")
+    return _merged(below, recipe)
+
+
+def _merged(below: dict[str, object], above: dict[str, object]) -> dict[str, object]:
+    merged = dict(below)
+    for field, value in above.items():
+        under = merged.get(field)
+        both_nested = isinstance(under, dict) and isinstance(value, dict)
+        merged[field] = _merged(under, value) if both_nested else value
+    return merged
+
+
+def _read_mapping(path: Path) -> dict[str, object]:
     if not path.is_file():
         raise InputError("recipe", str(path), "does not exist", "Give a YAML file such as those in jobs/recipes.")
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from objectaware.commands.data import build_scenes, list_data
+from objectaware.commands.data import build_scenes, draw_subset, list_data
 from objectaware.commands.evaluate import (
     evaluate_background,
     evaluate_linear,
@@ -13,6 +13,7 @@ from objectaware.commands.evaluate import (
 )
 from objectaware.commands.export import export_backbone, export_boxes, export_masks
 from objectaware.commands.look import doctor, ui
+from objectaware.commands.reproduce import list_paper, show_table
 from objectaware.commands.stages import demo, localize, pretrain
 
 COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
@@ -26,8 +27,11 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "data build scenes": build_scenes,
     "export backbone": export_backbone,
     "data list": list_data,
+    "data subset": draw_subset,
     "doctor": doctor,
     "export boxes": export_boxes,
     "export masks": export_masks,
+    "reproduce list": list_paper,
+    "reproduce show": show_table,
     "ui": ui,
 }

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from objectaware.commands.common import validated
+
 
 def build_scenes(program: str, arguments: list[str]) -> None:
     """`objectaware data build scenes --out DIR`."""
@@ -46,6 +48,42 @@ def build_scenes(program: str, arguments: list[str]) -> None:
             seed=seed,
         )
         print(f"scenes: {out.absolute()}")
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def draw_subset(program: str, arguments: list[str]) -> None:
+    """`objectaware data subset ROOT --fraction F --out FILE`."""
+
+    def command(
+        root: Annotated[Path, tyro.conf.Positional],
+        fraction: float,
+        out: Path,
+        layout: Literal["folder", "class-folders", "backgrounds-challenge", "coco"] = "folder",
+        variant: str | None = None,
+        split: Literal["train", "val"] | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Draws a part of a data set at random and writes the list of its images, for `data.subset` of a recipe.
+
+        Args:
+            root: Folder of the data set.
+            fraction: Share of the images.
+            out: File to write the list to.
+            layout: How the images lie in the folder.
+            variant: Variant of the Backgrounds Challenge.
+            split: Part of the data set, for the published layouts.
+            seed: Decides which images are drawn.
+        """
+        from objectaware.config import DataConfig
+        from objectaware.data.subset import draw_subset as draw
+        from objectaware.data.subset import write_subset
+
+        fields = {"root": str(root), "layout": layout, "variant": variant, "split": split}
+        images = validated(DataConfig, fields).open()
+        drawn = draw(images.image_ids, fraction, seed)
+        write_subset(str(out), drawn)
+        print(f"subset: {out.absolute()} ({len(drawn)} of {len(images)} images)")
 
     tyro.cli(command, prog=program, args=arguments)
 

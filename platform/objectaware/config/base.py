@@ -40,12 +40,14 @@ class DataConfig(Model):
             `backgrounds-challenge` and `coco` as published, `coco-crop` the objects cut out of a COCO folder.
         variant: Variant of the Backgrounds Challenge.
         split: `train` or `val`, for the published layouts.
+        subset: List of the images that count, one path relative to the images' folder a line; by default all do.
     """
 
     root: Address
     layout: Layout = "folder"
     variant: str | None = None
     split: Literal["train", "val"] | None = None
+    subset: Address | None = None
 
     @model_validator(mode="after")
     def _fits_layout(self) -> Self:
@@ -56,6 +58,8 @@ class DataConfig(Model):
             raise ValueError(f"split = {self.split} has no meaning for the layout {self.layout}; leave it out")
         if self.variant is not None and self.layout != "backgrounds-challenge":
             raise ValueError(f"variant = {self.variant} has no meaning for the layout {self.layout}; leave it out")
+        if self.subset is not None and self.layout == "coco-crop":
+            raise ValueError("subset has no meaning for the layout coco-crop, whose images are no files; leave it out")
         return self
 
     def open(self) -> ImageFolder | CroppedObjects:
@@ -66,4 +70,4 @@ class DataConfig(Model):
         """
         from objectaware.data.catalog import open_images  # here, or every --help would wait for it
 
-        return open_images(self.root, self.layout, variant=self.variant, split=self.split)
+        return open_images(self.root, self.layout, variant=self.variant, split=self.split, subset=self.subset)

@@ -13,6 +13,7 @@ from objectaware.data.coco import CocoDataset, load_coco
 from objectaware.data.crops import CroppedObjects
 from objectaware.data.folder import ImageFolder
 from objectaware.data.masks import region_boxes
+from objectaware.data.subset import restrict
 from objectaware.errors import InputError
 
 Split = Literal["train", "val"]
@@ -21,7 +22,12 @@ _MIN_BOX_AREA = 0.01
 
 
 def open_images(
-    root: str | Path, layout: str, *, variant: str | None = None, split: Split | None = None
+    root: str | Path,
+    layout: str,
+    *,
+    variant: str | None = None,
+    split: Split | None = None,
+    subset: str | None = None,
 ) -> ImageFolder | CroppedObjects:
     """Opens a set of images.
 
@@ -30,10 +36,21 @@ def open_images(
         layout: `folder`, `class-folders`, `backgrounds-challenge`, `coco` or `coco-crop`.
         variant: Variant of the Backgrounds Challenge; `original` where none is given.
         split: `train` or `val`, for the published layouts.
+        subset: Path or URI of a list of the images that count; all do where none is given. Not for `coco-crop`.
 
     Raises:
         InputError: Something is missing or malformed, or the layout is not known.
     """
+    images = _open_whole(root, layout, variant, split)
+    if subset is None:
+        return images
+    assert isinstance(images, ImageFolder), f"the images of the layout {layout} are no files"
+    return restrict(images, subset)
+
+
+def _open_whole(
+    root: str | Path, layout: str, variant: str | None, split: Split | None
+) -> ImageFolder | CroppedObjects:
     if layout == "folder":
         return ImageFolder.scan(root)
     if layout == "class-folders":
@@ -55,7 +72,7 @@ class TrueMasks:
         root: The folder.
         layout: `backgrounds-challenge` or `coco`.
         split: `train` or `val`.
-        image_ids: The data set's images, in order.
+        image_ids: The data set's images, or some of them, in order.
 
     Raises:
         InputError: The layout has no masks.
@@ -67,11 +84,11 @@ class TrueMasks:
         self._root = root
         self._split: Split = split
         self._image_ids = image_ids
-        self._coco = load_coco(root, split) if layout == "coco" else None
+        self._coco = load_coco(root, split).select(image_ids) if layout == "coco" else None
 
     @property
     def coco(self) -> CocoDataset | None:
-        """The data set with its numbers, where the layout is COCO's."""
+        """The images with their numbers, in the same order, where the layout is COCO's."""
         return self._coco
 
     def __len__(self) -> int:

@@ -6,6 +6,7 @@ together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -77,6 +78,22 @@ class CocoDataset:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    def select(self, image_ids: Sequence[str]) -> CocoDataset:
+        """Return some of the pictures, in the order in which they are named.
+
+        Raises:
+            KeyError: A picture is not in the data set.
+        """
+        index_of = {image_id: index for index, image_id in enumerate(self.images.image_ids)}
+        places = [index_of[image_id] for image_id in image_ids]
+        return CocoDataset(
+            ImageFolder(self.images.root, image_ids),
+            self.category_names,
+            [self.numbers[index] for index in places],
+            [self._records[index] for index in places],
+            [self._annotations[index] for index in places],
+        )
 
     def size(self, index: int) -> tuple[int, int]:
         """Return height and width of a picture in pixels, as the annotation file gives them."""

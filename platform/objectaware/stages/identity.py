@@ -34,7 +34,7 @@ def recipe(config: Model) -> dict[str, Any]:
 
 def _without_addresses(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
     if isinstance(value, dict):
-        addresses = ("root", "masks", "checkpoint", "classifier")
+        addresses = ("root", "subset", "masks", "checkpoint", "classifier")
         return {key: _without_addresses(item) for key, item in value.items() if key not in addresses}
     return value
 
