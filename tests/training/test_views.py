@@ -2,7 +2,10 @@ import numpy as np
 import pytest
 import torch
 
+from objectaware.augment.randomness import counter_uniforms
+from objectaware.training import views
 from objectaware.training.policies import ObjectCrop, PlainViews
+from objectaware.training.schedule import epoch_batches, worker_share
 from pictures import load_views, make_loader
 
 
@@ -24,6 +27,50 @@ def test_views_differ_from_each_other_and_between_epochs_and_seeds() -> None:
         assert all(not torch.equal(a, b) for a, b in zip(first.flatten(0, 1), other.flatten(0, 1), strict=True))
 
 
+class OnePicture:
+    """The same picture again and again, so that two views are equal only where their augmentation is."""
+
+    def __len__(self) -> int:
+        return 24
+
+    def read(self, index: int) -> np.ndarray:
+        return np.random.default_rng(0).integers(0, 256, (100, 120, 3), dtype=np.uint8)
+
+
+def _assert_no_augmentation_comes_twice() -> None:
+    """All views of two epochs on two workers, 96 of one picture: pixels and colours all different."""
+    pixels, colors = set(), set()
+    for epoch in range(2):
+        batches = epoch_batches(24, 12, seed=0, epoch=epoch)
+        for rank in range(2):
+            share = worker_share(batches, rank, 2)
+            for batch in make_loader(PlainViews(), images=OnePicture()).epoch(epoch, list(share)):
+                for view, color in zip(batch.views, batch.colors, strict=True):
+                    pixels |= {one.numpy().tobytes() for one in view}
+                    colors |= {tuple(factors) for factors in color.factors.tolist()}
+    assert (len(pixels), len(colors)) == (96, 96)
+
+
+def test_no_augmentation_comes_twice_in_two_epochs_or_on_two_workers() -> None:
+    _assert_no_augmentation_comes_twice()
+
+
+@pytest.mark.parametrize("forgotten", ["view", "epoch", "sample"])
+def test_a_forgotten_source_of_the_draws_would_be_seen(monkeypatch: pytest.MonkeyPatch, forgotten: str) -> None:
+    """The planted bugs: both views alike, every epoch alike, every sample alike."""
+
+    def draws(seed: int, epoch: int, indices: np.ndarray, num_draws: int, *, stream: int = 0) -> np.ndarray:
+        epoch = 0 if forgotten == "epoch" else epoch
+        indices = np.zeros_like(indices) if forgotten == "sample" else indices
+        if forgotten == "view" and stream == views._STREAM_VIEWS:
+            return np.tile(counter_uniforms(seed, epoch, indices, num_draws // 2, stream=stream), 2)
+        return counter_uniforms(seed, epoch, indices, num_draws, stream=stream)
+
+    monkeypatch.setattr(views, "counter_uniforms", draws)
+    with pytest.raises(AssertionError):
+        _assert_no_augmentation_comes_twice()
+
+
 def test_batches_arrive_in_order_and_complete() -> None:
     batches = [np.arange(start, start + 4) for start in range(0, 24, 4)]
     blues = [batch.views[0][:, 2, 0, 0].tolist() for batch in make_loader(PlainViews()).epoch(0, batches)]
@@ -37,8 +84,8 @@ def test_an_error_in_a_thread_reaches_the_caller() -> None:
 
 def test_both_views_of_an_object_crop_lie_in_one_box() -> None:
     boxes = [np.array([[0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1]], dtype=np.float32)] * 24
-    views = load_views(make_loader(ObjectCrop(boxes)), 0, list(range(24)))
-    red = views[:, :, 0].float().mean(dim=(2, 3)) / 200  # mean column, as a share of the width
+    pixels = load_views(make_loader(ObjectCrop(boxes)), 0, list(range(24)))
+    red = pixels[:, :, 0].float().mean(dim=(2, 3)) / 200  # mean column, as a share of the width
     halves = red > 0.5  # (2, N)
     assert torch.equal(halves[0], halves[1])
     assert 0 < halves[0].sum() < 24
