@@ -145,7 +145,8 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.next_epoch = int(state["next_epoch"])
         # A policy's state is its worker's own; with another number of workers, one of those that there were.
-        policy = {name: values[self._session.rank % len(values)] for name, values in state.get("policy", {}).items()}
+        rank, device = self._session.rank, self._session.device
+        policy = {name: values[rank % len(values)].to(device) for name, values in state["policy"].items()}
         self._loader.policy.load_state(policy)
 
     def run(self) -> None:

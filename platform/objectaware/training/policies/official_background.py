@@ -59,8 +59,8 @@ class OfficialBackground(Policy):
     def mix_batch(self, view: Tensor, draws: Tensor, masks: Tensor | None) -> tuple[Tensor, Mixing | None]:
         """Mixes some views with backgrounds; the loss stays as it is."""
         assert masks is not None
-        kept = view.new_zeros((_NUM_KEPT, *view.shape[1:])) if self._kept is None else self._kept
-        self._kept = kept.to(view.device)  # a restored state comes from the CPU
+        if self._kept is None:
+            self._kept = view.new_zeros((_NUM_KEPT, *view.shape[1:]))
         masks = masks.to(view.device)
         foreground = masks >= self._threshold * 255
         weights = foreground.to(view.dtype) if self._hard else masks.to(view.dtype) / 255  # (N, 1, H, W)
