@@ -52,6 +52,46 @@ def test_mix_probability_is_the_papers_of_each_method(method: str, probability: 
     assert config.mask_field == "cam"
 
 
+@pytest.mark.parametrize("policy", ["background_mixup", "background_hardmix"])
+def test_the_official_mix_probability_is_one_for_both_methods(policy: str) -> None:
+    config = _pretrain(method="byol", policy=policy, masks="runs/masks", compat="official")
+    assert (config.mix_probability, config.background_threshold) == (0.4, 0.2)
+
+
+def test_ground_truth_is_no_path_and_has_no_threshold() -> None:
+    data = {"root": "photos", "layout": "backgrounds-challenge", "split": "train"}
+    config = _pretrain(data=data, policy="background_hardmix", masks="ground_truth")
+    assert config.masks == "ground_truth"
+    assert (config.mix_probability, config.background_threshold, config.mask_field) == (0.4, None, None)
+    assert PretrainConfig.model_validate(config.model_dump(mode="json")) == config
+    assert _pretrain(policy="object_crop", masks="./ground_truth").masks != "ground_truth"
+
+
+_COCO = {"root": "photos", "layout": "coco", "split": "train"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"policy": "object_crop"}, "masks is missing"),
+        ({"policy": "mixup", "masks": "m"}, "masks has no meaning for the policy mixup"),
+        ({"policy": "cutmix", "mix_probability": 0.4}, "mix_probability has no meaning for the policy cutmix"),
+        ({"compat": "official"}, "compat has no meaning for the policy none"),
+        ({"policy": "object_crop", "masks": "m", "compat": "official"}, "compat has no meaning"),
+        ({"policy": "mixup", "batch_size": 6, "execution": {"num_workers": 2}}, "in pairs"),
+        ({"data": _COCO, "policy": "background_mixup", "masks": "ground_truth"}, "whose masks are soft"),
+        ({"policy": "object_crop", "masks": "ground_truth"}, "needs data.layout coco, not folder"),
+        (
+            {"data": _COCO, "policy": "background_hardmix", "masks": "ground_truth", "background_threshold": 0.2},
+            "background_threshold has no meaning with masks = ground_truth",
+        ),
+    ],
+)
+def test_fields_that_a_policy_does_not_have_are_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        _pretrain(**fields)
+
+
 @pytest.mark.parametrize(
     "fields",
     [

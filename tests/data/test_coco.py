@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from objectaware.data.coco import Instance, load_coco, object_crops
+from objectaware.data.coco import Instance, load_coco, object_boxes, object_crops
 from objectaware.errors import InputError
 
 
@@ -84,6 +84,14 @@ def test_min_area_of_object_crops_is_inclusive(root: Path) -> None:
     assert [crop.label for crop in object_crops(coco, min_area=0.005, margin=0)] == [0, 1, 0]
     assert [crop.label for crop in object_crops(coco, min_area=0.0051, margin=0)] == [0, 0]
     assert object_crops(coco, min_area=0.08, margin=0)[0].box_relative == (0.2, 0.2, 0.4, 0.6)
+
+
+def test_object_boxes_are_each_pictures_larger_objects_with_the_margin(root: Path) -> None:
+    with_objects, without = object_boxes(load_coco(root, "val"))
+    assert with_objects == pytest.approx(np.array([[0.16, 0.12, 0.44, 0.68], [0.0, 0.0, 0.12, 1.0]]))
+    assert without.shape == (0, 4)
+    (one, _) = object_boxes(load_coco(root, "val"), min_area=0.08)  # more than, not at least
+    assert len(one) == 1
 
 
 def test_boxes_are_cut_at_the_border(root: Path) -> None:

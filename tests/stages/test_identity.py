@@ -12,6 +12,7 @@ from objectaware.stages.identity import (
     mask_store_hash,
     recipe,
     stage_identity,
+    true_masks_hash,
 )
 
 
@@ -68,6 +69,20 @@ def test_a_copied_data_set_is_the_same_when_verified(photos: Path, tmp_path: Pat
     shutil.copytree(copy, tmp_path / "again", copy_function=shutil.copyfile)
     again = DataConfig(root=str(tmp_path / "again"))
     assert data_hash(first, verify=True) == data_hash(second, verify=True) == data_hash(again, verify=True)
+
+
+def test_true_masks_change_with_the_files_that_they_are_read_from(tmp_path: Path) -> None:
+    for variant in ("original", "only_fg"):
+        folder = tmp_path / variant / "train" / "00_dog"
+        folder.mkdir(parents=True)
+        for number in range(2):
+            Image.fromarray(np.full((8, 8, 3), number, dtype=np.uint8)).save(folder / f"{number}.JPEG")
+    data = DataConfig(root=str(tmp_path), layout="backgrounds-challenge", split="train")
+    before, verified = true_masks_hash(data), true_masks_hash(data, verify=True)
+    changed = tmp_path / "only_fg" / "train" / "00_dog" / "1.JPEG"
+    changed.write_bytes(changed.read_bytes() + b" ")
+    assert true_masks_hash(data) != before
+    assert true_masks_hash(data, verify=True) != verified
 
 
 def test_missing_inputs_are_named(tmp_path: Path) -> None:

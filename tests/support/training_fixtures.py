@@ -10,7 +10,7 @@ from objectaware.augment.color import ColorDistribution
 from objectaware.methods.byol import BYOL
 from objectaware.methods.moco import MoCo
 from objectaware.training.loop import Optimization, Trainer
-from objectaware.training.policies import PlainViews
+from objectaware.training.policies import CutMix, Mixup, OfficialBackground, PlainViews, Policy
 from objectaware.training.session import Session
 from objectaware.training.views import ViewLoader
 
@@ -37,11 +37,24 @@ def make_method(name: str) -> nn.Module:
     return BYOL("resnet10_narrow", hidden_size=64)
 
 
-def make_trainer(method: nn.Module, session: Session, *, num_epochs: int = 2, num_pictures: int = 32) -> Trainer:
+def make_policy(name: str, num_pictures: int = 32) -> Policy:
+    """A policy by name; the masks of `official_background` are boxes, anywhere and of any size."""
+    if name == "official_background":
+        masks = [np.zeros((20, 20), dtype=np.uint8) for _ in range(num_pictures)]
+        for mask, corners in zip(masks, np.random.default_rng(1).integers(0, 20, (num_pictures, 2, 2)), strict=True):
+            (top, left), (bottom, right) = np.sort(corners, axis=0)
+            mask[top : bottom + 1, left : right + 1] = 200
+        return OfficialBackground(masks, probability=0.7, threshold=0.2, hard=False)
+    return {"none": PlainViews, "mixup": Mixup, "cutmix": CutMix}[name]()
+
+
+def make_trainer(
+    method: nn.Module, session: Session, *, policy: str = "none", num_epochs: int = 2, num_pictures: int = 32
+) -> Trainer:
     pictures = Pictures(num_pictures)
     loader = ViewLoader(
         pictures,
-        PlainViews(),
+        make_policy(policy, num_pictures),
         size=32,
         min_crop_scale=0.2,
         colors=ColorDistribution(),

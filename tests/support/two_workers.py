@@ -34,10 +34,10 @@ def run_losses(trainer: Trainer, num_epochs: int) -> list[float]:
     return losses
 
 
-def training_worker(rank: int, folder: Path, method: str) -> None:
+def training_worker(rank: int, folder: Path, method: str, policy: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
-    trainer = in_double(make_trainer(make_method(method).double(), WorkerSession(folder, rank)))
+    trainer = in_double(make_trainer(make_method(method).double(), WorkerSession(folder, rank), policy=policy))
     result = {"losses": run_losses(trainer, 2), "state": trainer.method.state_dict()}
     torch.save(result, folder / f"result-{rank}.pt")
     dist.destroy_process_group()

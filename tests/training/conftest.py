@@ -10,7 +10,8 @@ from training_fixtures import make_method, make_trainer
 
 @pytest.fixture
 def trainer_in(tmp_path: Path) -> Callable[..., Trainer]:
-    def make(folder: str, method: str = "moco", num_epochs: int = 2) -> Trainer:
-        return make_trainer(make_method(method), LocalSession(tmp_path / folder), num_epochs=num_epochs)
+    def make(folder: str, method: str = "moco", num_epochs: int = 2, policy: str = "none") -> Trainer:
+        session = LocalSession(tmp_path / folder)
+        return make_trainer(make_method(method), session, num_epochs=num_epochs, policy=policy)
 
     return make

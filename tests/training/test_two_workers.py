@@ -11,12 +11,14 @@ from training_fixtures import make_method, make_trainer
 from two_workers import batch_norm_worker, in_double, norm_batch, norm_weights, run_losses, training_worker
 
 
-@pytest.mark.parametrize("method", ["moco", "byol"])
-def test_two_workers_compute_what_one_does(tmp_path: Path, method: str) -> None:
-    mp.spawn(training_worker, (tmp_path, method), nprocs=2)
+@pytest.mark.parametrize(
+    ("method", "policy"), [("moco", "none"), ("byol", "none"), ("moco", "mixup"), ("byol", "cutmix")]
+)
+def test_two_workers_compute_what_one_does(tmp_path: Path, method: str, policy: str) -> None:
+    mp.spawn(training_worker, (tmp_path, method, policy), nprocs=2)
     results = [torch.load(tmp_path / f"result-{rank}.pt", weights_only=True) for rank in range(2)]
     torch.set_num_threads(1)
-    alone = in_double(make_trainer(make_method(method).double(), LocalSession(tmp_path)))
+    alone = in_double(make_trainer(make_method(method).double(), LocalSession(tmp_path), policy=policy))
     expected = run_losses(alone, 2)
     for result in results:
         assert result["losses"][0] == pytest.approx(expected[0], abs=1e-12)

@@ -78,13 +78,15 @@ def _central_sizes(
 def resize_patch(patch: NDArray[np.uint8], size: int, *, flip: bool) -> NDArray[np.uint8]:
     """Resizes a cut-out patch to a square view, antialiased as PIL and torchvision do, and mirrors it.
 
+    Masks take the same way as their pictures.
+
     Args:
-        patch: Pixels, shape (h, w, 3).
+        patch: Pixels, shape (h, w, 3), or a mask's in 8 bits, (h, w).
         size: Side of the view in pixels.
         flip: Whether to mirror left and right.
 
     Returns:
-        View, shape (size, size, 3).
+        View, shape (size, size, 3) or (size, size).
     """
     if patch.shape[0] == size and patch.shape[1] == size:
         view = patch

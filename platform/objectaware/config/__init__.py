@@ -15,9 +15,11 @@ from objectaware.config.localize import (
     localizer_fields,
 )
 from objectaware.config.localizers import LocalizersConfig
+from objectaware.config.policies import GROUND_TRUTH
 from objectaware.config.pretrain import PretrainConfig, PretrainExecution
 
 __all__ = [
+    "GROUND_TRUTH",
     "LOCALIZER_DEFAULTS",
     "LOCALIZE_SETTINGS",
     "DataConfig",

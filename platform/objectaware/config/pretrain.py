@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from objectaware.config.base import Address, DataConfig, Fraction, Model, Positive
+from objectaware.config.policies import Policy, policy_defaults, policy_problem
 
 Backbone = Literal["resnet18", "resnet50", "resnet10_narrow"]
 
@@ -42,12 +43,16 @@ class PretrainConfig(Model):
         data: Images to train on; labels, where the layout has them, are used to watch k-NN accuracy only.
         method: `moco` or `byol`.
         backbone: Network.
-        policy: What is done to the positives.
-        masks: Mask store that the policy takes its masks or boxes from.
-        mask_field: Which of the store's masks background mixup weighs with: `cam` the soft one, `mask` the one
-            after CRF.
-        mix_probability: p_mix of background mixup; by default the paper's (0.4 for moco, 0.3 for byol).
-        background_threshold: Soft masks are foreground from here on when a background is cut out.
+        policy: What is done to the positives (docs/policies.md).
+        compat: `official` for the official code's variant of a background policy, of mixup or of cutmix.
+        masks: Mask store that the policy takes its masks or boxes from; or `ground_truth`, the data set's own, for
+            object_crop on COCO and for background_hardmix.
+        mask_field: Which of the store's masks the background policies weigh with: `cam` the soft one, `mask` the
+            one after CRF.
+        mix_probability: p_mix of the background policies; by default the paper's (0.4 for moco, 0.3 for byol), and
+            0.4 with `compat: official`.
+        background_threshold: Soft masks are foreground from here on when a background is cut out, and when
+            background_hardmix binarises them.
         image_size: Side of the views in pixels.
         min_crop_scale: Smallest share of the image that a crop covers.
         color_jitter: Strength of the changes of brightness, contrast, saturation and hue.
@@ -68,8 +73,9 @@ class PretrainConfig(Model):
     data: DataConfig
     method: Literal["moco", "byol"] = "moco"
     backbone: Backbone = "resnet18"
-    policy: Literal["none", "object_crop", "background_mixup"] = "none"
-    masks: Address | None = None
+    policy: Policy = "none"
+    compat: Literal["official"] | None = None
+    masks: Literal["ground_truth"] | Address | None = None
     mask_field: Literal["cam", "mask"] | None = None
     mix_probability: Fraction | None = None
     background_threshold: Fraction | None = None
@@ -105,12 +111,7 @@ class PretrainConfig(Model):
         defaults: dict[str, object] = {"momentum": 0.999 if method == "moco" else 0.996}
         if method == "moco":
             defaults |= {"queue_size": 65536, "temperature": 0.2}
-        if filled.get("policy") == "background_mixup":
-            defaults |= {
-                "mask_field": "cam",
-                "mix_probability": 0.4 if method == "moco" else 0.3,
-                "background_threshold": 0.2,
-            }
+        defaults |= policy_defaults(filled)
         for name, value in defaults.items():
             if filled.get(name) is None:
                 filled[name] = value
@@ -123,14 +124,9 @@ class PretrainConfig(Model):
             for name in ("queue_size", "temperature"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} has no meaning for the method {self.method}; leave it out")
-        if self.policy != "background_mixup":
-            for name in ("mask_field", "mix_probability", "background_threshold"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name} has no meaning for the policy {self.policy}; leave it out")
-        if self.policy == "none" and self.masks is not None:
-            raise ValueError("masks has no meaning for the policy none; leave it out or choose a policy")
-        if self.policy != "none" and self.masks is None:
-            raise ValueError(f"masks is missing: the policy {self.policy} takes them from a mask store")
+        problem = policy_problem(self)
+        if problem:
+            raise ValueError(problem)
         if self.batch_size % self.execution.num_workers:
             raise ValueError(
                 f"batch_size = {self.batch_size} is not a multiple of execution.num_workers = "

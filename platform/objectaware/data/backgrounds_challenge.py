@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.folder import ImageFolder
+from objectaware.data.images import UnreadableImage
 from objectaware.errors import InputError
 
 VARIANTS = (
@@ -93,6 +94,53 @@ def load_foreground_mask(root: str | Path, split: Split, image_id: str) -> NDArr
         problem = f"has shape {mask.shape} and type {mask.dtype}"
         raise InputError("fg_mask", path, problem, "A mask is a two-dimensional array of numbers.")
     return mask > 0
+
+
+class TrainingForegrounds:
+    """True foregrounds of the pictures to train on, by index.
+
+    Those in `fg_mask` where it has the split. The published data has none for the training pictures; there they
+    are what the variant `only_fg` shows: its pixels above 0 in all three channels.
+
+    Args:
+        root: Folder of the data set.
+        split: Part of the data set.
+        image_ids: Paths of the pictures in their variant, `<class>/<name>.JPEG`.
+
+    Attributes:
+        files: The files that the foregrounds are read from, in the order of the pictures.
+
+    Raises:
+        InputError: There is neither folder.
+
+    Source:
+        official-implementation §2 (BG-HardMix: masks "derived from IN-9's only_fg training variant (> 0)") and §5.
+    """
+
+    def __init__(self, root: str | Path, split: Split, image_ids: list[str]) -> None:
+        self._root = root
+        self._split: Split = split
+        self._image_ids = image_ids
+        self._has_masks = has_foreground_masks(root, split)
+        names = [str(PurePosixPath(name).with_suffix(".npy")) for name in image_ids] if self._has_masks else image_ids
+        self.files = ImageFolder(_find_split(root, "fg_mask" if self._has_masks else "only_fg", split), names)
+
+    def __len__(self) -> int:
+        return len(self._image_ids)
+
+    def __getitem__(self, index: int) -> NDArray[np.bool_]:
+        """Foreground of a picture, (H, W).
+
+        Raises:
+            InputError: Its file is missing or damaged.
+        """
+        if self._has_masks:
+            return load_foreground_mask(self._root, self._split, self._image_ids[index])
+        try:
+            return np.asarray((self.files.read(index) > 0).all(axis=2))
+        except UnreadableImage as error:
+            remedy = "Every picture of 'original' needs its object there; extract it from the archive again."
+            raise InputError("only_fg", self.files.path(index), error.reason, remedy) from error
 
 
 def _find_split(root: str | Path, name: str, split: Split) -> Path:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from objectaware.methods.backbones import build_backbone, num_features
 from objectaware.methods.heads import normalised, projection_head, update_moving_average
+from objectaware.methods.mixing import Mixing
 
 
 class BYOL(nn.Module):
@@ -46,14 +47,22 @@ class BYOL(nn.Module):
         """Loss of predictions at right angles to their targets."""
         return 0.0
 
-    def forward(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """Symmetric loss −2(cos(p₁, y₂) + cos(p₂, y₁)), averaged over the batch."""
+    def forward(self, view1: Tensor, view2: Tensor, mixing: Mixing | None = None) -> Tensor:
+        """Symmetric loss −2(cos(p₁, y₂) + cos(p₂, y₁)), averaged over the batch.
+
+        Args:
+            view1: Views (N, 3, H, W).
+            view2: Views (N, 3, H, W) of the same samples.
+            mixing: What view 1 is a mixture of, where it is one. Each cosine is then λ times that with the
+                sample's own view 2 and 1 − λ times that with its partner's, in both terms (official-implementation
+                §2: "mixes view 1 and mirrors λ in the second term").
+        """
         prediction1, prediction2 = self._predict(view1), self._predict(view2)
         if self.training:
             update_moving_average(self.backbone, self.target_backbone, self.momentum)
             update_moving_average(self.projector, self.target_projector, self.momentum)
         target1, target2 = self._target(view1), self._target(view2)
-        cosines = (prediction1 * target2).sum(dim=1) + (prediction2 * target1).sum(dim=1)  # (N,)
+        cosines = _cosines(prediction1, target2, mixing) + _cosines(target1, prediction2, mixing)  # (N,)
         return -2 * cosines.mean()
 
     def _predict(self, view: Tensor) -> Tensor:
@@ -62,3 +71,9 @@ class BYOL(nn.Module):
     @torch.no_grad()
     def _target(self, view: Tensor) -> Tensor:
         return normalised(self.target_projector(self.target_backbone(view)))
+
+
+def _cosines(mixed: Tensor, plain: Tensor, mixing: Mixing | None) -> Tensor:
+    """Cosines (N,) of unit vectors of view 1 and of view 2, (N, D) each."""
+    own = (mixed * plain).sum(dim=1)
+    return own if mixing is None else mixing.blend(own, (mixed * plain[mixing.partner]).sum(dim=1))

@@ -12,6 +12,11 @@ def num_workers() -> int:
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
+def worker_rank() -> int:
+    """This worker's number in the process group, from 0; 0 without one."""
+    return dist.get_rank() if num_workers() > 1 else 0
+
+
 @torch.no_grad()
 def gather_batch(values: Tensor) -> Tensor:
     """Concatenates every worker's (n, D) in rank order; without a process group, the values themselves.

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone, num_features
-from objectaware.methods.gather import gather_batch
+from objectaware.methods.gather import gather_batch, worker_rank
 from objectaware.methods.heads import normalised, projection_head, update_moving_average
+from objectaware.methods.mixing import Mixing, mixed_infonce
 from objectaware.methods.split_batch_norm import interleave, split_batch_norm, undo_interleave
 
 
@@ -26,6 +27,8 @@ class MoCo(nn.Module):
         temperature: τ.
         num_batch_norm_splits: Parts of the batch that batch norm works on, keys dealt to other parts than their
             queries (shuffled batch norm of He et al. 2020); 1 for the paper's code, which does without.
+        num_batch_candidates: Keys of the batch that a query is compared with: 1, its own, but for mixed views the
+            whole batch's. Decides the chance level alone.
 
     Shape:
         Two views (N, 3, H, W) each to the loss, a scalar.
@@ -47,6 +50,7 @@ class MoCo(nn.Module):
         momentum: float = 0.999,
         temperature: float = 0.2,
         num_batch_norm_splits: int = 1,
+        num_batch_candidates: int = 1,
     ) -> None:
         super().__init__()
         if queue_size < 1:
@@ -61,6 +65,7 @@ class MoCo(nn.Module):
         self.target_backbone.load_state_dict(self.backbone.state_dict())
         self.target_projector.load_state_dict(self.projector.state_dict())
         self._num_splits = num_batch_norm_splits
+        self._num_batch_candidates = num_batch_candidates
         for network in (self.backbone, self.projector, self.target_backbone, self.target_projector):
             split_batch_norm(network, num_batch_norm_splits)
         for parameter in [*self.target_backbone.parameters(), *self.target_projector.parameters()]:
@@ -72,22 +77,36 @@ class MoCo(nn.Module):
 
     @property
     def chance_loss(self) -> float:
-        """Loss of a network that cannot tell the positive from the K negatives: log(K + 1)."""
-        return math.log(len(self.queue) + 1)
+        """Loss of a network that cannot tell the candidates apart: log(K + 1), of mixed views log(K + N)."""
+        return math.log(len(self.queue) + self._num_batch_candidates)
 
-    def forward(self, view1: Tensor, view2: Tensor) -> Tensor:
-        """InfoNCE loss of the queries of view 1 against the keys of view 2 and the queue (paper eq. 1)."""
+    def forward(self, view1: Tensor, view2: Tensor, mixing: Mixing | None = None) -> Tensor:
+        """InfoNCE loss of the queries of view 1 against the keys of view 2 and the queue (paper eq. 1).
+
+        Args:
+            view1: Views (N, 3, H, W) of the queries.
+            view2: Views of the keys.
+            mixing: What view 1 is a mixture of, where it is one; see `mixed_infonce`.
+        """
         query = normalised(self.projector(self.backbone(view1)))  # (N, D)
         key = self._keys(view2)
+        keys = gather_batch(key)
+        if mixing is None:
+            loss = self._infonce(query, key)
+        else:
+            first_place = worker_rank() * len(query)
+            loss = mixed_infonce(query, keys, self.queue, mixing, first_place=first_place, temperature=self.temperature)
+        self._enqueue(keys)
+        return loss
+
+    def _infonce(self, query: Tensor, key: Tensor) -> Tensor:
         positive = (query * key).sum(dim=1, keepdim=True)  # (N, 1)
         # Autocast would round both factors to bfloat16, an error that 1 / τ magnifies.
         with torch.autocast(query.device.type, enabled=False):
             negative = query @ self.queue.to(query.dtype).T  # (N, K)
         logits = torch.cat([positive, negative], dim=1) / self.temperature
         target = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
-        loss = F.cross_entropy(logits, target)
-        self._enqueue(gather_batch(key))
-        return loss
+        return F.cross_entropy(logits, target)
 
     @torch.no_grad()
     def _keys(self, view: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from objectaware.config import DataConfig, Model
+from objectaware.data.backgrounds_challenge import TrainingForegrounds
 from objectaware.data.crops import CroppedObjects
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
@@ -17,7 +18,7 @@ from objectaware.errors import InputError
 from objectaware.methods.checkpoint import checkpoint_file
 from objectaware.methods.classifier import read_classifier
 
-STAGE_VERSIONS = {"pretrain": 2, "localize": 2, "linear": 2, "localization": 2}
+STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 2, "localization": 2}
 """Version of the code that computes each stage: raised when the same input would give another result."""
 
 _IDENTITY_LENGTH = 20
@@ -104,6 +105,23 @@ def mask_store_hash(folder: str) -> str:
             "masks", folder, "holds no finished mask store (store.json)", "Run objectaware localize first."
         )
     return str(storage.read_json("store.json")["identity"])
+
+
+def true_masks_hash(data: DataConfig, *, verify: bool = False) -> str:
+    """Hashes the files of a data set's own masks: names, sizes and times.
+
+    Args:
+        data: The data set.
+        verify: Hash the files' content instead of their times.
+
+    Raises:
+        InputError: The data set has none.
+    """
+    if data.layout == "coco":
+        return "annotations"  # a part of `data_hash`
+    assert data.split is not None
+    foregrounds = TrainingForegrounds(data.root, data.split, data.open().image_ids)
+    return Manifest.of(foregrounds.files).content_hash(verify)
 
 
 def masks_hash(address: str) -> str:

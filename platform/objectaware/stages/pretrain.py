@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from objectaware.config import PretrainConfig
+from objectaware.config import GROUND_TRUTH, PretrainConfig
 from objectaware.distributed.pretrain import pretrain
 from objectaware.stages.device import on_available_device
-from objectaware.stages.identity import data_hash, mask_store_hash
+from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
 from objectaware.stages.progress import format_seconds
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 
@@ -26,7 +26,9 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
     """
     config = on_available_device(config)
     inputs = {"data": data_hash(config.data, verify=context.verify)}
-    if config.masks is not None:
+    if config.masks == GROUND_TRUTH:
+        inputs["masks"] = true_masks_hash(config.data, verify=context.verify)
+    elif config.masks is not None:
         inputs["masks"] = mask_store_hash(config.masks)
 
     def compute(run: StageRun) -> Mapping[str, Any]:

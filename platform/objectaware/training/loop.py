@@ -21,7 +21,7 @@ from objectaware.methods.backbones import channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
 from objectaware.methods.byol import BYOL
 from objectaware.methods.checkpoint import load_state, save_checkpoint
-from objectaware.methods.gather import num_workers
+from objectaware.methods.gather import gather_batch, num_workers
 from objectaware.methods.moco import MoCo
 from objectaware.training.schedule import cosine_learning_rate, epoch_batches, worker_share
 from objectaware.training.session import Session
@@ -144,6 +144,10 @@ class Trainer:
         self.method.load_state_dict(state["method"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.next_epoch = int(state["next_epoch"])
+        # A policy's state is its worker's own; with another number of workers, one of those that there were.
+        rank, device = self._session.rank, self._session.device
+        policy = {name: values[rank % len(values)].to(device) for name, values in state["policy"].items()}
+        self._loader.policy.load_state(policy)
 
     def run(self) -> None:
         """Trains from the next epoch to the last.
@@ -170,11 +174,11 @@ class Trainer:
         views = self._prepared(self._loader.epoch(epoch, list(share)))
         while True:
             asked = time.perf_counter()
-            pair = next(views, None)
+            prepared = next(views, None)
             totals.waiting_seconds += time.perf_counter() - asked
-            if pair is None:
+            if prepared is None:
                 break
-            totals.loss += self._step(*pair)
+            totals.loss += self._step(*prepared)
             totals.num_steps += 1
             totals.num_images += settings.batch_size
             self._session.progress(
@@ -185,14 +189,14 @@ class Trainer:
             metrics["unreadable_images"] = float(self._num_unreadable())
         return metrics
 
-    def _prepared(self, batches: Iterator[ViewBatch]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _prepared(self, batches: Iterator[ViewBatch]) -> Iterator[tuple[Tensor, Tensor, ViewBatch]]:
         """Prepares each batch's views in a thread of its own while the batch before it trains.
 
         On a CPU one core then works on colours and another on convolutions; two threads on each operation in turn
         were slower than one, as most operations are too short to share.
         """
         with ThreadPoolExecutor(1, thread_name_prefix="colours") as pool:
-            waiting: Future[tuple[Tensor, Tensor]] | None = None
+            waiting: Future[tuple[Tensor, Tensor, ViewBatch]] | None = None
             for batch in batches:
                 upcoming = pool.submit(self._prepare_pair, batch)
                 if waiting is not None:
@@ -201,13 +205,15 @@ class Trainer:
             if waiting is not None:
                 yield waiting.result()
 
-    def _prepare_pair(self, batch: ViewBatch) -> tuple[Tensor, Tensor]:
-        return self.prepare(batch.views[0], batch, 0), self.prepare(batch.views[1], batch, 1)
+    def _prepare_pair(self, batch: ViewBatch) -> tuple[Tensor, Tensor, ViewBatch]:
+        return self.prepare(batch.views[0], batch, 0), self.prepare(batch.views[1], batch, 1), batch
 
-    def _step(self, view1: Tensor, view2: Tensor) -> float:
+    def _step(self, view1: Tensor, view2: Tensor, batch: ViewBatch) -> float:
+        # Here and not ahead of the step: a policy's state is then always that of the steps taken.
+        view1, mixing = self._loader.policy.mix_batch(view1, batch.mix_draws, batch.masks)
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self._session.device.type, torch.bfloat16, enabled=self._precision == "bf16"):
-            loss = self._step_module(view1, view2)
+            loss = self._step_module(view1, view2, mixing)
         loss.backward()
         self.optimizer.step()
         value = _mean_over_workers(loss.detach())
@@ -239,10 +245,11 @@ class Trainer:
         if not last and (epoch + 1) % self._checkpoint_interval:
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
+        policy = {name: gather_batch(value[None]) for name, value in self._loader.policy.state().items()}
         folder = Path(tempfile.mkdtemp(prefix="checkpoint-"))
         try:
             if self._session.rank == 0:
-                state = {"optimizer": self.optimizer.state_dict(), "next_epoch": epoch + 1}
+                state = {"optimizer": self.optimizer.state_dict(), "next_epoch": epoch + 1, "policy": policy}
                 save_checkpoint(folder, self.method, self._config, state)
             self._session.report(metrics, epoch=epoch, checkpoint=folder if self._session.rank == 0 else None)
         finally:

@@ -14,16 +14,14 @@ from torch import Tensor, nn
 from objectaware.augment.color import ColorDistribution
 from objectaware.config import PretrainConfig
 from objectaware.data.cache import TrainingImages
-from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
 from objectaware.evaluate.knn import knn_accuracy
-from objectaware.localize.mask_table import MaskTable
 from objectaware.methods.byol import BYOL
 from objectaware.methods.checkpoint import CONFIG_NAME
 from objectaware.methods.moco import MoCo
 from objectaware.training.loop import Optimization, Trainer
-from objectaware.training.policies import BackgroundMixup, ObjectCrop, PlainViews, Policy
+from objectaware.training.policies import build_policy
 from objectaware.training.precision import choose_precision
 from objectaware.training.schedule import scaled_learning_rate
 from objectaware.training.session import Session
@@ -90,64 +88,8 @@ def build_method(config: PretrainConfig) -> MoCo | BYOL:
         queue_size=config.queue_size,
         momentum=config.momentum,
         temperature=config.temperature,
+        num_batch_candidates=config.batch_size if config.policy in ("mixup", "cutmix") else 1,
     )
-
-
-def build_policy(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -> Policy:
-    """Builds the policy that a configuration names, its masks read from a node-local copy of the mask store."""
-    if config.policy == "none":
-        return PlainViews()
-    assert config.masks is not None
-    table = MaskTable.open(Storage.from_uri(config.masks), cache_folder)
-    if config.policy == "object_crop":
-        return ObjectCrop(StoredBoxes(table, images.image_ids))
-    assert config.mix_probability is not None
-    assert config.background_threshold is not None
-    masks = StoredMasks(table, images.image_ids, binary=config.mask_field == "mask")
-    policy = BackgroundMixup(images, masks, probability=config.mix_probability, threshold=config.background_threshold)
-    if not len(policy.donors):
-        raise InputError(
-            "masks", config.masks, "holds no background for any of the images", "Localize these images first."
-        )
-    return policy
-
-
-class StoredMasks:
-    """Masks of a data set's images out of a mask table.
-
-    Args:
-        table: The masks.
-        image_ids: The data set's images, in order.
-        binary: The binary masks instead of the soft ones.
-    """
-
-    def __init__(self, table: MaskTable, image_ids: list[str], *, binary: bool) -> None:
-        self._table = table
-        self._image_ids = image_ids
-        self._binary = binary
-
-    def __len__(self) -> int:
-        return len(self._image_ids)
-
-    def __getitem__(self, index: int) -> NDArray[np.uint8] | None:
-        """Mask in 8 bits, (h, w), or None where localization failed."""
-        if not self._binary:
-            return self._table.cam(self._image_ids[index])
-        mask = self._table.mask(self._image_ids[index])
-        return None if mask is None else mask.astype(np.uint8) * np.uint8(255)
-
-
-class StoredBoxes:
-    """Boxes of a data set's images out of a mask table, empty where localization failed."""
-
-    def __init__(self, table: MaskTable, image_ids: list[str]) -> None:
-        self._table = table
-        self._image_ids = image_ids
-
-    def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Relative boxes, (n, 4)."""
-        boxes = self._table.boxes(self._image_ids[index])
-        return np.zeros((0, 4), dtype=np.float32) if boxes is None else boxes
 
 
 def resolve_precision(config: PretrainConfig, backbone: nn.Module, session: Session) -> str:

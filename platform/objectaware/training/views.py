@@ -15,9 +15,9 @@ from objectaware.augment.color import NUM_COLOR_DRAWS, ColorDistribution, ColorP
 from objectaware.augment.crop import NUM_CROP_DRAWS, resize_patch, sample_crops, sample_flips
 from objectaware.augment.randomness import counter_uniforms
 from objectaware.data.images import Images
-from objectaware.training.policies import NUM_POLICY_DRAWS, Policy, Region
+from objectaware.training.policies import NUM_MIX_DRAWS, NUM_POLICY_DRAWS, Policy, Region
 
-_STREAM_REGION, _STREAM_VIEWS = 0, 1
+_STREAM_REGION, _STREAM_VIEWS, _STREAM_MIX = 0, 1, 2
 _VIEW_DRAWS = NUM_CROP_DRAWS + NUM_COLOR_DRAWS + NUM_POLICY_DRAWS
 
 
@@ -28,10 +28,14 @@ class ViewBatch:
     Attributes:
         views: Pixels of view 1 and view 2, uint8 (N, 3, H, W) in channels-last order.
         colors: Colour parameters of view 1 and view 2.
+        mix_draws: Uniform numbers of each sample for the policy's `mix_batch`, (N, NUM_MIX_DRAWS).
+        masks: Masks under view 1 in 8 bits, (N, 1, H, W) uint8, where the policy needs them.
     """
 
     views: tuple[torch.Tensor, torch.Tensor]
     colors: tuple[ColorParameters, ColorParameters]
+    mix_draws: torch.Tensor
+    masks: torch.Tensor | None
 
 
 class ViewLoader:
@@ -47,6 +51,9 @@ class ViewLoader:
         colors: How strongly colours are changed; its blur is meant for views of 224 pixels and scaled to `size`.
         seed: Seed of the run.
         num_threads: Threads that decode and crop; Pillow works outside the interpreter's lock.
+
+    Attributes:
+        policy: What is done to the positives.
     """
 
     def __init__(
@@ -61,7 +68,7 @@ class ViewLoader:
         num_threads: int,
     ) -> None:
         self._images = images
-        self._policy = policy
+        self.policy = policy
         self._size = size
         self._min_crop_scale = min_crop_scale
         self._seed = seed
@@ -102,11 +109,12 @@ class ViewLoader:
             indices: Samples, shape (n,).
 
         Returns:
-            Pixels (2, n, H, W, 3) uint8 and colour draws (2, n, NUM_COLOR_DRAWS).
+            Their pixels, draws and masks.
         """
         images = [self._images.read(int(index)) for index in indices]
         regions = self._regions(epoch, indices, images)
         pixels = np.empty((2, len(indices), self._size, self._size, 3), dtype=np.uint8)
+        masks = np.zeros((len(indices), self._size, self._size), dtype=np.uint8) if self.policy.needs_masks else None
         draws = counter_uniforms(self._seed, epoch, indices, 2 * _VIEW_DRAWS, stream=_STREAM_VIEWS)
         draws = draws.reshape(len(indices), 2, _VIEW_DRAWS)
         for view in range(2):
@@ -115,16 +123,19 @@ class ViewLoader:
             crops[:, :2] += regions[:, :2]
             flips = sample_flips(crop_draws)
             for position, image in enumerate(images):
-                crop: Region = tuple(crops[position].tolist())
-                pixels[view, position] = self._view(
-                    image, int(indices[position]), crop, bool(flips[position]), policy_draws[position]
-                )
-        return pixels, draws[:, :, NUM_CROP_DRAWS : NUM_CROP_DRAWS + NUM_COLOR_DRAWS].swapaxes(0, 1)
+                index, crop, flip = int(indices[position]), _region(crops[position]), bool(flips[position])
+                pixels[view, position] = self._view(image, index, crop, flip, policy_draws[position])
+                if masks is not None and view == 0:
+                    masks[position] = self._mask(image, index, crop, flip)
+        colors = draws[:, :, NUM_CROP_DRAWS : NUM_CROP_DRAWS + NUM_COLOR_DRAWS].swapaxes(0, 1)
+        return _Part(
+            pixels, colors, counter_uniforms(self._seed, epoch, indices, NUM_MIX_DRAWS, stream=_STREAM_MIX), masks
+        )
 
     def _regions(self, epoch: int, indices: NDArray[np.int64], images: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
         draws = counter_uniforms(self._seed, epoch, indices, NUM_POLICY_DRAWS, stream=_STREAM_REGION)
         regions = [
-            self._policy.region(int(index), image.shape[0], image.shape[1], draw)
+            self.policy.region(int(index), image.shape[0], image.shape[1], draw)
             for index, image, draw in zip(indices, images, draws, strict=True)
         ]
         return np.array(regions, dtype=np.int64)
@@ -134,19 +145,50 @@ class ViewLoader:
     ) -> NDArray[np.uint8]:
         top, left, height, width = crop
         patch = image[top : top + height, left : left + width]
-        patch = self._policy.change_patch(patch, index, crop, image.shape[0], image.shape[1], draws)
+        patch = self.policy.change_patch(patch, index, crop, image.shape[0], image.shape[1], draws)
         return resize_patch(patch, self._size, flip=flip)
 
+    def _mask(self, image: NDArray[np.uint8], index: int, crop: Region, flip: bool) -> NDArray[np.uint8]:
+        """The policy's mask under a view, (size, size), cut, resized and mirrored as the view is."""
+        mask = self.policy.patch_mask(index, crop, image.shape[0], image.shape[1])
+        if mask is None:
+            return np.zeros((self._size, self._size), dtype=np.uint8)
+        return resize_patch(mask, self._size, flip=flip)
 
-_Part = tuple[NDArray[np.uint8], NDArray[np.float64]]
+
+@dataclass(frozen=True)
+class _Part:
+    """Some samples of a batch.
+
+    Attributes:
+        pixels: Of both views, (2, n, H, W, 3) uint8.
+        color_draws: Of both views, (2, n, NUM_COLOR_DRAWS).
+        mix_draws: (n, NUM_MIX_DRAWS).
+        masks: Under view 1, (n, H, W) uint8, where the policy needs them.
+    """
+
+    pixels: NDArray[np.uint8]
+    color_draws: NDArray[np.float64]
+    mix_draws: NDArray[np.float64]
+    masks: NDArray[np.uint8] | None
 
 
-def _collect(parts: list[Future[_Part]], colors: ColorDistribution) -> ViewBatch:
-    results = [part.result() for part in parts]
+def _region(crop: NDArray[np.int64]) -> Region:
+    top, left, height, width = (int(value) for value in crop)
+    return top, left, height, width
+
+
+def _collect(futures: list[Future[_Part]], colors: ColorDistribution) -> ViewBatch:
+    parts = [future.result() for future in futures]
     views, parameters = [], []
     for view in range(2):
-        pixels = np.concatenate([pixels[view] for pixels, _ in results])  # (N, H, W, 3)
+        pixels = np.concatenate([part.pixels[view] for part in parts])  # (N, H, W, 3)
         views.append(torch.from_numpy(pixels).permute(0, 3, 1, 2))
-        draws = np.concatenate([draws[view] for _, draws in results])
-        parameters.append(sample_colors(draws, colors))
-    return ViewBatch(views=(views[0], views[1]), colors=(parameters[0], parameters[1]))
+        parameters.append(sample_colors(np.concatenate([part.color_draws[view] for part in parts]), colors))
+    masks = [part.masks for part in parts if part.masks is not None]
+    return ViewBatch(
+        views=(views[0], views[1]),
+        colors=(parameters[0], parameters[1]),
+        mix_draws=torch.from_numpy(np.concatenate([part.mix_draws for part in parts])),
+        masks=torch.from_numpy(np.concatenate(masks)).unsqueeze(1) if masks else None,
+    )

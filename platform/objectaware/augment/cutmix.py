@@ -1,0 +1,51 @@
+"""CutMix in its contrastive form: a box of each view is its partner's (Yun et al. 2019; Lee et al. 2021)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def cut_boxes(weight: Tensor, centers: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Places one box of about the share 1 − λ of the view, cut off at its border.
+
+    Args:
+        weight: λ wished for, in [0, 1], shape (N,).
+        centers: Where the boxes' centres lie, rows and columns as uniform numbers in [0, 1), shape (N, 2).
+        height: Of the views in pixels.
+        width: Of the views in pixels.
+
+    Returns:
+        Boxes (N, 4) as top, bottom, left, right in pixels, ends excluded; and λ (N,) as the share of pixels that
+        stay, in [0, 1].
+
+    Source:
+        Yun et al. 2019, as the official code has it: sides of √(1 − λ), halves rounded down, λ corrected to the
+        area that the border leaves.
+    """
+    size = torch.tensor([height, width], device=weight.device)
+    side = (size * (1 - weight).sqrt()[:, None]).long()  # (N, 2)
+    center = (size * centers).long()
+    low, high = center - side // 2, torch.minimum(center + side // 2, size)
+    low = low.clamp_min(0)
+    area = (high - low).prod(dim=1)
+    boxes = torch.stack([low[:, 0], high[:, 0], low[:, 1], high[:, 1]], dim=1)
+    return boxes, 1 - area / (height * width)
+
+
+def cutmix(images: Tensor, partner: Tensor, boxes: Tensor) -> Tensor:
+    """Puts the partner's pixels into each view's box.
+
+    Args:
+        images: Views, shape (N, C, H, W).
+        partner: Place of each view's partner, shape (N,).
+        boxes: Top, bottom, left, right in pixels, ends excluded, shape (N, 4).
+
+    Returns:
+        Mixed views, shape (N, C, H, W).
+    """
+    top, bottom, left, right = boxes.to(images.device).view(-1, 4, 1, 1, 1).unbind(dim=1)  # (N, 1, 1, 1) each
+    row = torch.arange(images.shape[2], device=images.device).view(1, 1, -1, 1)
+    column = torch.arange(images.shape[3], device=images.device).view(1, 1, 1, -1)
+    inside = (row >= top) & (row < bottom) & (column >= left) & (column < right)  # (N, 1, H, W)
+    return torch.where(inside, images[partner], images)

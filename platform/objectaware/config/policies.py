@@ -1,0 +1,76 @@
+"""Which fields each policy of pretraining has, and what they are by default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from objectaware.config.pretrain import PretrainConfig
+
+Policy = Literal["none", "object_crop", "background_mixup", "background_hardmix", "mixup", "cutmix"]
+
+GROUND_TRUTH = "ground_truth"
+"""In place of a mask store's address: the data set's own masks or boxes."""
+
+_BACKGROUND = ("background_mixup", "background_hardmix")
+_TWO_SAMPLES = ("mixup", "cutmix")
+_TRUE_LAYOUTS = {"object_crop": ("coco",), "background_hardmix": ("backgrounds-challenge", "coco")}
+
+
+def policy_defaults(values: Mapping[str, object]) -> dict[str, object]:
+    """Defaults that depend on the policy.
+
+    Args:
+        values: Fields as the user gave them.
+
+    Returns:
+        The paper's p_mix of the method and its threshold for soft masks; the official code's p_mix is one for both.
+    """
+    if values.get("policy") not in _BACKGROUND:
+        return {}
+    is_byol = values.get("method") == "byol"
+    defaults: dict[str, object] = {
+        "mix_probability": 0.3 if is_byol and values.get("compat") != "official" else 0.4,
+    }
+    if values.get("masks") != GROUND_TRUTH:
+        defaults |= {"mask_field": "cam", "background_threshold": 0.2}
+    return defaults
+
+
+def policy_problem(config: PretrainConfig) -> str:
+    """What is wrong with a configuration's fields of its policy; empty where nothing is."""
+    policy = config.policy
+    if config.compat is not None and policy not in (*_BACKGROUND, *_TWO_SAMPLES):
+        return f"compat has no meaning for the policy {policy}; leave it out"
+    if policy not in _BACKGROUND:
+        for name in ("mask_field", "mix_probability", "background_threshold"):
+            if getattr(config, name) is not None:
+                return f"{name} has no meaning for the policy {policy}; leave it out"
+    if policy in _TWO_SAMPLES and config.compat is None and config.batch_size % (2 * config.execution.num_workers):
+        return (
+            f"batch_size = {config.batch_size} is not a multiple of 2 · execution.num_workers: the policy {policy} "
+            "mixes the samples of a worker in pairs"
+        )
+    return _masks_problem(config)
+
+
+def _masks_problem(config: PretrainConfig) -> str:
+    policy = config.policy
+    if policy in ("none", *_TWO_SAMPLES):
+        if config.masks is not None:
+            return f"masks has no meaning for the policy {policy}; leave it out or choose another policy"
+        return ""
+    if config.masks is None:
+        return f"masks is missing: the policy {policy} takes them from a mask store"
+    if config.masks != GROUND_TRUTH:
+        return ""
+    layouts = _TRUE_LAYOUTS.get(policy)
+    if layouts is None:
+        return f"masks = ground_truth has no meaning for the policy {policy}, whose masks are soft; give a mask store"
+    if config.data.layout not in layouts:
+        return f"masks = ground_truth of {policy} needs data.layout {' or '.join(layouts)}, not {config.data.layout}"
+    for name in ("mask_field", "background_threshold"):
+        if getattr(config, name) is not None:
+            return f"{name} has no meaning with masks = ground_truth; leave it out"
+    return ""

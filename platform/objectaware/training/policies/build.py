@@ -1,0 +1,88 @@
+"""From a configuration to its policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from objectaware.config import GROUND_TRUTH, PretrainConfig
+from objectaware.data import catalog
+from objectaware.data.backgrounds_challenge import TrainingForegrounds
+from objectaware.data.cache import TrainingImages
+from objectaware.data.coco import load_coco, object_boxes
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.localize.mask_table import MaskTable
+from objectaware.training.policies.background_hardmix import BackgroundHardMix
+from objectaware.training.policies.background_mixup import BackgroundMixup
+from objectaware.training.policies.base import Boxes, Masks, PlainViews, Policy
+from objectaware.training.policies.cutmix import CutMix
+from objectaware.training.policies.masks import Foregrounds, StoredBoxes, StoredMasks, TrueBoxes, TrueMasks
+from objectaware.training.policies.mixup import Mixup
+from objectaware.training.policies.object_crop import ObjectCrop
+from objectaware.training.policies.official_background import OfficialBackground
+
+# Of true masks, which are 0 and 1 but where a resize has blended their edges.
+_BINARY_THRESHOLD = 0.5
+
+
+def build_policy(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -> Policy:
+    """Builds the policy that a configuration names.
+
+    Args:
+        config: Names it.
+        images: The images to train on.
+        cache_folder: Local folder that the workers of a node share, for the mask store's copy.
+
+    Raises:
+        InputError: The masks do not fit the images.
+    """
+    official = config.compat == "official"
+    if config.policy == "object_crop":
+        return ObjectCrop(_boxes(config, images, cache_folder))
+    if config.policy in ("background_mixup", "background_hardmix"):
+        return _background_policy(config, images, _masks(config, images, cache_folder))
+    if config.policy == "mixup":
+        # The official code averages the loss before λ weighs it for MoCo, not for BYOL.
+        return Mixup(official=official, average_weights=official and config.method == "moco")
+    return CutMix(official=official) if config.policy == "cutmix" else PlainViews()
+
+
+def _background_policy(config: PretrainConfig, images: TrainingImages, masks: Masks) -> Policy:
+    hard = config.policy == "background_hardmix"
+    assert config.mix_probability is not None
+    threshold = _BINARY_THRESHOLD if config.background_threshold is None else config.background_threshold
+    if config.compat == "official":
+        return OfficialBackground(masks, probability=config.mix_probability, threshold=threshold, hard=hard)
+    kind = BackgroundHardMix if hard else BackgroundMixup
+    policy = kind(images, masks, probability=config.mix_probability, threshold=threshold)
+    if not len(policy.donors):
+        assert config.masks is not None
+        problem = "holds no background for any of the images"
+        raise InputError("masks", config.masks, problem, "Localize these images first.")
+    return policy
+
+
+def _boxes(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -> Boxes:
+    if config.masks != GROUND_TRUTH:
+        return StoredBoxes(_table(config, cache_folder), images.image_ids)
+    assert config.data.split is not None
+    boxes = object_boxes(load_coco(config.data.root, config.data.split))
+    return TrueBoxes(boxes, images.image_ids, images.unreadable)
+
+
+def _masks(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -> Masks:
+    if config.masks != GROUND_TRUTH:
+        return StoredMasks(_table(config, cache_folder), images.image_ids, binary=config.mask_field == "mask")
+    data = config.data
+    assert data.split is not None
+    foregrounds: Foregrounds
+    if data.layout == "coco":
+        foregrounds = catalog.TrueMasks(data.root, data.layout, data.split, images.image_ids)
+    else:
+        foregrounds = TrainingForegrounds(data.root, data.split, images.image_ids)
+    return TrueMasks(foregrounds, images.image_ids, images.unreadable)
+
+
+def _table(config: PretrainConfig, cache_folder: Path) -> MaskTable:
+    assert config.masks is not None
+    return MaskTable.open(Storage.from_uri(config.masks), cache_folder)

@@ -1,0 +1,37 @@
+"""Policy `cutmix`: a box of each view 1 is another sample's."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from objectaware.augment.cutmix import cut_boxes, cutmix
+from objectaware.augment.mixup import folded_weights
+from objectaware.methods.mixing import Mixing
+from objectaware.training.policies.base import Policy
+from objectaware.training.policies.mixup import batch_partners
+
+
+class CutMix(Policy):
+    """Policy `cutmix`: box and λ of each sample its own, partners neighbours in the epoch's order.
+
+    Boxes are functions of seed, epoch and sample, and pairs of the epoch's order alone, so the same run with more
+    workers mixes the same.
+
+    Args:
+        official: One box and λ for the whole of this worker's batch, those of its first sample, and partners by a
+            permutation of it, as the official code has it; not the same of one worker or two.
+
+    Source:
+        official-implementation §2 ("CutMix one box/λ per batch (area-corrected)"), after i-Mix (Lee et al. 2021).
+    """
+
+    def __init__(self, *, official: bool = False) -> None:
+        self._official = official
+
+    def mix_batch(self, view: Tensor, draws: Tensor, masks: Tensor | None) -> tuple[Tensor, Mixing | None]:
+        """Puts a box of the partner's view into each view; the loss is to weigh both samples by their areas."""
+        box_draws = draws[:1].expand_as(draws) if self._official else draws
+        height, width = view.shape[2:]
+        boxes, weight = cut_boxes(folded_weights(box_draws[:, 0]), box_draws[:, 1:3], height, width)
+        partner = batch_partners(draws, official=self._official).to(view.device)
+        return cutmix(view, partner, boxes), Mixing(weight.to(view.device), partner)
