@@ -28,10 +28,12 @@ class ViewBatch:
     Attributes:
         views: Pixels of view 1 and view 2, uint8 (N, 3, H, W) in channels-last order.
         colors: Colour parameters of view 1 and view 2.
+        indices: The samples, (N,).
     """
 
     views: tuple[torch.Tensor, torch.Tensor]
     colors: tuple[ColorParameters, ColorParameters]
+    indices: NDArray[np.int64]
 
 
 class ViewLoader:
@@ -81,14 +83,14 @@ class ViewLoader:
             Each batch's views.
         """
         with ThreadPoolExecutor(self._num_threads, thread_name_prefix="views") as pool:
-            waiting: deque[list[Future[_Part]]] = deque()
+            waiting: deque[tuple[NDArray[np.int64], list[Future[_Part]]]] = deque()
             upcoming = iter(batches)
             for indices in upcoming:
-                waiting.append(self._submit(pool, epoch, indices))
+                waiting.append((indices, self._submit(pool, epoch, indices)))
                 if len(waiting) > 2:
-                    yield _collect(waiting.popleft(), self._colors)
+                    yield _collect(*waiting.popleft(), self._colors)
             while waiting:
-                yield _collect(waiting.popleft(), self._colors)
+                yield _collect(*waiting.popleft(), self._colors)
 
     def _submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[_Part]]:
         parts = np.array_split(indices, min(len(indices), 2 * self._num_threads))
@@ -141,7 +143,7 @@ class ViewLoader:
 _Part = tuple[NDArray[np.uint8], NDArray[np.float64]]
 
 
-def _collect(parts: list[Future[_Part]], colors: ColorDistribution) -> ViewBatch:
+def _collect(indices: NDArray[np.int64], parts: list[Future[_Part]], colors: ColorDistribution) -> ViewBatch:
     results = [part.result() for part in parts]
     views, parameters = [], []
     for view in range(2):
@@ -149,4 +151,4 @@ def _collect(parts: list[Future[_Part]], colors: ColorDistribution) -> ViewBatch
         views.append(torch.from_numpy(pixels).permute(0, 3, 1, 2))
         draws = np.concatenate([draws[view] for _, draws in results])
         parameters.append(sample_colors(draws, colors))
-    return ViewBatch(views=(views[0], views[1]), colors=(parameters[0], parameters[1]))
+    return ViewBatch(views=(views[0], views[1]), colors=(parameters[0], parameters[1]), indices=indices)
