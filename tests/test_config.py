@@ -17,6 +17,8 @@ from objectaware.config import (
     localizer_fields,
 )
 
+CLASSES = {"root": "photos", "layout": "class-folders"}
+
 
 def _pretrain(**fields: object) -> PretrainConfig:
     return PretrainConfig.model_validate({"data": {"root": "photos"}, **fields})
@@ -42,6 +44,29 @@ def test_defaults_are_the_papers() -> None:
     assert config.color_jitter == (0.4, 0.4, 0.4, 0.1)
     byol = _pretrain(method="byol")
     assert (byol.momentum, byol.queue_size, byol.temperature) == (0.996, None, None)
+
+
+def test_no_option_that_the_papers_code_lacks_is_on_by_default() -> None:
+    config = _pretrain()
+    assert (config.optimizer, config.learning_rate_schedule, config.momentum_schedule) == (
+        "sgd",
+        "cosine_epoch",
+        "constant",
+    )
+    assert (config.batch_norm, config.num_batch_norm_splits) == ("synchronised", None)
+    assert (config.num_warmup_epochs, config.num_accumulation_steps, config.execution.compile) == (0, 1, False)
+
+
+def test_options_of_the_methods_own_papers_bring_their_values() -> None:
+    assert _pretrain(batch_norm="shuffled").num_batch_norm_splits == 8
+    lars = _pretrain(method="byol", optimizer="lars")
+    assert (lars.base_learning_rate, lars.final_learning_rate, lars.weight_decay) == (0.2, 0.0, 1.5e-6)
+    assert _pretrain(optimizer="lars", base_learning_rate=0.3).base_learning_rate == 0.3
+
+
+def test_supervised_training_has_nothing_of_the_contrastive_methods() -> None:
+    config = _pretrain(method="supervised", data=CLASSES)
+    assert (config.momentum, config.queue_size, config.temperature) == (None, None, None)
 
 
 @pytest.mark.parametrize(("method", "probability"), [("moco", 0.4), ("byol", 0.3)])
@@ -103,6 +128,23 @@ def test_fields_that_a_policy_does_not_have_are_refused(fields: dict[str, object
         {"batch_size": 30, "execution": {"num_workers": 4}},
         {"min_crop_scale": 0},
         {"color_jitter": [0.4, 0.4, 0.4, 0.6]},
+        {"num_batch_norm_splits": 8},
+        {"method": "byol", "batch_norm": "shuffled"},
+        {"batch_norm": "shuffled", "batch_size": 12},
+        {"batch_norm": "shuffled", "batch_size": 8},
+        {"batch_norm": "shuffled", "batch_size": 48, "execution": {"num_workers": 3}},
+        {"batch_norm": "shuffled", "batch_size": 32, "num_accumulation_steps": 4},
+        {"num_warmup_epochs": 800},
+        {"num_accumulation_steps": 3},
+        {"batch_size": 4, "num_accumulation_steps": 4},
+        {"batch_size": 12, "num_accumulation_steps": 3, "execution": {"num_workers": 8}},
+        {"optimizer": ["lars"]},
+        {"method": "supervised"},
+        {"method": "supervised", "data": {"root": "photos", "layout": "coco", "split": "train"}},
+        {"method": "supervised", "data": CLASSES, "momentum": 0.9},
+        {"method": "supervised", "data": CLASSES, "momentum_schedule": "cosine"},
+        {"method": "supervised", "data": CLASSES, "temperature": 0.1},
+        {"method": "supervised", "data": CLASSES, "policy": "background_mixup", "masks": "runs/masks"},
     ],
 )
 def test_what_would_be_ignored_or_fail_later_is_refused(fields: dict[str, object]) -> None:
@@ -111,7 +153,7 @@ def test_what_would_be_ignored_or_fail_later_is_refused(fields: dict[str, object
 
 
 def test_a_stored_configuration_is_read_back_the_same() -> None:
-    config = _pretrain(method="byol", policy="background_mixup", masks="m")
+    config = _pretrain(method="byol", policy="background_mixup", masks="m", optimizer="lars")
     assert PretrainConfig.model_validate(config.model_dump(mode="json")) == config
 
 

@@ -16,8 +16,9 @@ from ray.train.torch import TorchTrainer
 
 from actors import actors
 from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
-from objectaware.distributed.pretrain import pretrain, pretrain_needs
+from objectaware.distributed.pretrain import _may_pass, pretrain, pretrain_needs
 from objectaware.errors import InputError
+from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 
 pytestmark = pytest.mark.timeout(900)
 slow = pytest.mark.slow
@@ -31,6 +32,7 @@ def _config(images: Path, *, num_epochs: int = 3, num_workers: int = 1, checkpoi
         cache_mib=8,
         precision="fp32",
         checkpoint_interval=checkpoint_interval,
+        keep_every=2,
     )
     return PretrainConfig(
         data=DataConfig(root=str(images)),
@@ -94,11 +96,12 @@ def test_epochs_are_recorded_and_the_last_checkpoint_returned(trained: Trained) 
     storage, checkpoint, records, epochs = trained
     assert checkpoint == storage / "50% #1" / "train" / "epoch_0001"
     assert _next_epoch(checkpoint) == 2
+    assert _next_epoch(checkpoint.parent / "kept" / "epoch_0001") == 2
     assert epochs == [0, 1]
     epoch = next(record for record in records if record["kind"] == "epoch")
     assert {"loss", "images_per_second", "learning_rate"} <= set(epoch)
     progress = next(record for record in records if record["kind"] == "progress")
-    assert {"epoch", "step", "num_steps", "loss", "images_per_second"} <= set(progress)
+    assert {"epoch", "step", "num_steps", "loss", "chance_loss", "images_per_second"} <= set(progress)
 
 
 @slow
@@ -178,6 +181,14 @@ def test_a_workers_refusal_comes_back_as_itself_and_is_not_retried(ray_session: 
     assert type(refusal.value) is InputError
     assert "hold none that can be read" in str(refusal.value)
     assert len(actors(("class_name", "=", "RayTrainWorker"))) == before + 1
+
+
+def test_what_the_same_work_would_meet_again_is_not_retried() -> None:
+    assert not _may_pass(TrainingDivergedError("the loss is nan"))
+    assert not _may_pass(TrainingCollapsedError("all the same"))
+    assert not _may_pass(torch.OutOfMemoryError("too large"))
+    assert _may_pass(RuntimeError("connection closed by peer"))
+    assert _may_pass(OSError("storage is away"))
 
 
 def test_a_cluster_that_is_too_small_is_refused(ray_session: None, tiny_images: Path, tmp_path: Path) -> None:

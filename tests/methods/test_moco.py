@@ -84,6 +84,28 @@ def test_the_key_network_follows_by_the_closed_form_of_its_average(method: MoCo)
     torch.testing.assert_close(target, online + 0.9**5 * (start - online))
 
 
+def test_a_momentum_of_one_is_found(method: MoCo) -> None:
+    """The planted bug that the test above is there for."""
+    method.momentum = 1.0
+    with pytest.raises(AssertionError, match="not close"):
+        test_the_key_network_follows_by_the_closed_form_of_its_average(method)
+
+
+def test_shuffled_keys_are_normalised_with_other_samples_than_their_queries() -> None:
+    torch.manual_seed(0)
+    method = MoCo("resnet10_narrow", queue_size=10, num_batch_norm_splits=2)
+    images = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    changed = images.clone()
+    changed[6] += 1.0
+    query, key = (F.normalize(method.projector(method.backbone(images)), dim=1), method._keys(images))
+    query_after = F.normalize(method.projector(method.backbone(changed)), dim=1)
+    key_after = method._keys(changed)
+    # Queries of 0 … 3 and 4 … 7 share statistics; keys of the even and of the odd samples, back in order.
+    moved = (query_after - query).norm(dim=1) > 1e-4
+    assert moved.tolist() == [False] * 4 + [True] * 4
+    assert ((key_after - key).norm(dim=1) > 1e-4).tolist() == [True, False] * 4
+
+
 def test_gradients_reach_the_online_network_alone(method: MoCo, views: tuple[torch.Tensor, torch.Tensor]) -> None:
     method(*views).backward()
     assert all(parameter.grad is not None for parameter in method.backbone.parameters())

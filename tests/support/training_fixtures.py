@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import torch
-from torch import nn
 
 from objectaware.augment.color import ColorDistribution
 from objectaware.methods.byol import BYOL
+from objectaware.methods.method import Method
 from objectaware.methods.moco import MoCo
-from objectaware.training.loop import Optimization, Trainer
+from objectaware.methods.supervised import Supervised
+from objectaware.training.loop import Trainer
+from objectaware.training.optimization import Optimization
 from objectaware.training.policies import CutMix, Mixup, OfficialBackground, PlainViews, Policy
 from objectaware.training.session import Session
 from objectaware.training.views import ViewLoader
@@ -30,11 +35,16 @@ class Pictures:
         return self._pictures[index]
 
 
-def make_method(name: str) -> nn.Module:
+NUM_CLASSES = 3
+
+
+def make_method(name: str) -> Method:
     torch.manual_seed(0)
-    if name == "moco":
-        return MoCo("resnet10_narrow", queue_size=48)
-    return BYOL("resnet10_narrow", hidden_size=64)
+    if name == "supervised":
+        return Supervised("resnet10_narrow", num_classes=NUM_CLASSES)
+    if name == "byol":
+        return BYOL("resnet10_narrow", hidden_size=64)
+    return MoCo("resnet10_narrow", queue_size=48, num_batch_norm_splits=4 if name == "shuffled" else 1)
 
 
 def make_policy(name: str, num_pictures: int = 32) -> Policy:
@@ -49,7 +59,15 @@ def make_policy(name: str, num_pictures: int = 32) -> Policy:
 
 
 def make_trainer(
-    method: nn.Module, session: Session, *, policy: str = "none", num_epochs: int = 2, num_pictures: int = 32
+    method: Method,
+    session: Session,
+    *,
+    policy: str = "none",
+    num_epochs: int = 2,
+    num_pictures: int = 32,
+    batch_size: int = 8,
+    optimization: dict[str, Any] | None = None,
+    **options: Any,
 ) -> Trainer:
     pictures = Pictures(num_pictures)
     loader = ViewLoader(
@@ -65,9 +83,10 @@ def make_trainer(
         method,
         loader,
         len(pictures),
-        Optimization(num_epochs, 8, 0.05, 0.001, 0.9, 1e-4, 0),
+        replace(Optimization(num_epochs, batch_size, 0.05, 0.001, 0.9, 1e-4, 0), **(optimization or {})),
         session,
         config={"backbone": "resnet10_narrow"},
         precision="fp32",
-        checkpoint_interval=1,
+        labels=np.arange(num_pictures) % NUM_CLASSES if isinstance(method, Supervised) else None,
+        **{"checkpoint_interval": 1, **options},
     )

@@ -1,10 +1,12 @@
 """Worker processes of the two-worker tests: in a module that a spawned process can import."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from objectaware.methods import moco
 from objectaware.methods.batch_norm import AllReduceBatchNorm
 from objectaware.training.loop import Trainer
 from objectaware.training.session import LocalSession
@@ -25,21 +27,39 @@ def in_double(trainer: Trainer) -> Trainer:
     return trainer
 
 
-def run_losses(trainer: Trainer, num_epochs: int) -> list[float]:
+def run_losses(trainer: Trainer, num_epochs: int) -> tuple[list[float], dict[str, float]]:
+    """Losses of each step, and the metrics of the last epoch."""
     losses: list[float] = []
     step = trainer._step
     trainer._step = lambda *views: losses.append(step(*views)) or losses[-1]  # type: ignore[func-returns-value, method-assign]
     for epoch in range(num_epochs):
-        trainer._train_epoch(epoch)
-    return losses
+        metrics = trainer._train_epoch(epoch)
+    return losses, metrics
 
 
-def training_worker(rank: int, folder: Path, method: str, policy: str) -> None:
+def method_and_policy(case: str) -> tuple[str, str]:
+    """`<method>+<policy>` in its parts; a method alone has the policy `none`."""
+    method, _, policy = case.partition("+")
+    return method, policy or "none"
+
+
+UNGATHERED = "moco, its keys ungathered"
+"""A planted bug: each worker's queue takes its own keys alone."""
+
+
+def training_worker(rank: int, folder: Path, cases: tuple[str, ...], num_epochs: int, options: dict[str, Any]) -> None:
+    """Trains each case, a method or `<method>+<policy>`, and leaves `<case>-<rank>.pt` with what came of it."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
-    trainer = in_double(make_trainer(make_method(method).double(), WorkerSession(folder, rank), policy=policy))
-    result = {"losses": run_losses(trainer, 2), "state": trainer.method.state_dict()}
-    torch.save(result, folder / f"result-{rank}.pt")
+    for case in cases:
+        if case == UNGATHERED:
+            moco.gather_batch = lambda keys: keys
+        method, policy = method_and_policy(case.partition(",")[0])
+        session = WorkerSession(folder, rank)
+        trainer = in_double(make_trainer(make_method(method).double(), session, policy=policy, **options))
+        losses, metrics = run_losses(trainer, num_epochs)
+        result = {"losses": losses, "metrics": metrics, "state": trainer.method.state_dict()}
+        torch.save(result, folder / f"{case}-{rank}.pt")
     dist.destroy_process_group()
 
 

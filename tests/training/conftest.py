@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +11,7 @@ from training_fixtures import make_method, make_trainer
 
 @pytest.fixture
 def trainer_in(tmp_path: Path) -> Callable[..., Trainer]:
-    def make(folder: str, method: str = "moco", num_epochs: int = 2, policy: str = "none") -> Trainer:
-        session = LocalSession(tmp_path / folder)
-        return make_trainer(make_method(method), session, num_epochs=num_epochs, policy=policy)
+    def make(folder: str, method: str = "moco", **options: Any) -> Trainer:
+        return make_trainer(make_method(method), LocalSession(tmp_path / folder), **options)
 
     return make

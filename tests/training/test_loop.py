@@ -1,6 +1,8 @@
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +10,11 @@ import torch
 from torchvision.transforms import functional as tvf
 
 from objectaware.augment.color import NUM_COLOR_DRAWS, ColorDistribution, sample_colors
-from objectaware.training.loop import Trainer, TrainingDivergedError, blur_kernel_size
+from objectaware.data.storage import Storage
+from objectaware.methods.checkpoint import load_encoder, load_state
+from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
+from objectaware.training.kept import KeptCheckpoints
+from objectaware.training.loop import Trainer, blur_kernel_size
 from objectaware.training.session import LocalSession
 from training_fixtures import make_method, make_trainer
 
@@ -19,18 +25,39 @@ def _states(trainer: Trainer) -> dict[str, torch.Tensor]:
     return {**trainer.method.state_dict(), **buffers, **trainer._loader.policy.state()}
 
 
+EVERY_OPTION = {
+    "optimizer": "lars",
+    "learning_rate_schedule": "cosine_step",
+    "num_warmup_epochs": 1,
+    "momentum_schedule": "cosine",
+    "num_accumulation_steps": 2,
+    "learning_rate": 1.0,
+    "batch_size": 16,  # in two parts of four parts of two
+}
+
+
 @pytest.mark.parametrize(
-    ("method", "policy"),
-    [("moco", "none"), ("byol", "none"), ("moco", "cutmix"), ("byol", "mixup"), ("moco", "official_background")],
+    ("method", "options"),
+    [
+        ("moco", {}),
+        ("byol", {}),
+        ("supervised", {}),
+        ("shuffled", {"optimization": EVERY_OPTION}),
+        ("moco", {"policy": "cutmix"}),
+        ("byol", {"policy": "mixup"}),
+        ("moco", {"policy": "official_background"}),
+    ],
 )
-def test_a_resumed_run_is_bit_identical(trainer_in: Callable[..., Trainer], method: str, policy: str) -> None:
-    whole = trainer_in("whole", method, num_epochs=3, policy=policy)
+def test_a_resumed_run_is_bit_identical(
+    trainer_in: Callable[..., Trainer], method: str, options: dict[str, Any]
+) -> None:
+    whole = trainer_in("whole", method, num_epochs=3, **options)
     whole.run()
-    stopped = trainer_in("stopped", method, num_epochs=3, policy=policy)
+    stopped = trainer_in("stopped", method, num_epochs=3, **options)
     # Stopped after the second epoch, in the middle of the run as planned.
     for epoch in range(2):
         stopped._report(epoch, stopped._train_epoch(epoch))
-    resumed = trainer_in("stopped", method, num_epochs=3, policy=policy)
+    resumed = trainer_in("stopped", method, num_epochs=3, **options)
     assert resumed.next_epoch == 2
     resumed.run()
     expected, seen = _states(whole), _states(resumed)
@@ -83,7 +110,11 @@ def test_an_epoch_reports_what_a_user_watches(trainer_in: Callable[..., Trainer]
         "images_per_second",
         "learning_rate",
         "data_wait_share",
+        "alignment",
+        "uniformity",
+        "feature_std",
     } <= session.history[0].keys()
+    assert 0.05 < session.history[0]["feature_std"] < 1.2
 
 
 def test_a_loss_that_is_no_number_stops_the_run(trainer_in: Callable[..., Trainer]) -> None:
@@ -92,6 +123,63 @@ def test_a_loss_that_is_no_number_stops_the_run(trainer_in: Callable[..., Traine
         trainer.method.projector[0].weight.fill_(float("nan"))
     with pytest.raises(TrainingDivergedError, match="base_learning_rate"):
         trainer.run()
+
+
+def test_embeddings_that_are_all_the_same_stop_the_run(trainer_in: Callable[..., Trainer]) -> None:
+    """A planted collapse: of the last layer nothing but the bias is left."""
+    trainer = trainer_in("run")
+    with torch.no_grad():
+        weight = trainer.method.projector[3].weight
+        weight.zero_()
+    weight.requires_grad_(False)
+    with pytest.raises(TrainingCollapsedError, match=r"collapsed.*epoch 1 .*feature_std = 0\.0.*base_learning_rate"):
+        trainer.run()
+    # The run's checkpoints are those from before.
+    assert trainer._session.restored() is None
+
+
+def test_progress_tells_the_chance_level(trainer_in: Callable[..., Trainer]) -> None:
+    trainer = trainer_in("run", num_epochs=1)
+    states: list[dict[str, float]] = []
+    trainer._session.progress = states.append
+    trainer.run()
+    assert [state["step"] for state in states] == [1, 2, 3, 4]
+    assert states[0]["chance_loss"] == pytest.approx(math.log(49))
+
+
+def test_checkpoints_of_every_nth_epoch_are_kept(trainer_in: Callable[..., Trainer], tmp_path: Path) -> None:
+    kept = KeptCheckpoints(Storage.from_uri(tmp_path / "kept"), 2)
+    # The interval of the ordinary checkpoints does not matter.
+    trainer_in("run", num_epochs=3, kept=kept, checkpoint_interval=3).run()
+    assert [folder.name for folder in (tmp_path / "kept").iterdir()] == ["epoch_0001"]
+    assert load_state(tmp_path / "kept" / "epoch_0001")["next_epoch"] == 2
+    assert load_encoder(tmp_path / "kept" / "epoch_0001").config["backbone"] == "resnet10_narrow"
+
+
+def test_the_target_network_moves_once_a_batch(trainer_in: Callable[..., Trainer]) -> None:
+    """Two parts of a batch must not move it twice."""
+    trainer = trainer_in("run", num_epochs=1, num_pictures=8, optimization={"num_accumulation_steps": 2})
+    online = next(trainer.method.backbone.parameters()).detach().clone()
+    target = next(trainer.method.target_backbone.parameters())
+    with torch.no_grad():
+        target.add_(1.0)
+    start = target.clone()
+    trainer.run()
+    torch.testing.assert_close(target, online + 0.999 * (start - online), rtol=0, atol=1e-6)
+
+
+def test_parts_of_a_batch_add_up_to_its_gradient(trainer_in: Callable[..., Trainer]) -> None:
+    """Where batch norm takes its running statistics, a batch in four parts is the batch in one."""
+    weights = []
+    for num_parts in (1, 4):
+        optimization = {"num_accumulation_steps": num_parts}
+        trainer = trainer_in(f"{num_parts}", "supervised", num_epochs=1, num_pictures=8, optimization=optimization)
+        trainer.method.eval()
+        trainer.method.train = lambda: None
+        trainer.run()
+        weights.append([parameter.detach().clone() for parameter in trainer.method.parameters()])
+    for one, other in zip(*weights, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_blur_keeps_the_papers_proportion() -> None:

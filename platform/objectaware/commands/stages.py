@@ -74,8 +74,8 @@ def pretrain(program: str, arguments: list[str]) -> None:
             finish(common, context, run_pretrain(context, config))
 
     description = (
-        "Pretrains MoCo v2 or BYOL by a recipe of PretrainConfig. Every field can be overridden: --num_epochs 100, "
-        "--data.root DIR."
+        "Pretrains by MoCo v2 or BYOL, or trains on labels, by a recipe of PretrainConfig. Every field can be "
+        "overridden: --num_epochs 100, --data.root DIR."
     )
     recipe_command(program, arguments, run, description=description)
 

@@ -13,6 +13,7 @@ Policy = Literal["none", "object_crop", "background_mixup", "background_hardmix"
 GROUND_TRUTH = "ground_truth"
 """In place of a mask store's address: the data set's own masks or boxes."""
 
+_MIX_PROBABILITIES: dict[object, float] = {"moco": 0.4, "byol": 0.3}
 _BACKGROUND = ("background_mixup", "background_hardmix")
 _TWO_SAMPLES = ("mixup", "cutmix")
 _TRUE_LAYOUTS = {"object_crop": ("coco",), "background_hardmix": ("backgrounds-challenge", "coco")}
@@ -29,17 +30,18 @@ def policy_defaults(values: Mapping[str, object]) -> dict[str, object]:
     """
     if values.get("policy") not in _BACKGROUND:
         return {}
-    is_byol = values.get("method") == "byol"
-    defaults: dict[str, object] = {
-        "mix_probability": 0.3 if is_byol and values.get("compat") != "official" else 0.4,
-    }
+    method = values.get("method", "moco")
+    defaults: dict[str, object] = {}
+    if method in _MIX_PROBABILITIES:
+        official = values.get("compat") == "official"
+        defaults["mix_probability"] = 0.4 if official else _MIX_PROBABILITIES[method]
     if values.get("masks") != GROUND_TRUTH:
         defaults |= {"mask_field": "cam", "background_threshold": 0.2}
     return defaults
 
 
-def policy_problem(config: PretrainConfig) -> str:
-    """What is wrong with a configuration's fields of its policy; empty where nothing is."""
+def policy_problem(config: PretrainConfig) -> str | None:
+    """What is wrong with a configuration's fields of its policy; None where nothing is."""
     policy = config.policy
     if config.compat is not None and policy not in (*_BACKGROUND, *_TWO_SAMPLES):
         return f"compat has no meaning for the policy {policy}; leave it out"
@@ -47,24 +49,37 @@ def policy_problem(config: PretrainConfig) -> str:
         for name in ("mask_field", "mix_probability", "background_threshold"):
             if getattr(config, name) is not None:
                 return f"{name} has no meaning for the policy {policy}; leave it out"
-    if policy in _TWO_SAMPLES and config.compat is None and config.batch_size % (2 * config.execution.num_workers):
+    elif config.mix_probability is None:
+        return f"mix_probability is missing: the paper has none for the method {config.method}"
+    return _mixtures_problem(config) or _masks_problem(config)
+
+
+def _mixtures_problem(config: PretrainConfig) -> str | None:
+    policy = config.policy
+    if policy not in _TWO_SAMPLES:
+        return None
+    if config.method == "supervised":
+        return f"the policy {policy} mixes embeddings' losses here, and has no meaning for the method supervised"
+    if config.num_accumulation_steps > 1:
+        return f"num_accumulation_steps = {config.num_accumulation_steps} would part the pairs of the policy {policy}"
+    if config.compat is None and config.batch_size % (2 * config.execution.num_workers):
         return (
             f"batch_size = {config.batch_size} is not a multiple of 2 · execution.num_workers: the policy {policy} "
             "mixes the samples of a worker in pairs"
         )
-    return _masks_problem(config)
+    return None
 
 
-def _masks_problem(config: PretrainConfig) -> str:
+def _masks_problem(config: PretrainConfig) -> str | None:
     policy = config.policy
     if policy in ("none", *_TWO_SAMPLES):
         if config.masks is not None:
             return f"masks has no meaning for the policy {policy}; leave it out or choose another policy"
-        return ""
+        return None
     if config.masks is None:
         return f"masks is missing: the policy {policy} takes them from a mask store"
     if config.masks != GROUND_TRUTH:
-        return ""
+        return None
     layouts = _TRUE_LAYOUTS.get(policy)
     if layouts is None:
         return f"masks = ground_truth has no meaning for the policy {policy}, whose masks are soft; give a mask store"
@@ -73,4 +88,4 @@ def _masks_problem(config: PretrainConfig) -> str:
     for name in ("mask_field", "background_threshold"):
         if getattr(config, name) is not None:
             return f"{name} has no meaning with masks = ground_truth; leave it out"
-    return ""
+    return None

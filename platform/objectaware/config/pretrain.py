@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from objectaware.config.base import Address, DataConfig, Fraction, Model, Positive
 from objectaware.config.policies import Policy, policy_defaults, policy_problem
+from objectaware.config.training import METHOD_DEFAULTS, OPTIMIZER_DEFAULTS, batch_problem, training_problem
 
 Backbone = Literal["resnet18", "resnet50", "resnet10_narrow"]
 
@@ -22,8 +23,11 @@ class PretrainExecution(Model):
         num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
         cache_mib: Decoded images kept in memory up to this size, a worker.
         checkpoint_interval: Epochs between checkpoints.
+        keep_every: The checkpoint of every so-manieth epoch is kept for ever, in the folder `kept` of the run's;
+            of the others the newest two.
         evaluation_interval: Epochs between k-NN evaluations, where labels exist.
         precision: `auto` times both and keeps the faster.
+        compile: Have the networks compiled by torch.compile. Takes minutes at the start; results differ by rounding.
     """
 
     num_workers: Positive = 1
@@ -32,16 +36,19 @@ class PretrainExecution(Model):
     num_compute_threads: Annotated[int, Field(ge=0)] = 0
     cache_mib: Annotated[int, Field(ge=0)] = 1024
     checkpoint_interval: Positive = 1
+    keep_every: Positive = 100
     evaluation_interval: Positive = 5
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    compile: bool = False
 
 
 class PretrainConfig(Model):
     """Pretraining of one network.
 
     Attributes:
-        data: Images to train on; labels, where the layout has them, are used to watch k-NN accuracy only.
-        method: `moco` or `byol`.
+        data: Images to train on; labels, where the layout has them, are used to watch k-NN accuracy only, unless
+            the method is `supervised`.
+        method: `moco`, `byol`, or `supervised`: cross-entropy on the images' classes, of both views.
         backbone: Network.
         policy: What is done to the positives (docs/policies.md).
         compat: `official` for the official code's variant of a background policy, of mixup or of cutmix.
@@ -58,20 +65,30 @@ class PretrainConfig(Model):
         color_jitter: Strength of the changes of brightness, contrast, saturation and hue.
         grayscale_probability: Share of views made gray.
         num_epochs: Epochs.
-        batch_size: Images a step, over all workers.
-        base_learning_rate: Learning rate at a batch of 256, scaled linearly.
-        final_learning_rate: Where the cosine ends.
-        sgd_momentum: Momentum of SGD.
-        weight_decay: Weight decay of SGD.
+        batch_size: Images an update of the weights, over all workers.
+        num_accumulation_steps: Parts of a batch that go through the network one after another. Batch norm then
+            sees a part, and moco's queue takes its keys part by part, so that results change with it; weights
+            and target network move once a batch.
+        optimizer: `sgd`, or `lars` for large batches (biases and batch norm neither scaled nor decayed).
+        base_learning_rate: Learning rate at a batch of 256, scaled linearly; with lars by default BYOL's 0.2.
+        final_learning_rate: Where the cosine ends; with lars by default 0.
+        learning_rate_schedule: `cosine_epoch` moves once an epoch (the paper's code), `cosine_step` every step.
+        num_warmup_epochs: Epochs in which the learning rate rises linearly, step by step, before the cosine.
+        sgd_momentum: Momentum of the optimizer.
+        weight_decay: Weight decay; with lars by default BYOL's 1.5e-6.
+        batch_norm: `synchronised`: statistics of the whole batch. `shuffled`, for moco: statistics of each of
+            several parts of it, keys dealt to other parts than their queries.
+        num_batch_norm_splits: Parts of the batch of all workers for `shuffled`; by default 8, as on MoCo's 8 GPUs.
         queue_size: Negatives in MoCo's queue.
         momentum: m of the moving average; by default 0.999 for moco and 0.996 for byol.
+        momentum_schedule: `constant`, or `cosine` up to 1 at the end, as in BYOL's paper.
         temperature: τ of moco.
         seed: Decides weights, order and augmentations.
         execution: How it runs.
     """
 
     data: DataConfig
-    method: Literal["moco", "byol"] = "moco"
+    method: Literal["moco", "byol", "supervised"] = "moco"
     backbone: Backbone = "resnet18"
     policy: Policy = "none"
     compat: Literal["official"] | None = None
@@ -90,12 +107,19 @@ class PretrainConfig(Model):
     grayscale_probability: Fraction = 0.2
     num_epochs: Positive = 800
     batch_size: Annotated[int, Field(ge=2)] = 256
+    num_accumulation_steps: Positive = 1
+    optimizer: Literal["sgd", "lars"] = "sgd"
     base_learning_rate: Annotated[float, Field(gt=0)] = 0.03
     final_learning_rate: Annotated[float, Field(ge=0)] = 0.001
+    learning_rate_schedule: Literal["cosine_epoch", "cosine_step"] = "cosine_epoch"
+    num_warmup_epochs: Annotated[int, Field(ge=0)] = 0
     sgd_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    batch_norm: Literal["synchronised", "shuffled"] = "synchronised"
+    num_batch_norm_splits: Annotated[int, Field(ge=2)] | None = None
     queue_size: Positive | None = None
     momentum: Fraction | None = None
+    momentum_schedule: Literal["constant", "cosine"] = "constant"
     temperature: Annotated[float, Field(gt=0)] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
     execution: PretrainExecution = PretrainExecution()
@@ -103,14 +127,15 @@ class PretrainConfig(Model):
     @model_validator(mode="before")
     @classmethod
     def _fill_defaults(cls, values: object) -> object:
-        """Writes the defaults that depend on method and policy out, so that a stored recipe says them."""
+        """Writes the defaults that depend on other fields out, so that a stored recipe says them."""
         if not isinstance(values, dict):
             return values
         filled = dict(values)
-        method = filled.get("method", "moco")
-        defaults: dict[str, object] = {"momentum": 0.999 if method == "moco" else 0.996}
-        if method == "moco":
-            defaults |= {"queue_size": 65536, "temperature": 0.2}
+        method = str(filled.get("method", "moco"))
+        defaults: dict[str, object] = dict(METHOD_DEFAULTS.get(method, {}))
+        defaults |= OPTIMIZER_DEFAULTS.get(str(filled.get("optimizer", "sgd")), {})
+        if filled.get("batch_norm") == "shuffled":
+            defaults["num_batch_norm_splits"] = 8
         defaults |= policy_defaults(filled)
         for name, value in defaults.items():
             if filled.get(name) is None:
@@ -120,16 +145,7 @@ class PretrainConfig(Model):
     @model_validator(mode="after")
     def _fields_apply(self) -> Self:
         """Refuses settings that would be ignored."""
-        if self.method != "moco":
-            for name in ("queue_size", "temperature"):
-                if getattr(self, name) is not None:
-                    raise ValueError(f"{name} has no meaning for the method {self.method}; leave it out")
-        problem = policy_problem(self)
-        if problem:
-            raise ValueError(problem)
-        if self.batch_size % self.execution.num_workers:
-            raise ValueError(
-                f"batch_size = {self.batch_size} is not a multiple of execution.num_workers = "
-                f"{self.execution.num_workers}"
-            )
+        for problem in (training_problem(self), batch_problem(self), policy_problem(self)):
+            if problem is not None:
+                raise ValueError(problem)
         return self

@@ -28,11 +28,13 @@ from objectaware.distributed.train_session import (
     epoch_records,
 )
 from objectaware.errors import InputError
-from objectaware.training.loop import TrainingDivergedError
+from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 from objectaware.training.run import run_pretraining
 
 _MAX_RETRIES = 3
 _SNAPSHOT = "checkpoint_manager_snapshot.json"
+KEPT_FOLDER = "kept"
+"""Folder inside a run's with the checkpoints that Ray Train knows nothing of and never deletes."""
 
 _ENVIRONMENT = {
     # How often the controller looks at its workers. An epoch's report waits for that; the default is 2 s.
@@ -70,6 +72,7 @@ def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Call
     Raises:
         InputError: The configuration does not fit the data, or the cluster is too small.
         TrainingDivergedError: The loss is not a number any more.
+        TrainingCollapsedError: All images have the same embedding.
         KeyboardInterrupt: On Ctrl-C, after the workers have been stopped; the same call resumes.
         Exception: Whatever else a worker raised, or ended its retries, with its traceback in its notes.
     """
@@ -94,7 +97,12 @@ def _fit(config: PretrainConfig, folder: Storage, name: str, sink: Any, fallback
     (need,) = pretrain_needs(config.execution)
     trainer = _StoppableTrainer(
         _train_worker,
-        train_loop_config={"config": config.model_dump(), "sink": sink, "fallback": fallback},
+        train_loop_config={
+            "config": config.model_dump(),
+            "sink": sink,
+            "fallback": fallback,
+            "kept_folder": folder.child(f"{name}/{KEPT_FOLDER}"),
+        },
         scaling_config=ScalingConfig(
             num_workers=need.count,
             use_gpu=bool(need.num_gpus),
@@ -159,7 +167,7 @@ def _train_worker(settings: dict[str, Any]) -> None:
     cache_folder = Path.cwd() / "cache"
     try:
         with RaySession(settings["sink"], fallback=settings["fallback"]) as session:
-            run_pretraining(config, session, cache_folder=cache_folder)
+            run_pretraining(config, session, cache_folder=cache_folder, kept_folder=settings["kept_folder"])
     except Exception as error:
         error.add_note(f"On worker {context.get_world_rank()}:\n{traceback.format_exc()}")
         if _may_pass(error):
@@ -171,7 +179,7 @@ def _train_worker(settings: dict[str, Any]) -> None:
 
 def _may_pass(error: Exception) -> bool:
     """Whether a retry can help: a lost peer is a RuntimeError, storage that is away an OSError."""
-    if isinstance(error, TrainingDivergedError | torch.OutOfMemoryError):
+    if isinstance(error, TrainingDivergedError | TrainingCollapsedError | torch.OutOfMemoryError):
         return False
     return isinstance(error, RuntimeError | OSError)
 

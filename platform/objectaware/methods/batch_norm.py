@@ -100,3 +100,16 @@ def _convert(module: nn.Module) -> nn.Module:
     for name, child in module.named_children():
         setattr(module, name, _convert(child))
     return module
+
+
+@torch.no_grad()
+def average_running_statistics(module: nn.Module) -> None:
+    """Gives all workers the mean of their running statistics, where each has normalised with its own samples'."""
+    if num_workers() == 1:
+        return
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            for statistics in (layer.running_mean, layer.running_var):
+                assert statistics is not None
+                dist.all_reduce(statistics)
+                statistics.div_(num_workers())

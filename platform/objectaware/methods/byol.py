@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from objectaware.methods.backbones import build_backbone, num_features
 from objectaware.methods.heads import normalised, projection_head, update_moving_average
+from objectaware.methods.method import Method
 from objectaware.methods.mixing import Mixing
 
 
-class BYOL(nn.Module):
+class BYOL(Method):
     """BYOL (Grill et al. 2020) as the paper's code sets it up.
 
     Args:
@@ -25,6 +26,8 @@ class BYOL(nn.Module):
     Source:
         official-implementation §2 (the predictor is fed the normalised projection; loss −2(cos + cos)).
     """
+
+    momentum: float
 
     def __init__(
         self, backbone: str, *, projection_size: int = 256, hidden_size: int = 4096, momentum: float = 0.996
@@ -57,7 +60,9 @@ class BYOL(nn.Module):
                 sample's own view 2 and 1 − λ times that with its partner's, in both terms (official-implementation
                 §2: "mixes view 1 and mirrors λ in the second term").
         """
-        prediction1, prediction2 = self._predict(view1), self._predict(view2)
+        projection1, projection2 = self._project(view1), self._project(view2)
+        self.embeddings = projection1.detach(), projection2.detach()
+        prediction1, prediction2 = self._predict(projection1), self._predict(projection2)
         if self.training:
             update_moving_average(self.backbone, self.target_backbone, self.momentum)
             update_moving_average(self.projector, self.target_projector, self.momentum)
@@ -65,8 +70,11 @@ class BYOL(nn.Module):
         cosines = _cosines(prediction1, target2, mixing) + _cosines(target1, prediction2, mixing)  # (N,)
         return -2 * cosines.mean()
 
-    def _predict(self, view: Tensor) -> Tensor:
-        return normalised(self.predictor(normalised(self.projector(self.backbone(view)))))
+    def _project(self, view: Tensor) -> Tensor:
+        return normalised(self.projector(self.backbone(view)))
+
+    def _predict(self, projection: Tensor) -> Tensor:
+        return normalised(self.predictor(projection))
 
     @torch.no_grad()
     def _target(self, view: Tensor) -> Tensor:

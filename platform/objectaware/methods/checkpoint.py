@@ -19,12 +19,16 @@ from torch import Tensor, nn
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.methods.backbones import backbone_from_weights, build_backbone, num_features
+from objectaware.methods.classifier import CLASSIFIER_NAME, Classifier, classifier_file
 from objectaware.methods.foreign import ForeignWeights, find_weights
 from objectaware.methods.heads import head_from_weights
+from objectaware.methods.supervised import Supervised
 
 STATE_NAME = "state.pt"
 CONFIG_NAME = "config.json"
 BACKBONE_NAME = "backbone.safetensors"
+
+_NO_PROJECTOR = "It holds no projector: the contrastive score is taken on the pooled features."
 
 
 def save_checkpoint(folder: Path, method: nn.Module, config: Mapping[str, object], state: Mapping[str, object]) -> None:
@@ -32,13 +36,28 @@ def save_checkpoint(folder: Path, method: nn.Module, config: Mapping[str, object
 
     Args:
         folder: Where to.
-        method: MoCo or BYOL; its state and, apart, its online backbone are written.
+        method: MoCo, BYOL or Supervised; its state and, apart, its online backbone and its classifier are written.
         config: Configuration that rebuilds the method; has the key `backbone`.
         state: What else training resumes from: tensors and plain values only.
     """
     torch.save({"method": method.state_dict(), **state}, folder / STATE_NAME)
     (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2, sort_keys=True))
     safetensors.torch.save_file(backbone_weights(method.get_submodule("backbone")), folder / BACKBONE_NAME)
+    if isinstance(method, Supervised):
+        classifier = Classifier(method.classifier.weight, method.classifier.bias)
+        (folder / CLASSIFIER_NAME).write_bytes(classifier_file(classifier))
+
+
+def copy_checkpoint(folder: Path, target: Storage) -> None:
+    """Copies a checkpoint so that it is never seen in part: each file whole, and last the one that makes it one.
+
+    Args:
+        folder: The checkpoint.
+        target: Where to; what is there is replaced.
+    """
+    for path in sorted(folder.iterdir(), key=lambda path: path.name == STATE_NAME):
+        with path.open("rb") as stream:
+            target.write_pieces(path.name, iter(lambda: stream.read(2**24), b""))
 
 
 def backbone_weights(backbone: nn.Module) -> dict[str, Tensor]:
@@ -190,8 +209,9 @@ def load_encoder(path: Path) -> Encoder:
     config = json.loads((path / CONFIG_NAME).read_text())
     backbone = build_backbone(config["backbone"])
     backbone.load_state_dict(_part(state, "backbone."))
-    projector = head_from_weights(_part(state, "projector."), num_features(backbone), str(path))
-    return Encoder(backbone.eval(), projector.eval(), config)
+    weights = _part(state, "projector.")
+    projector = head_from_weights(weights, num_features(backbone), str(path))
+    return Encoder(backbone.eval(), projector.eval(), config, () if weights else (_NO_PROJECTOR,))
 
 
 def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -204,7 +224,7 @@ def _foreign_encoder(weights: ForeignWeights, address: str) -> Encoder:
     projector = head_from_weights(weights.projector, num_features(backbone), address)
     notices = [f"{address} was read as a {name} of {weights.system}."]
     if not weights.projector:
-        notices.append("It holds no projector: the contrastive score is taken on the pooled features.")
+        notices.append(_NO_PROJECTOR)
     if weights.left_over:
         parts = ", ".join(f"{part} ({number})" for part, number in sorted(weights.left_over.items()))
         notices.append(f"Tensors of it that are not used: {parts}.")

@@ -19,16 +19,17 @@ def worker_rank() -> int:
 
 @torch.no_grad()
 def gather_batch(values: Tensor) -> Tensor:
-    """Concatenates every worker's (n, D) in rank order; without a process group, the values themselves.
+    """Concatenates every worker's (n, …) in rank order; without a process group, the values themselves.
 
     A queue filled with one worker's keys alone would differ between workers and shrink its variety by their
     number, silently.
 
     Shape:
-        (n, D) to (n · world size, D).
+        (n, …) to (n · world size, …).
     """
     if num_workers() == 1:
         return values
+    values = values.contiguous()  # also of images in channels-last order, which gloo would refuse
     parts = [torch.empty_like(values) for _ in range(num_workers())]
-    dist.all_gather(parts, values.contiguous())
+    dist.all_gather(parts, values)
     return torch.cat(parts)

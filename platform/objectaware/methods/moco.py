@@ -6,17 +6,18 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone, num_features
-from objectaware.methods.gather import gather_batch, worker_rank
+from objectaware.methods.gather import gather_batch, num_workers, worker_rank
 from objectaware.methods.heads import normalised, projection_head, update_moving_average
+from objectaware.methods.method import Method
 from objectaware.methods.mixing import Mixing, mixed_infonce
-from objectaware.methods.split_batch_norm import interleave, split_batch_norm, undo_interleave
+from objectaware.methods.split_batch_norm import shuffle_batch, split_batch_norm, unshuffle_batch
 
 
-class MoCo(nn.Module):
+class MoCo(Method):
     """MoCo v2 (He et al. 2020; Chen et al. 2020) as the paper's code sets it up.
 
     Args:
@@ -25,8 +26,9 @@ class MoCo(nn.Module):
         queue_size: Number K of negatives.
         momentum: m of the moving average of the key encoder.
         temperature: τ.
-        num_batch_norm_splits: Parts of the batch that batch norm works on, keys dealt to other parts than their
-            queries (shuffled batch norm of He et al. 2020); 1 for the paper's code, which does without.
+        num_batch_norm_splits: Parts of the batch of all workers that batch norm works on, keys dealt to other parts
+            than their queries (shuffled batch norm of He et al. 2020); a multiple of the number of workers. 1 for
+            the paper's code, which does without and has the whole batch's statistics.
         num_batch_candidates: Keys of the batch that a query is compared with: 1, its own, but for mixed views the
             whole batch's. Decides the chance level alone.
 
@@ -38,6 +40,7 @@ class MoCo(nn.Module):
         before the forward pass).
     """
 
+    momentum: float
     queue: Tensor
     queue_pointer: Tensor
 
@@ -66,8 +69,11 @@ class MoCo(nn.Module):
         self.target_projector.load_state_dict(self.projector.state_dict())
         self._num_splits = num_batch_norm_splits
         self._num_batch_candidates = num_batch_candidates
-        for network in (self.backbone, self.projector, self.target_backbone, self.target_projector):
-            split_batch_norm(network, num_batch_norm_splits)
+        self.keeps_batch_norm_local = num_batch_norm_splits > 1
+        if self.keeps_batch_norm_local:
+            assert num_batch_norm_splits % num_workers() == 0, "each worker normalises whole parts"
+            for network in (self.backbone, self.projector, self.target_backbone, self.target_projector):
+                split_batch_norm(network, num_batch_norm_splits // num_workers())
         for parameter in [*self.target_backbone.parameters(), *self.target_projector.parameters()]:
             parameter.requires_grad_(False)
         # Random unit vectors until real keys have filled the queue. The pointer is a buffer: a queue that is
@@ -90,6 +96,7 @@ class MoCo(nn.Module):
         """
         query = normalised(self.projector(self.backbone(view1)))  # (N, D)
         key = self._keys(view2)
+        self.embeddings = query.detach(), key
         keys = gather_batch(key)
         if mixing is None:
             loss = self._infonce(query, key)
@@ -113,8 +120,10 @@ class MoCo(nn.Module):
         if self.training:
             update_moving_average(self.backbone, self.target_backbone, self.momentum)
             update_moving_average(self.projector, self.target_projector, self.momentum)
-        keys = normalised(self.target_projector(self.target_backbone(interleave(view, self._num_splits))))
-        return undo_interleave(keys, self._num_splits)
+        if not self.keeps_batch_norm_local:
+            return normalised(self.target_projector(self.target_backbone(view)))
+        keys = self.target_projector(self.target_backbone(shuffle_batch(view, self._num_splits)))
+        return unshuffle_batch(normalised(keys), self._num_splits)
 
     @torch.no_grad()
     def _enqueue(self, keys: Tensor) -> None:

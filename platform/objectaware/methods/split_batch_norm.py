@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from objectaware.methods.gather import gather_batch, num_workers, worker_rank
+
 
 class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Batch norm whose training statistics are those of each of several parts of the batch.
@@ -13,7 +15,10 @@ class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
     With statistics of the whole batch, query and key carry the same signature of the batch they were in, which
     the queue's older keys lack: the loss falls without anything being learnt (He et al. 2020, §3.3; moco#46 on
     why synchronised batch norm does not help). MoCo shuffles keys between GPUs; this gives one process the
-    same means, with `interleave`.
+    same means, with `shuffle_batch`.
+
+    Running statistics move by the mean of the parts' statistics, so that those of several workers average to those
+    of one process with all parts (`average_running_statistics`).
 
     Args:
         num_features: Channels C.
@@ -37,21 +42,23 @@ class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
         """Normalises each part with its own statistics in training, all with the running ones otherwise."""
         if not self.training:
             return super().forward(input)
-        # Each part moves the running statistics by its share, so that a step moves them as one batch would.
-        parts = [self._normalise_part(part) for part in input.chunk(self.num_splits)]
-        return torch.cat(parts)
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        means = self.running_mean.repeat(self.num_splits, 1)  # (S, C)
+        variances = self.running_var.repeat(self.num_splits, 1)
+        parts = input.chunk(self.num_splits)
+        outputs = [self._normalise(*part) for part in zip(parts, means, variances, strict=True)]
+        self.running_mean.copy_(means.mean(dim=0))
+        self.running_var.copy_(variances.mean(dim=0))
+        self.num_batches_tracked += 1
+        return torch.cat(outputs)
 
-    def _normalise_part(self, part: Tensor) -> Tensor:
+    def _normalise(self, part: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Normalises one part, and moves the running statistics that are given."""
         assert self.momentum is not None
         return F.batch_norm(
-            part,
-            self.running_mean,
-            self.running_var,
-            self.weight,
-            self.bias,
-            training=True,
-            momentum=self.momentum / self.num_splits,
-            eps=self.eps,
+            part, mean, variance, self.weight, self.bias, training=True, momentum=self.momentum, eps=self.eps
         )
 
 
@@ -70,6 +77,32 @@ def split_batch_norm(module: nn.Module, num_splits: int) -> nn.Module:
                     split.load_state_dict(child.state_dict())
                     setattr(parent, name, split)
     return module
+
+
+def shuffle_batch(images: Tensor, num_splits: int) -> Tensor:
+    """Deals all workers' images to other parts than those they are in, and gives this worker its parts.
+
+    Args:
+        images: This worker's, (n, 3, H, W).
+        num_splits: Parts of the batch of all workers, a multiple of their number.
+
+    Returns:
+        (n, 3, H, W); `unshuffle_batch` puts what is computed of them back into order.
+
+    Source:
+        He et al. 2020, §3.3. MoCo's code draws a permutation for each batch; here it is `interleave`.
+    """
+    shuffled = _own_part(interleave(gather_batch(images), num_splits))
+    return shuffled.contiguous(memory_format=torch.channels_last)
+
+
+def unshuffle_batch(embeddings: Tensor, num_splits: int) -> Tensor:
+    """Gives this worker the embeddings (n, D) of its own images back after `shuffle_batch`."""
+    return _own_part(undo_interleave(gather_batch(embeddings), num_splits))
+
+
+def _own_part(batch: Tensor) -> Tensor:
+    return batch.chunk(num_workers())[worker_rank()]
 
 
 def interleave(batch: Tensor, num_splits: int) -> Tensor:

@@ -67,7 +67,8 @@ class _Recorder:
         rate = float(record["images_per_second"])
         steps_left = (self._config.num_epochs - epoch) * num_steps - step
         left = steps_left * self._config.batch_size / rate
-        text = f"epoch {epoch + 1}/{self._config.num_epochs} · loss {record['loss']:.3f} · {rate:.0f} images/s"
+        loss = f"loss {record['loss']:.3f} (chance {record['chance_loss']:.3f})"
+        text = f"epoch {epoch + 1}/{self._config.num_epochs} · {loss} · {rate:.0f} images/s"
         knn = self.last_metrics.get("knn_accuracy")
         if knn is not None:
             text += f" · k-NN {knn:.1f}%"

@@ -6,53 +6,32 @@ import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
-import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from objectaware.augment.color import augment_colors
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
 from objectaware.methods.backbones import channels_last
-from objectaware.methods.batch_norm import synchronise_batch_norm
-from objectaware.methods.byol import BYOL
+from objectaware.methods.batch_norm import average_running_statistics, synchronise_batch_norm
 from objectaware.methods.checkpoint import load_state, save_checkpoint
-from objectaware.methods.gather import gather_batch, num_workers
-from objectaware.methods.moco import MoCo
-from objectaware.training.schedule import cosine_learning_rate, epoch_batches, worker_share
+from objectaware.methods.gather import gather_batch
+from objectaware.methods.method import Method
+from objectaware.methods.mixing import Mixing
+from objectaware.training.collapse import TrainingDivergedError, check_collapse
+from objectaware.training.kept import KeptCheckpoints
+from objectaware.training.observation import mean_over_workers, observe
+from objectaware.training.optimization import Optimization, build_optimizer
+from objectaware.training.schedule import epoch_batches, worker_share
 from objectaware.training.session import Session
 from objectaware.training.views import ViewBatch, ViewLoader
-
-
-class TrainingDivergedError(RuntimeError):
-    """The loss is no longer a number."""
-
-
-@dataclass(frozen=True)
-class Optimization:
-    """How the weights are fitted.
-
-    Attributes:
-        num_epochs: Epochs in all.
-        batch_size: Samples a step, over all workers.
-        learning_rate: Learning rate of the first epoch, already scaled to the batch size.
-        final_learning_rate: Where the cosine ends.
-        momentum: Of SGD.
-        weight_decay: Of SGD, on every parameter.
-        seed: Seed of the run.
-    """
-
-    num_epochs: int
-    batch_size: int
-    learning_rate: float
-    final_learning_rate: float
-    momentum: float
-    weight_decay: float
-    seed: int
 
 
 @dataclass
@@ -64,12 +43,19 @@ class EpochTotals:
     num_images: int = 0
     waiting_seconds: float = 0.0
     started: float = field(default_factory=time.perf_counter)
+    observed: dict[str, float] = field(default_factory=dict)
+
+    def observe(self, values: Mapping[str, float]) -> None:
+        """Adds what was watched in one step."""
+        for name, value in values.items():
+            self.observed[name] = self.observed.get(name, 0.0) + value
 
     def metrics(self) -> dict[str, float]:
-        """Mean loss, images a second and the share of the time spent waiting for data."""
+        """Means of loss and what was watched, images a second and the share of the time spent waiting for data."""
         seconds = time.perf_counter() - self.started
         return {
             "loss": self.loss / self.num_steps,
+            **{name: value / self.num_steps for name, value in self.observed.items()},
             "images_per_second": self.num_images / seconds,
             "data_wait_share": self.waiting_seconds / seconds,
             "epoch_seconds": seconds,
@@ -80,7 +66,7 @@ class Trainer:
     """Trains one method on one worker's share of the batches.
 
     Args:
-        method: MoCo or BYOL: a module from two views to a loss.
+        method: MoCo, BYOL or Supervised: a module from two views, the last one with labels, to a loss.
         loader: Loads views.
         num_samples: Size of the data set.
         optimization: How the weights are fitted.
@@ -91,11 +77,13 @@ class Trainer:
         evaluate: Called after some epochs by rank 0 with the online backbone, for metrics such as k-NN accuracy.
         evaluation_interval: Epochs between those calls.
         num_unreadable: Tells how many images could not be read so far.
+        labels: Class index of each sample, (N,), for a method that is given them.
+        kept: Where some checkpoints are kept for ever.
     """
 
     def __init__(
         self,
-        method: MoCo | BYOL,
+        method: Method,
         loader: ViewLoader,
         num_samples: int,
         optimization: Optimization,
@@ -107,6 +95,8 @@ class Trainer:
         evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
         evaluation_interval: int = 1,
         num_unreadable: Callable[[], int] | None = None,
+        labels: NDArray[np.int64] | None = None,
+        kept: KeptCheckpoints | None = None,
     ) -> None:
         self._optimization = optimization
         self._session = session
@@ -118,14 +108,14 @@ class Trainer:
         self._evaluate = evaluate
         self._evaluation_interval = evaluation_interval
         self._num_unreadable = num_unreadable
-        self._chance_loss = method.chance_loss
-        self.method = channels_last(synchronise_batch_norm(method, session.device), session.device)
-        self.optimizer = torch.optim.SGD(
-            [parameter for parameter in self.method.parameters() if parameter.requires_grad],
-            lr=optimization.learning_rate,
-            momentum=optimization.momentum,
-            weight_decay=optimization.weight_decay,
-        )
+        self._labels = labels
+        self._kept = kept
+        self._initial_momentum = method.momentum
+        if not method.keeps_batch_norm_local:
+            synchronise_batch_norm(method, session.device)
+        self.method = method
+        channels_last(method, session.device)
+        self.optimizer = build_optimizer(method.parameters(), optimization)
         self.next_epoch = 0
         self._restore()
         self._step_module = self._distributed(self.method)
@@ -133,7 +123,8 @@ class Trainer:
     def _distributed(self, method: nn.Module) -> nn.Module:
         if self._session.world_size == 1:
             return method
-        # Buffers are equal on all workers already: batch statistics and keys are those of the whole batch.
+        # Buffers are equal on all workers already: batch statistics and keys are those of the whole batch. Where
+        # they are a worker's own on purpose, training does not read them.
         return nn.parallel.DistributedDataParallel(method, forward_sync_buffers=False)
 
     def _restore(self) -> None:
@@ -154,19 +145,16 @@ class Trainer:
 
         Raises:
             TrainingDivergedError: Where the loss is not a number any more.
+            TrainingCollapsedError: Where all images have the same embedding after an epoch.
         """
         for epoch in range(self.next_epoch, self._optimization.num_epochs):
             metrics = self._train_epoch(epoch)
+            check_collapse(epoch, metrics)
             metrics |= self._evaluation(epoch)
             self._report(epoch, metrics)
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         settings = self._optimization
-        learning_rate = cosine_learning_rate(
-            epoch, settings.num_epochs, initial=settings.learning_rate, final=settings.final_learning_rate
-        )
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
         batches = epoch_batches(self._num_samples, settings.batch_size, seed=settings.seed, epoch=epoch)
         share = worker_share(batches, self._session.rank, self._session.world_size)
         self.method.train()
@@ -178,16 +166,27 @@ class Trainer:
             totals.waiting_seconds += time.perf_counter() - asked
             if prepared is None:
                 break
+            self._set_schedules(epoch * len(share) + totals.num_steps, len(share))
             totals.loss += self._step(*prepared)
+            totals.observe(observe(self.method))
             totals.num_steps += 1
             totals.num_images += settings.batch_size
-            self._session.progress(
-                {"epoch": epoch, "step": totals.num_steps, "num_steps": len(share), **totals.metrics()}
-            )
-        metrics = {**totals.metrics(), "learning_rate": learning_rate, "chance_loss": self._chance_loss}
+            metrics = {**totals.metrics(), "chance_loss": self.method.chance_loss}
+            self._session.progress({"epoch": epoch, "step": totals.num_steps, "num_steps": len(share), **metrics})
+        if self.method.keeps_batch_norm_local:
+            average_running_statistics(self.method)
+        metrics["learning_rate"] = self.optimizer.param_groups[0]["lr"]
         if self._num_unreadable is not None:
             metrics["unreadable_images"] = float(self._num_unreadable())
         return metrics
+
+    def _set_schedules(self, step: int, steps_per_epoch: int) -> None:
+        """Sets the learning rate and the target network's momentum of a step of the whole run, from 0."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._optimization.learning_rate_at(step, steps_per_epoch)
+        if self._initial_momentum is not None:
+            momentum = self._optimization.target_momentum_at(step, steps_per_epoch, self._initial_momentum)
+            self.method.momentum = momentum
 
     def _prepared(self, batches: Iterator[ViewBatch]) -> Iterator[tuple[Tensor, Tensor, ViewBatch]]:
         """Prepares each batch's views in a thread of its own while the batch before it trains.
@@ -211,18 +210,40 @@ class Trainer:
     def _step(self, view1: Tensor, view2: Tensor, batch: ViewBatch) -> float:
         # Here and not ahead of the step: a policy's state is then always that of the steps taken.
         view1, mixing = self._loader.policy.mix_batch(view1, batch.mix_draws, batch.masks)
+        inputs = [view1, view2]
+        if self._labels is not None:
+            inputs.append(torch.from_numpy(self._labels[batch.indices]).to(view1.device))
         self.optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(self._session.device.type, torch.bfloat16, enabled=self._precision == "bf16"):
-            loss = self._step_module(view1, view2, mixing)
-        loss.backward()
+        loss = self._accumulate_gradients(inputs, mixing)
         self.optimizer.step()
-        value = _mean_over_workers(loss.detach())
+        value = mean_over_workers(loss)
         if not math.isfinite(value):
             raise TrainingDivergedError(
                 f"the loss is {value}: training has diverged. Lower base_learning_rate (now "
                 f"{self._optimization.learning_rate:g} after scaling) or use precision fp32."
             )
         return value
+
+    def _accumulate_gradients(self, inputs: Sequence[Tensor], mixing: Mixing | None) -> Tensor:
+        """Gradients of a batch, a part of it at a time; its mean loss, without gradient."""
+        num_parts = self._optimization.num_accumulation_steps
+        assert mixing is None or num_parts == 1, "the configuration refuses parts of a batch of mixtures"
+        mixtures = () if mixing is None else (mixing,)
+        losses = []
+        for number, part in enumerate(zip(*(tensor.chunk(num_parts) for tensor in inputs), strict=True), start=1):
+            with self._without_exchange() if number < num_parts else nullcontext():
+                with torch.autocast(self._session.device.type, torch.bfloat16, enabled=self._precision == "bf16"):
+                    loss = self._step_module(*part, *mixtures) / num_parts
+                loss.backward()
+            losses.append(loss.detach())
+            if self._initial_momentum is not None:
+                self.method.momentum = 1.0  # the target network moves once a batch, as the weights do
+        return torch.stack(losses).sum()
+
+    def _without_exchange(self) -> AbstractContextManager[None]:
+        """Leaves workers' gradients unsummed for now, where there are several."""
+        module = self._step_module
+        return module.no_sync() if isinstance(module, nn.parallel.DistributedDataParallel) else nullcontext()
 
     def prepare(self, view: Tensor, batch: ViewBatch, position: int) -> Tensor:
         """Moves one view to the device, changes its colours and normalises it: uint8 to float (N, 3, H, W)."""
@@ -238,11 +259,12 @@ class Trainer:
         due = (epoch + 1) % self._evaluation_interval == 0 or last
         if self._evaluate is None or not due or self._session.rank != 0:
             return {}
-        return dict(self._evaluate(self.method.get_submodule("backbone")))
+        return dict(self._evaluate(self.method.backbone))
 
     def _report(self, epoch: int, metrics: Mapping[str, float]) -> None:
         last = epoch + 1 == self._optimization.num_epochs
-        if not last and (epoch + 1) % self._checkpoint_interval:
+        keep = self._kept if self._kept is not None and self._kept.is_due(epoch) else None
+        if not last and keep is None and (epoch + 1) % self._checkpoint_interval:
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
         policy = {name: gather_batch(value[None]) for name, value in self._loader.policy.state().items()}
@@ -251,6 +273,9 @@ class Trainer:
             if self._session.rank == 0:
                 state = {"optimizer": self.optimizer.state_dict(), "next_epoch": epoch + 1, "policy": policy}
                 save_checkpoint(folder, self.method, self._config, state)
+                if keep is not None:
+                    # First: a run that is stopped between the two makes this checkpoint again.
+                    keep.keep(folder, epoch)
             self._session.report(metrics, epoch=epoch, checkpoint=folder if self._session.rank == 0 else None)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -259,10 +284,3 @@ class Trainer:
 def blur_kernel_size(size: int) -> int:
     """Width of the blur: 23 pixels at 224 (paper, appendix B.1), in proportion at other sizes, odd."""
     return max(2 * round(11 * size / 224) + 1, 3)
-
-
-def _mean_over_workers(loss: Tensor) -> float:
-    if num_workers() > 1:
-        dist.all_reduce(loss)
-        loss = loss / num_workers()
-    return float(loss)

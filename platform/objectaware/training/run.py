@@ -12,15 +12,20 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from objectaware.augment.color import ColorDistribution
-from objectaware.config import PretrainConfig
+from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.cache import TrainingImages
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
 from objectaware.evaluate.knn import knn_accuracy
 from objectaware.methods.byol import BYOL
 from objectaware.methods.checkpoint import CONFIG_NAME
+from objectaware.methods.method import Method
 from objectaware.methods.moco import MoCo
-from objectaware.training.loop import Optimization, Trainer
+from objectaware.methods.supervised import Supervised
+from objectaware.training.compilation import compile_networks
+from objectaware.training.kept import KeptCheckpoints
+from objectaware.training.loop import Trainer
+from objectaware.training.optimization import Optimization
 from objectaware.training.policies import build_policy
 from objectaware.training.precision import choose_precision
 from objectaware.training.schedule import scaled_learning_rate
@@ -30,26 +35,33 @@ from objectaware.training.views import ViewLoader
 _NUM_KNN_IMAGES = 2000
 
 
-def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: Path) -> None:
+def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: Path, kept_folder: Storage) -> None:
     """Pretrains as one of the session's workers.
 
     Args:
         config: What to train.
         session: This worker's place among the others.
         cache_folder: Local folder that the workers of a node share, for the mask store's copy.
+        kept_folder: Where the checkpoints go that are kept for ever.
 
     Raises:
-        InputError: The images or the masks do not fit the configuration.
+        InputError: The images, their labels or the masks do not fit the configuration.
         TrainingDivergedError: The loss is not a number any more.
+        TrainingCollapsedError: All images have the same embedding.
     """
     images = config.data.open()
+    labels = images.labels
+    if config.method == "supervised" and labels is None:
+        raise _unlabelled(config.data)
     if len(images) < config.batch_size:
         raise InputError("batch_size", config.batch_size, f"is more than the {len(images)} images", "Lower it.")
     kept = TrainingImages(images, max_bytes=config.execution.cache_mib * 2**20)
     # Weights and the queue's first negatives come from the seed; nothing after that draws from this generator.
     torch.manual_seed(config.seed)
-    method = build_method(config)
+    method = build_method(config, num_classes=len(images.class_names))
     precision = resolve_precision(config, method.backbone, session)
+    if config.execution.compile:
+        compile_networks(method)
     loader = ViewLoader(
         kept,
         build_policy(config, kept, cache_folder),
@@ -59,7 +71,6 @@ def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: P
         seed=config.seed,
         num_threads=config.execution.num_loader_threads,
     )
-    labels = images.labels
     trainer = Trainer(
         method,
         loader,
@@ -72,12 +83,21 @@ def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: P
         evaluate=None if labels is None else _KnnWatch(kept, labels, config.image_size, config.seed),
         evaluation_interval=config.execution.evaluation_interval,
         num_unreadable=lambda: len(kept.unreadable),
+        labels=labels if config.method == "supervised" else None,
+        kept=KeptCheckpoints(kept_folder, config.execution.keep_every),
     )
     trainer.run()
 
 
-def build_method(config: PretrainConfig) -> MoCo | BYOL:
-    """Builds the untrained method that a configuration names."""
+def _unlabelled(data: DataConfig) -> InputError:
+    problem = f"has no labels in {data.root}, and the method supervised learns from labels"
+    return InputError("data.layout", data.layout, problem, "Give images in a folder a class (layout class-folders).")
+
+
+def build_method(config: PretrainConfig, *, num_classes: int) -> Method:
+    """Builds the untrained method that a configuration names; `num_classes` are the data set's."""
+    if config.method == "supervised":
+        return Supervised(config.backbone, num_classes=num_classes)
     assert config.momentum is not None
     if config.method == "byol":
         return BYOL(config.backbone, momentum=config.momentum)
@@ -88,6 +108,7 @@ def build_method(config: PretrainConfig) -> MoCo | BYOL:
         queue_size=config.queue_size,
         momentum=config.momentum,
         temperature=config.temperature,
+        num_batch_norm_splits=config.num_batch_norm_splits or 1,
         num_batch_candidates=config.batch_size if config.policy in ("mixup", "cutmix") else 1,
     )
 
@@ -129,6 +150,11 @@ def _optimization(config: PretrainConfig) -> Optimization:
         momentum=config.sgd_momentum,
         weight_decay=config.weight_decay,
         seed=config.seed,
+        optimizer=config.optimizer,
+        learning_rate_schedule=config.learning_rate_schedule,
+        num_warmup_epochs=config.num_warmup_epochs,
+        momentum_schedule=config.momentum_schedule,
+        num_accumulation_steps=config.num_accumulation_steps,
     )
 
 

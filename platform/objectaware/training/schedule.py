@@ -8,19 +8,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def cosine_learning_rate(epoch: int, num_epochs: int, *, initial: float, final: float) -> float:
-    """Learning rate of an epoch: a half cosine from initial towards final, constant within the epoch.
+def cosine_learning_rate(position: int, end: int, *, initial: float, final: float) -> float:
+    """Learning rate on a half cosine from initial towards final.
 
     Args:
-        epoch: Epoch, from 0.
-        num_epochs: Epochs in all.
-        initial: Learning rate of epoch 0.
-        final: Learning rate that would be reached at epoch `num_epochs`.
+        position: Epoch from 0, for a learning rate that is constant within the epoch; or step.
+        end: Epochs in all, or steps.
+        initial: Learning rate at 0.
+        final: Learning rate that would be reached at `end`.
 
     Source:
         official-implementation §2 (per-epoch cosine to 0.001, no warm-up).
     """
-    return final + (initial - final) * 0.5 * (1 + math.cos(math.pi * epoch / num_epochs))
+    return final + (initial - final) * 0.5 * (1 + math.cos(math.pi * position / end))
+
+
+def cosine_momentum(step: int, num_steps: int, *, initial: float) -> float:
+    """Momentum of a moving average that comes to a halt: 1 − (1 − m)(cos(πk / K) + 1) / 2 at step k of K.
+
+    Source:
+        Grill et al. 2020 (BYOL), §3.3.
+    """
+    return 1 - (1 - initial) * 0.5 * (math.cos(math.pi * step / num_steps) + 1)
 
 
 def scaled_learning_rate(base: float, batch_size: int) -> float:

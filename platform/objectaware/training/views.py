@@ -30,12 +30,14 @@ class ViewBatch:
         colors: Colour parameters of view 1 and view 2.
         mix_draws: Uniform numbers of each sample for the policy's `mix_batch`, (N, NUM_MIX_DRAWS).
         masks: Masks under view 1 in 8 bits, (N, 1, H, W) uint8, where the policy needs them.
+        indices: The samples, (N,).
     """
 
     views: tuple[torch.Tensor, torch.Tensor]
     colors: tuple[ColorParameters, ColorParameters]
     mix_draws: torch.Tensor
     masks: torch.Tensor | None
+    indices: NDArray[np.int64]
 
 
 class ViewLoader:
@@ -88,14 +90,14 @@ class ViewLoader:
             Each batch's views.
         """
         with ThreadPoolExecutor(self._num_threads, thread_name_prefix="views") as pool:
-            waiting: deque[list[Future[_Part]]] = deque()
+            waiting: deque[tuple[NDArray[np.int64], list[Future[_Part]]]] = deque()
             upcoming = iter(batches)
             for indices in upcoming:
-                waiting.append(self._submit(pool, epoch, indices))
+                waiting.append((indices, self._submit(pool, epoch, indices)))
                 if len(waiting) > 2:
-                    yield _collect(waiting.popleft(), self._colors)
+                    yield _collect(*waiting.popleft(), self._colors)
             while waiting:
-                yield _collect(waiting.popleft(), self._colors)
+                yield _collect(*waiting.popleft(), self._colors)
 
     def _submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[_Part]]:
         parts = np.array_split(indices, min(len(indices), 2 * self._num_threads))
@@ -178,7 +180,7 @@ def _region(crop: NDArray[np.int64]) -> Region:
     return top, left, height, width
 
 
-def _collect(futures: list[Future[_Part]], colors: ColorDistribution) -> ViewBatch:
+def _collect(indices: NDArray[np.int64], futures: list[Future[_Part]], colors: ColorDistribution) -> ViewBatch:
     parts = [future.result() for future in futures]
     views, parameters = [], []
     for view in range(2):
@@ -191,4 +193,5 @@ def _collect(futures: list[Future[_Part]], colors: ColorDistribution) -> ViewBat
         colors=(parameters[0], parameters[1]),
         mix_draws=torch.from_numpy(np.concatenate([part.mix_draws for part in parts])),
         masks=torch.from_numpy(np.concatenate(masks)).unsqueeze(1) if masks else None,
+        indices=indices,
     )

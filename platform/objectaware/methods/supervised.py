@@ -1,0 +1,46 @@
+"""Supervised training: cross-entropy on the images' classes, which the paper's classifier CAM needs."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from objectaware.methods.backbones import build_backbone, num_features
+from objectaware.methods.method import Method
+
+
+class Supervised(Method):
+    """A backbone and a linear classifier on its pooled features.
+
+    Both views are trained on, each as an image of its own with the same class (Hoffer et al. 2020, with two
+    repetitions): they are decoded and cut anyhow, and any policy means the same as elsewhere.
+
+    Args:
+        backbone: Name of the backbone.
+        num_classes: Classes.
+
+    Shape:
+        Two views (N, 3, H, W) each and class indices (N,) to the loss, a scalar.
+    """
+
+    def __init__(self, backbone: str, *, num_classes: int) -> None:
+        super().__init__()
+        self.backbone = build_backbone(backbone)
+        self.classifier = nn.Linear(num_features(self.backbone), num_classes)
+
+    @property
+    def chance_loss(self) -> float:
+        """Loss of a network to which all classes are alike: log of their number."""
+        return math.log(self.classifier.out_features)
+
+    def forward(self, view1: Tensor, view2: Tensor, labels: Tensor) -> Tensor:
+        """Cross-entropy, averaged over both views."""
+        logits = self.classifier(self.backbone(torch.cat([view1, view2])))
+        # As in `normalised`: 32 bits or more.
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        classes = labels.repeat(2)
+        self.top1_accuracy = (logits.detach().argmax(dim=1) == classes).float().mean() * 100
+        return F.cross_entropy(logits, classes)

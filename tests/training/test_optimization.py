@@ -1,0 +1,110 @@
+"""Learning rates, momenta and optimizers by name."""
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+from objectaware.training.lars import LARS
+from objectaware.training.optimization import Optimization, build_optimizer
+
+PAPER = Optimization(
+    num_epochs=800,
+    batch_size=256,
+    learning_rate=0.03,
+    final_learning_rate=0.001,
+    momentum=0.9,
+    weight_decay=1e-4,
+    seed=0,
+)
+
+
+def test_the_default_learning_rate_is_the_papers_and_constant_within_an_epoch() -> None:
+    """Golden check 13."""
+    rates = [PAPER.learning_rate_at(epoch * 10, 10) for epoch in (0, 400, 799)]
+    assert rates == pytest.approx([0.03, 0.0155, 0.0010001], abs=5e-8)
+    assert len({PAPER.learning_rate_at(4000 + step, 10) for step in range(10)}) == 1
+
+
+def test_a_cosine_by_step_meets_the_one_by_epoch_at_the_start_of_each_epoch() -> None:
+    by_step = replace(PAPER, learning_rate_schedule="cosine_step")
+    for epoch in (0, 1, 400, 799):
+        assert by_step.learning_rate_at(epoch * 10, 10) == pytest.approx(PAPER.learning_rate_at(epoch * 10, 10))
+    rates = [by_step.learning_rate_at(step, 10) for step in range(8000)]
+    assert all(later < earlier for earlier, later in pairwise(rates))
+
+
+@pytest.mark.parametrize("schedule", ["cosine_epoch", "cosine_step"])
+def test_warm_up_rises_by_step_and_the_cosine_takes_the_rest(schedule: str) -> None:
+    settings = replace(PAPER, num_warmup_epochs=10, learning_rate_schedule=schedule)
+    rates = [settings.learning_rate_at(step, 5) for step in range(51)]
+    assert rates[:50] == pytest.approx([0.03 * (step + 1) / 50 for step in range(50)])
+    assert rates[50] == pytest.approx(0.03)
+    # Half of the remaining 790 epochs later, half way down.
+    assert settings.learning_rate_at(50 + 395 * 5, 5) == pytest.approx(0.0155)
+
+
+def test_momentum_rises_from_its_start_to_one() -> None:
+    """Grill et al. 2020: 1 − (1 − 0.996)(cos(πk / K) + 1) / 2."""
+    settings = replace(PAPER, num_epochs=10, momentum_schedule="cosine")
+    momenta = [settings.target_momentum_at(step, 10, 0.996) for step in range(100)]
+    assert momenta[0] == pytest.approx(0.996)
+    assert momenta[50] == pytest.approx(0.998)
+    assert momenta[25] == pytest.approx(1 - 0.004 * (math.cos(math.pi / 4) + 1) / 2)
+    assert momenta == sorted(momenta)
+    assert momenta[-1] < 1
+    assert {PAPER.target_momentum_at(step, 10, 0.996) for step in range(100)} == {0.996}
+
+
+def test_lars_scales_a_layers_gradient_to_its_weights() -> None:
+    weight = nn.Parameter(torch.tensor([[3.0, 4.0]]))
+    optimizer = LARS([weight], learning_rate=2.0, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001)
+    weight.grad = torch.tensor([[0.0, 100.0]])
+    optimizer.step()
+    # ‖w‖ = 5, ‖g‖ = 100: an update of 0.001 · 5 in the gradient's direction, whatever its length.
+    torch.testing.assert_close(weight.data, torch.tensor([[3.0, 4.0 - 2 * 0.005]]))
+    norm = math.hypot(3.0, 3.99)
+    optimizer.step()
+    expected = 3.99 - 2 * (0.9 * 0.005 + 0.001 * norm)
+    torch.testing.assert_close(weight.data, torch.tensor([[3.0, expected]]))
+
+
+def test_lars_decays_before_it_scales() -> None:
+    weight = nn.Parameter(torch.tensor([[3.0, 4.0]]))
+    optimizer = LARS([weight], learning_rate=1.0, momentum=0.0, weight_decay=1.0, trust_coefficient=0.001)
+    weight.grad = torch.zeros(1, 2)
+    optimizer.step()
+    torch.testing.assert_close(weight.data, torch.tensor([[3.0, 4.0]]) * 0.999)
+
+
+def test_lars_leaves_biases_and_batch_norm_to_plain_sgd_without_decay() -> None:
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    plain = [network[0].bias, network[1].weight, network[1].bias]
+    before = [parameter.detach().clone() for parameter in plain]
+    settings = replace(PAPER, optimizer="lars", weight_decay=10.0, learning_rate=0.5)
+    optimizer = build_optimizer(network.parameters(), settings)
+    for parameter in network.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    for parameter, start in zip(plain, before, strict=True):
+        torch.testing.assert_close(parameter.data, start - 0.5)
+
+
+def test_lars_takes_a_weight_or_gradient_of_zero_as_it_is() -> None:
+    zero, still = nn.Parameter(torch.zeros(1, 2)), nn.Parameter(torch.ones(1, 2))
+    optimizer = LARS([zero, still], learning_rate=1.0, momentum=0.0, weight_decay=0.0)
+    zero.grad, still.grad = torch.ones(1, 2), torch.zeros(1, 2)
+    optimizer.step()
+    torch.testing.assert_close(zero.data, -torch.ones(1, 2))
+    torch.testing.assert_close(still.data, torch.ones(1, 2))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "lars"])
+def test_frozen_parameters_are_left_out(optimizer: str) -> None:
+    network = nn.Linear(3, 4)
+    network.weight.requires_grad_(False)
+    built = build_optimizer(network.parameters(), replace(PAPER, optimizer=optimizer))
+    assert [parameter for group in built.param_groups for parameter in group["params"]] == [network.bias]
