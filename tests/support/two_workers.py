@@ -41,13 +41,11 @@ UNGATHERED = "moco, its keys ungathered"
 """A planted bug: each worker's queue takes its own keys alone."""
 
 
-def training_worker(
-    rank: int, folder: Path, methods: tuple[str, ...], num_epochs: int, options: dict[str, Any]
-) -> None:
-    """Trains each method for some epochs, and leaves `<method>-<rank>.pt` with losses, metrics and state."""
+def training_worker(rank: int, folder: Path, methods: dict[str, dict[str, Any]], num_epochs: int) -> None:
+    """Trains each method with its options, and leaves `<method>-<rank>.pt` with losses, metrics and state."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
-    for method in methods:
+    for method, options in methods.items():
         if method == UNGATHERED:
             moco.gather_batch = lambda keys: keys
         name = method.partition(",")[0]

@@ -22,7 +22,8 @@ from two_workers import (
     training_worker,
 )
 
-METHODS = ("moco", "byol", "shuffled", "supervised")
+# Batch norm over two samples is close to their order alone: there, rounding would grow a thousandfold a step.
+METHODS: dict[str, dict[str, Any]] = {"moco": {}, "byol": {}, "shuffled": {"batch_size": 16}, "supervised": {}}
 WATCHED = {"loss", "alignment", "uniformity", "feature_std", "top1_accuracy"}
 
 
@@ -30,7 +31,7 @@ WATCHED = {"loss", "alignment", "uniformity", "feature_std", "top1_accuracy"}
 def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two workers computed, with each method and with a planted bug: processes are slow to start."""
     folder = tmp_path_factory.mktemp("together")
-    mp.spawn(training_worker, (folder, (*METHODS, UNGATHERED), 2, {}), nprocs=2)
+    mp.spawn(training_worker, (folder, {**METHODS, UNGATHERED: {}}, 2), nprocs=2)
     return folder
 
 
@@ -46,7 +47,7 @@ def _alone(method: str, folder: Path, **options: Any) -> tuple[Trainer, list[flo
 
 @pytest.mark.parametrize("method", METHODS)
 def test_two_workers_compute_what_one_does(together: Path, tmp_path: Path, method: str) -> None:
-    alone, expected, metrics = _alone(method, tmp_path)
+    alone, expected, metrics = _alone(method, tmp_path, **METHODS[method])
     results = _results(together, method)
     for result in results:
         assert result["losses"][0] == pytest.approx(expected[0], abs=1e-12)
@@ -75,7 +76,7 @@ def test_one_worker_of_32_is_two_of_16_over_20_steps(
     tmp_path: Path, method: str, record_property: Callable[[str, object], None]
 ) -> None:
     options = {"num_pictures": 160, "batch_size": 32, "num_epochs": 4}
-    mp.spawn(training_worker, (tmp_path, (method,), 4, options), nprocs=2)
+    mp.spawn(training_worker, (tmp_path, {method: options}, 4), nprocs=2)
     _, expected, _ = _alone(method, tmp_path, **options)
     assert len(expected) == 20
     trainer = in_double(make_trainer(make_method(method).double(), LocalSession(tmp_path), **options))
