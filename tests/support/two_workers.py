@@ -37,26 +37,24 @@ def run_losses(trainer: Trainer, num_epochs: int) -> tuple[list[float], dict[str
     return losses, metrics
 
 
-def method_and_policy(case: str) -> tuple[str, str]:
-    """`<method>+<policy>` in its parts; a method alone has the policy `none`."""
-    method, _, policy = case.partition("+")
-    return method, policy or "none"
+def method_of(case: str) -> str:
+    """The method that a case's name begins with."""
+    return case.split()[0].rstrip(",")
 
 
 UNGATHERED = "moco, its keys ungathered"
 """A planted bug: each worker's queue takes its own keys alone."""
 
 
-def training_worker(rank: int, folder: Path, cases: tuple[str, ...], num_epochs: int, options: dict[str, Any]) -> None:
-    """Trains each case, a method or `<method>+<policy>`, and leaves `<case>-<rank>.pt` with what came of it."""
+def training_worker(rank: int, folder: Path, cases: dict[str, dict[str, Any]], num_epochs: int) -> None:
+    """Trains each case, the name of a method with something behind it, and leaves `<case>-<rank>.pt` with the result."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
-    for case in cases:
+    for case, options in cases.items():
         if case == UNGATHERED:
             moco.gather_batch = lambda keys: keys
-        method, policy = method_and_policy(case.partition(",")[0])
-        session = WorkerSession(folder, rank)
-        trainer = in_double(make_trainer(make_method(method).double(), session, policy=policy, **options))
+        method = make_method(method_of(case)).double()
+        trainer = in_double(make_trainer(method, WorkerSession(folder, rank), **options))
         losses, metrics = run_losses(trainer, num_epochs)
         result = {"losses": losses, "metrics": metrics, "state": trainer.method.state_dict()}
         torch.save(result, folder / f"{case}-{rank}.pt")

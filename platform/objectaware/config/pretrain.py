@@ -23,7 +23,7 @@ class PretrainExecution(Model):
         num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
         cache_mib: Decoded images kept in memory up to this size, a worker.
         checkpoint_interval: Epochs between checkpoints.
-        keep_every: The checkpoint of every so-manieth epoch is kept for ever, in the folder `kept` of the run's;
+        keep_every: n: the checkpoint of every n-th epoch is kept for ever, in the folder `kept` of the training's;
             of the others the newest two.
         evaluation_interval: Epochs between k-NN evaluations, where labels exist.
         precision: `auto` times both and keeps the faster.

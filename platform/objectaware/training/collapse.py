@@ -7,8 +7,8 @@ from collections.abc import Mapping
 MIN_FEATURE_STD = 0.01
 """Embeddings that spread less than this share of an even spread, on average over an epoch, have collapsed.
 
-Networks with batch norm start at about 0.5 and rise; a collapse goes to 0, or to what rounding to bfloat16 leaves
-of it (2⁻⁹ at most).
+An untrained network with batch norm is far above it (a small MoCo: 0.3). A collapse goes to 0, or to what rounding
+to bfloat16 leaves of it (2⁻⁹ at most).
 """
 
 

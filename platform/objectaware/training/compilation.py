@@ -16,4 +16,4 @@ def compile_networks(method: nn.Module, backend: str = "inductor") -> None:
         backend: Of torch.compile.
     """
     for network in method.children():
-        network.compile(backend=backend)  # type: ignore[no-untyped-call]
+        network.compile(backend=backend)
