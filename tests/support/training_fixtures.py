@@ -37,7 +37,14 @@ def make_method(name: str) -> nn.Module:
     return BYOL("resnet10_narrow", hidden_size=64)
 
 
-def make_trainer(method: nn.Module, session: Session, *, num_epochs: int = 2, num_pictures: int = 32) -> Trainer:
+def make_trainer(
+    method: nn.Module,
+    session: Session,
+    *,
+    num_epochs: int = 2,
+    num_pictures: int = 32,
+    checkpoint_interval_steps: int | None = None,
+) -> Trainer:
     pictures = Pictures(num_pictures)
     loader = ViewLoader(
         pictures,
@@ -57,4 +64,12 @@ def make_trainer(method: nn.Module, session: Session, *, num_epochs: int = 2, nu
         config={"backbone": "resnet10_narrow"},
         precision="fp32",
         checkpoint_interval=1,
+        checkpoint_interval_steps=checkpoint_interval_steps,
     )
+
+
+def training_state(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """All that decides how training goes on: weights, averages, queue with pointer, statistics, momenta."""
+    momenta = trainer.optimizer.state_dict()["state"]
+    buffers = {f"momentum {key}": value["momentum_buffer"].clone() for key, value in momenta.items()}
+    return {**{name: value.clone() for name, value in trainer.method.state_dict().items()}, **buffers}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from objectaware.commands.data import build_scenes, list_data
+from objectaware.commands.data import build_scenes, list_data, pack
 from objectaware.commands.evaluate import (
     evaluate_background,
     evaluate_linear,
@@ -26,6 +26,7 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "data build scenes": build_scenes,
     "export backbone": export_backbone,
     "data list": list_data,
+    "data pack": pack,
     "doctor": doctor,
     "export boxes": export_boxes,
     "export masks": export_masks,

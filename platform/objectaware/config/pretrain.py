@@ -21,6 +21,7 @@ class PretrainExecution(Model):
         num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
         cache_mib: Decoded images kept in memory up to this size, a worker.
         checkpoint_interval: Epochs between checkpoints.
+        checkpoint_interval_steps: Steps between further checkpoints inside an epoch; none by default.
         evaluation_interval: Epochs between k-NN evaluations, where labels exist.
         precision: `auto` times both and keeps the faster.
     """
@@ -31,6 +32,7 @@ class PretrainExecution(Model):
     num_compute_threads: Annotated[int, Field(ge=0)] = 0
     cache_mib: Annotated[int, Field(ge=0)] = 1024
     checkpoint_interval: Positive = 1
+    checkpoint_interval_steps: Positive | None = None
     evaluation_interval: Positive = 5
     precision: Literal["auto", "fp32", "bf16"] = "auto"
 

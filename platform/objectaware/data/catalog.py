@@ -13,6 +13,7 @@ from objectaware.data.coco import CocoDataset, load_coco
 from objectaware.data.crops import CroppedObjects
 from objectaware.data.folder import ImageFolder
 from objectaware.data.masks import region_boxes
+from objectaware.data.shards import PackedImages
 from objectaware.errors import InputError
 
 Split = Literal["train", "val"]
@@ -21,15 +22,21 @@ _MIN_BOX_AREA = 0.01
 
 
 def open_images(
-    root: str | Path, layout: str, *, variant: str | None = None, split: Split | None = None
-) -> ImageFolder | CroppedObjects:
+    root: str | Path,
+    layout: str,
+    *,
+    variant: str | None = None,
+    split: Split | None = None,
+    shuffle_window: int = 1,
+) -> ImageFolder | CroppedObjects | PackedImages:
     """Opens a set of images.
 
     Args:
         root: The folder.
-        layout: `folder`, `class-folders`, `backgrounds-challenge`, `coco` or `coco-crop`.
+        layout: `folder`, `class-folders`, `backgrounds-challenge`, `coco`, `coco-crop` or `shards`.
         variant: Variant of the Backgrounds Challenge; `original` where none is given.
         split: `train` or `val`, for the published layouts.
+        shuffle_window: Shards that training mixes, for the layout `shards`.
 
     Raises:
         InputError: Something is missing or malformed, or the layout is not known.
@@ -38,6 +45,8 @@ def open_images(
         return ImageFolder.scan(root)
     if layout == "class-folders":
         return ImageFolder.from_classes(root)
+    if layout == "shards":
+        return PackedImages.open(str(root), window=shuffle_window)
     assert split is not None, f"the layout {layout} has splits"
     if layout == "backgrounds-challenge":
         return load_variant(root, variant or "original", split)

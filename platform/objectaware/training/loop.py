@@ -8,11 +8,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from objectaware.augment.color import augment_colors
@@ -23,6 +26,7 @@ from objectaware.methods.byol import BYOL
 from objectaware.methods.checkpoint import load_state, save_checkpoint
 from objectaware.methods.gather import num_workers
 from objectaware.methods.moco import MoCo
+from objectaware.training.preemption import StoppedError, any_worker
 from objectaware.training.schedule import cosine_learning_rate, epoch_batches, worker_share
 from objectaware.training.session import Session
 from objectaware.training.views import ViewBatch, ViewLoader
@@ -57,17 +61,34 @@ class Optimization:
 
 @dataclass
 class EpochTotals:
-    """Sums over an epoch's steps."""
+    """Sums over an epoch's steps; saved with a checkpoint inside an epoch, of which `num_steps` is the position.
+
+    Attributes:
+        seconds_before: What the steps took that were made before a restart.
+        started: When this process began with the epoch.
+    """
 
     loss: float = 0.0
     num_steps: int = 0
     num_images: int = 0
     waiting_seconds: float = 0.0
+    seconds_before: float = 0.0
     started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def seconds(self) -> float:
+        """What the epoch has taken so far."""
+        return self.seconds_before + time.perf_counter() - self.started
+
+    def state(self) -> dict[str, float]:
+        """Plain values; `EpochTotals(**state)` goes on from them."""
+        values = {**asdict(self), "seconds_before": self.seconds}
+        del values["started"]
+        return values
 
     def metrics(self) -> dict[str, float]:
         """Mean loss, images a second and the share of the time spent waiting for data."""
-        seconds = time.perf_counter() - self.started
+        seconds = self.seconds
         return {
             "loss": self.loss / self.num_steps,
             "images_per_second": self.num_images / seconds,
@@ -88,6 +109,8 @@ class Trainer:
         config: What `config.json` beside a checkpoint holds.
         precision: `fp32` or `bf16`.
         checkpoint_interval: Epochs between checkpoints; the last epoch always makes one.
+        batches: An epoch's samples, (steps, batch size); by default `epoch_batches`.
+        checkpoint_interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
         evaluate: Called after some epochs by rank 0 with the online backbone, for metrics such as k-NN accuracy.
         evaluation_interval: Epochs between those calls.
         num_unreadable: Tells how many images could not be read so far.
@@ -104,6 +127,8 @@ class Trainer:
         config: Mapping[str, object],
         precision: str,
         checkpoint_interval: int,
+        checkpoint_interval_steps: int | None = None,
+        batches: Callable[[int], NDArray[np.int64]] | None = None,
         evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
         evaluation_interval: int = 1,
         num_unreadable: Callable[[], int] | None = None,
@@ -111,10 +136,13 @@ class Trainer:
         self._optimization = optimization
         self._session = session
         self._loader = loader
-        self._num_samples = num_samples
+        self._batches = batches or (
+            lambda epoch: epoch_batches(num_samples, optimization.batch_size, seed=optimization.seed, epoch=epoch)
+        )
         self._config = config
         self._precision = precision
         self._checkpoint_interval = checkpoint_interval
+        self._checkpoint_interval_steps = checkpoint_interval_steps
         self._evaluate = evaluate
         self._evaluation_interval = evaluation_interval
         self._num_unreadable = num_unreadable
@@ -127,6 +155,7 @@ class Trainer:
             weight_decay=optimization.weight_decay,
         )
         self.next_epoch = 0
+        self._begun: EpochTotals | None = None
         self._restore()
         self._step_module = self._distributed(self.method)
 
@@ -144,12 +173,15 @@ class Trainer:
         self.method.load_state_dict(state["method"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.next_epoch = int(state["next_epoch"])
+        if state.get("totals") is not None:
+            self._begun = EpochTotals(**state["totals"])
 
     def run(self) -> None:
-        """Trains from the next epoch to the last.
+        """Trains from where the restored checkpoint stands, also inside an epoch, to the last epoch.
 
         Raises:
             TrainingDivergedError: Where the loss is not a number any more.
+            StoppedError: Where a worker was told to end; all of them end after the same step, which is saved.
         """
         for epoch in range(self.next_epoch, self._optimization.num_epochs):
             metrics = self._train_epoch(epoch)
@@ -163,11 +195,10 @@ class Trainer:
         )
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        batches = epoch_batches(self._num_samples, settings.batch_size, seed=settings.seed, epoch=epoch)
-        share = worker_share(batches, self._session.rank, self._session.world_size)
+        share = worker_share(self._batches(epoch), self._session.rank, self._session.world_size)
         self.method.train()
-        totals = EpochTotals()
-        views = self._prepared(self._loader.epoch(epoch, list(share)))
+        totals, self._begun = self._begun or EpochTotals(), None
+        views = self._prepared(self._loader.epoch(epoch, list(share[totals.num_steps :])))
         while True:
             asked = time.perf_counter()
             pair = next(views, None)
@@ -180,10 +211,23 @@ class Trainer:
             self._session.progress(
                 {"epoch": epoch, "step": totals.num_steps, "num_steps": len(share), **totals.metrics()}
             )
+            self._save_inside(epoch, totals, len(share))
         metrics = {**totals.metrics(), "learning_rate": learning_rate, "chance_loss": self._chance_loss}
         if self._num_unreadable is not None:
             metrics["unreadable_images"] = float(self._num_unreadable())
         return metrics
+
+    def _save_inside(self, epoch: int, totals: EpochTotals, num_steps: int) -> None:
+        """Saves inside an epoch, where that is due or a worker was told to end."""
+        stop = any_worker(self._session.should_stop(), self._session.device)
+        interval = self._checkpoint_interval_steps
+        # The epoch's own checkpoint follows its last step.
+        due = interval is not None and totals.num_steps % interval == 0 and totals.num_steps < num_steps
+        if stop or due:
+            with self._checkpoint(next_epoch=epoch, totals=totals) as folder:
+                self._session.save(folder, epoch=epoch, step=totals.num_steps)
+        if stop:
+            raise StoppedError(f"training was told to end and is saved at epoch {epoch}, step {totals.num_steps}")
 
     def _prepared(self, batches: Iterator[ViewBatch]) -> Iterator[tuple[Tensor, Tensor]]:
         """Prepares each batch's views in a thread of its own while the batch before it trains.
@@ -239,12 +283,28 @@ class Trainer:
         if not last and (epoch + 1) % self._checkpoint_interval:
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
+        with self._checkpoint(next_epoch=epoch + 1) as folder:
+            self._session.report(metrics, epoch=epoch, checkpoint=folder)
+
+    @contextmanager
+    def _checkpoint(self, *, next_epoch: int, totals: EpochTotals | None = None) -> Iterator[Path | None]:
+        """Rank 0's checkpoint in a folder that goes away afterwards; None for the other workers.
+
+        Nothing of a random generator is in it: what is drawn is a function of seed, epoch and sample, and the
+        order of an epoch of seed and epoch.
+        """
+        if self._session.rank != 0:
+            yield None
+            return
         folder = Path(tempfile.mkdtemp(prefix="checkpoint-"))
         try:
-            if self._session.rank == 0:
-                state = {"optimizer": self.optimizer.state_dict(), "next_epoch": epoch + 1}
-                save_checkpoint(folder, self.method, self._config, state)
-            self._session.report(metrics, epoch=epoch, checkpoint=folder if self._session.rank == 0 else None)
+            state = {
+                "optimizer": self.optimizer.state_dict(),
+                "next_epoch": next_epoch,
+                "totals": None if totals is None else totals.state(),
+            }
+            save_checkpoint(folder, self.method, self._config, state)
+            yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from objectaware.augment.color import ColorDistribution
+from objectaware.augment.crop import least_short_side
 from objectaware.config import PretrainConfig
 from objectaware.data.cache import TrainingImages
+from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
@@ -25,7 +27,7 @@ from objectaware.methods.moco import MoCo
 from objectaware.training.loop import Optimization, Trainer
 from objectaware.training.policies import BackgroundMixup, ObjectCrop, PlainViews, Policy
 from objectaware.training.precision import choose_precision
-from objectaware.training.schedule import scaled_learning_rate
+from objectaware.training.schedule import scaled_learning_rate, windowed_batches
 from objectaware.training.session import Session
 from objectaware.training.views import ViewLoader
 
@@ -43,10 +45,18 @@ def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: P
     Raises:
         InputError: The images or the masks do not fit the configuration.
         TrainingDivergedError: The loss is not a number any more.
+        StoppedError: A worker was told to end; where training stood is saved.
     """
     images = config.data.open()
     if len(images) < config.batch_size:
         raise InputError("batch_size", config.batch_size, f"is more than the {len(images)} images", "Lower it.")
+    batches: Callable[[int], NDArray[np.int64]] | None = None
+    watched = np.random.default_rng(config.seed).permutation(len(images))[:_NUM_KNN_IMAGES]
+    if isinstance(images, PackedImages):
+        require_detail(config, images.short_side)
+        batches = _packed_batches(config, images.shard_sizes)
+        # They lie in random order; any others would have all shards read.
+        watched = np.arange(min(len(images), _NUM_KNN_IMAGES))
     kept = TrainingImages(images, max_bytes=config.execution.cache_mib * 2**20)
     # Weights and the queue's first negatives come from the seed; nothing after that draws from this generator.
     torch.manual_seed(config.seed)
@@ -71,11 +81,39 @@ def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: P
         config={**config.model_dump(mode="json"), "precision": precision},
         precision=precision,
         checkpoint_interval=config.execution.checkpoint_interval,
-        evaluate=None if labels is None else _KnnWatch(kept, labels, config.image_size, config.seed),
+        batches=batches,
+        checkpoint_interval_steps=config.execution.checkpoint_interval_steps,
+        evaluate=None if labels is None else _KnnWatch(kept, labels, config.image_size, watched),
         evaluation_interval=config.execution.evaluation_interval,
         num_unreadable=lambda: len(kept.unreadable),
     )
     trainer.run()
+
+
+def _packed_batches(config: PretrainConfig, shard_sizes: NDArray[np.int64]) -> Callable[[int], NDArray[np.int64]]:
+    window = config.data.shuffle_window
+    assert window is not None
+    return lambda epoch: windowed_batches(shard_sizes, window, config.batch_size, seed=config.seed, epoch=epoch)
+
+
+def require_detail(config: PretrainConfig, short_side: int | None) -> None:
+    """Refuses images that were shrunk below what the recipe's views show.
+
+    Raises:
+        InputError: They were.
+    """
+    if short_side is None:
+        return
+    remedy = "Pack them again without --short-side, or larger."
+    if config.policy == "object_crop":
+        raise InputError("policy", config.policy, f"crops objects out of images shrunk to {short_side} pixels", remedy)
+    least = least_short_side(config.image_size, min_scale=config.min_crop_scale)
+    if short_side < least:
+        problem = (
+            f"is a pack shrunk to a short side of {short_side} pixels, less than {least} = image_size "
+            f"{config.image_size} / sqrt(min_crop_scale {config.min_crop_scale:g} · 3/4)"
+        )
+        raise InputError("data.root", config.data.root, problem, remedy)
 
 
 def build_method(config: PretrainConfig) -> MoCo | BYOL:
@@ -193,12 +231,11 @@ def _optimization(config: PretrainConfig) -> Optimization:
 class _KnnWatch:
     """k-NN accuracy of the online backbone within the training images: a tenth of them classified by the rest."""
 
-    def __init__(self, images: TrainingImages, labels: NDArray[np.int64], size: int, seed: int) -> None:
-        order = np.random.default_rng(seed).permutation(len(images))[:_NUM_KNN_IMAGES]
+    def __init__(self, images: TrainingImages, labels: NDArray[np.int64], size: int, chosen: NDArray[np.int64]) -> None:
         self._images = images
         self._size = size
-        self._chosen = order
-        self._labels = torch.from_numpy(labels[order])
+        self._chosen = chosen
+        self._labels = torch.from_numpy(labels[chosen])
 
     def __call__(self, backbone: nn.Module) -> Mapping[str, float]:
         device = next(backbone.parameters()).device
