@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import safetensors.torch
 import torch
 from ray.train.torch import TorchTrainer
@@ -231,6 +232,28 @@ def test_a_workers_refusal_comes_back_as_itself_and_is_not_retried(ray_session: 
     assert type(refusal.value) is InputError
     assert "hold none that can be read" in str(refusal.value)
     assert len(actors(("class_name", "=", "RayTrainWorker"))) == before + 1
+
+
+@slow
+def test_an_elastic_training_starts_with_the_workers_that_fit(
+    ray_session: None, tiny_images: Path, tmp_path: Path
+) -> None:
+    """Five of the eight CPUs are one worker's: there is no room for the second."""
+    config = _config(tiny_images, num_epochs=1, num_workers=2)
+    num_cpus = int(ray.cluster_resources()["CPU"]) // 2 + 1
+    elastic = config.execution.model_copy(update={"min_workers": 1, "num_compute_threads": num_cpus})
+    checkpoint, epochs = _pretrain(config.model_copy(update={"execution": elastic}), tmp_path)
+    assert epochs == [0]
+    assert _next_epoch(checkpoint) == 1
+
+
+def test_fewer_workers_are_needed_where_fewer_may_train() -> None:
+    execution = PretrainExecution(num_workers=4, min_workers=2)
+    assert pretrain_needs(execution)[0].count == 4
+    assert (pretrain_needs(execution, least=True)[0].name, pretrain_needs(execution, least=True)[0].count) == (
+        "min_workers",
+        2,
+    )
 
 
 def test_a_cluster_that_is_too_small_is_refused(ray_session: None, tiny_images: Path, tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from objectaware.augment.color import ColorDistribution
+from objectaware.data.images import Images
 from objectaware.methods.byol import BYOL
 from objectaware.methods.moco import MoCo
 from objectaware.training.loop import Optimization, Trainer
@@ -44,8 +48,10 @@ def make_trainer(
     num_epochs: int = 2,
     num_pictures: int = 32,
     checkpoint_interval_steps: int | None = None,
+    images: Images | None = None,
+    batches: Callable[[int], NDArray[np.int64]] | None = None,
 ) -> Trainer:
-    pictures = Pictures(num_pictures)
+    pictures = images or Pictures(num_pictures)
     loader = ViewLoader(
         pictures,
         PlainViews(),
@@ -65,6 +71,7 @@ def make_trainer(
         precision="fp32",
         checkpoint_interval=1,
         checkpoint_interval_steps=checkpoint_interval_steps,
+        batches=batches,
     )
 
 

@@ -64,7 +64,7 @@ def training_worker(rank: int, folder: Path, method: str) -> None:
 
 
 def resuming_worker(rank: int, folder: Path) -> None:
-    """Trains as a whole, then stopped at the second step of the second epoch and resumed."""
+    """Trains as a whole; stopped at the second step of the second epoch and resumed; and stopped there again."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
     whole = make_trainer(make_method("moco"), SharedSession(folder / "whole", rank))
@@ -75,6 +75,8 @@ def resuming_worker(rank: int, folder: Path) -> None:
     resumed = SharedSession(folder / "parts", rank)
     trainer = make_trainer(make_method("moco"), resumed)
     trainer.run()
+    with contextlib.suppress(StoppedError):
+        make_trainer(make_method("moco"), SharedSession(folder / "handed over", rank, stop_at=6)).run()
     result = {
         "whole": training_state(whole),
         "resumed": training_state(trainer),

@@ -128,12 +128,17 @@ def test_training_draws_from_no_generator_that_a_checkpoint_would_have_to_hold(t
 
 
 def test_two_workers_of_which_one_is_told_to_end_stop_at_one_step_and_resume_to_the_bit(tmp_path: Path) -> None:
+    """And where one of them is gone, the other goes on alone with the same batches."""
     mp.spawn(resuming_worker, (tmp_path,), nprocs=2)
     for rank in range(2):
         result = torch.load(tmp_path / f"result-{rank}.pt", weights_only=True)
         assert result["stopped_after"] == 6
         assert result["resumed_for"] == 2
         _assert_equal(result["whole"], result["resumed"])
+    alone = _trainer(LocalSession(tmp_path / "handed over"))
+    alone.run()
+    for name, value in training_state(alone).items():
+        torch.testing.assert_close(value, result["whole"][name], atol=1e-4, rtol=1e-4, msg=name)
 
 
 @pytest.fixture

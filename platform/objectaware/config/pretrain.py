@@ -16,6 +16,8 @@ class PretrainExecution(Model):
 
     Attributes:
         num_workers: Processes that train together.
+        min_workers: Train with fewer workers, down to so many, where the cluster has no room for all, and with more
+            when it has again; the batch of all workers and the learning rate stay. None always waits for all.
         use_gpu: One GPU a worker.
         num_loader_threads: Threads a worker that decode and crop.
         num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
@@ -27,6 +29,7 @@ class PretrainExecution(Model):
     """
 
     num_workers: Positive = 1
+    min_workers: Positive | None = None
     use_gpu: bool = False
     num_loader_threads: Positive = 2
     num_compute_threads: Annotated[int, Field(ge=0)] = 0
@@ -35,6 +38,18 @@ class PretrainExecution(Model):
     checkpoint_interval_steps: Positive | None = None
     evaluation_interval: Positive = 5
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+
+    @model_validator(mode="after")
+    def _fewer_than_all(self) -> Self:
+        if self.min_workers is not None and self.min_workers >= self.num_workers:
+            raise ValueError(
+                f"min_workers = {self.min_workers} is not less than num_workers = {self.num_workers}; leave it out"
+            )
+        return self
+
+    def worker_counts(self) -> range:
+        """Every number of workers that may train."""
+        return range(self.min_workers or self.num_workers, self.num_workers + 1)
 
 
 class PretrainConfig(Model):
@@ -133,9 +148,12 @@ class PretrainConfig(Model):
             raise ValueError("masks has no meaning for the policy none; leave it out or choose a policy")
         if self.policy != "none" and self.masks is None:
             raise ValueError(f"masks is missing: the policy {self.policy} takes them from a mask store")
-        if self.batch_size % self.execution.num_workers:
-            raise ValueError(
-                f"batch_size = {self.batch_size} is not a multiple of execution.num_workers = "
-                f"{self.execution.num_workers}"
-            )
+        for count in self.execution.worker_counts():
+            if self.batch_size % count:
+                raise ValueError(
+                    f"batch_size = {self.batch_size} is not a multiple of {count} workers "
+                    f"(execution.num_workers = {self.execution.num_workers}, execution.min_workers = "
+                    f"{self.execution.min_workers}): {self.batch_size} = {self.batch_size // count} · {count} + "
+                    f"{self.batch_size % count}"
+                )
         return self

@@ -47,11 +47,18 @@ _ENVIRONMENT = {
 }
 
 
-def pretrain_needs(execution: PretrainExecution) -> list[Need]:
-    """Processes that pretraining runs; on a GPU the CPUs are for decoding."""
+def pretrain_needs(execution: PretrainExecution, *, least: bool = False) -> list[Need]:
+    """Processes that pretraining runs; on a GPU the CPUs are for decoding.
+
+    Args:
+        execution: How it runs.
+        least: The fewest workers that may train, in place of all.
+    """
+    name = "min_workers" if least and execution.min_workers is not None else "num_workers"
+    count = execution.worker_counts()[0 if least else -1]
     if execution.use_gpu:
-        return [Need("num_workers", execution.num_workers, execution.num_loader_threads, 1)]
-    return [Need("num_workers", execution.num_workers, max(execution.num_compute_threads, 1))]
+        return [Need(name, count, execution.num_loader_threads, 1)]
+    return [Need(name, count, max(execution.num_compute_threads, 1))]
 
 
 def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Callable[[Record], None]) -> str:
@@ -88,7 +95,7 @@ def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Call
     for record in chain.from_iterable(saved.values()):
         on_record(record)
     if last not in saved:
-        require_resources("pretrain", pretrain_needs(config.execution))
+        require_resources("pretrain", pretrain_needs(config.execution, least=True))
         with RecordPump(on_record) as pump:
             _fit(config, folder, name, pump, fallback)
     return run.child(last).uri
@@ -104,7 +111,7 @@ def _fit(config: PretrainConfig, folder: Storage, name: str, pump: RecordPump, f
         train_loop_config={"config": config.model_dump(), "sink": pump.sink, "fallback": fallback},
         torch_config=TerminationConfig(),
         scaling_config=ScalingConfig(
-            num_workers=need.count,
+            num_workers=_num_workers(config.execution),
             use_gpu=config.execution.use_gpu,
             resources_per_worker={"CPU": need.num_cpus, "GPU": need.num_gpus},
         ),
@@ -134,6 +141,12 @@ def _fit(config: PretrainConfig, folder: Storage, name: str, pump: RecordPump, f
         finally:
             trainer.stop()
         raise
+
+
+def _num_workers(execution: PretrainExecution) -> Any:  # noqa: ANN401 - mypy sees Ray Train V1, which takes no pair
+    """The number of workers as Ray Train takes it: one, or the least and the most."""
+    counts = execution.worker_counts()
+    return counts[-1] if len(counts) == 1 else (counts[0], counts[-1])
 
 
 class TerminationBackend(TorchConfig().backend_cls):  # type: ignore[misc]  # Ray gives it no type
