@@ -1,6 +1,7 @@
 """Worker processes of the two-worker tests: in a module that a spawned process can import."""
 
 import contextlib
+import shutil
 from pathlib import Path
 
 import torch
@@ -64,7 +65,7 @@ def training_worker(rank: int, folder: Path, method: str) -> None:
 
 
 def resuming_worker(rank: int, folder: Path) -> None:
-    """Trains as a whole; stopped at the second step of the second epoch and resumed; and stopped there again."""
+    """Trains as a whole; stopped at the second step of the second epoch, copied as it is then, and resumed."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
     whole = make_trainer(make_method("moco"), SharedSession(folder / "whole", rank))
@@ -72,11 +73,12 @@ def resuming_worker(rank: int, folder: Path) -> None:
     stopped = SharedSession(folder / "parts", rank, stop_at=6)
     with contextlib.suppress(StoppedError):
         make_trainer(make_method("moco"), stopped).run()
+    if rank == 0:
+        shutil.copytree(folder / "parts", folder / "handed over", symlinks=True)
+    dist.barrier()
     resumed = SharedSession(folder / "parts", rank)
     trainer = make_trainer(make_method("moco"), resumed)
     trainer.run()
-    with contextlib.suppress(StoppedError):
-        make_trainer(make_method("moco"), SharedSession(folder / "handed over", rank, stop_at=6)).run()
     result = {
         "whole": training_state(whole),
         "resumed": training_state(trainer),

@@ -79,7 +79,7 @@ def pack_images(
         images: The data set.
         out: Folder of the pack.
         source: Where the images come from, for `pack.json`.
-        truth: True masks and boxes, where the data set has them.
+        truth: True masks and boxes, where the data set has them; masks are brought to the packed image's size.
         short_side: Images with a larger short side are shrunk to it, antialiased, and encoded as JPEG of quality
             95 without chroma subsampling; the bytes of all others are copied. None copies all.
         shard_bytes: Size of a shard, by that of its images' files.
@@ -87,7 +87,7 @@ def pack_images(
         on_shard: Called after each shard with the number of shards that are there and that there will be.
 
     Raises:
-        InputError: The folder holds a pack of other images or settings, or a mask does not fit its image.
+        InputError: The folder holds a pack of other images or settings.
     """
     manifest = Manifest.of(images)
     settings = {
