@@ -42,6 +42,36 @@ class RecordSink:
         return records
 
 
+class DriverLine:
+    """A worker's line to the driver: leaves records and hears, some time later, whether training shall end.
+
+    Neither waits.
+
+    Args:
+        sink: Handle of the `RecordSink` actor.
+    """
+
+    def __init__(self, sink: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
+        self._sink = sink
+        self._answer: ray.ObjectRef[bool] | None = None
+        self._stops = False
+
+    def push(self, record: Record) -> None:
+        """Leaves a record."""
+        self._hear()  # or with slow steps each answer would be forgotten before it was heard
+        self._answer = self._sink.push.remote(record)
+
+    def shall_stop(self) -> bool:
+        """Whether the driver wants training to end, as far as it is known here."""
+        self._hear()
+        return self._stops
+
+    def _hear(self) -> None:
+        if self._answer is not None and ray.wait([self._answer], timeout=0)[0]:
+            self._stops |= ray.get(self._answer)
+            self._answer = None
+
+
 class RecordPump:
     """Calls the driver's function with every record that workers leave, as a context manager.
 

@@ -11,11 +11,11 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from ray import ObjectRef, get, train, wait
+from ray import get, train
 from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
 
-from objectaware.distributed.records import Record
+from objectaware.distributed.records import DriverLine, Record
 from objectaware.training.preemption import is_terminated
 
 _SECONDS_BETWEEN_PROGRESS = 1.0
@@ -70,12 +70,10 @@ class RaySession:
         self.rank: int = context.get_world_rank()
         self.world_size: int = context.get_world_size()
         self.device: torch.device = get_device()
-        self._sink = sink
+        self._driver = DriverLine(sink)
         self._restored = fallback
         self._unsaved: list[dict[str, float]] = []
         self._saved: list[dict[str, float]] = []
-        self._answer: ObjectRef[bool] | None = None
-        self._driver_stops = False
         self._downloads = ExitStack()
         self._next_progress = 0.0
 
@@ -133,10 +131,7 @@ class RaySession:
 
     def should_stop(self) -> bool:
         """Whether this process was sent SIGTERM, or the driver has answered rank 0 that training shall end."""
-        if self._answer is not None and wait([self._answer], timeout=0)[0]:
-            self._driver_stops |= get(self._answer)
-            self._answer = None
-        return self._driver_stops or is_terminated()
+        return self._driver.shall_stop() or is_terminated()
 
     def agree(self, choice: str) -> str:
         """Rank 0's choice, on every worker."""
@@ -147,7 +142,7 @@ class RaySession:
         now = time.monotonic()
         if self.rank == 0 and now >= self._next_progress:
             self._next_progress = now + _SECONDS_BETWEEN_PROGRESS
-            self._answer = self._sink.push.remote({"kind": "progress", **state})
+            self._driver.push({"kind": "progress", **state})
 
 
 class FinalError(Exception):
