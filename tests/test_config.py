@@ -118,6 +118,22 @@ def test_fields_that_a_policy_does_not_have_are_refused(fields: dict[str, object
 
 
 @pytest.mark.parametrize(
+    ("execution", "problem"),
+    [
+        ({"num_workers": 4, "min_workers": 2}, r"batch_size = 256 is not a multiple of 3 workers .*256 = 85 · 3 \+ 1"),
+        ({"num_workers": 2, "min_workers": 2}, r"min_workers = 2 is not less than num_workers = 2"),
+    ],
+)
+def test_worker_counts_that_would_change_the_batch_are_refused_with_the_arithmetic(
+    execution: dict[str, int], problem: str
+) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        _pretrain(execution=execution)
+    elastic = _pretrain(batch_size=192, execution={"num_workers": 4, "min_workers": 1}).execution
+    assert list(elastic.worker_counts()) == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
     "fields",
     [
         {"unknown": 1},

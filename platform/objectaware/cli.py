@@ -19,6 +19,7 @@ objectaware: object-aware contrastive learning
   objectaware data list [ROOT]          the layouts of data sets, or what a folder holds
   objectaware data build scenes --out DIR
   objectaware data subset ROOT --fraction F --out FILE
+  objectaware data pack ROOT --out URI  shards that training streams from any store
   objectaware export backbone CHECKPOINT --out FILE
   objectaware export boxes|masks STORE --out OUT
   objectaware ui                        the MLflow UI on the store in use

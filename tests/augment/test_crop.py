@@ -7,7 +7,14 @@ from PIL import Image
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms import functional as tvf
 
-from objectaware.augment.crop import NUM_CROP_DRAWS, crop_mask, resize_patch, sample_crops, sample_flips
+from objectaware.augment.crop import (
+    NUM_CROP_DRAWS,
+    crop_mask,
+    least_short_side,
+    resize_patch,
+    sample_crops,
+    sample_flips,
+)
 
 
 @given(st.integers(1, 400), st.integers(1, 400), st.integers(0, 1000), st.floats(0.01, 1.0))
@@ -65,3 +72,13 @@ def test_a_mask_follows_its_image() -> None:
 def test_a_mask_of_the_images_size_is_cut_exactly() -> None:
     mask = np.random.default_rng(0).integers(0, 256, (40, 50), dtype=np.uint8)
     assert np.array_equal(crop_mask(mask, np.array([3, 4, 20, 30]), 40, 50), mask[3:23, 4:34])
+
+
+def test_an_image_of_the_least_short_side_fills_every_view() -> None:
+    least = least_short_side(64, min_scale=0.08)
+    draws = np.random.default_rng(0).random((4000, NUM_CROP_DRAWS))
+    draws[:, 0] *= 0.001  # the smallest areas
+    for side, fills in ((least, True), (int(0.97 * least), False)):
+        sides = np.full(len(draws), side)
+        crops = sample_crops(draws, sides, sides, min_scale=0.08)
+        assert (crops[:, 2:].min() >= 64) == fills

@@ -1,15 +1,18 @@
-"""Each run of Ray Train costs ten seconds: six runs, some asked several things."""
+"""Each run of Ray Train costs ten seconds: seven runs, some asked several things."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 import safetensors.torch
 import torch
 from ray.train.torch import TorchTrainer
@@ -22,9 +25,17 @@ from objectaware.training.collapse import TrainingCollapsedError, TrainingDiverg
 
 pytestmark = pytest.mark.timeout(900)
 slow = pytest.mark.slow
+NUM_EPOCHS = 3
 
 
-def _config(images: Path, *, num_epochs: int = 3, num_workers: int = 1, checkpoint_interval: int = 1) -> PretrainConfig:
+def _config(
+    images: Path,
+    *,
+    num_epochs: int = 3,
+    num_workers: int = 1,
+    checkpoint_interval: int = 1,
+    checkpoint_interval_steps: int | None = None,
+) -> PretrainConfig:
     execution = PretrainExecution(
         num_workers=num_workers,
         num_loader_threads=1,
@@ -33,6 +44,7 @@ def _config(images: Path, *, num_epochs: int = 3, num_workers: int = 1, checkpoi
         precision="fp32",
         checkpoint_interval=checkpoint_interval,
         keep_every=2,
+        checkpoint_interval_steps=checkpoint_interval_steps,
     )
     return PretrainConfig(
         data=DataConfig(root=str(images)),
@@ -82,9 +94,9 @@ def _next_epoch(checkpoint: Path) -> int:
 def trained(
     ray_session: None, tiny_images: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, Path, list[dict[str, Any]], list[int]]:
-    """One worker, two epochs: the storage, the checkpoint, all records, the epochs recorded."""
+    """One worker, three epochs: the storage, the checkpoint, all records, the epochs recorded."""
     storage, records = tmp_path_factory.mktemp("storage"), list[dict[str, Any]]()
-    checkpoint, epochs = _pretrain(_config(tiny_images, num_epochs=2), storage, on_record=records.append)
+    checkpoint, epochs = _pretrain(_config(tiny_images, num_epochs=NUM_EPOCHS), storage, on_record=records.append)
     return storage, checkpoint, records, epochs
 
 
@@ -94,10 +106,10 @@ Trained = tuple[Path, Path, list[dict[str, Any]], list[int]]
 @slow
 def test_epochs_are_recorded_and_the_last_checkpoint_returned(trained: Trained) -> None:
     storage, checkpoint, records, epochs = trained
-    assert checkpoint == storage / "50% #1" / "train" / "epoch_0001"
-    assert _next_epoch(checkpoint) == 2
+    assert checkpoint == storage / "50% #1" / "train" / "epoch_0002"
+    assert _next_epoch(checkpoint) == NUM_EPOCHS
     assert _next_epoch(checkpoint.parent / "kept" / "epoch_0001") == 2
-    assert epochs == [0, 1]
+    assert epochs == [0, 1, 2]
     epoch = next(record for record in records if record["kind"] == "epoch")
     assert {"loss", "images_per_second", "learning_rate"} <= set(epoch)
     progress = next(record for record in records if record["kind"] == "progress")
@@ -108,9 +120,10 @@ def test_epochs_are_recorded_and_the_last_checkpoint_returned(trained: Trained) 
 def test_a_finished_training_is_not_run_again(trained: Trained, tiny_images: Path) -> None:
     storage, checkpoint, before, _ = trained
     records: list[dict[str, Any]] = []
-    again, _ = _pretrain(_config(tiny_images, num_epochs=2), storage, on_record=records.append)
+    again, _ = _pretrain(_config(tiny_images, num_epochs=NUM_EPOCHS), storage, on_record=records.append)
     assert again == checkpoint
-    assert records == [record for record in before if record["kind"] == "epoch"]
+    # Two checkpoints are kept.
+    assert records == [record for record in before if record["kind"] == "epoch"][-2:]
 
 
 @slow
@@ -120,44 +133,82 @@ def test_a_torn_list_of_checkpoints_costs_one_epoch(trained: Trained, tiny_image
     before = _weights(checkpoint)
     listing = checkpoint.parent / "checkpoint_manager_snapshot.json"
     listing.write_text(listing.read_text()[:40])
-    again, epochs = _pretrain(_config(tiny_images, num_epochs=2), storage)
-    assert (again, epochs) == (checkpoint, [1])
+    again, epochs = _pretrain(_config(tiny_images, num_epochs=NUM_EPOCHS), storage)
+    assert (again, epochs) == (checkpoint, [2])
     after = _weights(again)
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
+def _state(checkpoint: Path) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(checkpoint / "state.pt", weights_only=True)
+    return state
+
+
 @slow
-def test_two_workers_of_which_one_is_killed_end_where_one_worker_does(
+def test_two_workers_of_which_one_is_killed_and_one_told_to_end_lose_nothing(
     trained: Trained, tiny_images: Path, tmp_path: Path
 ) -> None:
-    killed: list[int] = []
+    """SIGKILL in the first epoch and SIGTERM in the second: the same epochs, loss curve and state to the bit."""
+    alive = ("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")
+    signals = {"progress": signal.SIGKILL, "epoch": signal.SIGTERM}
+    losses: list[float] = []
+    kinds: list[str] = []
 
-    def kill_a_worker(record: dict[str, Any]) -> None:
-        if record["kind"] == "epoch" and not killed:
-            workers = actors(("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE"))
-            killed.append(workers[-1].pid)
-            os.kill(workers[-1].pid, signal.SIGKILL)
+    def signal_a_worker(record: dict[str, Any]) -> None:
+        kinds.append(record["kind"])
+        if record["kind"] == "epoch":
+            losses.append(record["loss"])
+        if record["kind"] in signals:
+            os.kill(actors(*alive)[-1].pid, signals.pop(record["kind"]))
 
-    config = _config(tiny_images, num_epochs=2, num_workers=2)
-    checkpoint, epochs = _pretrain(config, tmp_path, on_record=kill_a_worker)
-    assert killed
-    assert epochs == [0, 1]
-    assert _next_epoch(checkpoint) == 2
+    config = _config(tiny_images, num_epochs=NUM_EPOCHS, num_workers=2, checkpoint_interval_steps=1)
+    checkpoint, epochs = _pretrain(config, tmp_path, on_record=signal_a_worker)
+    assert not signals
+    assert "stopped" in kinds
+    assert epochs == list(range(NUM_EPOCHS))
+    assert _next_epoch(checkpoint) == NUM_EPOCHS
+
+    expected: list[float] = []
+    whole, _ = _pretrain(
+        config,
+        tmp_path / "whole",
+        on_record=lambda record: expected.append(record["loss"]) if record["kind"] == "epoch" else None,
+    )
+    assert losses == expected
+    assert _same(_state(checkpoint), _state(whole))
+
     alone, together = _weights(trained[1]), _weights(checkpoint)
-    an_epoch_ago = _weights(trained[1].with_name("epoch_0000"))
-    # Seen: 0.017, from rounding. Workers that learn each from its own half would be apart by most of a step.
-    assert _distance(together, alone) < 0.1 * _distance(an_epoch_ago, alone)
+    an_epoch_ago = _weights(trained[1].with_name("epoch_0001"))
+    # Seen: 0.014 from rounding over three epochs, beside 0.101 for the last epoch, whose learning rate is a quarter
+    # of the first one's. Workers that learn each from its own half would be apart by most of an epoch.
+    assert _distance(together, alone) < 0.25 * _distance(an_epoch_ago, alone)
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two states are equal, tensors to the bit."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return one == other
 
 
 @slow
 def test_ctrl_c_stops_the_workers_and_the_same_call_resumes(
     ray_session: None, tiny_images: Path, tmp_path: Path
 ) -> None:
-    """No epoch is lost, and one that is recorded again has the same metrics: none was computed twice."""
+    """No epoch is lost, and one that is recorded again has the same metrics: none was computed twice.
+
+    The workers save where they stand before they end.
+    """
     config = _config(tiny_images, num_epochs=20, checkpoint_interval=2)
     recorded: dict[int, dict[str, Any]] = {}
+    kinds: list[str] = []
 
     def interrupt_at_first(record: dict[str, Any]) -> None:
+        kinds.append(record["kind"])
         if record["kind"] == "epoch":
             assert recorded.setdefault(record["epoch"], record) == record
             if len(recorded) == 1:
@@ -166,6 +217,10 @@ def test_ctrl_c_stops_the_workers_and_the_same_call_resumes(
     with pytest.raises(KeyboardInterrupt):
         _pretrain(config, tmp_path, on_record=interrupt_at_first)
     assert len(recorded) < 20
+    assert kinds[-1] == "stopped"
+    train = tmp_path / "50% #1" / "train"
+    newest = json.loads((train / "checkpoint_manager_snapshot.json").read_text())["latest_checkpoint_result"]
+    assert re.fullmatch(r"epoch_\d{4}_step_\d{8}", newest["checkpoint_dir_name"])
     checkpoint, _ = _pretrain(config, tmp_path, on_record=interrupt_at_first)
     assert sorted(recorded) == list(range(20))
     assert _next_epoch(checkpoint) == 20
@@ -189,6 +244,28 @@ def test_what_the_same_work_would_meet_again_is_not_retried() -> None:
     assert not _may_pass(torch.OutOfMemoryError("too large"))
     assert _may_pass(RuntimeError("connection closed by peer"))
     assert _may_pass(OSError("storage is away"))
+
+
+@slow
+def test_an_elastic_training_starts_with_the_workers_that_fit(
+    ray_session: None, tiny_images: Path, tmp_path: Path
+) -> None:
+    """Five of the eight CPUs are one worker's: there is no room for the second."""
+    config = _config(tiny_images, num_epochs=1, num_workers=2)
+    num_cpus = int(ray.cluster_resources()["CPU"]) // 2 + 1
+    elastic = config.execution.model_copy(update={"min_workers": 1, "num_compute_threads": num_cpus})
+    checkpoint, epochs = _pretrain(config.model_copy(update={"execution": elastic}), tmp_path)
+    assert epochs == [0]
+    assert _next_epoch(checkpoint) == 1
+
+
+def test_fewer_workers_are_needed_where_fewer_may_train() -> None:
+    execution = PretrainExecution(num_workers=4, min_workers=2)
+    assert pretrain_needs(execution)[0].count == 4
+    assert (pretrain_needs(execution, least=True)[0].name, pretrain_needs(execution, least=True)[0].count) == (
+        "min_workers",
+        2,
+    )
 
 
 def test_a_cluster_that_is_too_small_is_refused(ray_session: None, tiny_images: Path, tmp_path: Path) -> None:

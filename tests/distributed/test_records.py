@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import ray
 
-from objectaware.distributed.records import RecordPump
+from objectaware.distributed.records import DriverLine, RecordPump
 
 
 def test_every_record_arrives_in_order(ray_session: None) -> None:
@@ -39,3 +39,16 @@ def test_the_bodys_own_error_comes_first(ray_session: None) -> None:
 
     with pytest.raises(RuntimeError, match="body"):
         body()
+
+
+def test_a_worker_hears_the_drivers_wish_also_where_a_record_follows_before_it_asks(ray_session: None) -> None:
+    """Steps may be slower than records: each is followed by the next one before anybody asks."""
+    with RecordPump(lambda record: None) as pump:
+        line = DriverLine(pump.sink)
+        line.push({"kind": "progress"})
+        ray.get(pump.sink.stop.remote())
+        assert not line.shall_stop()
+        line.push({"kind": "progress"})
+        ray.get(pump.sink.push.remote({"kind": "progress"}))  # by now the one before has been answered
+        line.push({"kind": "progress"})
+        assert line.shall_stop()

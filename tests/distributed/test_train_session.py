@@ -1,20 +1,28 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from typing import Any
 
 import pytest
+import ray
 from ray.train import Checkpoint
 
 from objectaware.distributed.records import RecordPump
-from objectaware.distributed.train_session import EpochRecorder, FinalError, checkpoint_name
+from objectaware.distributed.train_session import (
+    EpochRecorder,
+    FinalError,
+    checkpoint_name,
+    checkpoint_position,
+    epoch_records,
+)
 from objectaware.errors import InputError
 
 
 def test_only_what_is_saved_is_recorded(ray_session: None) -> None:
     received: list[dict[str, Any]] = []
     with RecordPump(received.append) as pump:
-        recorder = EpochRecorder(pump.sink)
+        recorder = EpochRecorder(pump.sink, max_failures=3)
         recorder.after_report(None, [{"epoch": 0, "loss": 1.0}, {"epoch": 0, "loss": 9.0}], None)
         saving = {"epoch": 1, "loss": 0.5, "epochs_since_the_last_checkpoint": [{"epoch": 0, "loss": 1.0}]}
         recorder.after_report(None, [saving, {"epoch": 1, "loss": 9.0}], Checkpoint("/nowhere"))
@@ -29,8 +37,49 @@ def test_what_no_retry_would_mend_stops_the_controller() -> None:
     error = FinalError(InputError("batch_size", 8, "is too large", "Lower it."))
     failures = {0: RuntimeError("connection closed by peer"), 1: error}
     with pytest.raises(FinalError) as stop:
-        EpochRecorder(None).after_exception(None, failures)
+        EpochRecorder(None, max_failures=3).after_exception(None, failures)
     assert stop.value.error is error.error
+
+
+def test_retries_end_where_nothing_is_saved_between_them(ray_session: None) -> None:
+    lost, cause = RuntimeError("connection closed by peer"), OSError("storage is away")
+    with RecordPump(lambda record: None) as pump:
+        recorder = EpochRecorder(pump.sink, max_failures=2)
+        for _ in range(3):
+            recorder.after_exception(None, {0: lost})
+            recorder.after_exception(None, {0: lost})
+            recorder.after_report(None, [{"epoch": 0}], Checkpoint("/nowhere"))
+        recorder.after_exception(None, {0: lost})
+        recorder.after_exception(None, {0: lost})
+        with pytest.raises(FinalError) as stop:
+            recorder.after_exception(None, {0: lost, 1: cause})
+    assert stop.value.error is cause
+
+
+def test_a_checkpoint_inside_an_epoch_records_those_before_it_alone() -> None:
+    before, earlier = {"epoch": 3, "loss": 0.5}, {"epoch": 4, "loss": 0.4}
+    metrics = {
+        "epoch": 5,
+        "step_inside_the_epoch": 7,
+        "epochs_since_the_last_checkpoint": [earlier],
+        "epochs_of_the_last_checkpoint": [before],
+    }
+    assert epoch_records(metrics) == [{"kind": "epoch", **earlier}]
+    assert [record["epoch"] for record in epoch_records(metrics, repeated=True)] == [3, 4]
+
+
+def test_the_driver_asks_the_workers_to_end(ray_session: None) -> None:
+    """The answer to a record says so; the driver waits until one tells that they did."""
+    received: list[str] = []
+    with RecordPump(lambda record: received.append(record["kind"])) as pump:
+        assert not ray.get(pump.sink.push.remote({"kind": "progress"}))
+        asking = threading.Thread(target=pump.stop_training, args=(600,))
+        asking.start()
+        while not ray.get(pump.sink.push.remote({"kind": "progress"})):
+            pass
+        pump.sink.push.remote({"kind": "stopped"})
+        asking.join()
+    assert "stopping" in received
 
 
 def test_a_final_error_travels_between_processes() -> None:
@@ -41,3 +90,8 @@ def test_a_final_error_travels_between_processes() -> None:
 def test_checkpoint_names_sort_as_their_epochs() -> None:
     assert checkpoint_name(7) == "epoch_0007"
     assert sorted(map(checkpoint_name, (100, 9, 10))) == ["epoch_0009", "epoch_0010", "epoch_0100"]
+
+
+def test_checkpoints_are_ordered_as_training_makes_them() -> None:
+    made = [checkpoint_name(8), checkpoint_name(9, 5), checkpoint_name(9, 10), checkpoint_name(9), checkpoint_name(10)]
+    assert sorted((made[index] for index in (4, 1, 3, 0, 2)), key=checkpoint_position) == made

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from objectaware.augment.color import ColorDistribution
+from objectaware.data.images import Images
 from objectaware.methods.byol import BYOL
 from objectaware.methods.method import Method
 from objectaware.methods.moco import MoCo
@@ -65,11 +66,12 @@ def make_trainer(
     policy: str = "none",
     num_epochs: int = 2,
     num_pictures: int = 32,
+    images: Images | None = None,
     batch_size: int = 8,
     optimization: dict[str, Any] | None = None,
     **options: Any,
 ) -> Trainer:
-    pictures = Pictures(num_pictures)
+    pictures = images or Pictures(num_pictures)
     loader = ViewLoader(
         pictures,
         make_policy(policy, num_pictures),
@@ -90,3 +92,11 @@ def make_trainer(
         labels=np.arange(num_pictures) % NUM_CLASSES if isinstance(method, Supervised) else None,
         **{"checkpoint_interval": 1, **options},
     )
+
+
+def training_state(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """All that decides how training goes on: weights, averages, queue with pointer, statistics, momenta."""
+    momenta = trainer.optimizer.state_dict()["state"]
+    buffers = {f"momentum {key}": value["momentum_buffer"].clone() for key, value in momenta.items()}
+    weights = {name: value.clone() for name, value in trainer.method.state_dict().items()}
+    return {**weights, **buffers, **trainer._loader.policy.state()}

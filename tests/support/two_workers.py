@@ -1,5 +1,7 @@
 """Worker processes of the two-worker tests: in a module that a spawned process can import."""
 
+import contextlib
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +11,9 @@ import torch.distributed as dist
 from objectaware.methods import moco
 from objectaware.methods.batch_norm import AllReduceBatchNorm
 from objectaware.training.loop import Trainer
+from objectaware.training.preemption import StoppedError
 from objectaware.training.session import LocalSession
-from training_fixtures import make_method, make_trainer
+from training_fixtures import make_method, make_trainer, training_state
 
 
 class WorkerSession(LocalSession):
@@ -18,6 +21,24 @@ class WorkerSession(LocalSession):
         super().__init__(folder / str(rank))
         self.rank = rank
         self.world_size = 2
+
+
+class SharedSession(WorkerSession):
+    """Both workers restore rank 0's checkpoint; rank 1 is told to end at a step."""
+
+    def __init__(self, folder: Path, rank: int, stop_at: int | None = None) -> None:
+        super().__init__(folder, rank)
+        self.num_steps = 0
+        self._stop_at = stop_at
+        self._folder = folder
+
+    def should_stop(self) -> bool:
+        self.num_steps += 1
+        return self.rank == 1 and self.num_steps == self._stop_at
+
+    def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
+        super().save(checkpoint, epoch=epoch, step=step)
+        dist.barrier()
 
 
 def in_double(trainer: Trainer) -> Trainer:
@@ -47,7 +68,7 @@ UNGATHERED = "moco, its keys ungathered"
 
 
 def training_worker(rank: int, folder: Path, cases: dict[str, dict[str, Any]], num_epochs: int) -> None:
-    """Trains each case, the name of a method with something behind it, and leaves `<case>-<rank>.pt` with the result."""
+    """Trains each case, a method's name and what is special of it, and leaves `<case>-<rank>.pt`."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
     for case, options in cases.items():
@@ -58,6 +79,31 @@ def training_worker(rank: int, folder: Path, cases: dict[str, dict[str, Any]], n
         losses, metrics = run_losses(trainer, num_epochs)
         result = {"losses": losses, "metrics": metrics, "state": trainer.method.state_dict()}
         torch.save(result, folder / f"{case}-{rank}.pt")
+    dist.destroy_process_group()
+
+
+def resuming_worker(rank: int, folder: Path) -> None:
+    """Trains as a whole; stopped at the second step of the second epoch, copied as it is then, and resumed."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
+    whole = make_trainer(make_method("moco"), SharedSession(folder / "whole", rank))
+    whole.run()
+    stopped = SharedSession(folder / "parts", rank, stop_at=6)
+    with contextlib.suppress(StoppedError):
+        make_trainer(make_method("moco"), stopped).run()
+    if rank == 0:
+        shutil.copytree(folder / "parts", folder / "handed over", symlinks=True)
+    dist.barrier()
+    resumed = SharedSession(folder / "parts", rank)
+    trainer = make_trainer(make_method("moco"), resumed)
+    trainer.run()
+    result = {
+        "whole": training_state(whole),
+        "resumed": training_state(trainer),
+        "stopped_after": stopped.num_steps,
+        "resumed_for": resumed.num_steps,
+    }
+    torch.save(result, folder / f"result-{rank}.pt")
     dist.destroy_process_group()
 
 

@@ -1,10 +1,13 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from objectaware.training.schedule import (
     cosine_learning_rate,
     epoch_batches,
     scaled_learning_rate,
+    windowed_batches,
     worker_share,
 )
 
@@ -40,3 +43,39 @@ def test_workers_share_every_batch(world_size: int) -> None:
     batches = epoch_batches(64, 16, seed=3, epoch=2)
     shares = [worker_share(batches, rank, world_size) for rank in range(world_size)]
     assert np.array_equal(np.concatenate(shares, axis=1), batches)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=12),
+    window=st.integers(1, 14),
+    epoch=st.integers(0, 3),
+)
+def test_shards_are_gone_through_a_window_at_a_time_and_every_row_once(
+    sizes: list[int], window: int, epoch: int
+) -> None:
+    order = windowed_batches(np.array(sizes), window, 1, seed=5, epoch=epoch).ravel()
+    assert sorted(order.tolist()) == list(range(sum(sizes)))
+    shard_of = np.repeat(np.arange(len(sizes)), sizes)[order]
+    start = 0
+    while start < len(order):
+        # A window ends where its shards have all been used up.
+        together = {int(shard_of[start])}
+        end = start + 1
+        while end < len(order) and end - start < sum(sizes[shard] for shard in together):
+            together.add(int(shard_of[end]))
+            end += 1
+        assert len(together) <= window
+        start = end
+
+
+def test_the_order_over_shards_depends_on_seed_and_epoch_and_mixes_windows_anew() -> None:
+    sizes = np.full(8, 16)
+    first = windowed_batches(sizes, 2, 8, seed=0, epoch=0)
+    assert first.shape == (16, 8)
+    assert np.array_equal(first, windowed_batches(sizes, 2, 8, seed=0, epoch=0))
+    windows = []
+    for seed, epoch in ((0, 0), (0, 1), (1, 0)):
+        batches = windowed_batches(sizes, 2, 8, seed=seed, epoch=epoch)
+        assert (batches // 16 != batches[:, :1] // 16).any(axis=1).all()  # both shards meet in every batch
+        windows.append(tuple(frozenset((part // 16).ravel().tolist()) for part in np.split(batches, 4)))
+    assert len(set(windows)) == 3

@@ -57,6 +57,19 @@ def sample_crops(
     return np.stack([top.astype(np.int64), left.astype(np.int64), height, width], axis=1)
 
 
+def least_short_side(size: int, *, min_scale: float) -> int:
+    """Short side in pixels from which on no random crop of a whole image has a side below `size`.
+
+    The smallest crop of an n × n image has an area of min_scale · n² and sides as 3 : 4. An image that is kept
+    smaller than this loses detail that views of `size` pixels would show.
+
+    Args:
+        size: Side of the views in pixels.
+        min_scale: Smallest share of the image's area that a crop covers, in (0, 1].
+    """
+    return math.ceil(size / math.sqrt(min_scale * _RATIO[0]))
+
+
 def sample_flips(uniforms: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Decides with probability one half whether each view is mirrored; shape (N, NUM_CROP_DRAWS) to (N,)."""
     return uniforms[:, 2 * _NUM_ATTEMPTS + 2] < 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from objectaware.commands.data import build_scenes, draw_subset, list_data
+from objectaware.commands.data import build_scenes, draw_subset, list_data, pack
 from objectaware.commands.evaluate import (
     evaluate_background,
     evaluate_linear,
@@ -28,6 +28,7 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "export backbone": export_backbone,
     "data list": list_data,
     "data subset": draw_subset,
+    "data pack": pack,
     "doctor": doctor,
     "export boxes": export_boxes,
     "export masks": export_masks,

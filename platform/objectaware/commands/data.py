@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from objectaware.commands.common import validated
+from objectaware.commands.common import Common, validated, write_json
 
 
 def build_scenes(program: str, arguments: list[str]) -> None:
@@ -84,6 +84,61 @@ def draw_subset(program: str, arguments: list[str]) -> None:
         drawn = draw(images.image_ids, fraction, seed)
         write_subset(str(out), drawn)
         print(f"subset: {out.absolute()} ({len(drawn)} of {len(images)} images)")
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def pack(program: str, arguments: list[str]) -> None:
+    """`objectaware data pack ROOT --out URI`."""
+
+    def command(
+        root: Annotated[str, tyro.conf.Positional],
+        out: str,
+        layout: Literal["folder", "class-folders", "backgrounds-challenge", "coco"] = "folder",
+        variant: str | None = None,
+        split: Literal["train", "val"] | None = None,
+        short_side: int | None = None,
+        image_size: int = 224,
+        min_crop_scale: float = 0.08,
+        shard_mib: int = 128,
+        num_threads: int = 4,
+        json: Path | None = None,
+    ) -> None:
+        """Packs a data set into Parquet shards, which training streams (layout `shards`).
+
+        Stopped at any moment, the same command goes on from where it was.
+
+        Args:
+            root: Folder of the data set.
+            out: Folder of the pack: a path, or a URI such as s3://bucket/folder.
+            layout: How the images lie in the root.
+            variant: Variant of the Backgrounds Challenge.
+            split: train or val, for the published layouts.
+            short_side: Shrink images whose short side is larger; by default none. A size at which the smallest
+                random crops would lose detail is refused.
+            image_size: Side of the views that the pack is for.
+            min_crop_scale: Smallest share of an image that a crop of theirs covers.
+            shard_mib: Size of a shard.
+            num_threads: Threads that read and encode.
+            json: File that what is printed is written to as data.
+        """
+        from objectaware.config import DataConfig
+        from objectaware.data.storage import Storage
+        from objectaware.stages.pack import run_pack
+
+        data = validated(DataConfig, {"root": root, "layout": layout, "variant": variant, "split": split})
+        values = run_pack(
+            data,
+            Storage.from_uri(out),
+            short_side=short_side,
+            image_size=image_size,
+            min_crop_scale=min_crop_scale,
+            shard_bytes=shard_mib * 2**20,
+            num_threads=num_threads,
+        )
+        write_json(Common(json=json), values)
+        for key, value in values.items():
+            print(f"{key}: {value}")
 
     tyro.cli(command, prog=program, args=arguments)
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 if TYPE_CHECKING:
     from objectaware.data.crops import CroppedObjects
     from objectaware.data.folder import ImageFolder
+    from objectaware.data.shards import PackedImages
 
 
 def _absolute(address: str) -> str:
@@ -22,7 +23,7 @@ Address = Annotated[str, AfterValidator(_absolute)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(ge=1)]
 Byte = Annotated[int, Field(ge=0, le=255)]
-Layout = Literal["folder", "class-folders", "backgrounds-challenge", "coco", "coco-crop"]
+Layout = Literal["folder", "class-folders", "backgrounds-challenge", "coco", "coco-crop", "shards"]
 
 
 class Model(BaseModel):
@@ -37,10 +38,13 @@ class DataConfig(Model):
     Attributes:
         root: The folder.
         layout: How images lie in it: `folder` any photos at any depth, `class-folders` one folder a class,
-            `backgrounds-challenge` and `coco` as published, `coco-crop` the objects cut out of a COCO folder.
+            `backgrounds-challenge` and `coco` as published, `coco-crop` the objects cut out of a COCO folder,
+            `shards` what `objectaware data pack` wrote, in any store.
         variant: Variant of the Backgrounds Challenge.
         split: `train` or `val`, for the published layouts.
         subset: List of the images that count, one path relative to the images' folder a line; by default all do.
+        shuffle_window: Of the layout `shards`: an epoch goes through the shards in a random order, and through the
+            rows of so many shards at a time in a random order. A process keeps at most twice as many in memory.
     """
 
     root: Address
@@ -48,6 +52,15 @@ class DataConfig(Model):
     variant: str | None = None
     split: Literal["train", "val"] | None = None
     subset: Address | None = None
+    shuffle_window: Positive | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_window(cls, values: object) -> object:
+        """Writes the default that depends on the layout out, so that a stored recipe says it."""
+        if isinstance(values, dict) and values.get("layout") == "shards" and values.get("shuffle_window") is None:
+            return {**values, "shuffle_window": 4}
+        return values
 
     @model_validator(mode="after")
     def _fits_layout(self) -> Self:
@@ -58,11 +71,14 @@ class DataConfig(Model):
             raise ValueError(f"split = {self.split} has no meaning for the layout {self.layout}; leave it out")
         if self.variant is not None and self.layout != "backgrounds-challenge":
             raise ValueError(f"variant = {self.variant} has no meaning for the layout {self.layout}; leave it out")
-        if self.subset is not None and self.layout == "coco-crop":
-            raise ValueError("subset has no meaning for the layout coco-crop, whose images are no files; leave it out")
+        if self.subset is not None and self.layout in ("coco-crop", "shards"):
+            problem = f"subset has no meaning for the layout {self.layout}, whose images are no files"
+            raise ValueError(f"{problem}; leave it out")
+        if self.shuffle_window is not None and self.layout != "shards":
+            raise ValueError(f"shuffle_window has no meaning for the layout {self.layout}; leave it out")
         return self
 
-    def open(self) -> ImageFolder | CroppedObjects:
+    def open(self) -> ImageFolder | CroppedObjects | PackedImages:
         """Opens the images.
 
         Raises:
@@ -70,4 +86,11 @@ class DataConfig(Model):
         """
         from objectaware.data.catalog import open_images  # here, or every --help would wait for it
 
-        return open_images(self.root, self.layout, variant=self.variant, split=self.split, subset=self.subset)
+        return open_images(
+            self.root,
+            self.layout,
+            variant=self.variant,
+            split=self.split,
+            subset=self.subset,
+            shuffle_window=self.shuffle_window or 1,
+        )

@@ -62,11 +62,12 @@ def _mixtures_problem(config: PretrainConfig) -> str | None:
         return f"the policy {policy} mixes embeddings' losses here, and has no meaning for the method supervised"
     if config.num_accumulation_steps > 1:
         return f"num_accumulation_steps = {config.num_accumulation_steps} would part the pairs of the policy {policy}"
-    if config.compat is None and config.batch_size % (2 * config.execution.num_workers):
-        return (
-            f"batch_size = {config.batch_size} is not a multiple of 2 · execution.num_workers: the policy {policy} "
-            "mixes the samples of a worker in pairs"
-        )
+    for workers in config.execution.worker_counts():
+        if config.compat is None and config.batch_size % (2 * workers):
+            return (
+                f"batch_size = {config.batch_size} is not a multiple of 2 · {workers} workers: the policy {policy} "
+                "mixes the samples of a worker in pairs"
+            )
     return None
 
 

@@ -18,11 +18,14 @@ class PretrainExecution(Model):
 
     Attributes:
         num_workers: Processes that train together.
+        min_workers: Train with fewer workers, down to so many, where the cluster has no room for all, and with more
+            when it has again; the batch of all workers and the learning rate stay. None always waits for all.
         use_gpu: One GPU a worker; by default where the Ray in use has GPUs.
         num_loader_threads: Threads a worker that decode and crop.
         num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
         cache_mib: Decoded images kept in memory up to this size, a worker.
         checkpoint_interval: Epochs between checkpoints.
+        checkpoint_interval_steps: Steps between further checkpoints inside an epoch; none by default.
         keep_every: n: the checkpoint of every n-th epoch is kept for ever, in the folder `kept` of the training's;
             of the others the newest two.
         evaluation_interval: Epochs between k-NN evaluations, where labels exist.
@@ -31,15 +34,29 @@ class PretrainExecution(Model):
     """
 
     num_workers: Positive = 1
+    min_workers: Positive | None = None
     use_gpu: bool | None = None
     num_loader_threads: Positive = 2
     num_compute_threads: Annotated[int, Field(ge=0)] = 0
     cache_mib: Annotated[int, Field(ge=0)] = 1024
     checkpoint_interval: Positive = 1
+    checkpoint_interval_steps: Positive | None = None
     keep_every: Positive = 100
     evaluation_interval: Positive = 5
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     compile: bool = False
+
+    @model_validator(mode="after")
+    def _fewer_than_all(self) -> Self:
+        if self.min_workers is not None and self.min_workers >= self.num_workers:
+            raise ValueError(
+                f"min_workers = {self.min_workers} is not less than num_workers = {self.num_workers}; leave it out"
+            )
+        return self
+
+    def worker_counts(self) -> range:
+        """Every number of workers that may train."""
+        return range(self.min_workers or self.num_workers, self.num_workers + 1)
 
 
 class PretrainConfig(Model):

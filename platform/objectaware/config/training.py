@@ -44,19 +44,29 @@ def training_problem(config: PretrainConfig) -> str | None:
 
 
 def batch_problem(config: PretrainConfig) -> str | None:
-    """What is wrong with how a batch is shared among workers, passes and parts of batch norm."""
-    workers, passes = config.execution.num_workers, config.num_accumulation_steps
-    shares = workers * passes
-    if config.batch_size % shares:
+    """What is wrong with how a batch is shared among workers, of any number that may train, and passes."""
+    problems = (_sharing_problem(config, workers) for workers in config.execution.worker_counts())
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _sharing_problem(config: PretrainConfig, workers: int) -> str | None:
+    execution, passes = config.execution, config.num_accumulation_steps
+    # With an elastic group the number is none that the user wrote down.
+    named = f"execution.num_workers = {workers}"
+    if workers != execution.num_workers:
+        named = f"{workers} workers (execution.min_workers = {execution.min_workers})"
+    if config.batch_size % (workers * passes):
         each = f" × num_accumulation_steps = {passes}" if passes > 1 else ""
-        return f"batch_size = {config.batch_size} is not a multiple of execution.num_workers = {workers}{each}"
+        share, rest = divmod(config.batch_size, workers * passes)
+        sum_ = f"{config.batch_size} = {share} · {workers * passes} + {rest}"
+        return f"batch_size = {config.batch_size} is not a multiple of {named}{each}: {sum_}"
     if config.batch_size // passes < 2:
         return f"batch_size = {config.batch_size} in {passes} parts leaves nothing for batch norm to average"
     splits = config.num_batch_norm_splits
     if splits is None:
         return None
     if splits % workers:
-        return f"num_batch_norm_splits = {splits} is not a multiple of execution.num_workers = {workers}"
+        return f"num_batch_norm_splits = {splits} is not a multiple of {named}"
     if config.batch_size % (passes * splits) or config.batch_size // (passes * splits) < 2:
         return (
             f"batch_size = {config.batch_size} in {passes} × {splits} parts (num_accumulation_steps × "

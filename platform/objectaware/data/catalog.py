@@ -13,6 +13,7 @@ from objectaware.data.coco import CocoDataset, load_coco
 from objectaware.data.crops import CroppedObjects
 from objectaware.data.folder import ImageFolder
 from objectaware.data.masks import region_boxes
+from objectaware.data.shards import PackedImages
 from objectaware.data.subset import restrict
 from objectaware.errors import InputError
 
@@ -28,19 +29,25 @@ def open_images(
     variant: str | None = None,
     split: Split | None = None,
     subset: str | None = None,
-) -> ImageFolder | CroppedObjects:
+    shuffle_window: int = 1,
+) -> ImageFolder | CroppedObjects | PackedImages:
     """Opens a set of images.
 
     Args:
         root: The folder.
-        layout: `folder`, `class-folders`, `backgrounds-challenge`, `coco` or `coco-crop`.
+        layout: `folder`, `class-folders`, `backgrounds-challenge`, `coco`, `coco-crop` or `shards`.
         variant: Variant of the Backgrounds Challenge; `original` where none is given.
         split: `train` or `val`, for the published layouts.
-        subset: Path or URI of a list of the images that count; all do where none is given. Not for `coco-crop`.
+        subset: Path or URI of a list of the images that count; all do where none is given. Not for `coco-crop` and
+            `shards`.
+        shuffle_window: Shards that training mixes, for the layout `shards`.
 
     Raises:
         InputError: Something is missing or malformed, or the layout is not known.
     """
+    if layout == "shards":
+        assert subset is None, "the images of a pack are no files"
+        return PackedImages.open(str(root), window=shuffle_window)
     images = _open_whole(root, layout, variant, split)
     if subset is None:
         return images

@@ -36,6 +36,7 @@ LAYOUTS = (
     Layout("backgrounds-challenge", "<variant>/{train,val}/<class>/*.JPEG", "class", "fg_mask"),
     Layout("coco", "{train,val}2017 and annotations/instances_{train,val}2017.json", "", "union of the instances"),
     Layout("coco-crop", "the same folder; each object cut out", "category"),
+    Layout("shards", "shard-*.parquet and pack.json, from `objectaware data pack`", "as packed", "as packed"),
 )
 
 
@@ -69,7 +70,7 @@ def find_layouts(root: str | Path) -> Iterator[FoundImages]:
     if not Path(root).is_dir():
         raise InputError("root", root, "is not an existing folder", "Give a folder that holds images.")
     for layout in LAYOUTS:
-        published = layout.name not in ("folder", "class-folders")
+        published = layout.name not in ("folder", "class-folders", "shards")
         splits: tuple[Split | None, ...] = SPLITS if published else (None,)
         variants = VARIANTS if layout.name == "backgrounds-challenge" else (None,)
         tried = [_try(root, layout.name, split, variant) for variant in variants for split in splits]

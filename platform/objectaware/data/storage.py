@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+import pyarrow as pa
 from pyarrow import fs
 
 from objectaware.errors import InputError
@@ -114,6 +115,14 @@ class Storage:
         """
         with self._filesystem.open_input_file(self._locate(name)) as stream:
             return bytes(stream.read())
+
+    def open_file(self, name: str) -> pa.NativeFile:
+        """Open a file to read at any place; as a context manager it is closed again.
+
+        Raises:
+            FileNotFoundError: There is none of that name.
+        """
+        return self._filesystem.open_input_file(self._locate(name))
 
     def write_bytes(self, name: str, content: bytes) -> None:
         """Write a file whole or not at all; one that exists is replaced.

@@ -14,7 +14,7 @@ import torch
 from pyarrow import fs
 from ray import kill, train
 from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
-from ray.train.torch import TorchTrainer
+from ray.train.torch import TorchConfig, TorchTrainer
 
 from objectaware.config import PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
@@ -25,13 +25,17 @@ from objectaware.distributed.train_session import (
     FinalError,
     RaySession,
     checkpoint_name,
+    checkpoint_position,
     epoch_records,
+    root_cause,
 )
 from objectaware.errors import InputError
 from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
+from objectaware.training.preemption import StoppedError, honour_termination
 from objectaware.training.run import run_pretraining
 
 _MAX_RETRIES = 3
+_SECONDS_TO_SAVE = 30.0
 _SNAPSHOT = "checkpoint_manager_snapshot.json"
 KEPT_FOLDER = "kept"
 """Folder inside a run's with the checkpoints that Ray Train knows nothing of and never deletes."""
@@ -45,26 +49,35 @@ _ENVIRONMENT = {
 }
 
 
-def pretrain_needs(execution: PretrainExecution) -> list[Need]:
-    """Processes that pretraining runs; on a GPU the CPUs are for decoding."""
+def pretrain_needs(execution: PretrainExecution, *, least: bool = False) -> list[Need]:
+    """Processes that pretraining runs; on a GPU the CPUs are for decoding.
+
+    Args:
+        execution: How it runs.
+        least: The fewest workers that may train, in place of all.
+    """
+    name = "min_workers" if least and execution.min_workers is not None else "num_workers"
+    count = execution.worker_counts()[0 if least else -1]
     if execution.use_gpu:
-        return [Need("num_workers", execution.num_workers, execution.num_loader_threads, 1)]
-    return [Need("num_workers", execution.num_workers, max(execution.num_compute_threads, 1))]
+        return [Need(name, count, execution.num_loader_threads, 1)]
+    return [Need(name, count, max(execution.num_compute_threads, 1))]
 
 
 def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Callable[[Record], None]) -> str:
     """Pretrains under Ray Train and resumes by itself what was begun under the same name.
 
-    Needs an initialised Ray (`ray_cluster`). Lost workers and other failures that may pass are retried three
-    times from the newest checkpoint.
+    Needs an initialised Ray (`ray_cluster`). Lost workers and other failures that may pass are retried from the
+    newest checkpoint, up to three times in a row without a new one. A worker that is sent SIGTERM has all of them
+    save after the step they are in, and training begins again from there with the workers that are left or come.
 
     Args:
         config: What to train.
         name: Name of the run: its folder in `storage`.
         storage: Folder that all nodes reach, a path or URI.
         on_record: Called with `{"kind": "epoch", "epoch", …metrics}` once an epoch is saved, and now and then
-            with `{"kind": "progress", "epoch", "step", "num_steps", …}`. A resumed run begins with the epochs
-            of the two newest checkpoints again, in case they were saved but not taken in before.
+            with `{"kind": "progress", "epoch", "step", "num_steps", …}`; with `{"kind": "stopping"}` while an
+            interrupted training saves where it stands. A resumed run begins with the epochs of the newest
+            checkpoints again, in case they were saved but not taken in before.
 
     Returns:
         Path or URI of the last epoch's checkpoint folder.
@@ -73,7 +86,8 @@ def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Call
         InputError: The configuration does not fit the data, or the cluster is too small.
         TrainingDivergedError: The loss is not a number any more.
         TrainingCollapsedError: All images have the same embedding.
-        KeyboardInterrupt: On Ctrl-C, after the workers have been stopped; the same call resumes.
+        KeyboardInterrupt: On Ctrl-C or SIGTERM, after the workers have saved where they stood and were stopped;
+            a second one does not wait for them. The same call resumes.
         Exception: Whatever else a worker raised, or ended its retries, with its traceback in its notes.
     """
     folder = Storage.from_uri(storage)
@@ -84,13 +98,13 @@ def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Call
     for record in chain.from_iterable(saved.values()):
         on_record(record)
     if last not in saved:
-        require_resources("pretrain", pretrain_needs(config.execution))
+        require_resources("pretrain", pretrain_needs(config.execution, least=True))
         with RecordPump(on_record) as pump:
-            _fit(config, folder, name, pump.sink, fallback)
+            _fit(config, folder, name, pump, fallback)
     return run.child(last).uri
 
 
-def _fit(config: PretrainConfig, folder: Storage, name: str, sink: Any, fallback: Path | None) -> None:  # noqa: ANN401
+def _fit(config: PretrainConfig, folder: Storage, name: str, pump: RecordPump, fallback: Path | None) -> None:
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     path, filesystem = _ray_storage(folder)
@@ -99,12 +113,13 @@ def _fit(config: PretrainConfig, folder: Storage, name: str, sink: Any, fallback
         _train_worker,
         train_loop_config={
             "config": config.model_dump(),
-            "sink": sink,
+            "sink": pump.sink,
             "fallback": fallback,
             "kept_folder": folder.child(f"{name}/{KEPT_FOLDER}"),
         },
+        torch_config=TerminationConfig(),
         scaling_config=ScalingConfig(
-            num_workers=need.count,
+            num_workers=_num_workers(config.execution),
             use_gpu=bool(need.num_gpus),
             resources_per_worker={"CPU": need.num_cpus, "GPU": need.num_gpus},
         ),
@@ -113,11 +128,11 @@ def _fit(config: PretrainConfig, folder: Storage, name: str, sink: Any, fallback
             storage_path=path,
             storage_filesystem=filesystem,
             failure_config=FailureConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1
-                max_failures=_MAX_RETRIES, controller_failure_limit=_MAX_RETRIES
+                max_failures=-1, controller_failure_limit=_MAX_RETRIES
             ),
             # The one before the newest is what `_mend_snapshot` falls back to.
             checkpoint_config=CheckpointConfig(num_to_keep=2),
-            callbacks=[EpochRecorder(sink)],  # type: ignore[list-item]  # mypy sees Ray Train V1
+            callbacks=[EpochRecorder(pump.sink, max_failures=_MAX_RETRIES)],  # type: ignore[list-item]  # mypy sees Ray Train V1
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
@@ -127,10 +142,40 @@ def _fit(config: PretrainConfig, folder: Storage, name: str, sink: Any, fallback
         failure = error.controller_failure
         raise (failure.error if isinstance(failure, FinalError) else failure) from None
     except train.WorkerGroupError as error:
-        raise _root_cause(error.worker_failures) from None
+        raise root_cause(error.worker_failures) from None
     except KeyboardInterrupt:
-        trainer.stop()
+        try:
+            pump.stop_training(_SECONDS_TO_SAVE)
+        finally:
+            trainer.stop()
         raise
+
+
+def _num_workers(execution: PretrainExecution) -> Any:  # noqa: ANN401 - mypy sees Ray Train V1, which takes no pair
+    """The number of workers as Ray Train takes it: one, or the least and the most."""
+    counts = execution.worker_counts()
+    return counts[-1] if len(counts) == 1 else (counts[0], counts[-1])
+
+
+class TerminationBackend(TorchConfig().backend_cls):  # type: ignore[misc]  # Ray gives it no type
+    """Ray Train's set-up of PyTorch, and of workers on which SIGTERM is a wish to end (`honour_termination`).
+
+    Training runs in a thread of a worker's process, where Python lets no handler be set; this runs in the main one.
+    """
+
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:  # noqa: ANN401 - as Ray declares it
+        """Sets up the process group, then the handler, which replaces Ray's that ends the process."""
+        super().on_start(worker_group, backend_config)
+        worker_group.execute(honour_termination)
+
+
+class TerminationConfig(TorchConfig):
+    """Names the backend to Ray Train."""
+
+    @property
+    def backend_cls(self) -> type[TerminationBackend]:
+        """`TerminationBackend`."""
+        return TerminationBackend
 
 
 class _StoppableTrainer(TorchTrainer):
@@ -150,12 +195,6 @@ class _StoppableTrainer(TorchTrainer):
             kill(self._controller)
 
 
-def _root_cause(failures: dict[int, Exception]) -> Exception:
-    """Of the errors of several workers, the one that is not just a lost connection to another worker."""
-    ranks = sorted(failures, key=lambda rank: (isinstance(failures[rank], RuntimeError), rank))
-    return failures[ranks[0]]
-
-
 def _train_worker(settings: dict[str, Any]) -> None:
     """What each worker runs."""
     config = PretrainConfig.model_validate(settings["config"])
@@ -168,6 +207,9 @@ def _train_worker(settings: dict[str, Any]) -> None:
     try:
         with RaySession(settings["sink"], fallback=settings["fallback"]) as session:
             run_pretraining(config, session, cache_folder=cache_folder, kept_folder=settings["kept_folder"])
+    except StoppedError:
+        settings["sink"].push.remote({"kind": "stopped"})
+        raise
     except Exception as error:
         error.add_note(f"On worker {context.get_world_rank()}:\n{traceback.format_exc()}")
         if _may_pass(error):
@@ -190,8 +232,8 @@ def _mend_snapshot(run: Storage) -> Path | None:
     Ray Train writes the list in place, and refuses to start with half a list. Object stores replace it whole.
 
     Returns:
-        Where the list is missing, the checkpoint to go on from: the one before the newest, since the newest
-        epoch is on record only once it is in the list.
+        Where the list is missing, the checkpoint to go on from: the one before the newest, since what the newest
+        has finished is on record only once it is in the list.
     """
     if run.exists(_SNAPSHOT):
         try:
@@ -203,7 +245,7 @@ def _mend_snapshot(run: Storage) -> Path | None:
     local = run.local_path()
     if local is None:
         return None
-    folders = sorted(local.glob("epoch_*"), key=lambda folder: int(folder.name.removeprefix("epoch_")))
+    folders = sorted(local.glob("epoch_*"), key=lambda folder: checkpoint_position(folder.name))
     return folders[-2] if len(folders) > 1 else None
 
 
@@ -214,7 +256,7 @@ def _saved_epochs(folder: Storage, name: str) -> dict[str, list[Record]]:
     path, filesystem = _ray_storage(folder.child(name))
     result = train.Result.from_path(path, storage_filesystem=filesystem)
     return {
-        PurePosixPath(checkpoint.path).name: epoch_records(metrics)
+        PurePosixPath(checkpoint.path).name: epoch_records(metrics, repeated=True)
         for checkpoint, metrics in result.best_checkpoints or ()
     }
 

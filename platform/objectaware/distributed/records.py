@@ -13,7 +13,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 Record = dict[str, Any]
-"""Plain values; `kind` says what it is: `epoch` or `progress`."""
+"""Plain values; `kind` says what it is: `epoch`, `progress`, `stopping` or `stopped`."""
 
 _SECONDS_BETWEEN_DRAINS = 0.3
 
@@ -25,15 +25,51 @@ class RecordSink:
 
     def __init__(self) -> None:
         self._records: list[Record] = []
+        self._stops = False
 
-    def push(self, record: Record) -> None:
-        """Leaves a record."""
+    def push(self, record: Record) -> bool:
+        """Leaves a record; tells whether the driver wants the workers to end."""
         self._records.append(record)
+        return self._stops
+
+    def stop(self) -> None:
+        """Makes `push` answer that the workers shall end."""
+        self._stops = True
 
     def drain(self) -> list[Record]:
         """Hands over all records, in order, and forgets them."""
         records, self._records = self._records, []
         return records
+
+
+class DriverLine:
+    """A worker's line to the driver: leaves records and hears, some time later, whether training shall end.
+
+    Neither waits.
+
+    Args:
+        sink: Handle of the `RecordSink` actor.
+    """
+
+    def __init__(self, sink: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
+        self._sink = sink
+        self._answer: ray.ObjectRef[bool] | None = None
+        self._stops = False
+
+    def push(self, record: Record) -> None:
+        """Leaves a record."""
+        self._hear()  # or with slow steps each answer would be forgotten before it was heard
+        self._answer = self._sink.push.remote(record)
+
+    def shall_stop(self) -> bool:
+        """Whether the driver wants training to end, as far as it is known here."""
+        self._hear()
+        return self._stops
+
+    def _hear(self) -> None:
+        if self._answer is not None and ray.wait([self._answer], timeout=0)[0]:
+            self._stops |= ray.get(self._answer)
+            self._answer = None
 
 
 class RecordPump:
@@ -55,6 +91,7 @@ class RecordPump:
         self._on_record = on_record
         self._error: Exception | None = None
         self._stop = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="records", daemon=True)
 
     def __enter__(self) -> RecordPump:
@@ -75,6 +112,13 @@ class RecordPump:
         if self._error is not None and error is None:
             raise self._error
 
+    def stop_training(self, seconds: float) -> None:
+        """Asks the workers to end, and waits until one has said that they did (`stopped`), at most so long."""
+        self._on_record({"kind": "stopping"})
+        self._stopped.clear()
+        self.sink.stop.remote()
+        self._stopped.wait(seconds)
+
     def _run(self) -> None:
         while not self._stop.wait(_SECONDS_BETWEEN_DRAINS):
             self._pass_on()
@@ -86,6 +130,8 @@ class RecordPump:
             _logger.warning("records of the workers are lost: %s", error)
             return
         for record in records:
+            if record["kind"] == "stopped":
+                self._stopped.set()
             try:
                 self._on_record(record)
             except Exception as error:

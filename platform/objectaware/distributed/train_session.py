@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -14,21 +15,41 @@ from ray import get, train
 from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
 
-from objectaware.distributed.records import Record
+from objectaware.distributed.records import DriverLine, Record
+from objectaware.training.preemption import is_terminated
 
 _SECONDS_BETWEEN_PROGRESS = 1.0
+_SECONDS_TO_COMMIT = 60.0
 _EARLIER = "epochs_since_the_last_checkpoint"
+_REPEATED = "epochs_of_the_last_checkpoint"
+_STEP = "step_inside_the_epoch"
+_NAME = re.compile(r"epoch_(\d+)(?:_step_(\d+))?")
 
 
-def checkpoint_name(epoch: int) -> str:
-    """Name of the folder of the checkpoint made after an epoch, counted from 0."""
-    return f"epoch_{epoch:04d}"
+def checkpoint_name(epoch: int, step: int | None = None) -> str:
+    """Name of the folder of the checkpoint made after an epoch, or after a step in it; both counted from 0."""
+    return f"epoch_{epoch:04d}" if step is None else f"epoch_{epoch:04d}_step_{step:08d}"
 
 
-def epoch_records(metrics: Mapping[str, Any]) -> list[Record]:
-    """Records of the epochs that one checkpoint saved, from the metrics that Ray Train keeps with it."""
-    this = {name: value for name, value in metrics.items() if name != _EARLIER}
-    return [{"kind": "epoch", **epoch} for epoch in (*metrics.get(_EARLIER, ()), this)]
+def checkpoint_position(name: str) -> tuple[float, float]:
+    """Orders checkpoints by their names as training makes them: (epoch, step), the step infinite after the last."""
+    match = _NAME.fullmatch(name)
+    assert match is not None, name
+    return float(match[1]), float("inf") if match[2] is None else float(match[2])
+
+
+def epoch_records(metrics: Mapping[str, Any], *, repeated: bool = False) -> list[Record]:
+    """Records of the epochs that one checkpoint saved, from the metrics that Ray Train keeps with it.
+
+    Args:
+        metrics: Of the checkpoint.
+        repeated: Also the epochs of the checkpoint before, which one inside an epoch repeats: with a few of
+            those in a row, no other checkpoint that is still there may tell of them.
+    """
+    this = {name: value for name, value in metrics.items() if name not in (_EARLIER, _REPEATED)}
+    epochs = [*metrics.get(_REPEATED, ())] if repeated else []
+    epochs += [*metrics.get(_EARLIER, ()), *([] if _STEP in metrics else [this])]
+    return [{"kind": "epoch", **epoch} for epoch in epochs]
 
 
 class RaySession:
@@ -49,9 +70,10 @@ class RaySession:
         self.rank: int = context.get_world_rank()
         self.world_size: int = context.get_world_size()
         self.device: torch.device = get_device()
-        self._sink = sink
+        self._driver = DriverLine(sink)
         self._restored = fallback
         self._unsaved: list[dict[str, float]] = []
+        self._saved: list[dict[str, float]] = []
         self._downloads = ExitStack()
         self._next_progress = 0.0
 
@@ -86,7 +108,30 @@ class RaySession:
             checkpoint=train.Checkpoint.from_directory(checkpoint),
             checkpoint_dir_name=checkpoint_name(epoch),
         )
-        self._unsaved = []
+        self._saved, self._unsaved = [*self._unsaved, this], []
+
+    def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
+        """Hands a checkpoint made inside an epoch over to Ray Train and returns when a restart would find it.
+
+        It records no epoch but those that ended since the last checkpoint.
+        """
+        if checkpoint is None:
+            train.report({})
+        else:
+            metrics = {"epoch": epoch, _STEP: step, _EARLIER: self._unsaved, _REPEATED: self._saved}
+            train.report(
+                metrics,
+                checkpoint=train.Checkpoint.from_directory(checkpoint),
+                checkpoint_dir_name=checkpoint_name(epoch, step),
+            )
+            self._saved, self._unsaved = self._unsaved or self._saved, []
+        train.get_all_reported_checkpoints(
+            consistency_mode=train.CheckpointConsistencyMode.COMMITTED, timeout_s=_SECONDS_TO_COMMIT
+        )
+
+    def should_stop(self) -> bool:
+        """Whether this process was sent SIGTERM, or the driver has answered rank 0 that training shall end."""
+        return self._driver.shall_stop() or is_terminated()
 
     def agree(self, choice: str) -> str:
         """Rank 0's choice, on every worker."""
@@ -97,7 +142,7 @@ class RaySession:
         now = time.monotonic()
         if self.rank == 0 and now >= self._next_progress:
             self._next_progress = now + _SECONDS_BETWEEN_PROGRESS
-            self._sink.push.remote({"kind": "progress", **state})
+            self._driver.push({"kind": "progress", **state})
 
 
 class FinalError(Exception):
@@ -113,17 +158,21 @@ class FinalError(Exception):
 
 
 class EpochRecorder(train.UserCallback):
-    """Tells the driver of epochs once they are saved, and stops Ray Train from retrying after a `FinalError`.
+    """Tells the driver of epochs once they are saved, and stops Ray Train where a retry would not help.
 
     It runs in Ray Train's controller, which calls it after its own book-keeping: what was recorded is never
     computed again.
 
     Args:
         sink: `RecordSink` that the records go to.
+        max_failures: Failures in a row, without a checkpoint between them, after which the last one is raised.
+            A run of weeks on machines that are taken away may fail any number of times, as long as it moves.
     """
 
-    def __init__(self, sink: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
+    def __init__(self, sink: Any, *, max_failures: int) -> None:  # noqa: ANN401 - Ray's handles are Any
         self._sink = sink
+        self._max_failures = max_failures
+        self._num_failures = 0
 
     def after_report(
         self,
@@ -133,6 +182,7 @@ class EpochRecorder(train.UserCallback):
     ) -> None:
         """Records the epochs that a checkpoint has saved, with rank 0's metrics."""
         if checkpoint is not None:
+            self._num_failures = 0
             get([self._sink.push.remote(record) for record in epoch_records(metrics[0])])
 
     def after_exception(
@@ -140,7 +190,16 @@ class EpochRecorder(train.UserCallback):
         run_context: Any,  # noqa: ANN401 - as Ray Train declares it
         worker_exceptions: dict[int, Exception],
     ) -> None:
-        """Raises what no retry would mend."""
+        """Raises what no retry would mend, as a `FinalError`."""
         for error in worker_exceptions.values():
             if isinstance(error, FinalError):
                 raise error
+        self._num_failures += 1
+        if self._num_failures > self._max_failures:
+            raise FinalError(root_cause(worker_exceptions))
+
+
+def root_cause(failures: dict[int, Exception]) -> Exception:
+    """Of the errors of several workers, the one that is not just a lost connection to another worker."""
+    ranks = sorted(failures, key=lambda rank: (isinstance(failures[rank], RuntimeError), rank))
+    return failures[ranks[0]]

@@ -13,6 +13,7 @@ from objectaware.data.backgrounds_challenge import TrainingForegrounds
 from objectaware.data.crops import CroppedObjects
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
+from objectaware.data.shards import PackedImages, shard_name
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import checkpoint_file
@@ -65,12 +66,26 @@ def data_hash(data: DataConfig, *, verify: bool = False) -> str:
         data: The data set.
         verify: Hash the images' content instead of their times.
     """
+    if data.layout == "shards":
+        return _pack_hash(data.root, verify)
     images = data.open()
+    assert not isinstance(images, PackedImages)
     if isinstance(images, CroppedObjects):
         images = ImageFolder(images.root, sorted({name.rsplit("#", 1)[0] for name in images.image_ids}))
     digest = hashlib.sha256(Manifest.of(images).content_hash(verify).encode())
     if data.layout in ("coco", "coco-crop"):
         digest.update(Path(data.root, "annotations", f"instances_{data.split}2017.json").read_bytes())
+    return digest.hexdigest()
+
+
+def _pack_hash(root: str, verify: bool) -> str:
+    """Hashes what a pack says of its images and settings, or its shards' content; not where it came from."""
+    description = PackedImages.describe(root)
+    digest = hashlib.sha256(json.dumps({**description, "source": None}, sort_keys=True).encode())
+    if verify:
+        storage = Storage.from_uri(root)
+        for number in range(len(description["shard_sizes"])):
+            digest.update(hashlib.sha256(storage.read_bytes(shard_name(number))).digest())
     return digest.hexdigest()
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from objectaware.config import LocalizeConfig
-from objectaware.data.crops import CroppedObjects
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
@@ -65,9 +64,12 @@ def run_localize(
 
 def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) -> Mapping[str, Any]:
     images = config.data.open()
-    if isinstance(images, CroppedObjects):
+    if not isinstance(images, ImageFolder):
         raise InputError(
-            "layout", config.data.layout, "holds cut-out objects", "Localize the whole pictures: layout coco."
+            "layout",
+            config.data.layout,
+            "is no folder of whole pictures",
+            "Localize the folder that was cut out or packed; masks go by the names of its images.",
         )
     notices = _checkpoint_notices(config.checkpoint)
     for notice in notices:

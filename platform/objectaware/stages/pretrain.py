@@ -61,6 +61,8 @@ class _Recorder:
             self.last_metrics = metrics
         elif record["kind"] == "progress":
             self._run.progress.update(self._text(record))
+        elif record["kind"] == "stopping":
+            self._run.progress.line("saving where training stands; once more to end without that")
 
     def _text(self, record: Mapping[str, Any]) -> str:
         epoch, step, num_steps = int(record["epoch"]), int(record["step"]), int(record["num_steps"])

@@ -8,8 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -29,37 +28,11 @@ from objectaware.training.collapse import TrainingDivergedError, check_collapse
 from objectaware.training.kept import KeptCheckpoints
 from objectaware.training.observation import mean_over_workers, observe
 from objectaware.training.optimization import Optimization, build_optimizer
+from objectaware.training.preemption import StoppedError, any_worker
 from objectaware.training.schedule import epoch_batches, worker_share
 from objectaware.training.session import Session
+from objectaware.training.totals import EpochTotals
 from objectaware.training.views import ViewBatch, ViewLoader
-
-
-@dataclass
-class EpochTotals:
-    """Sums over an epoch's steps."""
-
-    loss: float = 0.0
-    num_steps: int = 0
-    num_images: int = 0
-    waiting_seconds: float = 0.0
-    started: float = field(default_factory=time.perf_counter)
-    observed: dict[str, float] = field(default_factory=dict)
-
-    def observe(self, values: Mapping[str, float]) -> None:
-        """Adds what was watched in one step."""
-        for name, value in values.items():
-            self.observed[name] = self.observed.get(name, 0.0) + value
-
-    def metrics(self) -> dict[str, float]:
-        """Means of loss and what was watched, images a second and the share of the time spent waiting for data."""
-        seconds = time.perf_counter() - self.started
-        return {
-            "loss": self.loss / self.num_steps,
-            **{name: value / self.num_steps for name, value in self.observed.items()},
-            "images_per_second": self.num_images / seconds,
-            "data_wait_share": self.waiting_seconds / seconds,
-            "epoch_seconds": seconds,
-        }
 
 
 class Trainer:
@@ -74,6 +47,8 @@ class Trainer:
         config: What `config.json` beside a checkpoint holds.
         precision: `fp32` or `bf16`.
         checkpoint_interval: Epochs between checkpoints; the last epoch always makes one.
+        batches: An epoch's samples, (steps, batch size); by default `epoch_batches`.
+        checkpoint_interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
         evaluate: Called after some epochs by rank 0 with the online backbone, for metrics such as k-NN accuracy.
         evaluation_interval: Epochs between those calls.
         num_unreadable: Tells how many images could not be read so far.
@@ -92,6 +67,8 @@ class Trainer:
         config: Mapping[str, object],
         precision: str,
         checkpoint_interval: int,
+        checkpoint_interval_steps: int | None = None,
+        batches: Callable[[int], NDArray[np.int64]] | None = None,
         evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
         evaluation_interval: int = 1,
         num_unreadable: Callable[[], int] | None = None,
@@ -101,10 +78,13 @@ class Trainer:
         self._optimization = optimization
         self._session = session
         self._loader = loader
-        self._num_samples = num_samples
+        self._batches = batches or (
+            lambda epoch: epoch_batches(num_samples, optimization.batch_size, seed=optimization.seed, epoch=epoch)
+        )
         self._config = config
         self._precision = precision
         self._checkpoint_interval = checkpoint_interval
+        self._checkpoint_interval_steps = checkpoint_interval_steps
         self._evaluate = evaluate
         self._evaluation_interval = evaluation_interval
         self._num_unreadable = num_unreadable
@@ -117,6 +97,7 @@ class Trainer:
         channels_last(method, session.device)
         self.optimizer = build_optimizer(method.parameters(), optimization)
         self.next_epoch = 0
+        self._begun: EpochTotals | None = None
         self._restore()
         self._step_module = self._distributed(self.method)
 
@@ -139,13 +120,16 @@ class Trainer:
         rank, device = self._session.rank, self._session.device
         policy = {name: values[rank % len(values)].to(device) for name, values in state["policy"].items()}
         self._loader.policy.load_state(policy)
+        if state["totals"] is not None:
+            self._begun = EpochTotals(**state["totals"])
 
     def run(self) -> None:
-        """Trains from the next epoch to the last.
+        """Trains from where the restored checkpoint stands, also inside an epoch, to the last epoch.
 
         Raises:
             TrainingDivergedError: Where the loss is not a number any more.
             TrainingCollapsedError: Where all images have the same embedding after an epoch.
+            StoppedError: Where a worker was told to end; all of them end after the same step, which is saved.
         """
         for epoch in range(self.next_epoch, self._optimization.num_epochs):
             metrics = self._train_epoch(epoch)
@@ -155,11 +139,10 @@ class Trainer:
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         settings = self._optimization
-        batches = epoch_batches(self._num_samples, settings.batch_size, seed=settings.seed, epoch=epoch)
-        share = worker_share(batches, self._session.rank, self._session.world_size)
+        share = worker_share(self._batches(epoch), self._session.rank, self._session.world_size)
         self.method.train()
-        totals = EpochTotals()
-        views = self._prepared(self._loader.epoch(epoch, list(share)))
+        totals, self._begun = self._begun or EpochTotals(), None
+        views = self._prepared(self._loader.epoch(epoch, list(share[totals.num_steps :])))
         while True:
             asked = time.perf_counter()
             prepared = next(views, None)
@@ -171,11 +154,16 @@ class Trainer:
             totals.observe(observe(self.method))
             totals.num_steps += 1
             totals.num_images += settings.batch_size
-            metrics = {**totals.metrics(), "chance_loss": self.method.chance_loss}
-            self._session.progress({"epoch": epoch, "step": totals.num_steps, "num_steps": len(share), **metrics})
-        if self.method.keeps_batch_norm_local:
-            average_running_statistics(self.method)
-        metrics["learning_rate"] = self.optimizer.param_groups[0]["lr"]
+            place = {"epoch": epoch, "step": totals.num_steps, "num_steps": len(share)}
+            self._session.progress({**place, **totals.metrics(), "chance_loss": self.method.chance_loss})
+            self._save_inside(epoch, totals, len(share))
+        self._share_statistics()
+        last_step = (epoch + 1) * len(share) - 1
+        metrics = {
+            **totals.metrics(),
+            "chance_loss": self.method.chance_loss,
+            "learning_rate": settings.learning_rate_at(last_step, len(share)),
+        }
         if self._num_unreadable is not None:
             metrics["unreadable_images"] = float(self._num_unreadable())
         return metrics
@@ -187,6 +175,24 @@ class Trainer:
         if self._initial_momentum is not None:
             momentum = self._optimization.target_momentum_at(step, steps_per_epoch, self._initial_momentum)
             self.method.momentum = momentum
+
+    def _share_statistics(self) -> None:
+        """Gives all workers one set of running statistics, where each keeps its own on purpose."""
+        if self.method.keeps_batch_norm_local:
+            average_running_statistics(self.method)
+
+    def _save_inside(self, epoch: int, totals: EpochTotals, num_steps: int) -> None:
+        """Saves inside an epoch, where that is due or a worker was told to end."""
+        stop = any_worker(self._session.should_stop(), self._session.device)
+        interval = self._checkpoint_interval_steps
+        # The epoch's own checkpoint follows its last step.
+        due = interval is not None and totals.num_steps % interval == 0 and totals.num_steps < num_steps
+        if stop or due:
+            self._share_statistics()
+            with self._checkpoint(next_epoch=epoch, totals=totals) as folder:
+                self._session.save(folder, epoch=epoch, step=totals.num_steps)
+        if stop:
+            raise StoppedError(f"training was told to end and is saved at epoch {epoch}, step {totals.num_steps}")
 
     def _prepared(self, batches: Iterator[ViewBatch]) -> Iterator[tuple[Tensor, Tensor, ViewBatch]]:
         """Prepares each batch's views in a thread of its own while the batch before it trains.
@@ -267,16 +273,33 @@ class Trainer:
         if not last and keep is None and (epoch + 1) % self._checkpoint_interval:
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
+        with self._checkpoint(next_epoch=epoch + 1) as folder:
+            if keep is not None and folder is not None:
+                # First: a run that is stopped between the two makes this checkpoint again.
+                keep.keep(folder, epoch)
+            self._session.report(metrics, epoch=epoch, checkpoint=folder)
+
+    @contextmanager
+    def _checkpoint(self, *, next_epoch: int, totals: EpochTotals | None = None) -> Iterator[Path | None]:
+        """Rank 0's checkpoint in a folder that goes away afterwards; None for the other workers, who call it, too.
+
+        Nothing of a random generator is in it: what is drawn is a function of seed, epoch and sample, and the
+        order of an epoch of seed and epoch.
+        """
         policy = {name: gather_batch(value[None]) for name, value in self._loader.policy.state().items()}
+        if self._session.rank != 0:
+            yield None
+            return
         folder = Path(tempfile.mkdtemp(prefix="checkpoint-"))
         try:
-            if self._session.rank == 0:
-                state = {"optimizer": self.optimizer.state_dict(), "next_epoch": epoch + 1, "policy": policy}
-                save_checkpoint(folder, self.method, self._config, state)
-                if keep is not None:
-                    # First: a run that is stopped between the two makes this checkpoint again.
-                    keep.keep(folder, epoch)
-            self._session.report(metrics, epoch=epoch, checkpoint=folder if self._session.rank == 0 else None)
+            state = {
+                "optimizer": self.optimizer.state_dict(),
+                "next_epoch": next_epoch,
+                "totals": None if totals is None else totals.state(),
+                "policy": policy,
+            }
+            save_checkpoint(folder, self.method, self._config, state)
+            yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from objectaware.augment.color import ColorDistribution
 from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.cache import TrainingImages
+from objectaware.data.shards import PackedImages
+from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
 from objectaware.evaluate.knn import knn_accuracy
@@ -26,6 +28,7 @@ from objectaware.training.compilation import compile_networks
 from objectaware.training.kept import KeptCheckpoints
 from objectaware.training.loop import Trainer
 from objectaware.training.optimization import Optimization
+from objectaware.training.packed import packed_batches, require_detail
 from objectaware.training.policies import build_policy
 from objectaware.training.precision import choose_precision
 from objectaware.training.schedule import scaled_learning_rate
@@ -48,6 +51,7 @@ def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: P
         InputError: The images, their labels or the masks do not fit the configuration.
         TrainingDivergedError: The loss is not a number any more.
         TrainingCollapsedError: All images have the same embedding.
+        StoppedError: A worker was told to end; where training stood is saved.
     """
     images = config.data.open()
     labels = images.labels
@@ -55,6 +59,13 @@ def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: P
         raise _unlabelled(config.data)
     if len(images) < config.batch_size:
         raise InputError("batch_size", config.batch_size, f"is more than the {len(images)} images", "Lower it.")
+    batches: Callable[[int], NDArray[np.int64]] | None = None
+    watched = np.random.default_rng(config.seed).permutation(len(images))[:_NUM_KNN_IMAGES]
+    if isinstance(images, PackedImages):
+        require_detail(config, images.short_side)
+        batches = packed_batches(config, images.shard_sizes)
+        # They lie in random order; any others would have all shards read.
+        watched = np.arange(min(len(images), _NUM_KNN_IMAGES))
     kept = TrainingImages(images, max_bytes=config.execution.cache_mib * 2**20)
     # Weights and the queue's first negatives come from the seed; nothing after that draws from this generator.
     torch.manual_seed(config.seed)
@@ -80,7 +91,9 @@ def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: P
         config={**config.model_dump(mode="json"), "precision": precision},
         precision=precision,
         checkpoint_interval=config.execution.checkpoint_interval,
-        evaluate=None if labels is None else _KnnWatch(kept, labels, config.image_size, config.seed),
+        batches=batches,
+        checkpoint_interval_steps=config.execution.checkpoint_interval_steps,
+        evaluate=None if labels is None else _KnnWatch(kept, labels, config.image_size, watched),
         evaluation_interval=config.execution.evaluation_interval,
         num_unreadable=lambda: len(kept.unreadable),
         labels=labels if config.method == "supervised" else None,
@@ -161,12 +174,11 @@ def _optimization(config: PretrainConfig) -> Optimization:
 class _KnnWatch:
     """k-NN accuracy of the online backbone within the training images: a tenth of them classified by the rest."""
 
-    def __init__(self, images: TrainingImages, labels: NDArray[np.int64], size: int, seed: int) -> None:
-        order = np.random.default_rng(seed).permutation(len(images))[:_NUM_KNN_IMAGES]
+    def __init__(self, images: TrainingImages, labels: NDArray[np.int64], size: int, chosen: NDArray[np.int64]) -> None:
         self._images = images
         self._size = size
-        self._chosen = order
-        self._labels = torch.from_numpy(labels[order])
+        self._chosen = chosen
+        self._labels = torch.from_numpy(labels[chosen])
 
     def __call__(self, backbone: nn.Module) -> Mapping[str, float]:
         device = next(backbone.parameters()).device

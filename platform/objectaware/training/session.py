@@ -8,6 +8,8 @@ from typing import Protocol
 
 import torch
 
+from objectaware.training.preemption import is_terminated
+
 
 class Session(Protocol):
     """One worker's place among the others, and the way to and from storage.
@@ -30,6 +32,17 @@ class Session(Protocol):
 
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
         """Hands over an epoch's metrics and, from rank 0, a checkpoint folder; every worker calls it as often."""
+        ...
+
+    def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
+        """Hands over a checkpoint made inside an epoch, from rank 0; returns once a restart would find it.
+
+        Every worker calls it as often.
+        """
+        ...
+
+    def should_stop(self) -> bool:
+        """Whether this worker was told to end. Cheap, and never waits."""
         ...
 
     def agree(self, choice: str) -> str:
@@ -64,10 +77,21 @@ class LocalSession:
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
         """Appends the metrics to `history` and takes the checkpoint's place over in one step."""
         self.history.append({"epoch": epoch, **metrics})
-        if checkpoint is None:
-            return
+        if checkpoint is not None:
+            self._keep(checkpoint, f"checkpoint-{epoch:05d}")
+
+    def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
+        """Lets the checkpoint take the place of the newest."""
+        if checkpoint is not None:
+            self._keep(checkpoint, f"checkpoint-{epoch:05d}-{step:08d}")
+
+    def should_stop(self) -> bool:
+        """Whether this process was sent SIGTERM since `honour_termination`."""
+        return is_terminated()
+
+    def _keep(self, checkpoint: Path, name: str) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        link = self._folder / f"checkpoint-{epoch:05d}"
+        link = self._folder / name
         checkpoint.rename(link)
         temporary = self._folder / "checkpoint.new"
         temporary.symlink_to(link.name)

@@ -1,0 +1,183 @@
+"""Packed images: Parquet shards with the encoded pictures and what is known of them; read by index.
+
+A pack is a folder, local or in an object store, with
+
+- `shard-00000.parquet` and so on: the rows, in groups of `ROWS_PER_GROUP`, the unit that is read,
+- `index.parquet`: what a training needs of all rows at once, the columns of `INDEX_SCHEMA`,
+- `pack.json`: what was packed and how; written last, so that with it the pack is whole.
+
+Rows lie in a random order that was drawn once, so that any run of them is a sample of the data set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cv2
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from objectaware.data.images import decode_image
+from objectaware.data.recent import Recent
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+
+PACK_NAME = "pack.json"
+INDEX_NAME = "index.parquet"
+FORMAT = 1
+ROWS_PER_GROUP = 32
+
+INDEX_SCHEMA = pa.schema(
+    [
+        pa.field("image_id", pa.string(), nullable=False),
+        pa.field("label", pa.int64()),
+        pa.field("width", pa.int32()),  # None where the image cannot be read
+        pa.field("height", pa.int32()),
+    ]
+)
+SHARD_SCHEMA = pa.schema(
+    [
+        *INDEX_SCHEMA,
+        pa.field("boxes", pa.list_(pa.list_(pa.float64(), 4))),
+        pa.field("mask", pa.binary()),  # of the packed image's size, black and white, as PNG
+        pa.field("image", pa.binary(), nullable=False),
+    ]
+)
+
+
+def shard_name(number: int) -> str:
+    """Name of a shard's file."""
+    return f"shard-{number:05d}.parquet"
+
+
+class PackedImages:
+    """The images of a pack, by index; made by `open`.
+
+    What was read lately is kept, up to `2 * window` shards: enough for training, which goes through the rows of
+    `window` shards in a random order and then through those of the next (`training.schedule.windowed_order`), and
+    for the moment in which both are in use.
+
+    Attributes:
+        image_ids: Path of each image in the data set that was packed.
+        labels: Class index of each image, (N,), or None.
+        class_names: Names of the classes, by index.
+        shard_sizes: Rows of each shard, (number of shards,); their images have consecutive indices.
+        short_side: What images were shrunk to; None where they are as they were.
+        has_masks: Whether true masks and boxes were packed.
+    """
+
+    def __init__(self, storage: Storage, description: dict[str, Any], index: pa.Table, *, window: int) -> None:
+        self.image_ids: list[str] = index["image_id"].to_pylist()
+        self.class_names = tuple(description["class_names"])
+        self.labels: NDArray[np.int64] | None = None
+        if description["has_labels"]:
+            self.labels = index["label"].to_numpy().astype(np.int64)
+        self.shard_sizes: NDArray[np.int64] = np.array(description["shard_sizes"], dtype=np.int64)
+        self.short_side: int | None = description["short_side"]
+        self.has_masks: bool = description["has_masks"]
+        self._storage = storage
+        self._starts = np.concatenate([[0], np.cumsum(self.shard_sizes)])
+        num_kept = 2 * window
+        self._footers: Recent[int, pq.FileMetaData] = Recent(self._read_footer, size=lambda _: 1, capacity=num_kept)
+        self._groups: Recent[tuple[int, int], pa.Array] = Recent(
+            self._read_group, size=lambda images: int(images.nbytes), capacity=num_kept * description["max_shard_bytes"]
+        )
+
+    @classmethod
+    def open(cls, address: str, *, window: int = 1) -> PackedImages:
+        """Opens a pack.
+
+        Args:
+            address: Path or URI of its folder.
+            window: Shards that training mixes.
+
+        Raises:
+            InputError: There is no finished pack, or one of another format.
+        """
+        description = cls.describe(address)
+        storage = Storage.from_uri(address)
+        with storage.open_file(INDEX_NAME) as stream:
+            index = pq.read_table(stream)
+        return cls(storage, description, index, window=window)
+
+    @staticmethod
+    def describe(address: str) -> dict[str, Any]:
+        """Reads what a pack says of itself (`pack.json`).
+
+        Raises:
+            InputError: As `open`.
+        """
+        storage = Storage.from_uri(address)
+        if not storage.exists(PACK_NAME):
+            remedy = "Run objectaware data pack, again where it was interrupted."
+            raise InputError("root", address, f"holds no finished pack ({PACK_NAME})", remedy)
+        description: dict[str, Any] = storage.read_json(PACK_NAME)
+        if description["format"] != FORMAT:
+            raise InputError("root", address, f"is a pack of format {description['format']}", "Pack the data again.")
+        return description
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        """Reads an image as 8-bit RGB of shape (H, W, 3).
+
+        Raises:
+            objectaware.data.images.UnreadableImage: What was packed gives no picture.
+        """
+        shard, row = self._locate(index)
+        images = self._groups[shard, row // ROWS_PER_GROUP]
+        return decode_image(images[row % ROWS_PER_GROUP].as_buffer())
+
+    def mask(self, index: int) -> NDArray[np.bool_]:
+        """True mask (H, W) at the packed image's size, true on any object.
+
+        Raises:
+            InputError: No mask of the image was packed.
+        """
+        content = self._truth(index, "mask")
+        if content is None:
+            raise InputError("image_id", self.image_ids[index], "has no mask in the pack", "Pack its masks too.")
+        decoded = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_GRAYSCALE)
+        return np.asarray(decoded, dtype=np.uint8) > 0
+
+    def boxes(self, index: int) -> NDArray[np.float64]:
+        """Boxes (n, 4), x0 y0 x1 y1 relative to the image, of the objects that cover more than 1% of it.
+
+        Raises:
+            InputError: No boxes of the image were packed.
+        """
+        boxes = self._truth(index, "boxes")
+        if boxes is None:
+            raise InputError("image_id", self.image_ids[index], "has no boxes in the pack", "Pack its masks too.")
+        return np.array(boxes, dtype=np.float64).reshape(-1, 4)
+
+    def _truth(self, index: int, column: str) -> Any:  # noqa: ANN401 - a column's value
+        shard, row = self._locate(index)
+        group = self._read_columns(shard, row // ROWS_PER_GROUP, column)
+        return group[row % ROWS_PER_GROUP].as_py()
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        shard = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return shard, index - int(self._starts[shard])
+
+    def _read_footer(self, shard: int) -> pq.FileMetaData:
+        with self._storage.open_file(shard_name(shard)) as stream:
+            return pq.read_metadata(stream)
+
+    def _read_group(self, key: tuple[int, int]) -> pa.Array:
+        return self._read_columns(*key, "image")
+
+    def _read_columns(self, shard: int, group: int, column: str) -> pa.Array:
+        with self._storage.open_file(shard_name(shard)) as stream:
+            file = pq.ParquetFile(stream, metadata=self._footers[shard])
+            table = file.read_row_group(group, columns=[column], use_threads=False)
+        return table.column(column).combine_chunks()
+
+
+def encode_mask(mask: NDArray[np.bool_]) -> bytes:
+    """A boolean mask (H, W) as a black and white PNG."""
+    _, png = cv2.imencode(".png", mask.astype(np.uint8) * np.uint8(255))
+    return png.tobytes()

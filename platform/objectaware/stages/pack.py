@@ -1,0 +1,82 @@
+"""Packing a data set: not a run of its own, but another form of an input."""
+
+from __future__ import annotations
+
+from objectaware.augment.crop import least_short_side
+from objectaware.config import DataConfig
+from objectaware.data.backgrounds_challenge import has_foreground_masks
+from objectaware.data.catalog import TrueMasks
+from objectaware.data.folder import ImageFolder
+from objectaware.data.pack import pack_images
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.stages.progress import Progress
+
+
+def run_pack(
+    data: DataConfig,
+    out: Storage,
+    *,
+    short_side: int | None,
+    image_size: int,
+    min_crop_scale: float,
+    shard_bytes: int,
+    num_threads: int,
+) -> dict[str, object]:
+    """Packs a data set, with its labels, boxes and masks where it has them.
+
+    Args:
+        data: The images, in a folder of whole pictures.
+        out: Folder of the pack.
+        short_side: What larger images are shrunk to.
+        image_size: Side of the views that the pack is for.
+        min_crop_scale: Smallest share of an image that a crop of theirs covers.
+        shard_bytes: Size of a shard.
+        num_threads: Threads that read and encode.
+
+    Returns:
+        Values `pack` (address), `num_images`, `num_unreadable` and `num_shards`.
+
+    Raises:
+        InputError: The images cannot be opened, the short side is too small for the views, or the folder holds
+            another pack.
+    """
+    least = least_short_side(image_size, min_scale=min_crop_scale)
+    if short_side is not None and short_side < least:
+        problem = (
+            f"is less than {least} = image_size {image_size} / sqrt(min_crop_scale {min_crop_scale:g} · 3/4), where "
+            "the smallest random crops begin to lose detail"
+        )
+        raise InputError("short_side", short_side, problem, "Give more, or the recipe's own values of the two.")
+    images = data.open()
+    assert isinstance(images, ImageFolder)
+    progress = Progress()
+    title = f"pack {data.root}"
+    progress.start(title)
+    summary = pack_images(
+        images,
+        out,
+        source=data.model_dump(mode="json", exclude_none=True),
+        truth=_truth(data, images),
+        short_side=short_side,
+        shard_bytes=shard_bytes,
+        num_threads=num_threads,
+        on_shard=lambda done, total: progress.update(f"shard {done}/{total}"),
+    )
+    progress.finish(title)
+    return {
+        "pack": out.uri,
+        "num_images": summary.num_images,
+        "num_unreadable": summary.num_unreadable,
+        "num_shards": summary.num_shards,
+    }
+
+
+def _truth(data: DataConfig, images: ImageFolder) -> TrueMasks | None:
+    """True masks and boxes of whole pictures; other variants of the Backgrounds Challenge are cut along theirs."""
+    if data.split is None:
+        return None
+    is_challenge = data.layout == "backgrounds-challenge"
+    if is_challenge and (data.variant not in (None, "original") or not has_foreground_masks(data.root, data.split)):
+        return None
+    return TrueMasks(data.root, data.layout, data.split, images.image_ids)

@@ -1,0 +1,40 @@
+"""What training on a pack needs besides what training on a folder does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectaware.augment.crop import least_short_side
+from objectaware.config import PretrainConfig
+from objectaware.errors import InputError
+from objectaware.training.schedule import windowed_batches
+
+
+def packed_batches(config: PretrainConfig, shard_sizes: NDArray[np.int64]) -> Callable[[int], NDArray[np.int64]]:
+    """The plan of an epoch's batches, (steps, batch size), which mixes some shards at a time; by epoch."""
+    window = config.data.shuffle_window
+    assert window is not None
+    return lambda epoch: windowed_batches(shard_sizes, window, config.batch_size, seed=config.seed, epoch=epoch)
+
+
+def require_detail(config: PretrainConfig, short_side: int | None) -> None:
+    """Refuses images that were shrunk below what the recipe's views show.
+
+    Raises:
+        InputError: They were.
+    """
+    if short_side is None:
+        return
+    remedy = "Pack them again without --short-side, or larger."
+    if config.policy == "object_crop":
+        raise InputError("policy", config.policy, f"crops objects out of images shrunk to {short_side} pixels", remedy)
+    least = least_short_side(config.image_size, min_scale=config.min_crop_scale)
+    if short_side < least:
+        problem = (
+            f"is a pack shrunk to a short side of {short_side} pixels, less than {least} = image_size "
+            f"{config.image_size} / sqrt(min_crop_scale {config.min_crop_scale:g} · 3/4)"
+        )
+        raise InputError("data.root", config.data.root, problem, remedy)

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from objectaware.cli import run
+from objectaware.data import pack
+from objectaware.data.catalog import TrueMasks, open_images
+from objectaware.data.folder import ImageFolder
+from objectaware.data.images import UnreadableImage
+from objectaware.data.pack import pack_images, plan_shards, shrink
+from objectaware.data.scenes import build_scenes
+from objectaware.data.shards import PackedImages
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+
+NUM_IMAGES = 30
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Thirty pictures of two classes, one of them broken and one a link to nowhere."""
+    random = np.random.default_rng(0)
+    folder = tmp_path / "photos"
+    for number in range(NUM_IMAGES):
+        place = folder / ("cat" if number % 2 else "dog") / f"{number:02d}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        size = (30 + number, 50)
+        Image.fromarray(random.integers(0, 255, (*size, 3), dtype=np.uint8)).save(place)
+    (folder / "cat" / "03.png").write_bytes(b"not a picture")
+    (folder / "dog" / "04.png").unlink()
+    (folder / "dog" / "04.png").symlink_to("nowhere.png")
+    return folder
+
+
+def _pack(photos: Path, out: Path, **settings: object) -> PackedImages:
+    summary = pack_images(
+        ImageFolder.from_classes(photos), Storage.from_uri(out), source={}, **{"shard_bytes": 30_000, **settings}
+    )
+    assert (summary.num_images, summary.num_unreadable) == (NUM_IMAGES, 2)
+    return PackedImages.open(str(out))
+
+
+def _files(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+def test_what_was_packed_is_read_back(photos: Path, tmp_path: Path) -> None:
+    images, packed = ImageFolder.from_classes(photos), _pack(photos, tmp_path / "pack")
+    assert len(packed.shard_sizes) > 3
+    assert sorted(packed.image_ids) == images.image_ids
+    assert packed.image_ids != images.image_ids  # any run of rows is a sample of the data set
+    assert packed.class_names == ("cat", "dog")
+    assert packed.labels is not None
+    assert images.labels is not None
+    for index, image_id in enumerate(packed.image_ids):
+        place = images.image_ids.index(image_id)
+        assert packed.labels[index] == images.labels[place]
+        if image_id in ("cat/03.png", "dog/04.png"):
+            with pytest.raises(UnreadableImage):
+                packed.read(index)
+        else:
+            assert np.array_equal(packed.read(index), images.read(place))
+    with pytest.raises(InputError, match="has no mask"):
+        packed.mask(0)
+
+
+def test_a_pack_that_was_stopped_goes_on_and_a_finished_one_is_left_alone(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tmp_path / "whole"
+    _pack(photos, whole)
+
+    def interrupt(done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _pack(photos, tmp_path / "parts", on_shard=interrupt)
+    with pytest.raises(InputError, match="holds no finished pack"):
+        PackedImages.open(str(tmp_path / "parts"))
+    before = _files(tmp_path / "parts")
+    _pack(photos, tmp_path / "parts")
+    after = _files(tmp_path / "parts")
+    assert {name: after[name] for name in before} == before  # no shard was written again
+    assert {name: content for name, (content, _) in after.items()} == {
+        name: content for name, (content, _) in _files(whole).items()
+    }
+
+
+def test_a_folder_with_another_pack_is_refused(photos: Path, tmp_path: Path) -> None:
+    _pack(photos, tmp_path / "pack")
+    with pytest.raises(InputError, match=r"other images or settings \(differing: short_side\)"):
+        _pack(photos, tmp_path / "pack", short_side=20)
+    Image.new("RGB", (8, 8)).save(photos / "cat" / "99.png")
+    with pytest.raises(InputError, match="differing: manifest"):
+        _pack(photos, tmp_path / "pack")
+
+
+def test_shards_are_cut_by_size_in_a_random_order() -> None:
+    sizes = tuple(int(size) for size in np.random.default_rng(1).integers(0, 100, 500))
+    plan = plan_shards(sizes, 1000)
+    assert sorted(np.concatenate(plan).tolist()) == list(range(500))
+    bytes_of = [sum(sizes[index] for index in shard) for shard in plan]
+    assert max(bytes_of) < 1200
+    assert min(bytes_of[:-1]) > 800
+    assert np.corrcoef(np.concatenate(plan), np.arange(500))[0, 1] < 0.2
+    assert [len(shard) for shard in plan_shards((-1, 0, 5), 10)] == [3]
+
+
+def test_large_images_are_shrunk_and_others_kept_byte_by_byte() -> None:
+    picture = np.zeros((60, 90, 3), dtype=np.uint8)
+    picture[:, 45:] = 200
+    stream = io.BytesIO()
+    Image.fromarray(picture).save(stream, format="PNG")
+    content = stream.getvalue()
+    assert shrink(content, None) == (content, 60, 90)
+    assert shrink(content, 60) == (content, 60, 90)
+    small, height, width = shrink(content, 40)
+    assert (height, width) == (40, 60)
+    seen = np.asarray(Image.open(io.BytesIO(small)), dtype=np.int64)
+    assert seen.shape == (40, 60, 3)
+    assert np.abs(seen[:, :25]).max() < 5
+    assert np.abs(seen[:, 35:] - 200).max() < 5
+
+
+@pytest.mark.parametrize(("variant", "layout"), [("single-object", "backgrounds-challenge"), ("multi-object", "coco")])
+def test_masks_boxes_and_labels_go_along(tmp_path: Path, variant: str, layout: str) -> None:
+    build_scenes(tmp_path / "scenes", variant=variant, num_train=12, num_val=9, image_size=48)
+    words = ["data", "pack", str(tmp_path / "scenes"), "--layout", layout, "--split", "train"]
+    assert run([*words, "--out", str(tmp_path / "pack")]) == 0
+    images = open_images(tmp_path / "scenes", layout, split="train")
+    truth = TrueMasks(tmp_path / "scenes", layout, "train", images.image_ids)
+    packed = PackedImages.open(str(tmp_path / "pack"))
+    assert packed.has_masks
+    assert (packed.labels is None) == (layout == "coco")
+    for index, image_id in enumerate(packed.image_ids):
+        place = images.image_ids.index(image_id)
+        assert np.array_equal(packed.mask(index), truth[place])
+        assert np.array_equal(packed.boxes(index), truth.boxes(place))
+
+
+def test_images_that_need_their_detail_are_not_shrunk(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["data", "pack", str(photos), "--out", str(tmp_path / "pack"), "--short-side"]
+    assert run([*words, "256"]) == 2
+    assert "short_side = 256: is less than 915 = image_size 224 / sqrt(min_crop_scale 0.08" in capsys.readouterr().err
+    assert run([*words, "256", "--image-size", "32", "--min-crop-scale", "0.2"]) == 0
+    assert "num_unreadable: 2" in capsys.readouterr().out
+    assert PackedImages.open(str(tmp_path / "pack")).short_side == 256
+
+
+def test_a_shard_appears_whole(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that cannot be made leaves no shard behind."""
+    monkeypatch.setattr(pack, "shrink", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        _pack(photos, tmp_path / "pack")
+    assert not list((tmp_path / "pack").glob("shard-*"))

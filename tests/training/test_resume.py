@@ -1,0 +1,201 @@
+"""A run that was stopped at any step ends as the one that was not, to the bit."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from objectaware.training.loop import Trainer
+from objectaware.training.preemption import StoppedError, honour_termination, is_terminated
+from objectaware.training.session import LocalSession
+from training_fixtures import make_method, make_trainer, training_state
+from two_workers import resuming_worker
+
+# Two epochs of four steps.
+NUM_STEPS = 8
+
+
+class StoppingSession(LocalSession):
+    """Is told to end at a step of the run, counted from 1 over all epochs."""
+
+    def __init__(self, folder: Path, stop_at: int | None = None) -> None:
+        super().__init__(folder)
+        self.num_steps = 0
+        self.saved: list[tuple[int, int]] = []
+        self._stop_at = stop_at
+
+    def should_stop(self) -> bool:
+        self.num_steps += 1
+        return self.num_steps == self._stop_at
+
+    def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
+        self.saved.append((epoch, step))
+        super().save(checkpoint, epoch=epoch, step=step)
+
+
+def _trainer(session: LocalSession, method: str = "moco", interval: int | None = None) -> Trainer:
+    return make_trainer(make_method(method), session, checkpoint_interval_steps=interval)
+
+
+def _assert_equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert torch.equal(value, other[name]), name
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, torch.Tensor], list[float]]]:
+    """State and losses of the epochs of the run that nobody stopped, by method."""
+    results = {}
+    for method in ("moco", "byol"):
+        session = LocalSession(tmp_path_factory.mktemp(method))
+        trainer = _trainer(session, method)
+        trainer.run()
+        results[method] = training_state(trainer), [epoch["loss"] for epoch in session.history]
+    return results
+
+
+@pytest.mark.parametrize("method", ["moco", "byol"])
+@pytest.mark.parametrize("step", [1, 3, 4, 5, 8])
+def test_told_to_end_at_any_step_it_resumes_to_the_bit(
+    whole: dict[str, tuple[dict[str, torch.Tensor], list[float]]], tmp_path: Path, method: str, step: int
+) -> None:
+    """Steps 4 and 8 are the last of an epoch, whose report is still to come."""
+    stopped = StoppingSession(tmp_path, stop_at=step)
+    with pytest.raises(StoppedError, match=f"epoch {(step - 1) // 4}, step {(step - 1) % 4 + 1}"):
+        _trainer(stopped, method).run()
+    resumed = StoppingSession(tmp_path)
+    trainer = _trainer(resumed, method)
+    trainer.run()
+    assert resumed.num_steps == NUM_STEPS - step  # no step twice
+    state, losses = whole[method]
+    _assert_equal(state, training_state(trainer))
+    history = stopped.history + resumed.history
+    assert [(epoch["epoch"], epoch["loss"]) for epoch in history] == list(enumerate(losses))
+
+
+EVERY_OPTION = {
+    "optimizer": "lars",
+    "learning_rate_schedule": "cosine_step",
+    "num_warmup_epochs": 1,
+    "momentum_schedule": "cosine",
+    "num_accumulation_steps": 2,
+    "learning_rate": 1.0,
+    "batch_size": 16,  # in two parts of four parts of two
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("supervised", {}),
+        ("shuffled", {"optimization": EVERY_OPTION}),
+        ("moco", {"policy": "cutmix"}),
+        ("byol", {"policy": "mixup"}),
+        ("moco", {"policy": "official_background"}),
+    ],
+)
+def test_options_and_policies_resume_inside_an_epoch_to_the_bit(
+    tmp_path: Path, method: str, options: dict[str, Any]
+) -> None:
+    def trainer(session: LocalSession) -> Trainer:
+        return make_trainer(make_method(method), session, **options)
+
+    whole = trainer(LocalSession(tmp_path / "whole"))
+    whole.run()
+    with pytest.raises(StoppedError):
+        trainer(StoppingSession(tmp_path / "stopped", stop_at=3)).run()
+    resumed = trainer(LocalSession(tmp_path / "stopped"))
+    resumed.run()
+    _assert_equal(training_state(whole), training_state(resumed))
+
+
+def test_checkpoints_inside_an_epoch_change_nothing_and_lie_between_its_ends(
+    whole: dict[str, tuple[dict[str, torch.Tensor], list[float]]], tmp_path: Path
+) -> None:
+    session = StoppingSession(tmp_path)
+    trainer = _trainer(session, interval=2)
+    trainer.run()
+    assert session.saved == [(0, 2), (1, 2)]
+    _assert_equal(whole["moco"][0], training_state(trainer))
+
+
+def test_a_run_that_is_killed_goes_on_from_the_last_interval(
+    whole: dict[str, tuple[dict[str, torch.Tensor], list[float]]], tmp_path: Path
+) -> None:
+    killed = _trainer(LocalSession(tmp_path), interval=3)
+    step = killed._step
+    calls = []
+
+    def die_at_the_eighth(*views: torch.Tensor) -> float:
+        calls.append(None)
+        if len(calls) == NUM_STEPS:
+            raise ConnectionError
+        return step(*views)
+
+    killed._step = die_at_the_eighth  # type: ignore[method-assign]
+    with pytest.raises(ConnectionError):
+        killed.run()
+    session = StoppingSession(tmp_path)
+    trainer = _trainer(session, interval=3)
+    trainer.run()
+    assert session.num_steps == 1  # it was saved at step 3 of the second epoch
+    _assert_equal(whole["moco"][0], training_state(trainer))
+
+
+def test_the_time_before_a_restart_counts(tmp_path: Path) -> None:
+    with pytest.raises(StoppedError):
+        _trainer(StoppingSession(tmp_path, stop_at=3)).run()
+    resumed = _trainer(LocalSession(tmp_path))
+    assert resumed._begun is not None
+    assert resumed._begun.seconds_before > 0
+    assert resumed._begun.num_images == 24
+
+
+def test_training_draws_from_no_generator_that_a_checkpoint_would_have_to_hold(tmp_path: Path) -> None:
+    trainer = _trainer(LocalSession(tmp_path))
+    before = torch.get_rng_state()
+    trainer.run()
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_two_workers_of_which_one_is_told_to_end_stop_at_one_step_and_resume_to_the_bit(tmp_path: Path) -> None:
+    """And where one of them is gone, the other goes on alone with the same batches."""
+    mp.spawn(resuming_worker, (tmp_path,), nprocs=2)
+    for rank in range(2):
+        result = torch.load(tmp_path / f"result-{rank}.pt", weights_only=True)
+        assert result["stopped_after"] == 6
+        assert result["resumed_for"] == 2
+        _assert_equal(result["whole"], result["resumed"])
+    alone = _trainer(LocalSession(tmp_path / "handed over"))
+    alone.run()
+    for name, value in training_state(alone).items():
+        torch.testing.assert_close(value, result["whole"][name], atol=1e-4, rtol=1e-4, msg=name)
+
+
+@pytest.fixture
+def handler() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_the_first_sigterm_is_a_wish_and_the_second_what_it_was(handler: None, tmp_path: Path) -> None:
+    received: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    honour_termination()
+    assert not is_terminated()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert is_terminated()
+    with pytest.raises(StoppedError, match="step 1"):
+        _trainer(LocalSession(tmp_path)).run()
+    assert not received
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert received == [signal.SIGTERM]
+    honour_termination()  # a process that goes on starts with a clean slate
+    assert not is_terminated()
