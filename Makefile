@@ -24,7 +24,8 @@ check: $(STAMP)
 BENCHMARKS := contracam_cost crf_throughput pretrain_overhead localization_scale driver_memory
 
 bench: $(STAMP)
-	status=0; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || status=1; done; exit $$status
+	status=0; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || status=1; done; \
+	$(BIN)/python benchmarks/page.py; exit $$status
 
 install: $(STAMP)
 

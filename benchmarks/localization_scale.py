@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from harness import compare, exit_status, parser, seconds, write_results
@@ -59,7 +60,7 @@ def measure(folder: Path, sizes: Sequence[int], image_size: int, num_pairs: int)
         localize(sizes[0])  # imports and Ray's own first time
         for pair in range(num_pairs):
             order = sizes if pair % 2 == 0 else sizes[::-1]
-            taken = {size: seconds(lambda size=size: localize(size)) for size in order}
+            taken = {size: seconds(partial(localize, size)) for size in order}
             small, middle, large = (taken[size] for size in sizes)
             earlier.append((middle - small) / (sizes[1] - sizes[0]))
             later.append((large - middle) / (sizes[2] - sizes[1]))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness import compare, exit_status, in_turn, write_results
+from page import figures
 
 
 def test_pairs_are_measured_in_turn_and_the_first_alternates() -> None:
@@ -45,3 +46,12 @@ def test_a_row_says_where_it_comes_from(tmp_path: Path) -> None:
     assert "cores" in row["hardware"]
     assert "torch" in row["versions"]
     assert row["date"].endswith("UTC")
+
+
+def test_the_page_shows_every_row_and_its_origin(tmp_path: Path) -> None:
+    write_results(tmp_path / "one.csv", [compare("a case", [3.0], [2.0], unit="s", at_most=2)])
+    write_results(tmp_path / "two.csv", [compare("another", [1.0], [4.0], unit="MiB")])
+    page = figures(tmp_path)
+    assert "| a case | 3 | 2 | s | 1.500 | 0.000 | 1 | <= 2 | yes |" in page
+    assert "| another | 1 | 4 | MiB | 0.250 | 0.000 | 1 |  |  |" in page
+    assert [line.split(":")[0] for line in page.splitlines() if line.startswith("- ")] == ["- `one`", "- `two`"]
