@@ -106,7 +106,8 @@ def compare(
     ratio = statistics.median(ratios)
     quartiles = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else [ratio] * 3
     limit = f"<= {at_most:g}" if at_most is not None else f">= {at_least:g}" if at_least is not None else ""
-    holds = (at_most is None or ratio <= at_most) and (at_least is None or ratio >= at_least)
+    # A difference of two times may come out negative where both are too small to tell.
+    holds = ratio > 0 and (at_most is None or ratio <= at_most) and (at_least is None or ratio >= at_least)
     return Result(
         case,
         unit,

@@ -38,6 +38,10 @@ def test_what_is_asked_decides_the_exit_status(limits: dict[str, float], reached
     assert exit_status([result]) == status
 
 
+def test_a_negative_difference_reaches_nothing() -> None:
+    assert compare("case", [1.0], [-2.0], unit="s", at_most=1.1).reached == "no"
+
+
 def test_a_row_says_where_it_comes_from(tmp_path: Path) -> None:
     path = tmp_path / "results" / "one.csv"
     write_results(path, [compare("a, b", [3.0], [2.0], unit="s", at_most=2)])
