@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
 
-.PHONY: demo test test-all check install clean
+.PHONY: demo test test-all check bench install clean
 
 demo: $(STAMP)
 	$(BIN)/objectaware demo $(ARGS)
@@ -19,6 +19,13 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Each writes its CSV; one that misses what is asked of it does not keep the others from running.
+BENCHMARKS := contracam_cost crf_throughput pretrain_overhead localization_scale driver_memory
+
+bench: $(STAMP)
+	status=0; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || status=1; done; \
+	$(BIN)/python benchmarks/page.py; exit $$status
 
 install: $(STAMP)
 

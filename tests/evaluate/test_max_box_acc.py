@@ -71,15 +71,6 @@ def test_map_without_contour_predicts_the_first_pixel() -> None:
     assert max_box_acc(np.zeros((1, 3, 3)), [np.array([[1, 1, 2, 2]])]) == {30: 0.0, 50: 0.0, 70: 0.0}
 
 
-def test_edges_belong_to_the_box() -> None:
-    score_map = np.zeros((10, 10))
-    score_map[2:6, 1:5] = 1.0  # box 1 2 5 6, 25 pixels with its edges; the other 10, common to both 8
-    other = np.array([[3, 1, 4, 5]])
-    found = max_box_acc([score_map], [other], iou_thresholds=(29, 30))
-    assert 29 / 100 < 8 / 27 < 30 / 100
-    assert found == {29: 100.0, 30: 0.0}
-
-
 def test_any_contour_counts_or_the_largest_alone() -> None:
     score_map = np.zeros((40, 40))
     score_map[2:20, 2:20] = 1.0

@@ -9,6 +9,9 @@ import cv2
 import numpy as np
 import pycocotools.mask as rle
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from pycocotools.coco import COCO
 
 from objectaware.cli import run
@@ -63,6 +66,18 @@ def test_the_text_file_reads_back_as_the_official_code_reads_it(store: Path, tmp
     assert list(found) == ["a/one.jpg", "b/two.png", "three.jpg"]
     assert found["b/two.png"] == []
     np.testing.assert_allclose(found["a/one.jpg"], BOX, atol=1e-6)
+
+
+@settings(max_examples=50, deadline=None)
+@given(boxes=arrays(np.float32, st.tuples(st.integers(0, 5), st.just(4)), elements=st.floats(0, 1, width=32)))
+def test_boxes_survive_the_text_file_to_a_millionth(boxes: np.ndarray) -> None:
+    """Golden check 11. Read as the official code does: an id, then boxes between spaces, numbers between commas."""
+    (line,) = official_box_lines([row("a/one.jpg", boxes)])
+    image, *words = line.decode().strip().split(" ")
+    read = np.array([[float(number) for number in word.split(",")] for word in words]).reshape(-1, 4)
+    assert image == "a/one.jpg"
+    assert read.shape == boxes.shape
+    assert np.abs(read - boxes.astype(np.float64)).max(initial=0) <= 1e-6
 
 
 def test_the_text_file_takes_cocos_numbers(annotations: Path, store: Path, tmp_path: Path) -> None:

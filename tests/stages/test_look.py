@@ -47,7 +47,7 @@ def test_rows_pass_unchanged_and_are_counted(images: ImageFolder) -> None:
     rows = [row(images.image_ids[0], 2), broken("gone.png"), row(images.image_ids[1], 0)]
     watcher = Look(images, None)
     assert list(watcher.watch(rows)) == rows
-    assert watcher.box_counts == [2, 0]
+    assert watcher.box_counts == {2: 1, 0: 1}
     assert "2 of 2 localized images and 1 of 1 that failed" in watcher.gallery("photos")
 
 

@@ -49,6 +49,11 @@ def foreground(soft: NDArray[np.float32], *, official: bool = False) -> NDArray[
     return keep_large_components(soft >= _OFFICIAL_THRESHOLD if official else soft > 0.5, min_area=_MIN_REGION)
 
 
+def whole_pixels(boxes: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    """Relative boxes (n, 4) in pixels of a square picture, cut to whole ones as wsolevaluation does (resize_bbox)."""
+    return np.minimum((boxes * size).astype(np.int64), size - 1)
+
+
 class MaskScores:
     """Sums what each image adds to the measures; pictures are squashed to one square size, as the paper does.
 
@@ -81,8 +86,7 @@ class MaskScores:
         histograms = pixel_histograms(soft, truth)
         self._histograms = histograms if self._histograms is None else self._histograms + histograms
         if len(boxes):
-            pixels = np.minimum((boxes * self._size).astype(np.int64), self._size - 1)  # cut as wsolevaluation does
-            self._hits += box_hits(soft, pixels, iou_thresholds=_IOU_THRESHOLDS)
+            self._hits += box_hits(soft, whole_pixels(boxes, self._size), iou_thresholds=_IOU_THRESHOLDS)
             self._is_correct.append(is_correctly_localized(largest_region_box(foreground(soft)), boxes))
 
     def result(self) -> dict[str, float]:

@@ -64,11 +64,12 @@ LAYOUTS = (
     Layout("objectaware", rf"backbone\.{_NAMED}", r"projector\.(.+)", places=(("method",),)),
     # facebookresearch/moco @4397a04: fc (v1), fc.0 and fc.2 (v2).
     Layout("MoCo", rf"encoder_q\.{_NAMED}", r"encoder_q\.fc\.(.+)"),
-    # facebookresearch/vissl @04788de: heads are numbered; `mlp` has clf, `swav_head` projection_head.
+    # facebookresearch/vissl @04788de: heads are numbered, and their parts again where a head is a chain of several;
+    # `mlp` has clf, `swav_head` projection_head.
     Layout(
         "VISSL",
         rf"trunk\._feature_blocks\.{_NAMED}",
-        r"heads\.(\d+\.(?:clf|projection_head)\..+)",
+        r"heads\.((?:\d+\.)+(?:clf|projection_head)\..+)",
         places=(("classy_state_dict", "base_model", "model"),),
     ),
     # open-mmlab/mmselfsup 0.x @0c88e8d: encoder_q (MoCo) and online_net (BYOL) hold backbone and neck in a row.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -84,7 +85,7 @@ def run_localization(context: Context, config: LocalizationConfig, *, title: str
         for name, values in zip(config.masks, measured, strict=True):
             scores |= values["scores"]
             histograms[name] = values["boxes_per_image"]
-            picture = box_histogram(values["boxes_per_image"], truth["boxes_per_image"])
+            picture = box_histogram(Counter(values["boxes_per_image"]), Counter(truth["boxes_per_image"]))
             run.tracker.log_png(f"boxes_per_image/{_key(name)}.png", picture)
         run.tracker.log_table("localization", [{"localizer": row, **cells} for row, cells in titled(scores).items()])
         for row, cells in scores.items():

@@ -98,7 +98,9 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
         "num_failed": summary.num_failed,
         "failures": [list(failure) for failure in summary.failures],
         "notices": notices,
-        "boxes_per_image": {str(count): number for count, number in box_count_histogram(look.box_counts).items()},
+        "boxes_per_image": {
+            str(count): number for count, number in box_count_histogram(look.box_counts.elements()).items()
+        },
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -35,10 +36,13 @@ class Look:
     Args:
         images: The data set.
         truth: True mask (H, W) of an image by its id, or None where they are not known.
+
+    Attributes:
+        box_counts: How many of the images that were localized have each number of boxes.
     """
 
     def __init__(self, images: ImageFolder, truth: Truth | None) -> None:
-        self.box_counts: list[int] = []
+        self.box_counts: Counter[int] = Counter()
         self._images = images
         self._truth = truth
         self._num_failed = 0
@@ -47,14 +51,14 @@ class Look:
         self._panel_rows: list[tuple[MaskRow, NDArray[np.uint8]]] = []
 
     def watch(self, rows: Iterable[MaskRow]) -> Iterator[MaskRow]:
-        """Passes rows on unchanged, and notes the number of boxes of each image that was localized."""
+        """Passes rows on unchanged, and counts the boxes of each image that was localized."""
         for row in rows:
             if row.status == "failed":
                 self._num_failed += 1
                 if len(self._failed) < NUM_GALLERY_FAILURES:
                     self._failed.append(GalleryEntry(row.image_id, "failed", error=row.error))
             else:
-                self.box_counts.append(len(row.boxes))
+                self.box_counts[len(row.boxes)] += 1
                 if len(self._shown) < NUM_GALLERY_IMAGES:
                     self._shown.append(self._entry(row))
             yield row
@@ -62,7 +66,7 @@ class Look:
     def gallery(self, title: str) -> str:
         """The gallery of the sample, as HTML."""
         note = (
-            f"{len(self._shown)} of {len(self.box_counts)} localized images and {len(self._failed)} of "
+            f"{len(self._shown)} of {self.box_counts.total()} localized images and {len(self._failed)} of "
             f"{self._num_failed} that failed"
         )
         return gallery_html(title, [*self._failed, *self._shown], note=note)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -89,12 +89,12 @@ def _row(
     return row
 
 
-def box_histogram(counts: Sequence[int], truth_counts: Sequence[int] | None = None) -> bytes:
+def box_histogram(counts: Mapping[int, int], truth_counts: Mapping[int, int] | None = None) -> bytes:
     """A histogram of the number of boxes per image.
 
     Args:
-        counts: Number of boxes of every image.
-        truth_counts: Number of objects of every image, drawn beside it where it is known.
+        counts: Number of boxes -> number of images.
+        truth_counts: The same of the true objects, drawn beside it where they are known.
 
     Returns:
         PNG.
@@ -105,7 +105,9 @@ def box_histogram(counts: Sequence[int], truth_counts: Sequence[int] | None = No
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     edges = np.arange(largest + 2) - 0.5
-    axes.hist(list(series.values()), bins=edges.tolist(), label=list(series))
+    values = [list(one) for one in series.values()]
+    weights = [list(one.values()) for one in series.values()]
+    axes.hist(values, bins=edges.tolist(), weights=weights, label=list(series))
     axes.set(xlabel="boxes per image", ylabel="images")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))

@@ -1,0 +1,64 @@
+"""What the benchmarks work on: photos, small pictures and an untrained checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from objectaware.data.images import read_image, resize_image
+from objectaware.data.scenes.plan import draw_plan
+from objectaware.data.scenes.variants import render_scene
+from objectaware.methods.checkpoint import save_checkpoint
+from objectaware.methods.moco import MoCo
+
+_PHOTOS = Path(__file__).parents[2] / "shared" / "data" / "coco-mini"
+
+
+def photo_source() -> str:
+    """Where `photos` come from: `coco-mini` where it is at hand, else `scenes`."""
+    return "coco-mini" if _PHOTOS.is_dir() else "scenes"
+
+
+def photos(number: int, size: int) -> list[NDArray[np.uint8]]:
+    """Photos of COCO squashed to (size, size, 3), from the first again where there are fewer; else embedded scenes."""
+    files = sorted(_PHOTOS.glob("*2017/*.jpg"))
+    if not files:
+        return [_scene(index, size) for index in range(number)]
+    return [resize_image(read_image(files[index % len(files)]), (size, size)) for index in range(number)]
+
+
+def _scene(index: int, size: int) -> NDArray[np.uint8]:
+    plan = draw_plan(0, "train", index, variant="multi-object", correlation=0.9)
+    return render_scene(plan, 0, "train", index, size)[0]
+
+
+def soft_masks(number: int, size: int) -> NDArray[np.float32]:
+    """What a CAM looks like: maps (number, size, size) in [0, 1], enlarged from 7 × 7."""
+    coarse = np.random.default_rng(0).random((number, 7, 7), dtype=np.float32)
+    maps = [cv2.resize(one, (size, size), interpolation=cv2.INTER_CUBIC) for one in coarse]
+    return np.clip(np.stack(maps), 0, 1)
+
+
+def write_pictures(folder: Path, number: int, size: int) -> None:
+    """Small JPEG pictures, each a disc on noise; those that are there already stay."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for index in range(number):
+        path = folder / f"picture-{index:06d}.jpg"
+        if not path.exists():
+            random = np.random.default_rng(index)
+            picture = random.integers(0, 90, (size, size, 3), dtype=np.uint8)
+            center = random.integers(size // 4, 3 * size // 4, 2).tolist()
+            cv2.circle(picture, center, size // 5, random.integers(120, 255, 3).tolist(), thickness=-1)
+            cv2.imwrite(str(path), picture)
+
+
+def write_tiny_checkpoint(folder: Path) -> None:
+    """A checkpoint of the demo's network, untrained."""
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(0)
+    method = MoCo("resnet10_narrow", queue_size=8)
+    save_checkpoint(folder, method, {"backbone": "resnet10_narrow"}, {"optimizer": {}, "next_epoch": 0})

@@ -1,0 +1,43 @@
+"""Each benchmark runs at its quick size and writes what it measured; how fast it was is not looked at."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NUM_ROWS = {
+    "contracam_cost": 2,
+    "crf_throughput": 1,
+    "driver_memory": 2,
+    "localization_scale": 1,
+    "pretrain_overhead": 2,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", sorted(NUM_ROWS))
+def test_a_benchmark_runs_at_its_quick_size(name: str, tmp_path: Path) -> None:
+    out = tmp_path / f"{name}.csv"
+    command = [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), "--quick", "--out", str(out)]
+    done = subprocess.run(command, cwd=tmp_path, env=dict(os.environ), capture_output=True, text=True, check=False)
+    # 1 is a benchmark that misses its limit, which at this size says nothing; a crash leaves no result.
+    assert done.returncode in (0, 1), done.stderr
+    assert out.exists(), done.stderr
+    rows = list(csv.DictReader(out.open(newline="")))
+    assert len(rows) == NUM_ROWS[name]
+    assert all(math.isfinite(float(row["ratio"])) for row in rows)
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+
+def test_every_benchmark_is_tried_here_and_in_make_bench() -> None:
+    scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py")} - {"harness", "inputs", "page"}
+    (listed,) = (line for line in (ROOT / "Makefile").read_text().splitlines() if line.startswith("BENCHMARKS :="))
+    assert scripts == set(NUM_ROWS) == set(listed.split()[2:])
