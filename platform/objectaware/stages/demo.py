@@ -6,6 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,13 +40,11 @@ POLICIES: dict[str, Literal["background_mixup", "object_crop"]] = {
     "multi-object": "object_crop",
 }
 """What each variant of the scenes is debiased with."""
-_LOCALIZE: dict[Variant, dict[str, Any]] = {
-    "single-object": LOCALIZE_SETTINGS["scenes"],
-    # Several objects are smaller ones, for which a map of 6 × 6 is too coarse.
-    "multi-object": {**LOCALIZE_SETTINGS["scenes"], "expansion": 4},
-}
+_LOCALIZATION_SIZE: dict[Variant, Fraction] = {"single-object": Fraction(4, 3), "multi-object": Fraction(5, 3)}
+"""Side of the pictures for localization over that of the views: setting `scenes`, and larger for the smaller objects
+of pictures of several."""
 _RETRAIN: dict[str, dict[str, Any]] = {
-    # A map of 6 × 6 leaves soft masks that reach far over the objects, and half of an object would be mixed away.
+    # A map of 8 × 8 leaves soft masks that reach far over the objects, and half of an object would be mixed away.
     "background_mixup": {"mask_field": "mask"},
     "object_crop": {},
 }
@@ -200,6 +199,7 @@ class _Study:
         self._config = config
         self._root = str(root)
         self._seed = seed
+        self._localization_size = int(config.image_size * _LOCALIZATION_SIZE[config.variant])
 
     def _data(self, split: Literal["train", "val"], variant: str | None = None) -> DataConfig:
         if self._config.variant == "multi-object":
@@ -227,10 +227,10 @@ class _Study:
             {
                 "data": self._data(split),
                 "checkpoint": network.values["checkpoint"],
-                "image_size": self._config.image_size,
                 "seed": self._seed,
                 "remove_negative_signals": remove_negative_signals,
-                **_LOCALIZE[self._config.variant],
+                **LOCALIZE_SETTINGS["scenes"],
+                "image_size": self._localization_size,
             }
         )
         return run_localize(self._context, config, title=f"{title} seed {self._seed}")
@@ -243,7 +243,7 @@ class _Study:
         config = LocalizationConfig(
             data=self._data("val"),
             masks={"with": found.values["masks"], "without": plain.values["masks"]},
-            image_size=self._config.image_size,
+            image_size=self._localization_size,
         )
         scores = run_localization(self._context, config, title=f"localization seed {self._seed}").values["scores"]
         rows = {
