@@ -24,7 +24,7 @@ def test_a_failing_receiver_is_reported_and_later_records_still_reach_it(ray_ses
             raise KeyError(f"epoch {record['epoch']}")
 
     with pytest.raises(KeyError, match="epoch 0"), RecordPump(receive) as pump:
-        ray.get([pump.sink.push.remote({"epoch": epoch}) for epoch in range(4)])
+        ray.get([pump.sink.push.remote({"kind": "epoch", "epoch": epoch}) for epoch in range(4)])
     assert received == [0, 1, 2, 3]
 
 
@@ -34,7 +34,7 @@ def test_the_bodys_own_error_comes_first(ray_session: None) -> None:
 
     def body() -> None:
         with RecordPump(receive) as pump:
-            ray.get(pump.sink.push.remote({}))
+            ray.get(pump.sink.push.remote({"kind": "epoch"}))
             raise RuntimeError("body")
 
     with pytest.raises(RuntimeError, match="body"):

@@ -58,7 +58,7 @@ def test_byol_mirrors_the_weights_in_its_second_term() -> None:
     torch.manual_seed(0)
     method = BYOL("resnet10_narrow", hidden_size=32, projection_size=16).eval()
     views = _views()
-    prediction1, prediction2 = (method._predict(view) for view in views)
+    prediction1, prediction2 = (method._predict(method._project(view)) for view in views)
     target1, target2 = (method._target(view) for view in views)
     expected = torch.tensor(0.0)
     for place, (weight, partner) in enumerate(zip(MIXING.weight.float(), MIXING.partner, strict=True)):
