@@ -39,10 +39,7 @@ def _merged(below: dict[str, object], above: dict[str, object]) -> dict[str, obj
     merged = dict(below)
     for field, value in above.items():
         under = merged.get(field)
-        if isinstance(under, dict) and isinstance(value, dict):
-            merged[field] = _merged(under, value)
-        else:
-            merged[field] = value
+        merged[field] = _merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
     return merged
 
 

@@ -66,7 +66,7 @@ def _boxes(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -
     if config.masks != GROUND_TRUTH:
         return StoredBoxes(_table(config, cache_folder), images.image_ids)
     assert config.data.split is not None
-    boxes = object_boxes(load_coco(config.data.root, config.data.split))
+    boxes = object_boxes(load_coco(config.data.root, config.data.split).select(images.image_ids))
     return TrueBoxes(boxes, images.image_ids, images.unreadable)
 
 
