@@ -115,6 +115,13 @@ def test_object_crop_around_true_objects_and_crowds(coco: Path, tmp_path: Path) 
     assert policy.region(1, 50, 100, np.array([0.5, 0.0])) == (0, 0, 50, 100)
 
 
+def test_true_boxes_of_a_subset_are_those_of_its_own_pictures(coco: Path, tmp_path: Path) -> None:
+    (tmp_path / "subset.txt").write_text("b.png\n")
+    data = {"root": str(coco), "layout": "coco", "split": "train", "subset": str(tmp_path / "subset.txt")}
+    policy, _ = _build(coco, tmp_path, data=data, policy="object_crop", masks="ground_truth")
+    assert policy.region(0, 50, 100, np.array([0.5, 0.0])) == (0, 0, 50, 100)
+
+
 def test_hardmix_of_coco_keeps_all_objects(coco: Path, tmp_path: Path) -> None:
     data = {"root": str(coco), "layout": "coco", "split": "train"}
     policy, _ = _build(coco, tmp_path, data=data, policy="background_hardmix", masks="ground_truth")
