@@ -28,9 +28,11 @@ def quadratic(point: Tensor) -> tuple[float, Tensor]:
 
 
 def run(function: Evaluate, *, prior: Tensor | None = None, max_iterations: int = 500, rounding: float = 0.0) -> Tensor:
+    start = torch.zeros(12, dtype=torch.float64)
     return minimise(
         function,
-        torch.zeros(12, dtype=torch.float64),
+        start,
+        function(start),
         lambda point, gradient: float(gradient.norm()) < 1e-9,
         history=CurvatureHistory(),
         prior=torch.ones(12, dtype=torch.float64) if prior is None else prior,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from objectaware.errors import InputError
-from objectaware.evaluate.linear import accuracy, classwise_accuracy, linear_evaluation, stratified_holdout
+from objectaware.evaluate.holdout import stratified_holdout
+from objectaware.evaluate.linear import accuracy, classwise_accuracy, linear_evaluation
 from objectaware.evaluate.logistic import LogisticModel, fit_logistic
 
 
@@ -80,6 +79,12 @@ class TestLinearEvaluation:
         first, second = (linear_evaluation(features, labels, num_values=7, seed=seed) for seed in (0, 1))
         assert not np.array_equal(first.holdout_accuracies, second.holdout_accuracies)
 
+    def test_number_of_samples_is_held_out_in_place_of_a_share(self) -> None:
+        features, labels = noisy_features(60)
+        result = linear_evaluation(features, labels, num_values=3, holdout_size=7)
+        sevenths = result.holdout_accuracies * 7 / 100
+        np.testing.assert_allclose(sevenths, np.rint(sevenths), atol=1e-9)
+
     def test_gap_in_the_class_numbers_is_refused(self) -> None:
         features, labels = noisy_features(60)
         labels[labels == 1] = 5
@@ -91,38 +96,6 @@ class TestLinearEvaluation:
         features[0, 0] = float("inf")
         with pytest.raises(InputError, match="train_features"):
             linear_evaluation(features, labels)
-
-
-class TestStratifiedHoldout:
-    @settings(deadline=None)
-    @given(
-        counts=st.lists(st.integers(1, 12), min_size=1, max_size=5),
-        fraction=st.sampled_from([0.2, 0.5, 0.9]),
-        seed=st.integers(0, 100),
-    )
-    def test_splits_each_class_by_the_share_and_empties_none(
-        self, counts: list[int], fraction: float, seed: int
-    ) -> None:
-        labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
-        expected = [min(round(fraction * count), count - 1) for count in counts]
-        if not any(expected):
-            with pytest.raises(InputError, match="holds out nothing"):
-                stratified_holdout(labels, fraction=fraction, seed=seed)
-            return
-        kept, held = stratified_holdout(labels, fraction=fraction, seed=seed)
-        assert sorted([*kept, *held]) == list(range(len(labels)))
-        assert list(np.bincount(labels[held], minlength=len(counts))) == expected
-
-    def test_seed_fixes_the_draw(self) -> None:
-        labels = np.arange(40) % 2
-        draws = [stratified_holdout(labels, fraction=0.2, seed=seed)[1] for seed in (3, 3, 4)]
-        np.testing.assert_array_equal(draws[0], draws[1])
-        assert not np.array_equal(draws[0], draws[2])
-
-    @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.1])
-    def test_share_out_of_range_is_refused(self, fraction: float) -> None:
-        with pytest.raises(InputError, match="holdout_fraction"):
-            stratified_holdout(np.arange(4) % 2, fraction=fraction, seed=0)
 
 
 class TestAccuracy:

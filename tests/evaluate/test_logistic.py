@@ -13,7 +13,7 @@ from torch import Tensor
 
 from objectaware.errors import InputError
 from objectaware.evaluate.logistic import LogisticModel, fit_logistic, logistic_path
-from objectaware.evaluate.logistic_problem import LogisticProblem
+from objectaware.evaluate.logistic_problem import Evaluation, LogisticProblem
 
 
 def blobs(
@@ -104,11 +104,11 @@ class TestObjective:
         features, labels = blobs(20, 4, 3)
         problem = LogisticProblem(features, labels, 3, torch.float64)
         point = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        _, gradient = problem.evaluate(point, 0.5)
+        gradient = problem.evaluate(point, 0.5).gradient
         for index in np.ndindex(3, 5):
             step = torch.zeros_like(point)
             step[index] = 1e-6
-            above, below = problem.evaluate(point + step, 0.5)[0], problem.evaluate(point - step, 0.5)[0]
+            above, below = (problem.evaluate(point + sign * step, 0.5).value for sign in (1, -1))
             assert (above - below) / 2e-6 == pytest.approx(float(gradient[index]), abs=1e-8)
 
     def test_float32_keeps_the_digits_of_a_confident_prediction(self) -> None:
@@ -116,10 +116,45 @@ class TestObjective:
         exact = LogisticProblem(features, labels, 2, torch.float64)
         rounded = LogisticProblem(features, labels, 2, torch.float32)
         point = torch.tensor([[10.0, 0.0], [-10.0, 0.0]], dtype=torch.float64)
-        value, gradient = rounded.evaluate(point, 1e-12)
-        true_value, true_gradient = exact.evaluate(point, 1e-12)
+        value, gradient, _ = rounded.evaluate(point, 1e-12)
+        true_value, true_gradient, _ = exact.evaluate(point, 1e-12)
         assert value == pytest.approx(true_value, rel=1e-5)
         torch.testing.assert_close(gradient[:, 0], true_gradient[:, 0], rtol=1e-5, atol=0.0)
+
+    def test_points_stand_for_the_weights_of_the_features_as_given(self) -> None:
+        features, labels = blobs(30, 5, 3)
+        problem = LogisticProblem(features, labels, 3, torch.float64)
+        generator = torch.Generator().manual_seed(2)
+        weight, bias = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((3, 5), (3,)))
+        point = problem.point_of(weight, bias)
+        back, back_bias = problem.weight_and_bias_of(point)
+        torch.testing.assert_close(back, weight)
+        torch.testing.assert_close(back_bias, bias - bias.mean())
+        losses = torch.nn.functional.cross_entropy(features @ weight.T + bias, labels, reduction="sum")
+        expected = (losses + 0.7 / 2 * weight.square().sum()) / 30
+        assert problem.evaluate(point, 0.7).value == pytest.approx(float(expected))
+
+    def test_correlated_features_cost_no_more_passes_than_their_principal_components(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        generator = torch.Generator().manual_seed(0)
+        plain, labels = blobs(400, 12, 4)
+        turn = torch.linalg.qr(torch.randn(12, 12, generator=generator, dtype=torch.float64)).Q
+        passes = []
+        evaluate = LogisticProblem.evaluate
+
+        def counted(problem: LogisticProblem, point: Tensor, penalty: float) -> Evaluation:
+            passes.append(penalty)
+            return evaluate(problem, point, penalty)
+
+        monkeypatch.setattr(LogisticProblem, "evaluate", counted)
+        counts = []
+        axes = torch.linalg.eigh(torch.cov(plain.T)).eigenvectors
+        for features in (plain @ axes, plain @ axes @ turn):
+            passes.clear()
+            fit_logistic(features, labels, num_classes=4, penalty=1e-2)
+            counts.append(len(passes))
+        assert counts[1] <= counts[0] + 2
 
     def test_minimum_leaves_no_gradient(self) -> None:
         features, labels = blobs(50, 4, 3)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from objectaware.config.base import Address, DataConfig, Model, Positive
 
@@ -19,6 +19,10 @@ class LinearConfig(Model):
         image_size: Side of the network's input in pixels.
         center_crop: The paper's protocol (short side 256 / 224 of the size, centre crop) or the squashed picture.
         holdout_fraction: Share of the training images that chooses the penalty.
+        holdout_size: Number of training images that choose it, in place of the share; the paper's numbers are in
+            docs/recipes.md.
+        refit: Whether the final classifier learns from the held-out images, too (SimCLR's protocol), or keeps to
+            the others (the official code's).
         num_penalties: Values of the penalty between 1e-6 and 1e5.
         seed: Decides the hold-out.
     """
@@ -29,8 +33,16 @@ class LinearConfig(Model):
     image_size: Annotated[int, Field(ge=32)] = 224
     center_crop: bool = True
     holdout_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    holdout_size: Positive | None = None
+    refit: bool = True
     num_penalties: Positive = 45
     seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _one_holdout(self) -> Self:
+        if self.holdout_size is not None and "holdout_fraction" in self.model_fields_set:
+            raise ValueError("holdout_size and holdout_fraction say the same; leave one of them out")
+        return self
 
 
 class LocalizationConfig(Model):

@@ -78,6 +78,7 @@ class CurvatureHistory:
 def minimise(
     evaluate: Evaluate,
     start: Tensor,
+    first: tuple[float, Tensor],
     is_solved: Callable[[Tensor, Tensor], bool],
     *,
     history: CurvatureHistory,
@@ -90,6 +91,7 @@ def minimise(
     Args:
         evaluate: Returns value and gradient at a point of the shape of `start`.
         start: Where to begin, any shape.
+        first: Value and gradient there.
         is_solved: Called with point and gradient; ends the search when true.
         history: Curvature from a similar problem, or empty; updated in place.
         prior: Estimate of the inverse Hessian's diagonal, of the shape of `start`, positive.
@@ -101,7 +103,7 @@ def minimise(
         The last point, which is the best one seen.
     """
     point = start
-    value, gradient = evaluate(point)
+    value, gradient = first
     for _ in range(max_iterations):
         direction = -history.apply_inverse(gradient, prior)
         slope = _dot(gradient, direction)

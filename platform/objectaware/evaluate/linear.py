@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from objectaware.errors import InputError
 from objectaware.evaluate.checks import Array, check_features, check_labels
+from objectaware.evaluate.holdout import stratified_holdout
 from objectaware.evaluate.logistic import LogisticModel, fit_logistic, logistic_path
 
 # Relative error of the weights along the path, where models are compared by their accuracy only.
@@ -44,6 +44,7 @@ def linear_evaluation(
     train_labels: Array,
     *,
     holdout_fraction: float = 0.2,
+    holdout_size: int | None = None,
     seed: int = 0,
     num_values: int = 45,
     min_penalty: float = 1e-6,
@@ -58,6 +59,8 @@ def linear_evaluation(
         train_labels: (N,) integers from 0.
         holdout_fraction: Share of each class that is held out, in (0, 1), rounded to whole samples; every
             class keeps a sample at least to train on.
+        holdout_size: Number of samples held out, in place of the share; `PAPER_HOLDOUT_SIZES` of
+            `objectaware.evaluate.holdout` has the paper's.
         seed: Seed of the hold-out's draw.
         num_values: Number of penalties.
         min_penalty: Smallest penalty, positive.
@@ -77,7 +80,7 @@ def linear_evaluation(
     check_features("train_features", features)
     check_labels("train_labels", labels, features)
     classes = int(labels.max()) + 1 if num_classes is None else num_classes
-    kept, held = stratified_holdout(labels.cpu().numpy(), fraction=holdout_fraction, seed=seed)
+    kept, held = stratified_holdout(labels.cpu().numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
     penalties = np.geomspace(max_penalty, min_penalty, num_values)
     path = logistic_path(
         features[kept],
@@ -98,37 +101,6 @@ def linear_evaluation(
     penalty = float(penalties[best])
     final = fit_logistic(features[rows], labels[rows], num_classes=classes, penalty=penalty, initial=best_model)
     return LinearResult(final, penalty, penalties, accuracies)
-
-
-def stratified_holdout(
-    labels: NDArray[np.integer], *, fraction: float, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Draws the same share of each class, without replacement.
-
-    Args:
-        labels: (N,) class of each sample.
-        fraction: Share in (0, 1), rounded to whole samples of a class; a class is never emptied.
-        seed: Seed of the draw.
-
-    Returns:
-        Sorted indices of the samples kept, and of those held out.
-
-    Raises:
-        InputError: The share is out of range, or so small that nothing is held out.
-    """
-    if not 0.0 < fraction < 1.0:
-        problem = "must lie between 0 and 1"
-        raise InputError("holdout_fraction", fraction, problem, "Give a share such as 0.2.")
-    generator = np.random.default_rng(seed)
-    held = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        num_held = min(round(fraction * len(members)), len(members) - 1)
-        held[generator.permutation(members)[:num_held]] = True
-    if not held.any():
-        problem = f"holds out nothing of {len(labels)} samples"
-        raise InputError("holdout_fraction", fraction, problem, "Give a larger share, or more images.")
-    return np.flatnonzero(~held), np.flatnonzero(held)
 
 
 def accuracy(model: LogisticModel, features: Array, labels: Array) -> float:

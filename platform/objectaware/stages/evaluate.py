@@ -27,9 +27,10 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
 
     Returns:
         Values `accuracies` (per cent, by test set; with `bg_gap` where both of its variants are among them),
-        `penalty`, `holdout_accuracy`, `unreadable` (number of images left out), `num_unknown` (by test set, images
-        of classes that have no training image; they count as errors) and `classifier` (folder of the classifier's
-        file; its rows are the classes that have training images, in the order of their numbers).
+        `class_accuracies` (by test set and name of the class, for those that have test images), `penalty`,
+        `holdout_accuracy`, `unreadable` (number of images left out), `num_unknown` (by test set, images of classes
+        that have no training image; they count as errors) and `classifier` (folder of the classifier's file; its
+        rows are the classes that have training images, in the order of their numbers).
     """
     use_gpu = has_gpus()
     inputs = {
@@ -50,6 +51,12 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
         if {"mixed_same", "mixed_rand"} <= accuracies.keys():
             accuracies["bg_gap"] = bg_gap(accuracies)
         run.tracker.log_table("linear", [{"test set": name, "accuracy": value} for name, value in accuracies.items()])
+        by_class = [
+            {"test set": name, "class": label, "accuracy": value}
+            for name, cells in values["class_accuracies"].items()
+            for label, value in cells.items()
+        ]
+        run.tracker.log_table("linear by class", by_class)
         run.tracker.log_metrics({f"accuracy.{name}": value for name, value in accuracies.items()})
         run.tracker.log_metrics({"holdout_accuracy": values["holdout_accuracy"]})
         return values

@@ -19,7 +19,7 @@ from objectaware.errors import InputError
 from objectaware.methods.checkpoint import checkpoint_file
 from objectaware.methods.classifier import read_classifier
 
-STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 2, "localization": 2}
+STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 3, "localization": 2}
 """Version of the code that computes each stage: raised when the same input would give another result."""
 
 _IDENTITY_LENGTH = 20

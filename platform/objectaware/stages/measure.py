@@ -14,7 +14,7 @@ from objectaware.data.catalog import TrueMasks
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
-from objectaware.evaluate.linear import accuracy, linear_evaluation
+from objectaware.evaluate.linear import accuracy, classwise_accuracy, linear_evaluation
 from objectaware.evaluate.localization import best_center_box
 from objectaware.evaluate.mask_scores import MaskScores
 from objectaware.evaluate.predictions import (
@@ -38,26 +38,33 @@ def measure_linear(config: LinearConfig) -> dict[str, Any]:
         backbone = load_encoder(folder).backbone
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     backbone = channels_last(backbone, device)
-    features, labels, unreadable = _labelled_features(config, config.train, backbone, device)
+    features, labels, class_names, unreadable = _labelled_features(config, config.train, backbone, device)
     # A small data set lacks some classes of a large one's list; the classifier knows those that it was shown.
     known = torch.from_numpy(np.unique(labels.numpy()))
     result = linear_evaluation(
         features,
         _among(known, labels),
         holdout_fraction=config.holdout_fraction,
+        holdout_size=config.holdout_size,
+        refit=config.refit,
         seed=config.seed,
         num_values=config.num_penalties,
     )
+    known_names = [class_names[label] for label in known.tolist()]
     accuracies: dict[str, float] = {}
+    class_accuracies: dict[str, dict[str, float]] = {}
     num_unknown: dict[str, int] = {}
     for name, data in config.tests.items():
-        test_features, test_labels, missing = _labelled_features(config, data, backbone, device)
+        test_features, test_labels, _, missing = _labelled_features(config, data, backbone, device)
         places = _among(known, test_labels)
         accuracies[name] = accuracy(result.model, test_features, places)
+        by_class = classwise_accuracy(result.model, test_features, places).tolist()
+        class_accuracies[name] = _finite(dict(zip(known_names, by_class, strict=True)))
         num_unknown[name] = int((places == len(known)).sum())
         unreadable += missing
     return {
         "accuracies": accuracies,
+        "class_accuracies": class_accuracies,
         "penalty": float(result.penalty),
         "holdout_accuracy": float(result.holdout_accuracies.max()),
         "unreadable": unreadable,
@@ -75,8 +82,8 @@ def _among(known: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 def _labelled_features(
     config: LinearConfig, data: DataConfig, backbone: torch.nn.Module, device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Features (N, C) and labels (N,) of the images that can be read, and the number of those that cannot."""
+) -> tuple[torch.Tensor, torch.Tensor, tuple[str, ...], int]:
+    """Features (N, C) and labels (N,) of the readable images, the labels' names, and how many cannot be read."""
     images = data.open()
     if images.labels is None:
         raise InputError(
@@ -91,7 +98,7 @@ def _labelled_features(
         device=device,
     )
     labels = torch.from_numpy(images.labels)[features.indices]
-    return features.values, labels, len(features.unreadable)
+    return features.values, labels, images.class_names, len(features.unreadable)
 
 
 def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
@@ -128,7 +135,7 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
 
 
 def _finite(measures: Mapping[str, float]) -> dict[str, float]:
-    """Without those that the data set does not allow, such as MaxBoxAcc where no object has a box."""
+    """Without those that the data set does not allow: MaxBoxAcc where no object has a box, a class without images."""
     return {measure: value for measure, value in measures.items() if math.isfinite(value)}
 
 
