@@ -33,7 +33,7 @@ from objectaware.localize.mask_store import read_rows
 
 _LIMIT = 0.9
 _NUM_PROCESSES = 2
-_START_SECONDS = 300.0
+_PATIENCE_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,9 @@ def bare_speed(work: Work) -> float:
     ]
     for process in processes:
         process.start()
-    barrier.wait(_START_SECONDS)
+    barrier.wait(_PATIENCE_SECONDS)
     started = time.perf_counter()
-    barrier.wait()  # both are done; to end takes a process that has imported as much another second
+    barrier.wait(_PATIENCE_SECONDS)  # both are done; to end takes a process that has imported as much another second
     taken = time.perf_counter() - started
     for process in processes:
         process.join()
@@ -179,10 +179,10 @@ def bare_speed(work: Work) -> float:
 
 def _bare_worker(pictures: NDArray[np.uint8], cams: NDArray[np.float32], barrier: Barrier) -> None:
     bare_crf(pictures[0], cams[0])
-    barrier.wait(_START_SECONDS)
+    barrier.wait(_PATIENCE_SECONDS)
     for picture, cam in zip(pictures, cams, strict=True):
         bare_crf(picture, cam)
-    barrier.wait()
+    barrier.wait(_PATIENCE_SECONDS)
 
 
 if __name__ == "__main__":
