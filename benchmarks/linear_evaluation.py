@@ -6,8 +6,9 @@ The features are like a network's: a latent with a signal of the class, mixed by
 scikit-learn fits them in float64 with its default tolerance and enough iterations to reach it. Wall time tells what a
 user waits. Where other programs share the cores, compare process times with OMP_NUM_THREADS=1: the threads of a BLAS
 spin while they wait, which counts as work (scikit-learn: 115 s with two threads on a loaded machine, 17 with one).
-Seen with one thread on an EPYC (Zen 5) core: 2.8 s beside 17.3 and 17.7 s of process time, 6.3 times as fast. Beside the times stands how far the path's
-coefficients are from the minimiser (fitted in float64 to 1e-4), for each penalty from 1e-3 up, at worst.
+Seen with one thread on an EPYC (Zen 5) core: 2.8 s beside 17.3 and 17.7 s of process time, 6.3 times as fast. Beside
+the times stands how far the path's coefficients are from the minimiser (fitted in float64 to 1e-4), for each penalty
+from 1e-3 up, at worst.
 """
 
 from __future__ import annotations

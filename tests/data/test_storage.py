@@ -327,3 +327,13 @@ def test_round_trip_of_any_names_and_contents(content: dict[str, bytes]) -> None
         assert storage.list_names() == sorted(name for name in content if not name.startswith(".tmp-"))
         storage.delete_all()
         assert storage.list_names() == []
+
+
+def test_what_killed_writers_left_is_deleted_and_nothing_else(storage: Storage) -> None:
+    storage.write_bytes("shard-1", b"whole")
+    local = storage.local_path()
+    if local is not None:
+        (local / ".tmp-123").write_bytes(b"half")
+    storage.delete_unfinished()
+    assert storage.read_bytes("shard-1") == b"whole"
+    assert [name for name, _, _ in storage.list_files()] == ["shard-1"]

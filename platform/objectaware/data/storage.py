@@ -206,6 +206,12 @@ class Storage:
         if self.exists(name):
             self._filesystem.delete_file(self._locate(name))
 
+    def delete_unfinished(self) -> None:
+        """Delete what killed writers left half written directly in this folder. Only while none is at work."""
+        local = self.local_path()  # object stores have an object whole or not at all
+        for temporary in local.glob(f"{_TEMPORARY_PREFIX}*") if local is not None else ():
+            temporary.unlink()
+
     def delete_all(self) -> None:
         """Delete this folder with all that is in it, if it exists."""
         if self._filesystem.get_file_info(self._path).type != fs.FileType.NotFound:
