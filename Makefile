@@ -21,7 +21,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 # Each writes its CSV; one that misses what is asked of it does not keep the others from running.
-BENCHMARKS := contracam_cost crf_throughput pretrain_overhead localization_scale driver_memory
+BENCHMARKS := contracam_cost crf_throughput pretrain_overhead localization_scale driver_memory linear_evaluation
 
 bench: $(STAMP)
 	status=0; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || status=1; done; \

@@ -16,6 +16,7 @@ NUM_ROWS = {
     "contracam_cost": 2,
     "crf_throughput": 1,
     "driver_memory": 2,
+    "linear_evaluation": 1,
     "localization_scale": 1,
     "pretrain_overhead": 2,
 }
