@@ -30,8 +30,8 @@ from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster
 from objectaware.distributed.pretrain import pretrain
-from objectaware.training.loop import blur_kernel_size
 from objectaware.training.policies import PlainViews
+from objectaware.training.preparation import blur_kernel_size
 from objectaware.training.run import build_method, run_pretraining
 from objectaware.training.schedule import cosine_learning_rate, epoch_batches, scaled_learning_rate
 from objectaware.training.session import LocalSession

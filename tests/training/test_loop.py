@@ -1,19 +1,15 @@
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from torchvision.transforms import functional as tvf
 
-from objectaware.augment.color import NUM_COLOR_DRAWS, ColorDistribution, sample_colors
 from objectaware.data.storage import Storage
 from objectaware.methods.checkpoint import load_encoder, load_state
 from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 from objectaware.training.kept import KeptCheckpoints
-from objectaware.training.loop import Trainer, blur_kernel_size
+from objectaware.training.loop import Trainer
 from objectaware.training.session import LocalSession
 from training_fixtures import make_method, make_trainer
 
@@ -31,15 +27,6 @@ def test_each_worker_gets_its_own_policys_state_back(trainer_in: Callable[..., T
         resumed = make_trainer(make_method("moco"), session, policy="official_background")
         for name, value in resumed._loader.policy.state().items():
             assert torch.equal(value, of_two[name][rank])
-
-
-def test_views_are_normalised_as_torchvision_does(trainer_in: Callable[..., Trainer]) -> None:
-    trainer = trainer_in("run")
-    (batch,) = trainer._loader.epoch(0, [np.arange(4)])
-    nothing = ColorDistribution(jitter_probability=0, grayscale_probability=0, blur_probability=0)
-    plain = replace(batch, colors=(sample_colors(np.zeros((4, NUM_COLOR_DRAWS)), nothing),) * 2)
-    expected = tvf.normalize(batch.views[0].float() / 255, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
-    torch.testing.assert_close(trainer.prepare(batch.views[0], plain, 0).contiguous(), expected)
 
 
 def test_a_finished_run_trains_no_more(trainer_in: Callable[..., Trainer]) -> None:
@@ -132,8 +119,3 @@ def test_parts_of_a_batch_add_up_to_its_gradient(trainer_in: Callable[..., Train
         weights.append([parameter.detach().clone() for parameter in trainer.method.parameters()])
     for one, other in zip(*weights, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-
-
-def test_blur_keeps_the_papers_proportion() -> None:
-    assert blur_kernel_size(224) == 23
-    assert [blur_kernel_size(size) % 2 for size in range(16, 300)] == [1] * 284

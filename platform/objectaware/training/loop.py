@@ -7,7 +7,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
@@ -16,8 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from objectaware.augment.color import augment_colors
-from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.batch_norm import average_running_statistics, synchronise_batch_norm
 from objectaware.methods.checkpoint import load_state, save_checkpoint
@@ -29,6 +26,7 @@ from objectaware.training.kept import KeptCheckpoints
 from objectaware.training.observation import mean_over_workers, observe
 from objectaware.training.optimization import Optimization, build_optimizer
 from objectaware.training.preemption import StoppedError, any_worker
+from objectaware.training.preparation import prepared_views
 from objectaware.training.schedule import epoch_batches, worker_share
 from objectaware.training.session import Session
 from objectaware.training.totals import EpochTotals
@@ -142,7 +140,7 @@ class Trainer:
         share = worker_share(self._batches(epoch), self._session.rank, self._session.world_size)
         self.method.train()
         totals, self._begun = self._begun or EpochTotals(), None
-        views = self._prepared(self._loader.epoch(epoch, list(share[totals.num_steps :])))
+        views = prepared_views(self._loader.epoch(epoch, list(share[totals.num_steps :])), self._session.device)
         while True:
             asked = time.perf_counter()
             prepared = next(views, None)
@@ -194,25 +192,6 @@ class Trainer:
         if stop:
             raise StoppedError(f"training was told to end and is saved at epoch {epoch}, step {totals.num_steps}")
 
-    def _prepared(self, batches: Iterator[ViewBatch]) -> Iterator[tuple[Tensor, Tensor, ViewBatch]]:
-        """Prepares each batch's views in a thread of its own while the batch before it trains.
-
-        On a CPU one core then works on colours and another on convolutions; two threads on each operation in turn
-        were slower than one, as most operations are too short to share.
-        """
-        with ThreadPoolExecutor(1, thread_name_prefix="colours") as pool:
-            waiting: Future[tuple[Tensor, Tensor, ViewBatch]] | None = None
-            for batch in batches:
-                upcoming = pool.submit(self._prepare_pair, batch)
-                if waiting is not None:
-                    yield waiting.result()
-                waiting = upcoming
-            if waiting is not None:
-                yield waiting.result()
-
-    def _prepare_pair(self, batch: ViewBatch) -> tuple[Tensor, Tensor, ViewBatch]:
-        return self.prepare(batch.views[0], batch, 0), self.prepare(batch.views[1], batch, 1), batch
-
     def _step(self, view1: Tensor, view2: Tensor, batch: ViewBatch) -> float:
         # Here and not ahead of the step: a policy's state is then always that of the steps taken.
         view1, mixing = self._loader.policy.mix_batch(view1, batch.mix_draws, batch.masks)
@@ -250,15 +229,6 @@ class Trainer:
         """Leaves workers' gradients unsummed for now, where there are several."""
         module = self._step_module
         return module.no_sync() if isinstance(module, nn.parallel.DistributedDataParallel) else nullcontext()
-
-    def prepare(self, view: Tensor, batch: ViewBatch, position: int) -> Tensor:
-        """Moves one view to the device, changes its colours and normalises it: uint8 to float (N, 3, H, W)."""
-        device = self._session.device
-        images = view.to(device, non_blocking=True).float().div_(255).contiguous()
-        kernel = blur_kernel_size(images.shape[-1])
-        images = augment_colors(images, batch.colors[position].to(device), blur_kernel_size=kernel)
-        mean, std = (images.new_tensor(values).view(1, 3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
-        return images.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
 
     def _evaluation(self, epoch: int) -> dict[str, float]:
         last = epoch + 1 == self._optimization.num_epochs
@@ -302,8 +272,3 @@ class Trainer:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def blur_kernel_size(size: int) -> int:
-    """Width of the blur: 23 pixels at 224 (paper, appendix B.1), in proportion at other sizes, odd."""
-    return max(2 * round(11 * size / 224) + 1, 3)
