@@ -43,8 +43,8 @@ class SharedSession(WorkerSession):
 
 def in_double(trainer: Trainer) -> Trainer:
     """Views in 64 bits, so that a difference of the arithmetic is told from one of its rounding."""
-    prepare = trainer.prepare
-    trainer.prepare = lambda *arguments: prepare(*arguments).double()  # type: ignore[method-assign]
+    step = trainer._step
+    trainer._step = lambda one, other, batch: step(one.double(), other.double(), batch)  # type: ignore[method-assign]
     return trainer
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from objectaware.data.storage import Storage
 from objectaware.findings import Finding
 
-# The demo, with Ray and MLflow, took 5.8 GiB on 2 cores (README).
+# The demo, with Ray and MLflow, took 5.4 GiB on 2 cores (README).
 _DEMO_GIB = 6.0
 # Ray's object store of a local start.
 _OBJECT_STORE_GIB = 1.0
