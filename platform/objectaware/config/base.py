@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
@@ -32,6 +33,11 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def filled(values: dict[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
+    """Fields as given, and the defaults of those that are missing or None, so that a stored recipe says them all."""
+    return {**values, **{name: value for name, value in defaults.items() if values.get(name) is None}}
+
+
 class DataConfig(Model):
     """A set of images on disk.
 
@@ -58,8 +64,8 @@ class DataConfig(Model):
     @classmethod
     def _fill_window(cls, values: object) -> object:
         """Writes the default that depends on the layout out, so that a stored recipe says it."""
-        if isinstance(values, dict) and values.get("layout") == "shards" and values.get("shuffle_window") is None:
-            return {**values, "shuffle_window": 4}
+        if isinstance(values, dict) and values.get("layout") == "shards":
+            return filled(values, {"shuffle_window": 4})
         return values
 
     @model_validator(mode="after")

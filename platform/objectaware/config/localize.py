@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import Address, Byte, DataConfig, Fraction, Model, Positive
+from objectaware.config.base import Address, Byte, DataConfig, Fraction, Model, Positive, filled
 
 Localizer = Literal["contracam", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box", "full_image"]
 
@@ -122,7 +122,7 @@ class LocalizeConfig(Model):
         if not isinstance(values, dict):
             return values
         defaults = LOCALIZER_DEFAULTS.get(values.get("localizer", "contracam"), {})
-        return {**values, **{name: value for name, value in defaults.items() if values.get(name) is None}}
+        return filled(values, defaults)
 
     @model_validator(mode="after")
     def _fields_apply(self) -> Self:

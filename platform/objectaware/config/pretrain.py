@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import Address, DataConfig, Fraction, Model, Positive
+from objectaware.config.base import Address, DataConfig, Fraction, Model, Positive, filled
 from objectaware.config.policies import Policy, policy_defaults, policy_problem
 from objectaware.config.training import METHOD_DEFAULTS, OPTIMIZER_DEFAULTS, batch_problem, training_problem
 
@@ -147,17 +147,12 @@ class PretrainConfig(Model):
         """Writes the defaults that depend on other fields out, so that a stored recipe says them."""
         if not isinstance(values, dict):
             return values
-        filled = dict(values)
-        method = str(filled.get("method", "moco"))
+        method = str(values.get("method", "moco"))
         defaults: dict[str, object] = dict(METHOD_DEFAULTS.get(method, {}))
-        defaults |= OPTIMIZER_DEFAULTS.get(str(filled.get("optimizer", "sgd")), {})
-        if filled.get("batch_norm") == "shuffled":
+        defaults |= OPTIMIZER_DEFAULTS.get(str(values.get("optimizer", "sgd")), {})
+        if values.get("batch_norm") == "shuffled":
             defaults["num_batch_norm_splits"] = 8
-        defaults |= policy_defaults(filled)
-        for name, value in defaults.items():
-            if filled.get(name) is None:
-                filled[name] = value
-        return filled
+        return filled(values, {**defaults, **policy_defaults(values)})
 
     @model_validator(mode="after")
     def _fields_apply(self) -> Self:

@@ -1,4 +1,4 @@
-"""Masks at another size, and the boxes around their regions."""
+"""Masks at another size and in 8 bits, and the boxes around their regions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ def resize_mask(mask: NDArray[np.bool_], height: int, width: int) -> NDArray[np.
         return mask
     resized = cv2.resize(mask.astype(np.uint8), (width, height), interpolation=cv2.INTER_NEAREST_EXACT)
     return resized.astype(np.bool_)
+
+
+def in_8_bits(mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """A mask (H, W) as 0 and 255."""
+    return mask.astype(np.uint8) * np.uint8(255)
+
+
+def mask_png(mask: NDArray[np.bool_]) -> bytes:
+    """A mask (H, W) as a black and white PNG."""
+    _, png = cv2.imencode(".png", in_8_bits(mask))
+    return png.tobytes()
 
 
 def region_boxes(mask: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:

@@ -17,7 +17,7 @@ from PIL import Image
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage, decode_image
 from objectaware.data.manifest import Manifest
-from objectaware.data.masks import resize_mask
+from objectaware.data.masks import mask_png, resize_mask
 from objectaware.data.shards import (
     FORMAT,
     INDEX_NAME,
@@ -25,7 +25,6 @@ from objectaware.data.shards import (
     PACK_NAME,
     ROWS_PER_GROUP,
     SHARD_SCHEMA,
-    encode_mask,
     shard_name,
 )
 from objectaware.data.storage import Storage
@@ -200,7 +199,7 @@ class _RowMaker:
             return {**row, "image": content}
         if self._truth is not None:
             mask = resize_mask(self._truth[index], height, width)
-            row |= {"mask": encode_mask(mask), "boxes": self._truth.boxes(index).tolist()}
+            row |= {"mask": mask_png(mask), "boxes": self._truth.boxes(index).tolist()}
         return {**row, "image": content, "height": height, "width": width}
 
 

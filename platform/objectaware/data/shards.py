@@ -138,8 +138,6 @@ class PackedImages:
             InputError: No mask of the image was packed.
         """
         content = self._truth(index, "mask")
-        if content is None:
-            raise InputError("image_id", self.image_ids[index], "has no mask in the pack", "Pack its masks too.")
         decoded = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_GRAYSCALE)
         return np.asarray(decoded, dtype=np.uint8) > 0
 
@@ -149,15 +147,15 @@ class PackedImages:
         Raises:
             InputError: No boxes of the image were packed.
         """
-        boxes = self._truth(index, "boxes")
-        if boxes is None:
-            raise InputError("image_id", self.image_ids[index], "has no boxes in the pack", "Pack its masks too.")
-        return np.array(boxes, dtype=np.float64).reshape(-1, 4)
+        return np.array(self._truth(index, "boxes"), dtype=np.float64).reshape(-1, 4)
 
     def _truth(self, index: int, column: str) -> Any:  # noqa: ANN401 - a column's value
         shard, row = self._locate(index)
         group = self._read_columns(shard, row // ROWS_PER_GROUP, column)
-        return group[row % ROWS_PER_GROUP].as_py()
+        value = group[row % ROWS_PER_GROUP].as_py()
+        if value is None:
+            raise InputError("image_id", self.image_ids[index], f"has no {column} in the pack", "Pack its masks too.")
+        return value
 
     def _locate(self, index: int) -> tuple[int, int]:
         shard = int(np.searchsorted(self._starts, index, side="right")) - 1
@@ -175,9 +173,3 @@ class PackedImages:
             file = pq.ParquetFile(stream, metadata=self._footers[shard])
             table = file.read_row_group(group, columns=[column], use_threads=False)
         return table.column(column).combine_chunks()
-
-
-def encode_mask(mask: NDArray[np.bool_]) -> bytes:
-    """A boolean mask (H, W) as a black and white PNG."""
-    _, png = cv2.imencode(".png", mask.astype(np.uint8) * np.uint8(255))
-    return png.tobytes()

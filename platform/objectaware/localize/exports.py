@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.boxes import pixel_region
-from objectaware.data.masks import resize_mask
+from objectaware.data.masks import mask_png, resize_mask
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.coco_export import OBJECT_CATEGORY, pixel_box, segmentation
@@ -129,8 +128,7 @@ def write_mask_pngs(rows: Iterable[MaskRow], folder: Storage) -> int:
     for row in rows:
         if row.mask is not None:
             name = str(PurePosixPath(row.image_id).with_suffix(".png"))
-            _, png = cv2.imencode(".png", row.mask.astype(np.uint8) * 255)
-            if not folder.create_exclusive(name, png.tobytes()):
+            if not folder.create_exclusive(name, mask_png(row.mask)):
                 problem = f"exists already, and is where the mask of {row.image_id} goes"
                 remedy = "Give a new folder; where two images differ in suffix alone, rename one, or export as coco."
                 raise InputError("out", f"{folder.uri}/{name}", problem, remedy)

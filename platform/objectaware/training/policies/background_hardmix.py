@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.masks import in_8_bits
 from objectaware.training.policies.background_mixup import BackgroundMixup
 
 
@@ -21,4 +22,4 @@ class BackgroundHardMix(BackgroundMixup):
 
     def weights(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """255 where the mask is foreground, else 0."""
-        return (mask >= self._threshold * 255).astype(np.uint8) * np.uint8(255)
+        return in_8_bits(mask >= self._threshold * 255)

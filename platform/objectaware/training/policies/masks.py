@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.masks import in_8_bits
 from objectaware.localize.mask_table import MaskTable
 
 
@@ -41,7 +42,7 @@ class StoredMasks:
         if not self._binary:
             return self._table.cam(self._image_ids[index])
         mask = self._table.mask(self._image_ids[index])
-        return None if mask is None else _in_8_bits(mask)
+        return None if mask is None else in_8_bits(mask)
 
 
 class StoredBoxes:
@@ -77,7 +78,7 @@ class TrueMasks:
 
     def __getitem__(self, index: int) -> NDArray[np.uint8] | None:
         """Mask in 8 bits, (H, W): 0 and 255."""
-        return None if self._image_ids[index] in self._unreadable else _in_8_bits(self._foregrounds[index])
+        return None if self._image_ids[index] in self._unreadable else in_8_bits(self._foregrounds[index])
 
 
 class TrueBoxes:
@@ -91,7 +92,3 @@ class TrueBoxes:
     def __getitem__(self, index: int) -> NDArray[np.float32]:
         """Relative boxes, (n, 4)."""
         return self._boxes[index][:0] if self._image_ids[index] in self._unreadable else self._boxes[index]
-
-
-def _in_8_bits(mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    return mask.astype(np.uint8) * np.uint8(255)
