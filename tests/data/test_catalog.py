@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from objectaware.config import DataConfig
-from objectaware.data.catalog import TrueMasks, open_images
+from objectaware.data.catalog import open_images
 from objectaware.data.crops import CroppedObjects
 from objectaware.data.scenes import build_scenes
+from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 
 
@@ -64,7 +65,7 @@ def test_an_unknown_layout_is_named(single: Path) -> None:
 def test_true_masks_cover_the_objects_of_their_own_picture(single: Path) -> None:
     images = open_images(single, "backgrounds-challenge", split="val")
     foregrounds = open_images(single, "backgrounds-challenge", split="val", variant="only_fg")
-    masks = TrueMasks(single, "backgrounds-challenge", "val", images.image_ids)
+    masks = GroundTruth(single, "backgrounds-challenge", "val", images.image_ids)
     assert len(masks) == 9
     for index in range(9):
         # only_fg is black outside the object; the pictures are JPEG, hence not exactly.
@@ -75,7 +76,7 @@ def test_true_masks_cover_the_objects_of_their_own_picture(single: Path) -> None
 def test_true_masks_of_coco_are_the_union_of_the_instances(several: Path) -> None:
     images = open_images(several, "coco", split="val")
     objects = open_images(several, "coco-crop", split="val")
-    masks = TrueMasks(several, "coco", "val", images.image_ids)
+    masks = GroundTruth(several, "coco", "val", images.image_ids)
     assert len(masks) == 9
     assert all(masks[index].shape == (32, 32) and masks[index].any() for index in range(9))
     assert sum(masks[index].sum() for index in range(9)) < 9 * 32 * 32
@@ -85,4 +86,4 @@ def test_true_masks_of_coco_are_the_union_of_the_instances(several: Path) -> Non
 
 def test_layouts_without_masks_are_refused(single: Path) -> None:
     with pytest.raises(InputError, match="has no true masks"):
-        TrueMasks(single, "folder", "val", [])
+        GroundTruth(single, "folder", "val", [])

@@ -9,13 +9,14 @@ from PIL import Image
 
 from objectaware.cli import run
 from objectaware.data import pack
-from objectaware.data.catalog import TrueMasks, open_images
+from objectaware.data.catalog import open_images
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
 from objectaware.data.pack import pack_images, plan_shards, shrink
 from objectaware.data.scenes import build_scenes
 from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
+from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 
 NUM_IMAGES = 30
@@ -134,7 +135,7 @@ def test_masks_boxes_and_labels_go_along(tmp_path: Path, variant: str, layout: s
     words = ["data", "pack", str(tmp_path / "scenes"), "--layout", layout, "--split", "train"]
     assert run([*words, "--out", str(tmp_path / "pack")]) == 0
     images = open_images(tmp_path / "scenes", layout, split="train")
-    truth = TrueMasks(tmp_path / "scenes", layout, "train", images.image_ids)
+    truth = GroundTruth(tmp_path / "scenes", layout, "train", images.image_ids)
     packed = PackedImages.open(str(tmp_path / "pack"))
     assert packed.has_masks
     assert (packed.labels is None) == (layout == "coco")

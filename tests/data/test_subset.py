@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from objectaware.cli import run
 from objectaware.config import DataConfig
-from objectaware.data.catalog import TrueMasks, open_images
+from objectaware.data.catalog import open_images
 from objectaware.data.coco import load_coco
 from objectaware.data.folder import ImageFolder
 from objectaware.data.scenes import build_scenes
 from objectaware.data.subset import draw_subset, restrict, write_subset
+from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 from objectaware.stages.identity import data_hash, recipe
 
@@ -110,7 +111,7 @@ def test_true_masks_of_a_part_are_those_of_its_own_images(several: Path, tmp_pat
     places = [7, 2, 4]
     write_subset(str(tmp_path / "list.txt"), [whole.images.image_ids[place] for place in places])
     images = open_images(several, "coco", split="val", subset=str(tmp_path / "list.txt"))
-    masks = TrueMasks(several, "coco", "val", images.image_ids)
+    masks = GroundTruth(several, "coco", "val", images.image_ids)
     assert len(masks) == len(images) == 3
     assert masks.coco is not None
     for index, place in enumerate(sorted(places)):

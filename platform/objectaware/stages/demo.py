@@ -27,7 +27,7 @@ from objectaware.evaluate.background import VARIANTS
 from objectaware.evaluate.summary import mean_and_std
 from objectaware.stages.evaluate import run_linear, run_localization
 from objectaware.stages.localize import run_localize
-from objectaware.stages.measure import BEST_CENTER_BOX, FULL_IMAGE
+from objectaware.stages.measure_masks import BEST_CENTER_BOX, FULL_IMAGE
 from objectaware.stages.memory import PeakMemory
 from objectaware.stages.pretrain import run_pretrain
 from objectaware.stages.report import demo_tables, markdown_report

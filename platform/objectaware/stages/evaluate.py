@@ -15,7 +15,8 @@ from objectaware.evaluate.localization import box_count_histogram
 from objectaware.evaluate.mask_scores import MEASURES
 from objectaware.methods.classifier import CLASSIFIER_NAME
 from objectaware.stages.identity import checkpoint_hash, data_hash, masks_hash
-from objectaware.stages.measure import measure_linear, measure_masks, measure_truth
+from objectaware.stages.measure_linear import measure_linear
+from objectaware.stages.measure_masks import measure_masks, measure_truth
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.tracking.panels import box_histogram
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from objectaware.config import DataConfig
 from objectaware.data.backgrounds_challenge import has_foreground_masks
-from objectaware.data.catalog import TrueMasks
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage, read_image
 from objectaware.data.masks import resize_mask
+from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import mask_ious
 from objectaware.localize.gallery import GalleryEntry, gallery_html
@@ -122,6 +122,6 @@ def truth_of(data: DataConfig, images: ImageFolder) -> Truth | None:
         and (data.variant not in (None, "original") or not has_foreground_masks(data.root, data.split))
     ):
         return None
-    masks = TrueMasks(data.root, data.layout, data.split, images.image_ids)
+    masks = GroundTruth(data.root, data.layout, data.split, images.image_ids)
     place = {image_id: index for index, image_id in enumerate(images.image_ids)}
     return lambda image_id: masks[place[image_id]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from objectaware.config import GROUND_TRUTH, PretrainConfig
-from objectaware.data import catalog
 from objectaware.data.backgrounds_challenge import TrainingForegrounds
 from objectaware.data.cache import TrainingImages
 from objectaware.data.coco import load_coco, object_boxes
 from objectaware.data.storage import Storage
+from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 from objectaware.localize.mask_table import MaskTable
 from objectaware.training.policies.background_hardmix import BackgroundHardMix
@@ -77,7 +77,7 @@ def _masks(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -
     assert data.split is not None
     foregrounds: Foregrounds
     if data.layout == "coco":
-        foregrounds = catalog.TrueMasks(data.root, data.layout, data.split, images.image_ids)
+        foregrounds = GroundTruth(data.root, data.layout, data.split, images.image_ids)
     else:
         foregrounds = TrainingForegrounds(data.root, data.split, images.image_ids)
     return TrueMasks(foregrounds, images.image_ids, images.unreadable)

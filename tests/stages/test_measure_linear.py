@@ -11,7 +11,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from objectaware.config import DataConfig, LinearConfig
-from objectaware.stages.measure import _among, measure_linear
+from objectaware.stages.measure_linear import _among, measure_linear
 
 
 def write_colours(root: Path, colours: dict[str, str], num_images: int) -> DataConfig:
