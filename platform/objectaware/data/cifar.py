@@ -136,6 +136,4 @@ class _PlainUnpickler(pickle.Unpickler):
         }
         if (module, name) in allowed:
             return allowed[module, name]
-        if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes for Python 2
-            return lambda text, encoding: text.encode(encoding)
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
