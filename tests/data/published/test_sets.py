@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from objectaware.data.layouts import LAYOUTS
 from objectaware.data.published import PUBLISHED_SETS, published_data, published_set
 from objectaware.errors import InputError
 
@@ -33,3 +34,14 @@ def test_a_set_is_found_by_its_name_however_it_is_written() -> None:
 def test_sets_lie_where_the_user_says() -> None:
     assert published_data("COCO", "val", "data", {"COCO": "/mnt/photos"}).root == "/mnt/photos"
     assert published_data("COCO", "val", "/data", {"ImageNet": "/mnt/photos"}).root == "/data/COCO"
+
+
+def test_the_documentation_says_what_the_table_says() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    for one in PUBLISHED_SETS:
+        name = one.name.removesuffix("-9") if "classes" in next(iter(one.parts.values())) else one.name
+        assert any(name in row.split("|")[1] and f"`{one.folder}`" in row for row in rows), one.name
+        assert one.name in page
+    for layout in LAYOUTS:
+        assert any(f"`{layout.name}`" in row.split("|")[1] for row in rows), layout.name

@@ -54,10 +54,9 @@ def build_imagenet9(
 ) -> BuiltSet:
     """Draws as many images of each superclass and lays them out as `original/train/<superclass>/*.JPEG`.
 
-    What is known of the published set: 370 classes in nine superclasses, 5,045 images each, of the images with a
-    bounding box. Which images they are is not known, so that these are others of the same kind, whole ones of any
-    size where the published are squares of 224 pixels. Images whose names are in those of the published test pictures
-    that lie in `out` are left out.
+    What is known of the published set: 370 classes in nine superclasses, 5,045 images of each, squares of 224 pixels
+    whose foregrounds were cut out along ImageNet's boxes. Which images they are is not known; these are others, whole
+    and of any size. Images whose names are in those of the published test pictures that lie in `out` are left out.
 
     Args:
         imagenet: Folder of ImageNet; see `load_imagenet`.
