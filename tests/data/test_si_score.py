@@ -28,7 +28,7 @@ def test_factors_lie_in_folders_of_their_own(tmp_path: Path) -> None:
     write_classes(tmp_path / "rotation", NAMES[:1])
     assert len(load_si_score(tmp_path, "location")) == 4
     assert len(load_si_score(tmp_path, "rotation")) == 1
-    with pytest.raises(InputError, match=f"holds no {tmp_path}/object_size/ambulance"):
+    with pytest.raises(InputError, match=f"holds no class folder such as {tmp_path}/object_size/ambulance"):
         load_si_score(tmp_path, "size")
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from objectaware.errors import InputError
 
-WNID = re.compile(r"n\d{8}")
-"""A WordNet id, as ImageNet's class folders are named."""
+_WNID = re.compile(r"n\d{8}")
+_REMEDY = "Give the folder that the data set's archive was extracted to."
 
 
 def find_place(field: str, root: str | Path, names: Sequence[str]) -> Path:
@@ -44,19 +44,28 @@ def find_wnid_folder(field: str, root: str | Path, names: Sequence[str]) -> Path
         folder = Path(root, name)
         if folder.is_dir() and any(wnid_folders(folder)):
             return folder
-    raise missing_place(field, root, [str(Path(name, "n01440764")) for name in names])
+    raise missing_classes(field, root, names, "n01440764")
 
 
 def wnid_folders(folder: Path) -> Iterable[Path]:
     """The folders of a folder that are named as classes of ImageNet are."""
-    return (entry for entry in folder.iterdir() if WNID.fullmatch(entry.name) and entry.is_dir())
+    return (entry for entry in folder.iterdir() if _WNID.fullmatch(entry.name) and entry.is_dir())
 
 
 def missing_place(field: str, root: str | Path, names: Sequence[str]) -> InputError:
     """Says that none of several paths is there: the first in full, the others as names."""
+    return InputError(field, root, f"holds no {_listed(root, names)}", _REMEDY)
+
+
+def missing_classes(field: str, root: str | Path, names: Sequence[str], class_name: str) -> InputError:
+    """Says that none of several folders holds a folder of a class, with one of the classes as an example."""
+    places = _listed(root, [str(Path(name, class_name)) for name in names])
+    return InputError(field, root, f"holds no class folder such as {places}", _REMEDY)
+
+
+def _listed(root: str | Path, names: Sequence[str]) -> str:
     others = f" (nor {', '.join(names[1:])})" if len(names) > 1 else ""
-    remedy = "Give the folder that the data set's archive was extracted to."
-    return InputError(field, root, f"holds no {Path(root, names[0])}{others}", remedy)
+    return f"{Path(root, names[0])}{others}"
 
 
 def read_lines(field: str, path: Path) -> list[str]:
@@ -65,11 +74,10 @@ def read_lines(field: str, path: Path) -> list[str]:
     Raises:
         InputError: There is none, or it is not text in UTF-8.
     """
-    remedy = "Give the folder that the data set's archive was extracted to."
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise InputError(field, path, "does not exist", remedy) from error
+        raise InputError(field, path, "does not exist", _REMEDY) from error
     except UnicodeDecodeError as error:
         raise InputError(field, path, "is not text in UTF-8", "Extract it from the archive again.") from error
     return [line.strip() for line in text.splitlines() if line.strip()]

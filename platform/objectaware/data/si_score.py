@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from objectaware.data.folder import ImageFolder
-from objectaware.data.places import missing_place
+from objectaware.data.places import missing_classes
 from objectaware.data.published.imagenet9 import imagenet_wnids
 from objectaware.errors import InputError
 
@@ -70,4 +70,4 @@ def _find_folder(root: str | Path, variant: str) -> Path:
         folder = Path(root, place)
         if folder.is_dir() and any(entry.name in _CLASS_OF_NAME for entry in folder.iterdir() if entry.is_dir()):
             return folder
-    raise missing_place("si_score", root, [f"{place}/ambulance" for place in places])
+    raise missing_classes("si_score", root, places, "ambulance")

@@ -33,6 +33,9 @@ def test_a_set_is_found_by_its_name_however_it_is_written() -> None:
 
 def test_sets_lie_where_the_user_says() -> None:
     assert published_data("COCO", "val", "data", {"COCO": "/mnt/photos"}).root == "/mnt/photos"
+    assert published_data("COCO-Crop", "val", "data", {"COCO": "/mnt/photos"}).root == "/mnt/photos"
+    both = {"ImageNet-R": "/mnt/r", "ImageNet-R-9": "/mnt/nine"}
+    assert published_data("imagenet-r-9", "test", "data", both).root == "/mnt/nine"
     assert published_data("COCO", "val", "/data", {"ImageNet": "/mnt/photos"}).root == "/data/COCO"
 
 
