@@ -25,11 +25,13 @@ class TrueObjects:
 
     Attributes:
         has_masks: Whether every image has a mask; else there are boxes alone.
+        has_ignored: Whether some pixels count neither as object nor as background.
         files: What they are read from, as folders and names, but for what is part of the images' own hash.
         notice: What the user should know of them, as a line; empty where there is nothing to say.
     """
 
     has_masks: bool = True
+    has_ignored: bool = False
     files: Sequence[ImageFolder] = ()
     notice: str = ""
 
@@ -38,7 +40,7 @@ class TrueObjects:
         raise NotImplementedError
 
     def ignored(self, index: int) -> NDArray[np.bool_] | None:
-        """Pixels (H, W) that count neither as object nor as background, at the mask's size; None where all count."""
+        """Pixels (H, W) that do not count, at the mask's size; None where all do."""
         return None
 
     def boxes(self, index: int) -> NDArray[np.float64]:

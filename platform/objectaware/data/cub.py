@@ -17,9 +17,6 @@ from objectaware.data.annotations import Table, TrueObjects, Value, find_base, r
 from objectaware.data.folder import ImageFolder
 from objectaware.errors import InputError
 
-SPLITS = ("train", "test", "redo-train", "redo-val", "redo-test")
-"""The official parts of 5,994 and 5,794 images, and ReDO's of 10,000, 788 and 1,000."""
-
 _FIELD = "cub"
 _REMEDY = "Give the folder CUB_200_2011 as its archive unpacks to."
 _REDO_REMEDY = (
@@ -29,6 +26,7 @@ _REDO_REMEDY = (
 _SEGMENTATIONS_REMEDY = "Extract segmentations.tgz into the folder CUB_200_2011."
 # Codes of the parts in the last column of their files.
 _OFFICIAL = {"train": 1, "test": 0}
+# 10,000, 788 and 1,000 images.
 _REDO = {"redo-train": 0, "redo-val": 1, "redo-test": 2}
 
 
@@ -37,7 +35,7 @@ def load_cub(root: str | Path, split: str) -> ImageFolder:
 
     Args:
         root: Folder that holds `images.txt`, or the one above it.
-        split: One of `SPLITS`.
+        split: `train` or `test`, or ReDO's `redo-train`, `redo-val` or `redo-test`.
 
     Returns:
         The images with their labels, in the order of `images.txt`.
@@ -45,12 +43,11 @@ def load_cub(root: str | Path, split: str) -> ImageFolder:
     Raises:
         InputError: A file is missing or malformed; ReDO's split lies in a file that the user puts there.
     """
-    assert split in SPLITS, split
     base = _base(root)
     images, classes = _table(base / "images.txt", str), _table(base / "classes.txt", str)
     class_of_image = _table(base / "image_class_labels.txt", int)
     part = _table(base / "train_test_split.txt", int) if split in _OFFICIAL else _redo_split(base)
-    code = (_OFFICIAL | _REDO)[split]
+    code = {**_OFFICIAL, **_REDO}[split]
     chosen = [number for number in images.rows if part[number] == code]
     if not chosen:
         raise InputError(_FIELD, base, f"has no image of the part {split}", "Take the published files.")

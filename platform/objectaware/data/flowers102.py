@@ -13,18 +13,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.io import loadmat
 
 from objectaware.data.annotations import TrueObjects, find_base, read_pixels
 from objectaware.data.folder import ImageFolder
 from objectaware.errors import InputError
 
-SPLITS = ("train", "val", "test", "redo-train", "redo-val", "redo-test")
-"""The official parts of 1,020, 1,020 and 6,149 images; ReDO trains on the test part and tests on the training part."""
-
 _FIELD = "flowers102"
 _REMEDY = "Give the folder that holds jpg, imagelabels.mat and setid.mat."
 _MASKS_REMEDY = "Extract 102segmentations.tgz there: it holds segmim."
+# Lists of 1,020, 1,020 and 6,149 images; ReDO trains on the test part and tests on the training part.
 _VARIABLES = {
     "train": "trnid",
     "val": "valid",
@@ -41,7 +38,7 @@ def load_flowers102(root: str | Path, split: str) -> ImageFolder:
 
     Args:
         root: Folder that holds `jpg`, or the one above it.
-        split: One of `SPLITS`.
+        split: `train`, `val` or `test`, or ReDO's `redo-train`, `redo-val` or `redo-test`.
 
     Returns:
         The images in the order of `setid.mat`, with their labels; classes are named `001` to `102`, the release
@@ -50,7 +47,6 @@ def load_flowers102(root: str | Path, split: str) -> ImageFolder:
     Raises:
         InputError: A file is missing or malformed.
     """
-    assert split in SPLITS, split
     base = _base(root)
     numbers = _read_numbers(base / "setid.mat", _VARIABLES[split])
     labels = _read_numbers(base / "imagelabels.mat", "labels")
@@ -103,6 +99,8 @@ def _base(root: str | Path) -> Path:
 
 def _read_numbers(path: Path, variable: str) -> NDArray[np.int64]:
     """The numbers of a variable of a MATLAB file."""
+    from scipy.io import loadmat  # here, or whatever opens a data set would wait for it
+
     try:
         content: dict[str, Any] = loadmat(path)
         return np.asarray(content[variable]).ravel().astype(np.int64)

@@ -15,13 +15,11 @@ from objectaware.data.coco import CocoDataset, load_coco
 from objectaware.data.cub import CubObjects
 from objectaware.data.flowers102 import FlowersObjects
 from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import LAYOUTS, layout_named
 from objectaware.data.shards import PackedImages
 from objectaware.data.voc import VocObjects
 from objectaware.data.wsolevaluation import wsolevaluation_objects
 from objectaware.errors import InputError
-
-LAYOUTS_WITH_TRUTH = ("backgrounds-challenge", "coco", "cub", "flowers102", "voc", "wsolevaluation", "shards")
-"""Layouts whose data sets come with true masks or boxes."""
 
 
 class GroundTruth:
@@ -29,7 +27,7 @@ class GroundTruth:
 
     Args:
         root: The folder, or the address of a pack.
-        layout: One of `LAYOUTS_WITH_TRUTH`.
+        layout: One of those in `data.layouts` that have masks.
         split: One of the layout's splits; empty or None for `shards`.
         image_ids: The data set's images, or some of them, in order.
         metadata: Folder of wsolevaluation's metadata, for its layout.
@@ -56,6 +54,11 @@ class GroundTruth:
         return self._objects.has_masks
 
     @property
+    def has_ignored(self) -> bool:
+        """Whether some pixels count neither as object nor as background."""
+        return self._objects.has_masks and self._objects.has_ignored
+
+    @property
     def files(self) -> Sequence[ImageFolder]:
         """The files that masks and boxes are read from, by folder, but for annotations that are the images' own."""
         return self._objects.files
@@ -79,7 +82,7 @@ class GroundTruth:
         return self._objects.mask(index)
 
     def ignored(self, index: int) -> NDArray[np.bool_] | None:
-        """Pixels that count neither as object nor as background, at the mask's size; None where all count."""
+        """Pixels (H, W) that count neither as object nor as background, at the mask's size; None where all count."""
         return self._objects.ignored(index) if self.has_masks else None
 
     def boxes(self, index: int) -> NDArray[np.float64]:
@@ -108,7 +111,7 @@ def has_truth(
         return wsolevaluation.has_objects(metadata, split or "")
     if layout == "shards":
         return PackedImages.open(str(root)).has_masks
-    return layout in LAYOUTS_WITH_TRUTH
+    return bool(layout_named(layout).masks)
 
 
 def _open(root: str | Path, layout: str, split: str, image_ids: list[str], metadata: str | Path | None) -> TrueObjects:
@@ -127,7 +130,7 @@ def _open(root: str | Path, layout: str, split: str, image_ids: list[str], metad
         return wsolevaluation_objects(root, metadata, split, image_ids)
     if layout == "shards":
         return PackedObjects(str(root), image_ids)
-    remedy = f"Use one of {', '.join(LAYOUTS_WITH_TRUTH)}."
+    remedy = f"Use one of {', '.join(layout.name for layout in LAYOUTS if layout.masks)}."
     raise InputError("layout", layout, "has neither true masks nor true boxes", remedy)
 
 

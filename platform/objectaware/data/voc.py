@@ -17,9 +17,6 @@ from objectaware.data.folder import ImageFolder
 from objectaware.errors import InputError
 
 _SEGMENTATION = "segmentation-"
-SPLITS = ("train", "val", "trainval", *(f"{_SEGMENTATION}{part}" for part in ("train", "val", "trainval")))
-"""Those of `ImageSets/Main`, with boxes (5,717, 5,823 and 11,540 images), and of `ImageSets/Segmentation`, with masks
-besides (1,464, 1,449 and 2,913)."""
 
 _FIELD = "voc"
 _REMEDY = "Give VOCdevkit/VOC2012, or a folder above it."
@@ -31,12 +28,12 @@ def load_voc(root: str | Path, split: str) -> ImageFolder:
 
     Args:
         root: The folder `VOC2012`, `VOCdevkit` or the one above it.
-        split: One of `SPLITS`.
+        split: `train`, `val` or `trainval` of `ImageSets/Main`, with boxes (5,717, 5,823 and 11,540 images); or
+            `segmentation-train` and so on, of `ImageSets/Segmentation`, with masks besides (1,464, 1,449 and 2,913).
 
     Raises:
         InputError: A file is missing.
     """
-    assert split in SPLITS, split
     base = _base(root)
     kind = "Segmentation" if split.startswith(_SEGMENTATION) else "Main"
     path = base / "ImageSets" / kind / f"{split.removeprefix(_SEGMENTATION)}.txt"
@@ -61,7 +58,7 @@ class VocObjects(TrueObjects):
         names = [image_id.removesuffix(".jpg") for image_id in image_ids]
         self._annotations = ImageFolder(base / "Annotations", [f"{name}.xml" for name in names])
         self._masks = ImageFolder(base / "SegmentationClass", [f"{name}.png" for name in names])
-        self.has_masks = split.startswith(_SEGMENTATION)
+        self.has_masks = self.has_ignored = split.startswith(_SEGMENTATION)
         self.files = [self._annotations, self._masks] if self.has_masks else [self._annotations]
 
     def mask(self, index: int) -> NDArray[np.bool_]:

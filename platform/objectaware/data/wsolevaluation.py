@@ -18,8 +18,6 @@ from objectaware.data.annotations import TrueObjects, Value, read_lines, read_pi
 from objectaware.data.folder import ImageFolder
 from objectaware.errors import InputError
 
-SPLITS = ("train", "val", "test")
-
 _FIELD = "wsolevaluation"
 _REMEDY = "Give metadata/CUB, metadata/ILSVRC or metadata/OpenImages of github.com/clovaai/wsolevaluation."
 _MASK_SIZE = 224
@@ -32,7 +30,7 @@ def load_wsolevaluation(root: str | Path, metadata: str | Path, split: str) -> I
         root: Folder that the paths of the metadata are relative to, or the one above its `images`. ImageNet's
             validation images, which the metadata has in one folder, may lie in one folder a class below it.
         metadata: The data set's folder of metadata.
-        split: One of `SPLITS`.
+        split: `train`, `val` or `test`.
 
     Returns:
         The images with their labels; classes are named by their numbers.
@@ -40,7 +38,6 @@ def load_wsolevaluation(root: str | Path, metadata: str | Path, split: str) -> I
     Raises:
         InputError: A file is missing or malformed, or the images are not there.
     """
-    assert split in SPLITS, split
     folder = Path(metadata, split)
     names = _image_ids(folder)
     label_of_image = {name: label for name, [label] in _numbers(folder / "class_labels.txt", 1)}
@@ -63,7 +60,7 @@ def wsolevaluation_objects(
     Args:
         root: As for `load_wsolevaluation`.
         metadata: The data set's folder of metadata.
-        split: One of `SPLITS`.
+        split: `train`, `val` or `test`.
         image_ids: The images, as `load_wsolevaluation` names them.
 
     Raises:
@@ -128,6 +125,8 @@ class PublishedMasks(TrueObjects):
     Source:
         `get_mask` of wsolevaluation's `evaluation.py`.
     """
+
+    has_ignored = True
 
     def __init__(self, root: Path, path: Path, lines: Sequence[str], names: Sequence[str]) -> None:
         masks: dict[str, list[str]] = {}

@@ -62,6 +62,17 @@ def whole_pixels(boxes: NDArray[np.float64], size: int) -> NDArray[np.int64]:
     return np.minimum((boxes * size + 1e-9).astype(np.int64), size - 1)
 
 
+def center_map(size: int) -> NDArray[np.float32]:
+    """A soft mask (size, size) that falls off with the distance from the centre, from 1 to 0 at the corners.
+
+    The baseline of Choe et al. (2020) that knows nothing of the pictures; theirs falls off as a Gaussian, which changes
+    neither the order of the pixels nor what a threshold cuts out.
+    """
+    offsets = np.arange(size) - (size - 1) / 2
+    distance = np.hypot(offsets[:, None], offsets)
+    return (1 - distance / distance.max()).astype(np.float32)
+
+
 class MaskScores:
     """Sums what each image adds to the measures; pictures are squashed to one square size, as the paper does.
 
