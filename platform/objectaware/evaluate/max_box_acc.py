@@ -81,11 +81,12 @@ def box_hits(
     _check_arguments(score_map, true_boxes, iou_thresholds)
     grey = (score_map * 255).astype(np.uint8)
     levels = (SCORE_THRESHOLDS * grey.max()).astype(np.int64)
-    # A map has at most 256 levels, so that most of the 1000 thresholds share their boxes.
-    distinct_levels, level_of_threshold = np.unique(levels, return_inverse=True)
-    best_ious = np.array([_best_iou(grey > level, true_boxes, multi_contour) for level in distinct_levels])
+    # A map has at most 256 values, and a nearly binary one a few: most of the 1000 thresholds share their boxes.
+    values = np.append(np.unique(grey), 256)
+    places, place_of_threshold = np.unique(np.searchsorted(values, levels, side="right"), return_inverse=True)
+    best_ious = np.array([_best_iou(grey >= values[place], true_boxes, multi_contour) for place in places])
     required = np.array(iou_thresholds)[:, None] / 100
-    return np.asarray(best_ious[level_of_threshold][None] >= required)
+    return np.asarray(best_ious[place_of_threshold][None] >= required)
 
 
 def _best_iou(foreground: NDArray[np.bool_], true_boxes: NDArray[np.number], multi_contour: bool) -> float:
