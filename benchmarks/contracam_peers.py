@@ -109,7 +109,7 @@ def _enlarged(cam: Tensor, images: Tensor) -> Tensor:
     return cam
 
 
-class _PositiveGradCAM(GradCAM):  # type: ignore[misc] - the package has no types
+class _PositiveGradCAM(GradCAM):  # type: ignore[misc]
     """Keeps positive weights alone, as ContraCAM does."""
 
     def get_cam_weights(self, *arguments: object) -> NDArray[np.float32]:
