@@ -9,7 +9,7 @@ from scipy.io import savemat
 from objectaware.data.imagenet import load_imagenet
 from objectaware.data.published.imagenet9 import imagenet_wnids
 from objectaware.errors import InputError
-from published_trees import write_classes, write_picture
+from published_classes import write_classes, write_picture
 
 TENCH, CHIHUAHUA, TISSUE = "n01440764", "n02085620", "n15075141"
 

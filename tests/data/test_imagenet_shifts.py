@@ -11,7 +11,7 @@ from objectaware.data.published.imagenet9 import SUPERCLASSES
 from objectaware.data.subset import write_subset
 from objectaware.data.variants import CORRUPTED_VARIANTS, CORRUPTIONS
 from objectaware.errors import InputError
-from published_trees import write_classes
+from published_classes import write_classes
 
 # Tench, Chihuahua, mountain bike, toilet tissue: a fish, a dog, a vehicle, none of the nine.
 WNIDS = ["n01440764", "n02085620", "n03792782", "n15075141"]

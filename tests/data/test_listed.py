@@ -6,7 +6,7 @@ import pytest
 
 from objectaware.data.listed import load_food, load_pets
 from objectaware.errors import InputError
-from published_trees import write_picture
+from published_classes import write_picture
 
 
 def write_food(folder: Path) -> None:

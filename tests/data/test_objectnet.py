@@ -10,7 +10,7 @@ from objectaware.config import DataConfig
 from objectaware.data.objectnet import BorderlessImages, load_objectnet
 from objectaware.errors import InputError
 from objectaware.stages.identity import data_hash
-from published_trees import write_objectnet
+from published_classes import write_objectnet
 
 
 @pytest.mark.parametrize("above", ["", "objectnet-1.0"])

@@ -8,7 +8,7 @@ from objectaware.data.catalog import open_images
 from objectaware.data.published.imagenet9 import SUPERCLASSES, superclass_of_class
 from objectaware.data.si_score import _CLASS_OF_NAME, load_si_score
 from objectaware.errors import InputError
-from published_trees import write_classes
+from published_classes import write_classes
 
 NAMES = ["zebra", "brown bear", "pitcher (container)", "magpie"]
 

@@ -13,6 +13,8 @@ from objectaware.data.backgrounds_challenge import load_variant
 from objectaware.data.cifar import ArrayImages, load_cifar
 from objectaware.data.coco import load_coco
 from objectaware.data.crops import CroppedObjects
+from objectaware.data.cub import load_cub
+from objectaware.data.flowers102 import load_flowers102
 from objectaware.data.folder import ImageFolder
 from objectaware.data.imagenet import load_imagenet
 from objectaware.data.imagenet_shifts import load_corrupted, load_renditions, load_sketch, load_stylized
@@ -23,6 +25,8 @@ from objectaware.data.published.imagenet9 import SUPERCLASSES, superclass_of_cla
 from objectaware.data.shards import PackedImages
 from objectaware.data.si_score import load_si_score
 from objectaware.data.subset import restrict
+from objectaware.data.voc import load_voc
+from objectaware.data.wsolevaluation import load_wsolevaluation
 from objectaware.errors import InputError
 
 OpenedImages = ImageFolder | CroppedObjects | BorderlessImages | ArrayImages | PackedImages
@@ -64,6 +68,10 @@ _OPEN: Mapping[LayoutName, Callable[[Place], OpenedImages]] = {
     "cifar-100": lambda place: load_cifar(place.root, 100, place.split),
     "food-101": lambda place: load_food(place.root, place.split),
     "oxford-iiit-pets": lambda place: load_pets(place.root, place.split),
+    "cub": lambda place: load_cub(place.root, place.split),
+    "flowers102": lambda place: load_flowers102(place.root, place.split),
+    "voc": lambda place: load_voc(place.root, place.split),
+    "wsolevaluation": lambda place: load_wsolevaluation(place.root, place.metadata, place.split),
     "shards": lambda place: PackedImages.open(place.root, window=place.shuffle_window),
 }
 

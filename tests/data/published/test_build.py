@@ -10,7 +10,7 @@ from objectaware.data.backgrounds_challenge import load_variant
 from objectaware.data.published.build import NUM_PER_CLASS, build_imagenet9
 from objectaware.data.published.imagenet9 import SUPERCLASSES, imagenet_wnids, superclass_of_class
 from objectaware.errors import InputError
-from published_trees import write_classes, write_picture
+from published_classes import write_classes, write_picture
 
 FIRST = [int(np.flatnonzero(superclass_of_class() == label)[0]) for label in range(9)]
 WNIDS = [imagenet_wnids()[number] for number in FIRST]

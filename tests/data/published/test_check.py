@@ -8,7 +8,7 @@ import pytest
 from objectaware.cli import run
 from objectaware.data.published import PUBLISHED_SETS, check_published, sets
 from objectaware.data.scenes import build_scenes
-from published_trees import write_classes, write_objectnet, write_picture
+from published_classes import write_classes, write_objectnet, write_picture
 
 
 def write_pets(folder: Path) -> None:

@@ -72,14 +72,25 @@ _BACKGROUNDS_CHALLENGE = PublishedSet(
     dict.fromkeys(VARIANTS, 4_050),
 )
 
+_WSOL_METADATA = "@data/wsolevaluation/metadata"
+
+
+def _wsol(name: str) -> dict[str, dict[str, str]]:
+    """The parts that wsolevaluation has boxes or masks of."""
+    return {
+        f"wsol-{split}": {"layout": "wsolevaluation", "split": split, "metadata": f"{_WSOL_METADATA}/{name}"}
+        for split in ("val", "test")
+    }
+
+
 _IMAGENET = PublishedSet(
     "ImageNet",
     "imagenet",
     _IMAGENET_TERMS,
     "image-net.org (ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar, ILSVRC2012_devkit_t12.tar.gz) or Kaggle's "
     "imagenet-object-localization-challenge; torchvision.datasets.ImageNet unpacks the archives",
-    {part: {"layout": "imagenet", "split": part} for part in ("train", "val")},
-    {"train": 1_281_167, "val": 50_000},
+    {part: {"layout": "imagenet", "split": part} for part in ("train", "val")} | _wsol("ILSVRC"),
+    {"train": 1_281_167, "val": 50_000, "wsol-val": 10_000, "wsol-test": 50_000},
     "a tenth of train: objectaware data subset (docs/paper.md)",
 )
 
@@ -177,6 +188,64 @@ _SI_SCORE = PublishedSet(
     {variant: {"layout": "si-score", "variant": variant} for variant in FACTORS},
 )
 
+_CUB = PublishedSet(
+    "CUB-200-2011",
+    "CUB_200_2011",
+    "pictures by their Flickr licences: non-commercial research and education",
+    "data.caltech.edu/records/65de6-vp158: CUB_200_2011.tgz, and segmentations.tgz into the same folder. redo-…: "
+    "datasplits/cub/train_val_test_split.txt of github.com/mickaelChen/ReDO there, too. wsol-…: a clone of "
+    "github.com/clovaai/wsolevaluation beside it; wsol-val: its CUBV2.tar into images",
+    {split: {"layout": "cub", "split": split} for split in ("train", "test", "redo-train", "redo-val", "redo-test")}
+    | _wsol("CUB"),
+    {
+        "train": 5_994,
+        "test": 5_794,
+        "redo-train": 10_000,
+        "redo-val": 788,
+        "redo-test": 1_000,
+        "wsol-val": 1_000,
+        "wsol-test": 5_794,
+    },
+)
+
+_FLOWERS = PublishedSet(
+    "Flowers102",
+    "flowers102",
+    "pictures by their owners' licences: research",
+    "robots.ox.ac.uk/~vgg/data/flowers/102: 102flowers.tgz, imagelabels.mat, setid.mat (torchvision's Flowers102 "
+    "downloads these), and 102segmentations.tgz for the masks",
+    {
+        split: {"layout": "flowers102", "split": split}
+        for split in ("train", "val", "test", "redo-train", "redo-val", "redo-test")
+    },
+    {
+        "train": 1_020,
+        "val": 1_020,
+        "test": 6_149,
+        "redo-train": 6_149,
+        "redo-val": 1_020,
+        "redo-test": 1_020,
+    },
+)
+
+_VOC = PublishedSet(
+    "VOC2012",
+    "VOCdevkit",
+    "pictures by their Flickr licences",
+    "host.robots.ox.ac.uk/pascal/VOC/voc2012: VOCtrainval_11-May-2012.tar (torchvision's VOCDetection downloads it)",
+    {split: {"layout": "voc", "split": split} for split in ("val", "segmentation-val")},
+    {"val": 5_823, "segmentation-val": 1_449},
+)
+
+_OPENIMAGES = PublishedSet(
+    "OpenImages",
+    "OpenImages",
+    "pictures CC BY 2.0, annotations CC BY 4.0",
+    "images and masks as github.com/clovaai/wsolevaluation links them, both into this folder; a clone of it beside it",
+    _wsol("OpenImages"),
+    {"wsol-val": 2_500, "wsol-test": 5_000},
+)
+
 
 def _superclasses(whole: PublishedSet, note: str = "", num_images: int | None = None) -> PublishedSet:
     """The images of a set whose class is one of ImageNet-9's 370, labelled with the nine superclasses."""
@@ -198,6 +267,10 @@ PUBLISHED_SETS: tuple[PublishedSet, ...] = (
     _IMAGENET,
     _IMAGENET_9,
     _BACKGROUNDS_CHALLENGE,
+    _CUB,
+    _FLOWERS,
+    _VOC,
+    _OPENIMAGES,
     _CIFAR_10,
     _CIFAR_100,
     _FOOD_101,
