@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from objectaware.cli import run
-from objectaware.data.published import PUBLISHED_SETS, check_published, sets
+from objectaware.data.published import PUBLISHED_SETS, check_published, published_set
 from objectaware.data.scenes import build_scenes
 from published_classes import write_classes, write_objectnet, write_picture
 
@@ -42,8 +42,8 @@ def test_files_that_a_list_names_must_be_there(tmp_path: Path) -> None:
 def test_the_command_ends_with_0_where_all_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sets._PETS.num_images, "train", 2)  # type: ignore[arg-type]
-    monkeypatch.setitem(sets._PETS.num_images, "test", 1)  # type: ignore[arg-type]
+    monkeypatch.setitem(published_set("Oxford-IIIT Pets").num_images, "train", 2)  # type: ignore[arg-type]
+    monkeypatch.setitem(published_set("Oxford-IIIT Pets").num_images, "test", 1)  # type: ignore[arg-type]
     write_pets(tmp_path / "Pets")
     report = tmp_path / "report.json"
     arguments = ["oxford-iiit-pets", "--root", str(tmp_path / "Pets"), "--json", str(report)]

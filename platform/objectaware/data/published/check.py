@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from objectaware.data.folder import ImageFolder
+from objectaware.data.published.entry import PublishedSet
 from objectaware.data.published.place import part_data, published_set
-from objectaware.data.published.sets import PublishedSet
 from objectaware.data.shards import PackedImages
 from objectaware.errors import InputError
 
