@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
 
-.PHONY: demo test test-all check bench install clean
+.PHONY: demo test test-all check bench chaos install clean
 
 demo: $(STAMP)
 	$(BIN)/objectaware demo $(ARGS)
@@ -27,6 +27,10 @@ BENCHMARKS := augmentation decoding training_step pretrain_overhead contracam_co
 bench: $(STAMP)
 	status=0; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || status=1; done; \
 	$(BIN)/python benchmarks/page.py; exit $$status
+
+# Faults on purpose: what must hold, what was seen. Longer than a test's own limit none of them takes.
+chaos: $(STAMP)
+	$(BIN)/python -m pytest -m chaos --chaos-report benchmarks/results/chaos.csv $(ARGS)
 
 install: $(STAMP)
 

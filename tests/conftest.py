@@ -10,9 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from chaos_report import ChaosReport
+
 # Before any test module imports a numerical library, or Ray: they read it once.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] = "300"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--chaos-report", type=Path, help="table of what was seen of the faults marked `chaos`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = config.getoption("--chaos-report")
+    if path is not None:
+        config.pluginmanager.register(ChaosReport(path.absolute()))
 
 
 @pytest.fixture(scope="session", autouse=True)

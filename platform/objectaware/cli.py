@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from collections.abc import Callable, Sequence
 
@@ -42,7 +43,7 @@ def run(arguments: list[str]) -> int:
         arguments: What follows `objectaware`.
 
     Returns:
-        Exit status: 0 done, 2 the user's input was refused, 130 interrupted; other errors are raised.
+        Exit status: 0 done, 1 the disk is full, 2 the input was refused, 130 interrupted; other errors are raised.
     """
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_USAGE)
@@ -58,6 +59,11 @@ def run(arguments: list[str]) -> int:
     except InputError as error:
         print(f"objectaware: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"objectaware: {error}. Make room there; the same command goes on from here.", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\nobjectaware: interrupted. The same command goes on from here.", file=sys.stderr)
         return 130

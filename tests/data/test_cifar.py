@@ -95,6 +95,7 @@ class Evil:
         return os.mkdir, ("was-here",)
 
 
+@pytest.mark.chaos(fault="a hostile pickle of CIFAR", holds="its code does not run")
 def test_a_pickle_that_calls_something_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_cifar10(tmp_path)

@@ -93,6 +93,7 @@ def change(path: str, value: object) -> dict[str, Any]:
     ("categories/0/name", ..., r"categories\[0\] has no 'name'"),
     ("categories/0/id", 7, r"categories\[1\] has number 7 a second time"),
 ])  # fmt: skip
+@pytest.mark.chaos(fault="malformed COCO JSON", holds="the place in a message")
 def test_malformed_content_is_refused_with_its_place(tmp_path: Path, path: str, value: object, problem: str) -> None:
     file = write(tmp_path, change(path, value))
     with pytest.raises(InputError, match=problem) as error:
