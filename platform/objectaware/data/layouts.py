@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from objectaware.data.backgrounds_challenge import VARIANTS
+from objectaware.data.variants import CORRUPTED_VARIANTS, FACTORS
 from objectaware.errors import InputError
 
 LayoutName = Literal[
@@ -17,6 +18,17 @@ LayoutName = Literal[
     "backgrounds-challenge",
     "coco",
     "coco-crop",
+    "imagenet",
+    "imagenet-sketch",
+    "imagenet-r",
+    "imagenet-c",
+    "stylized-imagenet",
+    "objectnet",
+    "si-score",
+    "cifar-10",
+    "cifar-100",
+    "food-101",
+    "oxford-iiit-pets",
     "cub",
     "flowers102",
     "voc",
@@ -56,6 +68,8 @@ class Layout:
 
 
 _TRAIN_VAL = ("train", "val")
+_TRAIN_TEST = ("train", "test")
+_IMAGENET_CLASS = "class of ImageNet"
 _REDO = ("redo-train", "redo-val", "redo-test")
 _VOC = ("train", "val", "trainval")
 
@@ -78,6 +92,47 @@ LAYOUTS = (
         splits=_TRAIN_VAL,
     ),
     Layout("coco-crop", "the same folder; each object cut out", "category", splits=_TRAIN_VAL, are_files=False),
+    Layout(
+        "imagenet",
+        "{train,val}/<wnid>/*.JPEG, or val flat beside its labels",
+        _IMAGENET_CLASS,
+        splits=_TRAIN_VAL,
+        has_superclasses=True,
+    ),
+    Layout("imagenet-sketch", "sketch/<wnid>/*.JPEG", _IMAGENET_CLASS, has_superclasses=True),
+    Layout("imagenet-r", "imagenet-r/<wnid>/*.jpg", _IMAGENET_CLASS, has_superclasses=True),
+    Layout(
+        "imagenet-c",
+        "<corruption>/<severity>/<wnid>/*.JPEG, also below {noise,blur,weather,digital}",
+        _IMAGENET_CLASS,
+        variants=CORRUPTED_VARIANTS,
+        has_superclasses=True,
+    ),
+    Layout("stylized-imagenet", "{train,val}/<wnid>/*", _IMAGENET_CLASS, splits=_TRAIN_VAL, has_superclasses=True),
+    Layout(
+        "objectnet",
+        "objectnet-1.0/images/<class>/*.png and mappings/*.json; the border is cut off",
+        "class",
+        are_files=False,
+        has_superclasses=True,
+    ),
+    Layout(
+        "si-score",
+        "object_{size,location,rotation}/<class>/*.jpg",
+        _IMAGENET_CLASS,
+        variants=FACTORS,
+        has_superclasses=True,
+    ),
+    Layout(
+        "cifar-10",
+        "cifar-10-batches-py/{data_batch_1…5,test_batch,batches.meta}",
+        "class",
+        splits=_TRAIN_TEST,
+        are_files=False,
+    ),
+    Layout("cifar-100", "cifar-100-python/{train,test,meta}", "fine class", splits=_TRAIN_TEST, are_files=False),
+    Layout("food-101", "images/<class>/*.jpg and meta/{classes,train,test}.txt", "class", splits=_TRAIN_TEST),
+    Layout("oxford-iiit-pets", "images/*.jpg and annotations/{trainval,test}.txt", "breed", splits=_TRAIN_TEST),
     Layout(
         "cub",
         "images.txt, images/<class>/*.jpg and segmentations/<class>/*.png of CUB-200-2011",
