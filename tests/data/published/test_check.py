@@ -9,6 +9,7 @@ from objectaware.cli import run
 from objectaware.data.published import PUBLISHED_SETS, check_published, published_set
 from objectaware.data.scenes import build_scenes
 from published_classes import write_classes, write_objectnet, write_picture
+from published_trees import write_cub, write_flowers
 
 
 def write_pets(folder: Path) -> None:
@@ -37,6 +38,22 @@ def test_files_that_a_list_names_must_be_there(tmp_path: Path) -> None:
     missing = check_published("Oxford-IIIT Pets", tmp_path).missing
     assert [part.part for part in missing] == ["train"]
     assert f"{tmp_path}/images/beagle_2.jpg: does not exist, nor do 0 others of 2" in missing[0].problem
+
+
+def test_masks_to_be_measured_on_must_be_there(tmp_path: Path) -> None:
+    write_cub(tmp_path / "CUB_200_2011")
+    write_flowers(tmp_path / "flowers102")
+    wsol = {"wsol-val", "wsol-test"}  # whose metadata lies elsewhere
+    assert {one.part for one in check_published("CUB-200-2011", tmp_path / "CUB_200_2011").missing} == wsol
+    assert not check_published("Flowers102", tmp_path / "flowers102").missing
+    (tmp_path / "CUB_200_2011" / "segmentations").rename(tmp_path / "moved")
+    missing = {one.part: one.problem for one in check_published("CUB-200-2011", tmp_path / "CUB_200_2011").missing}
+    assert missing.keys() == {"redo-val", "redo-test"} | wsol
+    assert "segmentations.tgz" in missing["redo-test"]
+    (tmp_path / "flowers102" / "segmim" / "segmim_00001.jpg").unlink()
+    [missing_part] = check_published("Flowers102", tmp_path / "flowers102").missing
+    assert missing_part.part == "redo-test"
+    assert "segmim_00001.jpg: does not exist" in missing_part.problem
 
 
 def test_the_command_ends_with_0_where_all_is_whole(
