@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from objectaware.data.annotations import read_lines
+from objectaware.data.annotations import find_base, read_lines
 from objectaware.data.folder import ImageFolder
-from objectaware.data.places import EXTRACTED, find_place
+from objectaware.data.places import EXTRACTED
 from objectaware.errors import InputError
 
 
@@ -23,7 +23,8 @@ def load_food(root: str | Path, split: str) -> ImageFolder:
     Raises:
         InputError: A list is missing, or names an image of an unknown class.
     """
-    base = find_place("food-101", root, [f"meta/{split}.txt", f"food-101/meta/{split}.txt"]).parents[1]
+    needed = [f"meta/{split}.txt", "meta/classes.txt", "images"]
+    base = find_base(root, ["food-101"], needed, field="food-101", remedy=EXTRACTED)
     class_names = sorted(read_lines(base / "meta" / "classes.txt", field="food-101", remedy=EXTRACTED))
     label_of_class = {name: label for label, name in enumerate(class_names)}
     names = read_lines(base / "meta" / f"{split}.txt", field="food-101", remedy=EXTRACTED)
@@ -50,7 +51,8 @@ def load_pets(root: str | Path, split: str) -> ImageFolder:
         InputError: A list is missing or malformed.
     """
     name = f"annotations/{'trainval' if split == 'train' else 'test'}.txt"
-    path = find_place("pets", root, [name, f"oxford-iiit-pet/{name}"])
+    base = find_base(root, ["oxford-iiit-pet"], [name, "images"], field="pets", remedy=EXTRACTED)
+    path = base / name
     stems: list[str] = []
     labels: list[int] = []
     breed_of_label: dict[int, str] = {}
@@ -66,4 +68,4 @@ def load_pets(root: str | Path, split: str) -> ImageFolder:
         stems.append(stem)
         labels.append(int(number) - 1)
     class_names = [breed_of_label.get(label, "") for label in range(max(breed_of_label, default=-1) + 1)]
-    return ImageFolder(path.parents[1] / "images", [f"{stem}.jpg" for stem in stems], labels, class_names)
+    return ImageFolder(base / "images", [f"{stem}.jpg" for stem in stems], labels, class_names)

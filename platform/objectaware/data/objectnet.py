@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import read_lines
+from objectaware.data.annotations import find_base, read_lines
 from objectaware.data.folder import ImageFolder
-from objectaware.data.places import EXTRACTED, find_place
+from objectaware.data.places import EXTRACTED
 from objectaware.data.published.imagenet9 import common_superclass
 from objectaware.errors import InputError
 
@@ -78,7 +78,7 @@ def load_objectnet(root: str | Path) -> BorderlessImages:
         InputError: The images or a mapping are missing, or a folder has no name in the mapping.
     """
     base = _base(root)
-    folders = ImageFolder.from_classes(find_place("objectnet", base, ["images"]))
+    folders = ImageFolder.from_classes(base / "images")
     label_of_folder = _read_mapping(base / _LABELS)
     for folder in folders.class_names:
         if folder not in label_of_folder:
@@ -118,7 +118,7 @@ def objectnet_superclasses(root: str | Path) -> NDArray[np.int64]:
 
 
 def _base(root: str | Path) -> Path:
-    return find_place("objectnet", root, [_LABELS, f"objectnet-1.0/{_LABELS}"]).parents[1]
+    return find_base(root, ["objectnet-1.0"], [_LABELS, "images"], field="objectnet", remedy=EXTRACTED)
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:

@@ -27,7 +27,7 @@ def find_place(field: str, root: str | Path, names: Sequence[str]) -> Path:
     for name in names:
         if Path(root, name).exists():
             return Path(root, name)
-    raise missing_place(field, root, names)
+    raise InputError(field, root, f"holds no {_listed(root, names)}", EXTRACTED)
 
 
 def find_wnid_folder(field: str, root: str | Path, names: Sequence[str]) -> Path:
@@ -53,11 +53,6 @@ def wnid_folders(folder: Path) -> Iterable[Path]:
     return (entry for entry in folder.iterdir() if _WNID.fullmatch(entry.name) and entry.is_dir())
 
 
-def missing_place(field: str, root: str | Path, names: Sequence[str]) -> InputError:
-    """Says that none of several paths is there: the first in full, the others as names."""
-    return InputError(field, root, f"holds no {_listed(root, names)}", EXTRACTED)
-
-
 def missing_classes(field: str, root: str | Path, names: Sequence[str], class_name: str) -> InputError:
     """Says that none of several folders holds a folder of a class, with one of the classes as an example."""
     places = _listed(root, [str(Path(name, class_name)) for name in names])
@@ -65,5 +60,6 @@ def missing_classes(field: str, root: str | Path, names: Sequence[str], class_na
 
 
 def _listed(root: str | Path, names: Sequence[str]) -> str:
+    """The first of several paths in full, the others as names."""
     others = f" (nor {', '.join(names[1:])})" if len(names) > 1 else ""
     return f"{Path(root, names[0])}{others}"
