@@ -17,6 +17,7 @@ from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import checkpoint_file
 from objectaware.methods.classifier import read_classifier
+from objectaware.stages.truth import true_objects_hash
 
 STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 3, "localization": 3}
 """Version of the code that computes each stage: raised when the same input would give another result."""
@@ -134,6 +135,8 @@ def true_masks_hash(data: DataConfig, *, verify: bool = False) -> str:
     """
     if data.layout == "coco":
         return "annotations"  # a part of `data_hash`
+    if data.layout != "backgrounds-challenge":
+        return true_objects_hash(data, verify=verify)
     assert data.split is not None
     foregrounds = TrainingForegrounds(data.root, data.split, data.open().image_ids)
     return Manifest.of(foregrounds.files).content_hash(verify)
