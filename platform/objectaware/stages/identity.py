@@ -19,7 +19,7 @@ from objectaware.errors import InputError
 from objectaware.methods.checkpoint import checkpoint_file
 from objectaware.methods.classifier import read_classifier
 
-STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 3, "localization": 2}
+STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 3, "localization": 2, "detection": 1}
 """Version of the code that computes each stage: raised when the same input would give another result."""
 
 _IDENTITY_LENGTH = 20
@@ -36,7 +36,7 @@ def recipe(config: Model) -> dict[str, Any]:
 
 def _without_addresses(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
     if isinstance(value, dict):
-        addresses = ("root", "subset", "masks", "checkpoint", "classifier")
+        addresses = ("root", "subset", "masks", "checkpoint", "classifier", "published")
         return {key: _without_addresses(item) for key, item in value.items() if key not in addresses}
     return value
 
