@@ -168,8 +168,7 @@ def draw_mask(annotation: CocoAnnotation, shape: tuple[int, int], size: tuple[in
     except (ValueError, TypeError) as error:
         remedy = "Repair the annotation file."
         raise InputError("segmentation", annotation.box, f"cannot be drawn ({error})", remedy) from error
-    resized: NDArray[np.uint8] = cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST)
-    return resized
+    return np.asarray(cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST), dtype=np.uint8)
 
 
 def _usable(coco: CocoDataset, index: int) -> list[CocoAnnotation]:

@@ -46,9 +46,10 @@ class IntervalTotals:
             self.losses[name] = self.losses.get(name, 0.0) + value
 
     def metrics(self, batch_size: int) -> dict[str, float]:
-        """Mean losses, and images a second."""
+        """Mean losses, seconds an iteration, and images a second."""
         means = {name: value / self.num_iterations for name, value in self.losses.items()}
-        return {**means, "images_per_second": self.num_iterations * batch_size / self.seconds}
+        seconds = self.seconds / self.num_iterations
+        return {**means, "seconds_per_iteration": seconds, "images_per_second": batch_size / seconds}
 
 
 class FineTuner:
@@ -147,7 +148,7 @@ class FineTuner:
         with self._autocast():
             losses: dict[str, Tensor] = self._step_module(*batch)
         loss = torch.stack(list(losses.values())).sum()
-        loss.backward()
+        torch.autograd.backward(loss)
         self.optimizer.step()
         values = _means_over_workers({"loss": loss, **losses})
         if not math.isfinite(values["loss"]):

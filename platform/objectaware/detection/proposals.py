@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -82,4 +80,4 @@ class ProposalNetwork(RegionProposalNetwork):  # type: ignore[misc]  # torchvisi
 
     def set_keys(self, keys: list[int]) -> None:
         """Sets the seeds that the anchors of the next batch's images are drawn by."""
-        cast(KeyedSampler, self.fg_bg_sampler).keys = keys
+        self.fg_bg_sampler.keys = keys

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -68,7 +67,7 @@ class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
 
     def set_keys(self, keys: list[int]) -> None:
         """Sets the seeds that the regions of the next batch's images are drawn by."""
-        cast(KeyedSampler, self.fg_bg_sampler).keys = keys
+        self.fg_bg_sampler.keys = keys
 
     def losses(
         self, features: Tensor, proposals: list[Tensor], targets: list[Target], trunk: Trunk

@@ -13,6 +13,9 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 Kind = Literal["box", "mask"]
+Scores = Mapping[Kind, tuple[dict[str, float], dict[str, float]]]
+"""Of each kind, what `average_precision` gives."""
+
 _TYPES: Mapping[Kind, str] = {"box": "bbox", "mask": "segm"}
 _STATISTICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 
