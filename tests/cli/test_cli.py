@@ -27,7 +27,7 @@ def test_help_lists_the_commands_within_a_second() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["demo", "pretrain", "localize", "evaluate linear", "data build scenes", "export backbone", "ui"],
+    ["demo", "pretrain", "localize", "evaluate linear", "data build scenes", "evaluate detection", "export backbone", "ui"],
 )
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_status:

@@ -73,7 +73,7 @@ def test_the_documentation_shows_commands() -> None:
 # Those that end in a stage stop before it; of the others, `ui` never ends, and the rest is run by the next test.
 @pytest.mark.parametrize("line", LINES)
 def test_the_program_takes_it(line: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (commands.stages, commands.evaluate):
+    for module in (commands.stages, commands.evaluate, commands.detection):
         monkeypatch.setattr(module, "open_context", _no_stages)
     is_name_alone = " ".join(line) in commands.COMMANDS
     if line[0] in ("demo", "pretrain", "localize", "evaluate") and not is_name_alone:
