@@ -93,7 +93,7 @@ CHEAP = [param for param in LINES if param.values[0][0] in ("export", "data")]
 
 
 @pytest.mark.parametrize("line", CHEAP)
-def test_what_is_cheap_runs(line: list[str], place: Path, tiny_checkpoint: Path) -> None:
+def test_what_is_cheap_runs(line: list[str], place: Path, tiny_checkpoint: Path, tiny_detector: Path) -> None:
     store = Storage.from_uri(place / "found")
     mask = np.ones((40, 48), dtype=bool)
     boxes = np.array([[0, 0, 1, 1]], dtype=np.float32)
@@ -103,7 +103,7 @@ def test_what_is_cheap_runs(line: list[str], place: Path, tiny_checkpoint: Path)
         [MaskRow(f"{n}.png", 48, 40, cam=np.ones((8, 8), np.float32), mask=mask, boxes=boxes) for n in range(6)],
     )
     store.write_json("store.json", {})
-    stand_ins = {"DIR": "scenes-made", "CHECKPOINT": str(tiny_checkpoint)}
+    stand_ins = {"DIR": "scenes-made", "CHECKPOINT": str(tiny_checkpoint), "DETECTOR": str(tiny_detector)}
     words = [stand_ins.get(word, word) for word in line]
     if words[:3] == ["data", "build", "scenes"]:
         words += ["--num-train", "18", "--num-val", "9", "--image-size", "48"]
