@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pycocotools import mask as coco_mask
 from torch import Tensor
 from torchvision.models.detection.roi_heads import paste_masks_in_image
@@ -17,7 +18,7 @@ from objectaware.detection.network import MaskRCNN
 from objectaware.detection.regions import Target
 
 Record = dict[str, Any]
-Detector = Callable[[np.ndarray[Any, np.dtype[np.uint8]]], Target]
+Detector = Callable[[NDArray[np.uint8]], Target]
 """From an image (H, W, 3) to its objects: `boxes` (n, 4) in its pixels, `labels` (n,) from 1, `scores` (n,), and, of
 a network that finds masks, `masks` (n, 1, H, W) in [0, 1]."""
 
@@ -33,7 +34,7 @@ def fine_tuned_detector(network: MaskRCNN, *, short_side: int, max_side: int, de
     """
 
     @torch.inference_mode()
-    def detect(image: np.ndarray[Any, np.dtype[np.uint8]]) -> Target:
+    def detect(image: NDArray[np.uint8]) -> Target:
         shape = image.shape[:2]
         size = resized_shape(shape, short_side, max_side)
         (found,) = network([prepared(image, size).to(device)])

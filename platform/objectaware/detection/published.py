@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torchvision.models.detection import FasterRCNN, MaskRCNN
 from torchvision.models.detection._utils import overwrite_eps
@@ -67,7 +67,7 @@ def published_detector(network: nn.Module, device: torch.device) -> Detector:
     """Makes a detector of a network of `load_published`, which resizes and normalises by itself."""
 
     @torch.inference_mode()
-    def detect(image: np.ndarray[Any, np.dtype[np.uint8]]) -> Target:
+    def detect(image: NDArray[np.uint8]) -> Target:
         pixels: Tensor = torch.tensor(image).permute(2, 0, 1).to(device) / 255
         (found,) = network([pixels])
         return found

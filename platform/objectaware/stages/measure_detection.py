@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def find_share(config: DetectionConfig, network: str, kept: Storage, share: int,
     name = f"share-{share:04d}-of-{num_shares:04d}.json"
     if kept.exists(name):
         return list(kept.read_json(name))
-    torch.set_num_threads(max(config.execution.num_compute_threads, 1))
+    torch.set_num_threads(config.execution.num_compute_threads or max(len(os.sched_getaffinity(0)) // num_shares, 1))
     coco = open_coco(config.test)
     detector, numbers = _detector(config, network)
     records = detect_objects(detector, coco, range(share, len(coco), num_shares), numbers)
