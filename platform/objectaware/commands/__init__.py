@@ -14,6 +14,7 @@ from objectaware.commands.evaluate import (
 )
 from objectaware.commands.export import export_backbone, export_boxes, export_masks
 from objectaware.commands.look import doctor, ui
+from objectaware.commands.published import build_imagenet9, check_data
 from objectaware.commands.reproduce import list_paper, show_table
 from objectaware.commands.stages import demo, localize, pretrain
 
@@ -27,6 +28,8 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "evaluate localization": evaluate_localization,
     "evaluate localizers": evaluate_localizers,
     "data build scenes": build_scenes,
+    "data build imagenet9": build_imagenet9,
+    "data check": check_data,
     "export backbone": export_backbone,
     "export detector": export_detector,
     "export detectron2": export_detectron2,
