@@ -77,3 +77,17 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     method = MoCo("resnet10_narrow", queue_size=8)
     save_checkpoint(folder, method, {"backbone": "resnet10_narrow"}, {"optimizer": {}, "next_epoch": 0})
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint as fine-tuning writes it, of an untrained network."""
+    from objectaware.detection.network import MaskRCNN
+    from objectaware.methods.backbones import build_backbone
+    from objectaware.methods.checkpoint import save_checkpoint
+
+    folder = tmp_path_factory.mktemp("detector")
+    network = MaskRCNN(build_backbone("resnet10_narrow"), 2)
+    about = {"backbone": "resnet10_narrow", "category_names": ["cat", "zebra"]}
+    save_checkpoint(folder, network, about, {"optimizer": {}, "iteration": 0})
+    return folder

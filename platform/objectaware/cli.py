@@ -14,7 +14,7 @@ objectaware: object-aware contrastive learning
   objectaware demo                      the whole pipeline on the embedded scenes, on a CPU, in minutes
   objectaware pretrain RECIPE [--key value …]
   objectaware localize IMAGES --checkpoint C --out OUT
-  objectaware evaluate linear|background|localization|localizers …
+  objectaware evaluate linear|background|localization|localizers|detection …
   objectaware reproduce list            the paper's tables and figures, and the data sets that each takes
   objectaware reproduce show TABLE      a table of the paper
   objectaware data list [ROOT]          the layouts of data sets, or what a folder holds
@@ -23,7 +23,7 @@ objectaware: object-aware contrastive learning
   objectaware data build imagenet9 IMAGENET --out DIR
   objectaware data subset ROOT --fraction F --out FILE
   objectaware data pack ROOT --out URI  shards that training streams from any store
-  objectaware export backbone CHECKPOINT --out FILE
+  objectaware export backbone|detectron2|detector CHECKPOINT --out FILE
   objectaware export boxes|masks STORE --out OUT
   objectaware ui                        the MLflow UI on the store in use
   objectaware doctor                    what of the above would work here, and what to do about the rest

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from objectaware.cli import run
-from objectaware.config import LinearConfig, LocalizationConfig, LocalizersConfig, PretrainConfig
+from objectaware.config import DetectionConfig, LinearConfig, LocalizationConfig, LocalizersConfig, PretrainConfig
 from objectaware.errors import InputError
 from objectaware.recipes import override, read_recipe
 
@@ -27,7 +27,16 @@ def test_help_lists_the_commands_within_a_second() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["demo", "pretrain", "localize", "evaluate linear", "data build scenes", "export backbone", "ui"],
+    [
+        "demo",
+        "pretrain",
+        "localize",
+        "evaluate linear",
+        "data build scenes",
+        "evaluate detection",
+        "export backbone",
+        "ui",
+    ],
 )
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_status:
@@ -99,7 +108,12 @@ _OTHERS = [path for path in sorted(RECIPES.glob("*.yaml")) if "base:" not in pat
 
 @pytest.mark.parametrize("path", _OTHERS, ids=lambda path: path.stem)
 def test_every_recipe_is_valid(path: Path) -> None:
-    models = {"linear": LinearConfig, "localization": LocalizationConfig, "localizers": LocalizersConfig}
+    models = {
+        "linear": LinearConfig,
+        "localization": LocalizationConfig,
+        "localizers": LocalizersConfig,
+        "detection": DetectionConfig,
+    }
     models.get(path.stem.split("_")[0], PretrainConfig).model_validate(read_recipe(path))
 
 

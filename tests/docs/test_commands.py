@@ -73,7 +73,7 @@ def test_the_documentation_shows_commands() -> None:
 # Those that end in a stage stop before it; of the others, `ui` never ends, and the rest is run by the next test.
 @pytest.mark.parametrize("line", LINES)
 def test_the_program_takes_it(line: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (commands.stages, commands.evaluate):
+    for module in (commands.stages, commands.evaluate, commands.detection):
         monkeypatch.setattr(module, "open_context", _no_stages)
     is_name_alone = " ".join(line) in commands.COMMANDS
     if line[0] in ("demo", "pretrain", "localize", "evaluate") and not is_name_alone:
@@ -93,7 +93,7 @@ CHEAP = [param for param in LINES if param.values[0][0] in ("export", "data")]
 
 
 @pytest.mark.parametrize("line", CHEAP)
-def test_what_is_cheap_runs(line: list[str], place: Path, tiny_checkpoint: Path) -> None:
+def test_what_is_cheap_runs(line: list[str], place: Path, tiny_checkpoint: Path, tiny_detector: Path) -> None:
     store = Storage.from_uri(place / "found")
     mask = np.ones((40, 48), dtype=bool)
     boxes = np.array([[0, 0, 1, 1]], dtype=np.float32)
@@ -103,7 +103,7 @@ def test_what_is_cheap_runs(line: list[str], place: Path, tiny_checkpoint: Path)
         [MaskRow(f"{n}.png", 48, 40, cam=np.ones((8, 8), np.float32), mask=mask, boxes=boxes) for n in range(6)],
     )
     store.write_json("store.json", {})
-    stand_ins = {"DIR": "scenes-made", "CHECKPOINT": str(tiny_checkpoint)}
+    stand_ins = {"DIR": "scenes-made", "CHECKPOINT": str(tiny_checkpoint), "DETECTOR": str(tiny_detector)}
     words = [stand_ins.get(word, word) for word in line]
     if words[:3] == ["data", "build", "scenes"]:
         words += ["--num-train", "18", "--num-val", "9", "--image-size", "48"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from objectaware.commands.data import build_scenes, draw_subset, list_data, pack
+from objectaware.commands.detection import evaluate_detection, export_detector, export_detectron2
 from objectaware.commands.evaluate import (
     evaluate_background,
     evaluate_linear,
@@ -23,12 +24,15 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "localize": localize,
     "evaluate linear": evaluate_linear,
     "evaluate background": evaluate_background,
+    "evaluate detection": evaluate_detection,
     "evaluate localization": evaluate_localization,
     "evaluate localizers": evaluate_localizers,
     "data build scenes": build_scenes,
     "data build imagenet9": build_imagenet9,
     "data check": check_data,
     "export backbone": export_backbone,
+    "export detector": export_detector,
+    "export detectron2": export_detectron2,
     "data list": list_data,
     "data subset": draw_subset,
     "data pack": pack,

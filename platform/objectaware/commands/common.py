@@ -18,11 +18,11 @@ from objectaware.recipes import override, read_recipe, split_overrides
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from objectaware.config import LocalizeExecution, PretrainExecution
+    from objectaware.config import DetectionExecution, LocalizeExecution, PretrainExecution
     from objectaware.distributed.cluster import Need
     from objectaware.stages.runner import Context, StageResult
 
-    Execution = TypeVar("Execution", PretrainExecution, LocalizeExecution)
+    Execution = TypeVar("Execution", PretrainExecution, LocalizeExecution, DetectionExecution)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ A model's fields are its recipe, what decides the result; `execution` holds what
 """
 
 from objectaware.config.base import DataConfig, Layout, Model
+from objectaware.config.detection import DetectionConfig, DetectionExecution
 from objectaware.config.evaluate import LinearConfig, LocalizationConfig
 from objectaware.config.localize import (
     LOCALIZE_SETTINGS,
@@ -23,6 +24,8 @@ __all__ = [
     "LOCALIZER_DEFAULTS",
     "LOCALIZE_SETTINGS",
     "DataConfig",
+    "DetectionConfig",
+    "DetectionExecution",
     "Layout",
     "LinearConfig",
     "LocalizationConfig",

@@ -19,7 +19,7 @@ from objectaware.methods.checkpoint import checkpoint_file
 from objectaware.methods.classifier import read_classifier
 from objectaware.stages.truth import true_objects_hash
 
-STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 3, "localization": 3}
+STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 3, "localization": 3, "detection": 1}
 """Version of the code that computes each stage: raised when the same input would give another result."""
 
 _IDENTITY_LENGTH = 20
@@ -36,7 +36,7 @@ def recipe(config: Model) -> dict[str, Any]:
 
 def _without_addresses(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
     if isinstance(value, dict):
-        addresses = ("root", "subset", "metadata", "masks", "checkpoint", "classifier")
+        addresses = ("root", "subset", "metadata", "masks", "checkpoint", "classifier", "published")
         return {key: _without_addresses(item) for key, item in value.items() if key not in addresses}
     return value
 
