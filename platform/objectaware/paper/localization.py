@@ -1,0 +1,117 @@
+"""Cells of the tables on localization."""
+
+from __future__ import annotations
+
+from objectaware.paper.content import Key
+from objectaware.paper.nodes import Images, Linear, Localize, MaskScore, Network, Published, options
+from objectaware.paper.trainings import CROP, MOCO_IMAGENET, SUPERVISED_IMAGENET, training
+from objectaware.paper.values import Value
+
+SEGMENTED = {
+    "CUB": ("cub", Images("CUB-200-2011", "redo-test")),
+    "Flowers": ("flowers", Images("Flowers102", "redo-test")),
+    "COCO": ("coco", Images("COCO", "val")),
+    "ImageNet-9": ("in9", Images("ImageNet-9", "val")),
+}
+"""Data sets with masks: their name in recipes, and the part that is measured."""
+
+BOXED = {
+    "ImageNet": Images("ImageNet", "wsol-test"),
+    "CUB": Images("CUB-200-2011", "wsol-test"),
+    "Flowers": Images("Flowers102", "redo-test"),
+    "VOC": Images("VOC2012", "val"),
+    "OpenImages": Images("OpenImages", "wsol-test"),
+}
+"""Data sets with boxes, the part that is measured; the paper does not say which part of Flowers."""
+
+# The classifier of MoCo v2's published network, and the official search's 20% of the training images.
+_IMAGENET_CLASSIFIER = Linear(
+    MOCO_IMAGENET, Images("ImageNet", "train"), (("val", Images("ImageNet", "val")),), holdout=10000
+)
+
+
+def with_options(**changed: object) -> tuple[tuple[str, object], ...]:
+    """The settings of the measured masks (appendix B.1) with some of them changed."""
+    return options(**{**dict(CROP), **changed})
+
+
+def contracam(column: str, seed: int = 0, **changed: object) -> Localize:
+    """ContraCAM on a data set, by MoCo v2 trained on it."""
+    data, images = SEGMENTED[column]
+    return Localize(images, training(f"moco_resnet18_{data}", seed=seed), with_options(**changed))
+
+
+def _miou(masks: Localize | Published, images: Images) -> Value:
+    return Value(MaskScore(masks, images), (("scores", "found", "miou"),))
+
+
+def main(row: Key, column: Key, seed: int) -> Value:
+    """`loc-main`: ReDO, and ContraCAM with and without negative signal removal."""
+    images = SEGMENTED[column[0]][1]
+    if row == ("ReDO",):
+        return _miou(Published(f"ReDO ({column[0]})", "masks", images), images)
+    return _miou(contracam(column[0], seed, remove_negative_signals="w/o" not in row[0]), images)
+
+
+def iterations(row: Key, column: Key, seed: int) -> Value:
+    """`loc-iter`."""
+    found = contracam(column[0], seed, num_iterations=int(row[0]), remove_negative_signals=True)
+    return _miou(found, found.images)
+
+
+def batch(row: Key, column: Key, seed: int) -> Value:
+    """`loc-batch`; a group of 64 is the default, and named so that its masks are those of the other tables."""
+    changed = {} if row[0] == "64" else {"group_size": int(row[0])}
+    found = contracam(column[0], seed, remove_negative_signals=True, **changed)
+    return _miou(found, found.images)
+
+
+def classifier_cam_trained_there(row: Key, column: Key, seed: int) -> Value:
+    """`loc-cam`: each network trained on the data set that it is measured on."""
+    data, images = SEGMENTED[column[0]]
+    if row[0] == "MoCov2":
+        return _miou(contracam(column[0], seed, remove_negative_signals=True), images)
+    supervised = training(f"supervised_resnet18_{data}", seed=seed)
+    chosen = options(localizer="classifier_cam", expansion=2, crf=True, mask_threshold=0.5)
+    return _miou(Localize(images, supervised, chosen, classifier=supervised), images)
+
+
+def transfer(row: Key, column: Key, seed: int) -> Value:
+    """`loc-cam-transfer`: the rows of `loc-cam-full` that its notes name."""
+    return full((*row, "✓" if row[0] == "MoCov2" else "-"), column, seed)
+
+
+def full(row: Key, column: Key, seed: int) -> Value:
+    """`loc-cam-full`: networks trained on ImageNet; one iteration, no CRF (appendix B.1)."""
+    model, method, doubled = row
+    network: Network = SUPERVISED_IMAGENET if model == "Supervised" else MOCO_IMAGENET
+    expansion = 2 if doubled == "✓" else 1
+    if method.startswith("ContraCAM"):
+        return boxes(imagenet_contracam(column[0], expansion), column[0])
+    classifier = network if model == "Supervised" else _IMAGENET_CLASSIFIER
+    chosen = options(localizer="classifier_cam", expansion=expansion, crf=False)
+    return boxes(Localize(BOXED[column[0]], network, chosen, classifier=classifier), column[0])
+
+
+def imagenet_contracam(column: str, expansion: int = 2) -> Localize:
+    """ContraCAM by the published MoCo v2, one iteration."""
+    return Localize(BOXED[column], MOCO_IMAGENET, options(num_iterations=1, expansion=expansion, crf=False))
+
+
+def saliency_masks(method: str, column: str) -> Localize:
+    """A method of `loc-saliency` with the published MoCo v2; ContraCAM is the row Res×2 of `loc-cam-full`."""
+    if method.startswith("ContraCAM"):
+        return imagenet_contracam(column)
+    localizer = {"IntGrad": "integrated_gradients", "SmoothGrad": "smoothgrad"}[method]
+    return Localize(BOXED[column], MOCO_IMAGENET, options(localizer=localizer, num_gradients=10, crf=False))
+
+
+def saliency(row: Key, column: Key, seed: int) -> Value:
+    """`loc-saliency`."""
+    return boxes(saliency_masks(row[0], column[0]), column[0])
+
+
+def boxes(masks: Localize, column: str) -> Value:
+    """MaxBoxAccV2 of soft masks; PxAP on OpenImages, which is what the official tool measures there."""
+    measure = "px_ap" if column == "OpenImages" else "max_box_acc_v2"
+    return Value(MaskScore(masks, masks.images), (("scores", "found", measure),))
