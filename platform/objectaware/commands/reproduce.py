@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from objectaware.commands.common import DEFAULTS, Common, CommonArguments, either_device, open_context, write_json
+from objectaware.commands.common import (
+    DEFAULTS,
+    Common,
+    CommonArguments,
+    either_device,
+    open_context,
+    storage_address,
+    write_json,
+)
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
     from objectaware.distributed.cluster import Need
-    from objectaware.paper.nodes import Node
+    from objectaware.paper.figures import FigurePlan
+    from objectaware.paper.nodes import Images, Node
+    from objectaware.paper.plan import TablePlan
     from objectaware.paper.report import TableReport
     from objectaware.stages.reproduce_nodes import Workshop
-    from objectaware.stages.reproduce_scale import Scale
+    from objectaware.stages.reproduce_scale import Smoke
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where what a table takes lies.
+
+    Attributes:
+        data: Folder in which data sets lie under their usual names (docs/data.md).
+        datasets: YAML file of `name: folder` lines, for data sets that lie elsewhere.
+        networks: YAML file of `name: path` lines, for networks and masks that others have published.
+        recipes: Folder of the trainings' recipes.
+    """
+
+    data: Path = Path("data")
+    datasets: Path | None = None
+    networks: Path | None = None
+    recipes: Path = Path("jobs/recipes")
+
+
+PlaceArguments = tyro.conf.OmitArgPrefixes[Place]
+HERE = Place()
+_FIGURE = "figure:"
 
 
 def list_paper(program: str, arguments: list[str]) -> None:
@@ -62,51 +96,120 @@ def show_table(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
-def reproduce(program: str, arguments: list[str]) -> None:
+def reproduce_table(program: str, arguments: list[str]) -> None:
     """`objectaware reproduce TABLE`."""
 
     def command(
         table: Annotated[str, tyro.conf.Positional],
         common: CommonArguments = DEFAULTS,
+        at: PlaceArguments = HERE,
+        plan: bool = False,
         scale: Literal["full", "smoke"] = "full",
         seeds: int | None = None,
-        recipes: Path | None = None,
+        images_per_second: tuple[float, float] | None = None,
     ) -> None:
-        """Computes a table of the paper beside its numbers: what is finished is reused, what is missing is run.
+        """Computes a table of the paper beside its numbers, or draws a figure: what is finished is reused.
 
         Args:
-            table: Label of the table, such as bg-main; `objectaware reproduce list` shows them all.
+            table: Label of the table, such as bg-main, or figure:LABEL; `objectaware reproduce list` shows them all.
             common: Settings of every command.
+            at: Where data sets, networks and recipes are.
+            plan: Only say what it takes: stages, data, GPU hours, disk.
             scale: full: the paper's data sets and settings; smoke: the same plan on scenes, in minutes.
             seeds: Trainings behind a number; by default as many as in the paper, and one for smoke.
-            recipes: Folder of the trainings' recipes; by default jobs/recipes of the working directory.
+            images_per_second: What a GPU trains on in a second, with a ResNet-18 and with a ResNet-50, for --plan.
         """
+        from objectaware.paper.figures import plan_figure
         from objectaware.paper.plan import plan_table
-        from objectaware.stages.reproduce import StagesFailedError, run_table
-        from objectaware.stages.reproduce_nodes import Workshop
 
-        planned = plan_table(table, num_seeds=1 if seeds is None and scale == "smoke" else seeds)
-        workshop = Workshop(_smoke(common), recipes or Path("jobs/recipes"))
-        with open_context(common, *_needs(workshop, planned.nodes())) as context:
-            try:
-                report = run_table(context, workshop, planned)
-            except StagesFailedError as error:
-                if error.report is not None:
-                    _show(common, error.report)
-                raise
-            _show(common, report)
-            print(f"MLflow UI: {context.tracking.ui_command()}")
+        workshop = _workshop(common, at, scale)
+        planned: TablePlan | FigurePlan
+        if table.startswith(_FIGURE):
+            planned = plan_figure(table.removeprefix(_FIGURE))
+        else:
+            planned = plan_table(table, num_seeds=1 if seeds is None and scale == "smoke" else seeds)
+        if plan:
+            _show_plan(common, workshop, table, planned, images_per_second)
+        else:
+            _run(common, workshop, planned)
 
     tyro.cli(command, prog=program, args=arguments)
 
 
+def _run(common: Common, workshop: Workshop, planned: TablePlan | FigurePlan) -> None:
+    from objectaware.paper.plan import TablePlan
+    from objectaware.stages.reproduce import StagesFailedError, run_table
+    from objectaware.stages.reproduce_figures import run_figure
+
+    mark = f"{workshop.scale.mark} | " if workshop.scale.mark else ""
+    with open_context(common, *_needs(workshop, planned.nodes())) as context:
+        try:
+            if isinstance(planned, TablePlan):
+                _show(common, run_table(context, workshop, planned))
+            else:
+                pictures = run_figure(context, workshop, planned)
+                scale = workshop.scale.mark or "full"
+                write_json(common, {"label": planned.figure.label, "scale": scale, "pictures": pictures})
+                for address in pictures:
+                    print(f"{mark}picture: {address}")
+        except StagesFailedError as error:
+            if error.report is not None:
+                _show(common, error.report)
+            raise
+        print(f"{mark}MLflow UI: {context.tracking.ui_command()}")
+
+
 def _show(common: Common, report: TableReport) -> None:
-    write_json(common, {"label": report.table.label, "seeds": report.seeds, "cells": report.rows()})
+    scale = report.mark or "full"
+    write_json(common, {"label": report.table.label, "scale": scale, "seeds": report.seeds, "cells": report.rows()})
     print(report.text())
 
 
-def _smoke(common: Common) -> Scale:
-    from objectaware.commands.common import storage_address
+def _show_plan(
+    common: Common,
+    workshop: Workshop,
+    name: str,
+    planned: TablePlan | FigurePlan,
+    images_per_second: tuple[float, float] | None,
+) -> None:
+    from objectaware.data.storage import Storage
+    from objectaware.paper.nodes import ordered
+    from objectaware.stages.progress import Progress
+    from objectaware.stages.reproduce_estimate import Throughput
+    from objectaware.stages.reproduce_plan import plan_report
+    from objectaware.stages.runner import Context
+    from objectaware.tracking import TrackingStore
+
+    storage = Storage.from_uri(storage_address(common.storage))
+    tracking = TrackingStore.open(storage.local_path() or Path("runs"), common.experiment)
+    # What is reused is told by the plan, and not line by line.
+    context = Context(storage, tracking, Progress(io.StringIO()), verify=common.verify, only_finished=True)
+    throughput = Throughput() if images_per_second is None else Throughput(*images_per_second, source="as given")
+    adapted = ordered(map(workshop.scale.adapted, planned.nodes()))
+    report = plan_report(context, workshop, name, adapted, throughput, shown=_shown(planned))
+    write_json(common, report.as_data())
+    print(report.text())
+
+
+def _shown(planned: TablePlan | FigurePlan) -> list[Images]:
+    """Images that are shown as they are, without a stage."""
+    from objectaware.paper.figures import FigurePlan
+
+    return list(planned.images.values()) if isinstance(planned, FigurePlan) else []
+
+
+def _workshop(common: Common, at: Place, scale: str) -> Workshop:
+    from objectaware.paper.trainings import PUBLISHED_NAMES
+    from objectaware.stages.reproduce_full import Full, read_names
+    from objectaware.stages.reproduce_nodes import Workshop
+
+    if scale == "smoke":
+        return Workshop(_smoke(common), at.recipes)
+    folders, networks = read_names(at.datasets, "datasets"), read_names(at.networks, "networks", PUBLISHED_NAMES)
+    return Workshop(Full(at.data, folders, networks), at.recipes)
+
+
+def _smoke(common: Common) -> Smoke:
     from objectaware.data.storage import Storage
     from objectaware.stages.reproduce_scale import Smoke
 

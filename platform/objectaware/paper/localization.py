@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from objectaware.paper.content import Key
 from objectaware.paper.nodes import Images, Linear, Localize, MaskScore, Network, Published, options
-from objectaware.paper.trainings import CROP, MOCO_IMAGENET, SUPERVISED_IMAGENET, training
+from objectaware.paper.trainings import CROP, MOCO_IMAGENET, REDO, SEGMENTED_IMAGES, SUPERVISED_IMAGENET, training
 from objectaware.paper.values import Value
 
-SEGMENTED = {
-    "CUB": ("cub", Images("CUB-200-2011", "redo-test")),
-    "Flowers": ("flowers", Images("Flowers102", "redo-test")),
-    "COCO": ("coco", Images("COCO", "val")),
-    "ImageNet-9": ("in9", Images("ImageNet-9", "val")),
-}
-"""Data sets with masks: their name in recipes, and the part that is measured."""
+_RECIPE_DATA = {"CUB": "cub", "Flowers": "flowers", "COCO": "coco", "ImageNet-9": "in9"}
 
 BOXED = {
     "ImageNet": Images("ImageNet", "wsol-test"),
@@ -30,15 +24,10 @@ _IMAGENET_CLASSIFIER = Linear(
 )
 
 
-def with_options(**changed: object) -> tuple[tuple[str, object], ...]:
-    """The settings of the measured masks (appendix B.1) with some of them changed."""
-    return options(**{**dict(CROP), **changed})
-
-
 def contracam(column: str, seed: int = 0, **changed: object) -> Localize:
-    """ContraCAM on a data set, by MoCo v2 trained on it."""
-    data, images = SEGMENTED[column]
-    return Localize(images, training(f"moco_resnet18_{data}", seed=seed), with_options(**changed))
+    """ContraCAM on a data set by MoCo v2 trained on it, some of the settings (appendix B.1) changed."""
+    network = training(f"moco_resnet18_{_RECIPE_DATA[column]}", seed=seed)
+    return Localize(SEGMENTED_IMAGES[column], network, options(**{**dict(CROP), **changed}))
 
 
 def _miou(masks: Localize | Published, images: Images) -> Value:
@@ -47,31 +36,32 @@ def _miou(masks: Localize | Published, images: Images) -> Value:
 
 def main(row: Key, column: Key, seed: int) -> Value:
     """`loc-main`: ReDO, and ContraCAM with and without negative signal removal."""
-    images = SEGMENTED[column[0]][1]
+    images = SEGMENTED_IMAGES[column[0]]
     if row == ("ReDO",):
-        return _miou(Published(f"ReDO ({column[0]})", "masks", images), images)
-    return _miou(contracam(column[0], seed, remove_negative_signals="w/o" not in row[0]), images)
+        return _miou(REDO[column[0]], images)
+    changed = {"remove_negative_signals": False} if "w/o" in row[0] else {}
+    return _miou(contracam(column[0], seed, **changed), images)
 
 
 def iterations(row: Key, column: Key, seed: int) -> Value:
     """`loc-iter`."""
-    found = contracam(column[0], seed, num_iterations=int(row[0]), remove_negative_signals=True)
+    found = contracam(column[0], seed, num_iterations=int(row[0]))
     return _miou(found, found.images)
 
 
 def batch(row: Key, column: Key, seed: int) -> Value:
     """`loc-batch`; a group of 64 is the default, and named so that its masks are those of the other tables."""
     changed = {} if row[0] == "64" else {"group_size": int(row[0])}
-    found = contracam(column[0], seed, remove_negative_signals=True, **changed)
+    found = contracam(column[0], seed, **changed)
     return _miou(found, found.images)
 
 
 def classifier_cam_trained_there(row: Key, column: Key, seed: int) -> Value:
     """`loc-cam`: each network trained on the data set that it is measured on."""
-    data, images = SEGMENTED[column[0]]
+    images = SEGMENTED_IMAGES[column[0]]
     if row[0] == "MoCov2":
-        return _miou(contracam(column[0], seed, remove_negative_signals=True), images)
-    supervised = training(f"supervised_resnet18_{data}", seed=seed)
+        return _miou(contracam(column[0], seed), images)
+    supervised = training(f"supervised_resnet18_{_RECIPE_DATA[column[0]]}", seed=seed)
     chosen = options(localizer="classifier_cam", expansion=2, crf=True, mask_threshold=0.5)
     return _miou(Localize(images, supervised, chosen, classifier=supervised), images)
 

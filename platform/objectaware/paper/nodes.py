@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 Options = tuple[tuple[str, object], ...]
 """Fields of a configuration, sorted by name."""
@@ -112,6 +112,7 @@ class Localize:
         options: Further fields of `LocalizeConfig`.
         classifier: Of a classifier CAM: a linear evaluation, or the network that was trained with it.
         negatives: Name of a class; its images are the only negatives.
+        record_iterations: Keep the CAM of each iteration of some images.
     """
 
     images: Images
@@ -119,6 +120,7 @@ class Localize:
     options: Options = ()
     classifier: Linear | Network | None = None
     negatives: str | None = None
+    record_iterations: bool = False
 
 
 @dataclass(frozen=True)
@@ -233,8 +235,9 @@ def rewrite(node: AnyNode, change: Callable[[Node], Node]) -> AnyNode:
         for field in fields(node)
         if isinstance(value := getattr(node, field.name), _NODES)
     }
+    rebuilt = replace(cast(Any, node), **below) if below else node
     # A stand-in is of a kind that its place takes.
-    return change(replace(node, **below) if below else node)  # type: ignore[return-value]
+    return cast(AnyNode, change(rebuilt))
 
 
 def title(node: Node) -> str:
@@ -248,7 +251,7 @@ def title(node: Node) -> str:
         case Kept():
             return f"{title(node.training)} epoch {node.epoch}"
         case Localize():
-            described = ", ".join(f"{name} {value}" for name, value in node.options)
+            described = ", ".join(_described(name, value) for name, value in node.options)
             by = "" if node.network is None else f" by {_short(node.network)}"
             only = "" if node.negatives is None else f", negatives {node.negatives}"
             return f"localize {_where(node.images)}{by} ({described}{only})"
@@ -262,6 +265,12 @@ def title(node: Node) -> str:
             return f"distance of {' and '.join(node.classes)} {_short(node.network)}"
         case Detection():
             return f"detection {_short(node.network)}"
+
+
+def _described(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return str(value) if name == "localizer" else f"{name} {value}"
 
 
 def _short(node: Node) -> str:

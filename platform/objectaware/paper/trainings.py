@@ -13,6 +13,14 @@ TRAINING_IMAGES = {
 }
 """What a recipe learns from, by the third part of its name."""
 
+SEGMENTED_IMAGES = {
+    "CUB": Images("CUB-200-2011", "redo-test"),
+    "Flowers": Images("Flowers102", "redo-test"),
+    "COCO": Images("COCO", "val"),
+    "ImageNet-9": Images("ImageNet-9", "val"),
+}
+"""Images whose masks are measured, by the tables' names of the data sets."""
+
 CROP: Options = options(num_iterations=10, expansion=2, crf=True, mask_threshold=0.5)
 """Boxes for object crop, and the masks that are measured (`LOCALIZE_SETTINGS["crop"]`)."""
 MIXUP: Options = options(num_iterations=1, expansion=1, crf=False, mask_threshold=0.2)
@@ -25,6 +33,11 @@ SUPERVISED_IMAGENET = Published("torchvision ResNet-50 (ImageNet, supervised)")
 MOCO_IMAGENET = Published("MoCo v2 ResNet-50 (ImageNet)")
 FASTER_RCNN = Published("torchvision Faster R-CNN ResNet-50 (COCO)")
 MASK_RCNN = Published("torchvision Mask R-CNN ResNet-50 (COCO)")
+REDO = {name: Published(f"ReDO ({name})", "masks", images) for name, images in SEGMENTED_IMAGES.items()}
+PUBLISHED_NAMES = tuple(
+    one.name for one in (SUPERVISED_IMAGENET, MOCO_IMAGENET, FASTER_RCNN, MASK_RCNN, *REDO.values())
+)
+"""Networks and masks of others, as `--networks` names them."""
 
 _MIX_PROBABILITIES = {"moco": 0.4, "byol": 0.3}
 

@@ -51,7 +51,8 @@ class MarkedProgress(Progress):
 
     def update(self, text: str) -> None:
         """Shows where the stage stands."""
-        super().update(f"{self._mark}: {text}")
+        # In a file it is a line like others.
+        super().update(f"{self._mark}: {text}" if self._stream.isatty() else text)
 
 
 def obstacles(workshop: Workshop, nodes: Sequence[Node]) -> dict[Node, str]:

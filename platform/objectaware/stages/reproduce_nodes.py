@@ -54,7 +54,7 @@ class Workshop:
             node: A node that `is_stage`.
             results: Results of all stages that it needs.
         """
-        return _RUNNERS[type(node)](self, context, node, results)
+        return RUNNERS[type(node)](self, context, node, results)
 
     def name(self, node: Node) -> str:
         """What the node's stage is called, scale included."""
@@ -85,7 +85,23 @@ class Workshop:
             fields["classifier"] = self.address(node.classifier, results)
         if node.negatives is not None:
             fields["negatives"] = images_with(node.negatives, self, node)
-        return LocalizeConfig.model_validate({**fields, **self.scale.fields(node)})
+        fields |= self.scale.fields(node)
+        if node.record_iterations:
+            fields["execution"] = {**fields.get("execution", {}), "record_iterations": True}
+        return LocalizeConfig.model_validate(fields)
+
+    def linear_config(self, node: Linear, results: Results) -> LinearConfig:
+        """The configuration of a linear evaluation."""
+        holdout: dict[str, Any] = {}
+        if node.holdout is not None:
+            holdout["holdout_size" if isinstance(node.holdout, int) else "holdout_fraction"] = node.holdout
+        fields = {
+            "checkpoint": self.address(node.network, results),
+            "train": self.scale.data(node.train),
+            "tests": {name: self.scale.data(images) for name, images in node.tests},
+            **(self.scale.fields(node) or holdout),
+        }
+        return LinearConfig.model_validate(fields)
 
     def address(self, node: Node, results: Results) -> str:
         """Where what a node makes lies: a checkpoint, masks or a classifier."""
@@ -111,7 +127,7 @@ def is_stage(node: Node) -> bool:
 
 def is_built(node: Node) -> bool:
     """Whether this version of the program has the node's stage."""
-    return type(node) in _RUNNERS or not is_stage(node)
+    return type(node) in RUNNERS or not is_stage(node)
 
 
 def images_with(class_name: str, workshop: Workshop, node: Localize) -> tuple[str, ...]:
@@ -148,19 +164,7 @@ def _localize(workshop: Workshop, context: Context, node: Node, results: Results
 
 
 def _linear(workshop: Workshop, context: Context, node: Node, results: Results) -> StageResult:
-    evaluation, scale = cast(Linear, node), workshop.scale
-    holdout: dict[str, Any] = {}
-    if evaluation.holdout is not None:
-        holdout["holdout_size" if isinstance(evaluation.holdout, int) else "holdout_fraction"] = evaluation.holdout
-    changed = scale.fields(node)
-    config = LinearConfig.model_validate(
-        {
-            "checkpoint": workshop.address(evaluation.network, results),
-            "train": scale.data(evaluation.train),
-            "tests": {name: scale.data(images) for name, images in evaluation.tests},
-            **(changed or holdout),
-        }
-    )
+    config = workshop.linear_config(cast(Linear, node), results)
     return run_linear(context, config, title=workshop.name(node))
 
 
@@ -176,7 +180,7 @@ def _score(workshop: Workshop, context: Context, node: Node, results: Results) -
     return run_localization(context, config, title=workshop.name(node))
 
 
-_RUNNERS: dict[type[Node], Callable[[Workshop, Context, Node, Results], StageResult]] = {
+RUNNERS: dict[type[Node], Callable[[Workshop, Context, Node, Results], StageResult]] = {
     Pretrain: _pretrain,
     Localize: _localize,
     Linear: _linear,

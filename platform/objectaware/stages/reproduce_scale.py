@@ -24,7 +24,9 @@ class Scale(Protocol):
     """
 
     @property
-    def mark(self) -> str: ...  # noqa: D102 - above
+    def mark(self) -> str:
+        """See above."""
+        ...
 
     def adapted(self, node: Node) -> Node:
         """A node of a plan with what stands in for what this scale has not."""
@@ -32,6 +34,10 @@ class Scale(Protocol):
 
     def problem(self, node: Node) -> str | None:
         """Why a node cannot run: its images or the file of others are not there; None where they are."""
+        ...
+
+    def images_problem(self, images: Images) -> str | None:
+        """Why a part of a data set is not there; None where it is."""
         ...
 
     def data(self, images: Images) -> DataConfig:
@@ -119,6 +125,10 @@ class Smoke:
         return rewrite(node, _stand_in)
 
     def problem(self, node: Node) -> str | None:
+        """Nothing is missing."""
+        return None
+
+    def images_problem(self, images: Images) -> str | None:
         """Nothing is missing."""
         return None
 
