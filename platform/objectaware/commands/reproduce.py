@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from objectaware.paper.nodes import Images, Node
     from objectaware.paper.plan import TablePlan
     from objectaware.paper.report import TableReport
+    from objectaware.stages.reproduce_full import Full
     from objectaware.stages.reproduce_nodes import Workshop
     from objectaware.stages.reproduce_scale import Smoke
 
@@ -55,22 +56,34 @@ _FIGURE = "figure:"
 def list_paper(program: str, arguments: list[str]) -> None:
     """`objectaware reproduce list`."""
 
-    def command(json: Path | None = None) -> None:
-        """Lists the paper's tables and figures, what each shows, and the data sets that it takes.
+    def command(at: PlaceArguments = HERE, json: Path | None = None) -> None:
+        """Lists the paper's tables and figures, what each shows, its data sets, and which can run with what is here.
 
         Args:
+            at: Where data sets, networks and recipes are.
             json: File that the list is written to as data.
         """
         from objectaware.paper import TABLE_LABELS, Display, load_figures, load_table
+        from objectaware.paper.figures import plan_figure
+        from objectaware.paper.plan import plan_table
         from objectaware.paper.show import format_list
+        from objectaware.stages.reproduce_full import lacking
 
+        full = _full(at)
         displays: dict[str, Display] = {label: load_table(label) for label in TABLE_LABELS}
-        displays |= {f"figure:{figure.label}": figure for figure in load_figures()}
+        missing = {label: lacking(full, plan_table(label).nodes()) for label in TABLE_LABELS}
+        for figure in load_figures():
+            name, plan = f"{_FIGURE}{figure.label}", plan_figure(figure.label)
+            displays[name] = figure
+            missing[name] = lacking(full, plan.nodes(), plan.images.values())
         shared = set(Display.model_fields) - {"label"}
-        data = [{"name": name, **shown.model_dump(mode="json", include=shared)} for name, shown in displays.items()]
+        data = [
+            {"name": name, **shown.model_dump(mode="json", include=shared), "missing": missing[name]}
+            for name, shown in displays.items()
+        ]
         write_json(Common(json=json), data)
-        print(format_list(displays))
-        print("`objectaware reproduce show TABLE` prints a table of the paper.")
+        print(format_list(displays, missing))
+        print("`objectaware reproduce show TABLE` prints a table, `objectaware reproduce TABLE` computes it.")
 
     tyro.cli(command, prog=program, args=arguments)
 
@@ -199,14 +212,17 @@ def _shown(planned: TablePlan | FigurePlan) -> list[Images]:
 
 
 def _workshop(common: Common, at: Place, scale: str) -> Workshop:
-    from objectaware.paper.trainings import PUBLISHED_NAMES
-    from objectaware.stages.reproduce_full import Full, read_names
     from objectaware.stages.reproduce_nodes import Workshop
 
-    if scale == "smoke":
-        return Workshop(_smoke(common), at.recipes)
+    return Workshop(_smoke(common) if scale == "smoke" else _full(at), at.recipes)
+
+
+def _full(at: Place) -> Full:
+    from objectaware.paper.trainings import PUBLISHED_NAMES
+    from objectaware.stages.reproduce_full import Full, read_names
+
     folders, networks = read_names(at.datasets, "datasets"), read_names(at.networks, "networks", PUBLISHED_NAMES)
-    return Workshop(Full(at.data, folders, networks), at.recipes)
+    return Full(at.data, folders, networks)
 
 
 def _smoke(common: Common) -> Smoke:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from objectaware.paper.content import Cell, Display, Table, gains
 
@@ -10,17 +10,20 @@ MISSING = "–"
 """What stands where the paper has a dash."""
 
 
-def format_list(displays: dict[str, Display]) -> str:
-    """Lists tables or figures: name, what each shows, and the data sets that it takes.
+def format_list(displays: Mapping[str, Display], missing: Mapping[str, Sequence[str]]) -> str:
+    """Lists tables or figures: name, what each shows, the data sets that it takes, and what of them is not here.
 
     Args:
         displays: Tables or figures by the name to show.
+        missing: By the same names, the data sets and the networks of others that are not here.
     """
     width = max(map(len, displays))
     lines = []
     for name, display in displays.items():
         lines.append(f"{name:{width}}  {display.caption}")
         lines.append(f"{'':{width}}  data: {', '.join(display.datasets)}")
+        lacking = ", ".join(missing[name])
+        lines.append(f"{'':{width}}  {f'not here: {lacking}' if lacking else 'can run: all of it is here'}")
     return "\n".join(lines)
 
 

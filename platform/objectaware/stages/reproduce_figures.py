@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from objectaware.errors import InputError
 from objectaware.paper.figures import FigurePlan
-from objectaware.paper.nodes import Images, Node
 from objectaware.stages.reproduce import obstacles, open_study, run_nodes
-from objectaware.stages.reproduce_drawing import DRAWINGS, Materials
+from objectaware.stages.reproduce_drawing import DRAWINGS
+from objectaware.stages.reproduce_materials import Materials
 from objectaware.stages.reproduce_nodes import Workshop
 from objectaware.stages.runner import Context
 
@@ -18,14 +18,11 @@ def adapted_figure(workshop: Workshop, plan: FigurePlan) -> FigurePlan:
     return replace(plan, stages={name: workshop.scale.adapted(node) for name, node in plan.stages.items()})
 
 
-def figure_obstacles(workshop: Workshop, plan: FigurePlan) -> dict[Node | Images, str]:
-    """Why parts of a figure cannot be had: stages, and images that are shown as they are."""
-    found: dict[Node | Images, str] = {**obstacles(workshop, plan.nodes())}
-    for images in plan.images.values():
-        problem = workshop.scale.images_problem(images)
-        if problem is not None:
-            found[images] = problem
-    return found
+def figure_obstacles(workshop: Workshop, plan: FigurePlan) -> list[str]:
+    """Why a figure cannot be had: stages that cannot run, and images that are to be shown and are not here."""
+    shown = (workshop.scale.images_problem(images) for images in plan.images.values())
+    reasons = [*obstacles(workshop, plan.nodes()).values(), *(problem for problem in shown if problem is not None)]
+    return list(dict.fromkeys(reasons))
 
 
 def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[str]:
@@ -46,7 +43,7 @@ def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[s
     plan, label = adapted_figure(workshop, plan), plan.figure.label
     missing = figure_obstacles(workshop, plan)
     if missing or label not in DRAWINGS:
-        reasons = "; ".join(dict.fromkeys(missing.values())) or "its drawing is not built yet"
+        reasons = "; ".join(missing) or "its drawing is not built yet"
         remedy = f"`objectaware reproduce figure:{label} --plan` says what it takes."
         raise InputError("figure", label, f"cannot be drawn with what is here ({reasons})", remedy)
     scale = workshop.scale

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,21 @@ class Full:
     def fields(self, node: Node) -> dict[str, Any]:
         """None: the plan says all."""
         return {}
+
+
+def lacking(full: Full, nodes: Iterable[Node], shown: Iterable[Images] = ()) -> list[str]:
+    """What of a plan is not here: names of data sets of which a part is missing, and of networks and masks of others.
+
+    Args:
+        full: Where things are.
+        nodes: The plan's nodes.
+        shown: Images that are shown as they are.
+    """
+    known = list(nodes)
+    parts = dict.fromkeys([*(images for node in known for images in images_of(node)), *shown])
+    sets = [images.name for images in parts if full.images_problem(images) is not None]
+    others = [node.name for node in known if isinstance(node, Published) and full.problem(node) is not None]
+    return list(dict.fromkeys([*sets, *others]))
 
 
 def read_names(file: Path | None, field_name: str, known: tuple[str, ...] = ()) -> dict[str, str]:

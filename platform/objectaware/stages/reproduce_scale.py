@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from objectaware.config import DataConfig
-from objectaware.data.scenes import CLASS_NAMES
+from objectaware.data.scenes import CLASS_NAMES, build_scenes
+from objectaware.data.scenes.plan import SceneVariant
 from objectaware.data.scenes.shapes import CLASS_FOLDERS
 from objectaware.paper.nodes import Images, Linear, Localize, MaskScore, Node, Pretrain, Published, options, rewrite
 from objectaware.paper.trainings import MOCO_IMAGENET, training
@@ -112,12 +113,10 @@ class Smoke:
     @classmethod
     def build(cls, folder: Path) -> Smoke:
         """Builds the scenes in a folder, or takes those that are there."""
-        from objectaware.data.scenes import build_scenes
-
         smoke = cls(folder / "single-object", folder / "multi-object")
-        numbers = {"num_train": _NUM_TRAIN, "num_val": _NUM_VAL, "image_size": _SIZE}
-        build_scenes(smoke.single, variant="single-object", **numbers)
-        build_scenes(smoke.multi, variant="multi-object", **numbers)
+        kinds: tuple[tuple[Path, SceneVariant], ...] = ((smoke.single, "single-object"), (smoke.multi, "multi-object"))
+        for root, variant in kinds:
+            build_scenes(root, variant=variant, num_train=_NUM_TRAIN, num_val=_NUM_VAL, image_size=_SIZE)
         return smoke
 
     def adapted(self, node: Node) -> Node:
