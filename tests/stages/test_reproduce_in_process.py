@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from in_process import work_in_process
 from objectaware.data.storage import Storage
 from objectaware.paper import TABLE_LABELS, load_figures
 from objectaware.paper.figures import plan_figure
@@ -25,6 +24,7 @@ from objectaware.stages.reproduce_nodes import Workshop
 from objectaware.stages.reproduce_scale import Smoke
 from objectaware.stages.runner import Context
 from objectaware.tracking import TrackingStore
+from stages_in_process import work_in_process
 
 # Their stages are not built yet.
 _WAITING = ("multi-bias", "multi-bias-epoch", "multi-det", "multi-supervised-det", "hard-loss")
