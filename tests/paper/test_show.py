@@ -33,7 +33,7 @@ def test_the_list_names_every_table_and_figure_with_its_data_and_what_is_missing
     assert written[6]["missing"] == []
     assert lines[3 * 6 + 2].strip() == "can run: all of it is here"
     missing = {entry["name"]: entry["missing"] for entry in written}
-    assert missing["multi-bias"] == ["COCO"]
+    assert missing["multi-bias"] == ["COCO", "COCO-Crop"]
     assert missing["figure:bg-challenge"] == []
     assert missing["figure:loc-saliency"] == ["ImageNet", "MoCo v2 ResNet-50 (ImageNet)"]
 

@@ -21,6 +21,7 @@ _PUBLISHED = {"Faster R-CNN": FASTER_RCNN, "Mask R-CNN": MASK_RCNN}
 
 COCO_TRAIN = Images("COCO", "train")
 COCO_VAL = Images("COCO", "val")
+_OBJECTS = Images("COCO-Crop", "val")
 BIASED_CLASSES = ("giraffe", "zebra")
 """Classes that occur together in COCO (appendix C.2)."""
 
@@ -97,14 +98,14 @@ def distance(row: Key, column: Key, seed: int) -> Value:
 
 
 def class_distance(network: Network) -> ClassDistance:
-    """Distance of giraffes and zebras, of COCO's validation images."""
-    return ClassDistance(network, COCO_VAL, BIASED_CLASSES)
+    """Distance of giraffes and zebras among the objects of COCO's validation images."""
+    return ClassDistance(network, _OBJECTS, BIASED_CLASSES)
 
 
 def one_shot(row: Key, column: Key, seed: int) -> Value:
     """`multi-bias-epoch`: ResNet-50 after each hundred epochs, the mean of five draws."""
     network = kept(row[0], int(column[0]), seed)
-    return Value(FewShot(network, COCO_VAL, BIASED_CLASSES), (("error", "mean"),))
+    return Value(FewShot(network, _OBJECTS, BIASED_CLASSES), (("error", "mean"),))
 
 
 def kept(crop: str, epoch: int, seed: int = 0) -> Kept:
