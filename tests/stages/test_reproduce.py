@@ -26,7 +26,7 @@ from objectaware.stages.reproduce_drawing import DRAWINGS
 from objectaware.stages.reproduce_estimate import Throughput, cost_of
 from objectaware.stages.reproduce_full import Full, read_names
 from objectaware.stages.reproduce_nodes import Results, Workshop, is_stage
-from objectaware.stages.reproduce_plan import plan_report
+from objectaware.stages.reproduce_plan import finished, plan_report
 from objectaware.stages.reproduce_scale import SMOKE_MARK, Smoke
 from objectaware.stages.runner import Context, NotFinishedError, StageResult, run_stage
 from objectaware.tracking import TrackingStore
@@ -277,7 +277,8 @@ def test_a_plan_tells_what_is_done_and_what_is_not(smoke: Workshop, context: Con
             raise NotFinishedError
 
     context.only_finished = True
-    report = plan_report(context, OneDone(smoke.scale, RECIPES), "loc-iter", nodes, Throughput())
+    done = finished(context, OneDone(smoke.scale, RECIPES), nodes, {})
+    report = plan_report(smoke, "loc-iter", nodes, Throughput(), done=done)
     states = [line.state for line in report.stages]
     assert states.count("done") == 1
     assert states.count("to do") == len(states) - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -185,23 +186,37 @@ def _show_plan(
     planned: TablePlan | FigurePlan,
     images_per_second: tuple[float, float] | None,
 ) -> None:
-    from objectaware.data.storage import Storage
     from objectaware.paper.nodes import ordered
-    from objectaware.stages.progress import Progress
+    from objectaware.stages.reproduce import obstacles
     from objectaware.stages.reproduce_estimate import Throughput
     from objectaware.stages.reproduce_plan import plan_report
+
+    throughput = Throughput() if images_per_second is None else Throughput(*images_per_second, source="as given")
+    adapted = ordered(map(workshop.scale.adapted, planned.nodes()))
+    done = _done(common, workshop, adapted, obstacles(workshop, adapted))
+    report = plan_report(workshop, name, adapted, throughput, done=done, shown=_shown(planned))
+    write_json(common, report.as_data())
+    print(report.text())
+
+
+def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[Node, str]) -> Collection[Node]:
+    """The stages of a plan that are finished in the storage."""
+    from objectaware.data.storage import Storage
+
+    storage = Storage.from_uri(storage_address(common.storage))
+    folder = storage.local_path()
+    if len(missing) == len(nodes) or not (folder is None or (folder / "pretrain").exists()):
+        return ()
+
+    from objectaware.stages.progress import Progress
+    from objectaware.stages.reproduce_plan import finished
     from objectaware.stages.runner import Context
     from objectaware.tracking import TrackingStore
 
-    storage = Storage.from_uri(storage_address(common.storage))
-    tracking = TrackingStore.open(storage.local_path() or Path("runs"), common.experiment)
+    tracking = TrackingStore.open(folder or Path("runs"), common.experiment)
     # What is reused is told by the plan, and not line by line.
     context = Context(storage, tracking, Progress(io.StringIO()), verify=common.verify, only_finished=True)
-    throughput = Throughput() if images_per_second is None else Throughput(*images_per_second, source="as given")
-    adapted = ordered(map(workshop.scale.adapted, planned.nodes()))
-    report = plan_report(context, workshop, name, adapted, throughput, shown=_shown(planned))
-    write_json(common, report.as_data())
-    print(report.text())
+    return finished(context, workshop, nodes, missing)
 
 
 def _shown(planned: TablePlan | FigurePlan) -> list[Images]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -124,26 +124,25 @@ class PlanReport:
 
 
 def plan_report(
-    context: Context,
     workshop: Workshop,
     name: str,
     nodes: Sequence[Node],
     throughput: Throughput,
     *,
+    done: Collection[Node],
     shown: Sequence[Images] = (),
 ) -> PlanReport:
-    """Says what a plan takes, looking for its finished stages in the storage.
+    """Says what a plan takes.
 
     Args:
-        context: With `only_finished` set: nothing is computed.
         workshop: What would run the stages.
         name: Of the table or figure.
         nodes: All nodes of the plan, each after what it needs.
         throughput: What hours are counted with.
+        done: Those of the nodes that are `finished`.
         shown: Images that a figure shows as they are.
     """
     missing = obstacles(workshop, nodes)
-    done = finished(context, workshop, nodes, missing)
     lines = []
     for node in filter(is_stage, nodes):
         state: State = "cannot run" if node in missing else "done" if node in done else "to do"
@@ -155,7 +154,14 @@ def plan_report(
 def finished(
     context: Context, workshop: Workshop, nodes: Sequence[Node], missing: dict[Node, str]
 ) -> dict[Node, StageResult]:
-    """Finds the stages of a plan that are finished; those above a stage that is not cannot be."""
+    """Finds the stages of a plan that are finished; those above a stage that is not cannot be.
+
+    Args:
+        context: With `only_finished` set: nothing is computed.
+        workshop: What would run the stages.
+        nodes: Each after what it needs.
+        missing: Nodes that cannot run.
+    """
     assert context.only_finished
     found: dict[Node, StageResult] = {}
     for node in nodes:
