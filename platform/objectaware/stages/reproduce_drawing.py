@@ -17,7 +17,7 @@ from objectaware.paper.nodes import Localize
 from objectaware.stages.reproduce_intro import intro
 from objectaware.stages.reproduce_materials import NUM_ROWS, Materials, Pictures
 from objectaware.stages.reproduce_nodes import images_with
-from objectaware.stages.reproduce_tiles import Tile, tiles_png
+from objectaware.stages.reproduce_tiles import Tile
 from objectaware.tracking.iteration_panel import iteration_panel
 from objectaware.tracking.panels import box_histogram, localization_panel
 
@@ -38,7 +38,7 @@ def maps(materials: Materials, only: Sequence[str] | None = None) -> Pictures:
         photo = read_image(root / image_id)
         heats = [Tile(photo, name, found[name][image_id].cam) for name in materials.columns]
         rows.append([Tile(photo, "Original"), *heats])
-    return {"figure.png": tiles_png(rows)}
+    return {"figure.png": materials.tiles(rows)}
 
 
 def giraffe_batch(materials: Materials) -> Pictures:
@@ -101,7 +101,7 @@ def background_mixup(materials: Materials) -> Pictures:
     if not rows:
         remedy = "Localize with a network that was trained longer."
         raise InputError("masks", materials.stage("masks").folder.uri, "leave no picture any background", remedy)
-    return {"figure.png": tiles_png(rows)}
+    return {"figure.png": materials.tiles(rows)}
 
 
 def variants(materials: Materials) -> Pictures:
@@ -117,7 +117,7 @@ def variants(materials: Materials) -> Pictures:
             index = images.image_ids.index(same) if same in images.image_ids else min(place, len(images) - 1)
             row.append(Tile(images.read(index), name))
         rows.append(row)
-    return {"figure.png": tiles_png(rows)}
+    return {"figure.png": materials.tiles(rows)}
 
 
 def dogs(materials: Materials) -> Pictures:
@@ -129,7 +129,7 @@ def dogs(materials: Materials) -> Pictures:
         assert folder.labels is not None, name
         label = next(index for index, known in enumerate(folder.class_names) if known.lower().endswith(wanted))
         row.append(Tile(folder.read(int(np.flatnonzero(folder.labels == label)[0])), name))
-    return {"figure.png": tiles_png([row])}
+    return {"figure.png": materials.tiles([row])}
 
 
 def box_counts(materials: Materials) -> Pictures:
@@ -159,7 +159,7 @@ def box_pictures(materials: Materials) -> Pictures:
                 Tile(photo, "GT boxes", boxes=truth.boxes(place[row.image_id])),
             ]
         )
-    return {"figure.png": tiles_png(rows)}
+    return {"figure.png": materials.tiles(rows)}
 
 
 DRAWINGS: dict[str, Callable[[Materials], Pictures]] = {

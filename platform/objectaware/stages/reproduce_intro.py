@@ -22,7 +22,7 @@ from objectaware.paper.figures import CROPS, EPOCHS
 from objectaware.paper.nodes import Linear, Localize
 from objectaware.stages.reproduce_materials import NUM_ROWS, Materials, Pictures
 from objectaware.stages.reproduce_nodes import images_with
-from objectaware.stages.reproduce_tiles import Tile, tiles_png
+from objectaware.stages.reproduce_tiles import Tile
 
 _SEED = 0
 
@@ -50,7 +50,7 @@ def _crops(materials: Materials) -> bytes:
         boxes = np.array(corners) / [width, height, width, height]
         cut = [photo[top : top + h, left : left + w] for top, left, h, w in crops.tolist()]
         rows.append([Tile(photo, image_id, boxes=boxes), *(Tile(one, "random crop") for one in cut)])
-    return tiles_png(rows, title="positives of contrastive learning")
+    return materials.tiles(rows, "positives of contrastive learning")
 
 
 def _accuracies(materials: Materials) -> bytes:
@@ -79,7 +79,7 @@ def _predictions(materials: Materials) -> bytes:
     for folder in folders:
         said = _predicted(materials, node, folder, places)
         rows.append([Tile(folder.read(place), f"says {name}") for place, name in zip(places, said, strict=True)])
-    return tiles_png(rows, title="above: original, below: another background")
+    return materials.tiles(rows, "above: original, below: another background")
 
 
 def _predicted(materials: Materials, node: Linear, folder: ImageFolder, places: Sequence[int]) -> list[str]:

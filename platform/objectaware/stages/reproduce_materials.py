@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,7 @@ from objectaware.localize.mask_store import MaskRow, read_rows
 from objectaware.paper.figures import FigurePlan
 from objectaware.paper.nodes import Images, Localize, Node
 from objectaware.stages.reproduce_nodes import Workshop
+from objectaware.stages.reproduce_tiles import Tile, tiles_png
 from objectaware.stages.runner import StageResult
 
 Pictures = dict[str, bytes]
@@ -55,6 +56,10 @@ class Materials:
         node = self.plan.stages[name]
         assert isinstance(node, Localize)
         return self.folder(node.images)
+
+    def tiles(self, rows: Sequence[Sequence[Tile]], title: str = "") -> bytes:
+        """Rows of pictures as PNG, the scale said above them."""
+        return tiles_png(rows, title=", ".join(filter(None, (title, self.workshop.scale.mark))))
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

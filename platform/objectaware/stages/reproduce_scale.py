@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from objectaware.config import DataConfig
+from objectaware.data.backgrounds_challenge import VARIANTS
 from objectaware.data.scenes import CLASS_NAMES, build_scenes
 from objectaware.data.scenes.plan import SceneVariant
 from objectaware.data.scenes.shapes import CLASS_FOLDERS
@@ -72,8 +73,14 @@ _NUM_TRAIN = 90
 _NUM_VAL = 45
 # Sets with several objects a picture; all others become scenes of one object.
 _MULTI_OBJECT = {"COCO": "coco", "COCO-Crop": "coco-crop"}
-_VARIANTS = ("only_fg", "mixed_same", "mixed_rand", "mixed_next", "no_fg", "only_bg_b", "only_bg_t", "original")
-_SHIFTED = ("ImageNet-Sketch-9", "Stylized-ImageNet-9", "ImageNet-R-9", "ObjectNet-9", "SI-Score-9", "ImageNet-C-9")
+_SHIFTED = {
+    "ImageNet-Sketch-9": "only_fg",
+    "Stylized-ImageNet-9": "mixed_rand",
+    "ImageNet-R-9": "mixed_same",
+    "ObjectNet-9": "mixed_next",
+}
+"""Variants of scenes in the place of shifted sets; those of many parts go through all variants."""
+_SHIFTED_IN_PARTS = ("SI-Score-9", "ImageNet-C-9")
 # Classes of scenes in the place of those that the paper names. The first two go together, as giraffes and zebras do.
 _CLASSES = (
     "giraffe",
@@ -138,12 +145,12 @@ class Smoke:
             return DataConfig.model_validate(
                 {"root": str(self.multi), "layout": _MULTI_OBJECT[images.name], "split": split}
             )
-        variant = "original"
+        variant = _SHIFTED.get(images.name, "original")
         if images.name == "Backgrounds Challenge":
             variant = images.part
-        elif images.name in _SHIFTED:
-            # By name and part, the same in every process; 75 corruptions share eight variants.
-            variant = _VARIANTS[sum(f"{images.name} {images.part}".encode()) % len(_VARIANTS)]
+        elif images.name in _SHIFTED_IN_PARTS:
+            # By the part's name, the same in every process; 75 corruptions share eight variants.
+            variant = VARIANTS[sum(images.part.encode()) % len(VARIANTS)]
         return DataConfig.model_validate(
             {"root": str(self.single), "layout": "backgrounds-challenge", "split": split, "variant": variant}
         )
