@@ -60,11 +60,9 @@ def test_a_table_takes_its_own_trainings_networks_and_data_sets(label: str) -> N
         named |= {training(recipe, seed=seed, mix_probability=probability) for seed in range(table.num_trials)}
     networks = {one.training if isinstance(one, Kept) else one for one in measured}
     assert {one for one in networks if isinstance(one, Pretrain)} == named
-    published = {node for node in nodes if isinstance(node, Published)}
-    assert {node.name.split(" (")[0] for node in published} == {
-        name.split(" (")[0] for name in table.published_networks
-    }
-    assert {node.name for node in published} <= set(PUBLISHED_NAMES)
+    published = {node.name for node in nodes if isinstance(node, Published)}
+    assert published == set(table.published_networks)
+    assert published <= set(PUBLISHED_NAMES)
     assert {images.name for node in nodes for images in images_of(node)} == set(table.datasets)
 
 

@@ -18,7 +18,7 @@ BOXED = {
 }
 """Data sets with boxes, the part that is measured; the paper does not say which part of Flowers."""
 
-# The classifier of MoCo v2's published network, and the official search's 20% of the training images.
+# The classifier of MoCo v2's published network. How its penalty was chosen is not said: by as many images as of COCO.
 _IMAGENET_CLASSIFIER = Linear(
     MOCO_IMAGENET, Images("ImageNet", "train"), (("val", Images("ImageNet", "val")),), holdout=10000
 )
