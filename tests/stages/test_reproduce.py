@@ -25,9 +25,10 @@ from objectaware.stages.reproduce import StagesFailedError, obstacles, run_nodes
 from objectaware.stages.reproduce_drawing import DRAWINGS
 from objectaware.stages.reproduce_estimate import Throughput, cost_of
 from objectaware.stages.reproduce_full import Full, read_names
-from objectaware.stages.reproduce_nodes import Results, Workshop, is_stage
+from objectaware.stages.reproduce_nodes import is_stage
 from objectaware.stages.reproduce_plan import finished, plan_report
 from objectaware.stages.reproduce_scale import SMOKE_MARK, Smoke
+from objectaware.stages.reproduce_workshop import Results, Workshop
 from objectaware.stages.runner import Context, NotFinishedError, StageResult, run_stage
 from objectaware.tracking import TrackingStore
 
@@ -61,7 +62,7 @@ class _Stages:
         self.ran: list[Node] = []
         self.failing = failing
 
-    def run(self, workshop: Workshop, context: Context, node: Node, results: Results) -> StageResult:
+    def run(self, context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
         for one in needs(node):
             assert one in results or not is_stage(one), "what it needs has not run"
         self.ran.append(node)
@@ -125,7 +126,7 @@ def test_a_number_of_several_seeds_is_their_mean(
     smoke: Workshop, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class BySeed(_Stages):
-        def run(self, workshop: Workshop, context: Context, node: Node, results: Results) -> StageResult:
+        def run(self, context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
             seed = node.network.seed if isinstance(node, Linear) and isinstance(node.network, Pretrain) else 0
             values: Mapping[str, Any] = {"accuracies": {"test": 10.0 * seed}}
             return StageResult("id", context.storage, values, None, reused=False)
@@ -264,20 +265,23 @@ def test_hours_are_images_times_epochs_over_throughput(tmp_path: Path) -> None:
     assert found.disk_bytes == 118_287 * 20_000
 
 
-def test_a_plan_tells_what_is_done_and_what_is_not(smoke: Workshop, context: Context, tmp_path: Path) -> None:
+def test_a_plan_tells_what_is_done_and_what_is_not(
+    smoke: Workshop, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first training is finished; what follows from it is not."""
     plan = plan_table("loc-iter")
     nodes = ordered(map(smoke.scale.adapted, plan.nodes()))
     first = next(node for node in nodes if isinstance(node, Pretrain))
 
-    class OneDone(Workshop):
-        def run(self, context: Context, node: Node, results: Results) -> StageResult:
+    class OneDone(_Stages):
+        def run(self, context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
             if node == first:
                 return StageResult("id", context.storage, {"checkpoint": "x", "masks": "x"}, None, reused=True)
             raise NotFinishedError
 
+    _install(monkeypatch, OneDone())
     context.only_finished = True
-    done = finished(context, OneDone(smoke.scale, RECIPES), nodes, {})
+    done = finished(context, smoke, nodes, {})
     report = plan_report(smoke, "loc-iter", nodes, Throughput(), done=done)
     states = [line.state for line in report.stages]
     assert states.count("done") == 1

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from objectaware.paper.plan import TablePlan
     from objectaware.paper.report import TableReport
     from objectaware.stages.reproduce_full import Full
-    from objectaware.stages.reproduce_nodes import Workshop
     from objectaware.stages.reproduce_scale import Smoke
+    from objectaware.stages.reproduce_workshop import Workshop
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def _shown(planned: TablePlan | FigurePlan) -> list[Images]:
 
 
 def _workshop(common: Common, at: Place, scale: str) -> Workshop:
-    from objectaware.stages.reproduce_nodes import Workshop
+    from objectaware.stages.reproduce_workshop import Workshop
 
     return Workshop(_smoke(common) if scale == "smoke" else _full(at), at.recipes)
 

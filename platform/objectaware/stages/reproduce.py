@@ -14,7 +14,8 @@ from objectaware.paper.plan import TablePlan
 from objectaware.paper.report import Measured, TableReport
 from objectaware.paper.values import Value
 from objectaware.stages.progress import Progress
-from objectaware.stages.reproduce_nodes import Workshop, is_built, is_stage
+from objectaware.stages.reproduce_nodes import is_built, is_stage, run_node
+from objectaware.stages.reproduce_workshop import Workshop
 from objectaware.stages.runner import Context, StageResult, study
 from objectaware.tracking import Tracker
 
@@ -123,7 +124,7 @@ def run_nodes(context: Context, workshop: Workshop, nodes: Sequence[Node], missi
             outcome.failures[node] = failed
         elif node not in missing and is_stage(node):
             try:
-                outcome.results[node] = workshop.run(context, node, outcome.results)
+                outcome.results[node] = run_node(context, workshop, node, outcome.results)
             except Exception as error:  # raised by `raise_failures`, when the other stages are done
                 outcome.errors[node] = error
                 outcome.failures[node] = f"{workshop.name(node)}: {type(error).__name__}: {error}"

@@ -9,7 +9,7 @@ from objectaware.paper.figures import FigurePlan
 from objectaware.stages.reproduce import obstacles, open_study, run_nodes
 from objectaware.stages.reproduce_drawing import DRAWINGS
 from objectaware.stages.reproduce_materials import Materials
-from objectaware.stages.reproduce_nodes import Workshop
+from objectaware.stages.reproduce_workshop import Workshop
 from objectaware.stages.runner import Context
 
 

@@ -21,8 +21,8 @@ from objectaware.methods.classifier import load_classifier
 from objectaware.paper.figures import CROPS, EPOCHS
 from objectaware.paper.nodes import Linear, Localize
 from objectaware.stages.reproduce_materials import NUM_ROWS, Materials, Pictures
-from objectaware.stages.reproduce_nodes import images_with
 from objectaware.stages.reproduce_tiles import Tile
+from objectaware.stages.reproduce_workshop import images_with
 
 _SEED = 0
 

@@ -12,7 +12,8 @@ from objectaware.errors import InputError
 from objectaware.paper.nodes import Images, Node, images_of, needs, title
 from objectaware.stages.reproduce import obstacles
 from objectaware.stages.reproduce_estimate import Cost, Throughput, cost_of
-from objectaware.stages.reproduce_nodes import Workshop, is_stage
+from objectaware.stages.reproduce_nodes import is_stage, run_node
+from objectaware.stages.reproduce_workshop import Workshop
 from objectaware.stages.runner import Context, NotFinishedError, StageResult
 
 State = Literal["done", "to do", "cannot run"]
@@ -168,7 +169,7 @@ def finished(
         if node in missing or not is_stage(node) or any(one not in found for one in _stages_below(node)):
             continue
         try:
-            found[node] = workshop.run(context, node, found)
+            found[node] = run_node(context, workshop, node, found)
         except NotFinishedError:
             continue
     return found
