@@ -19,16 +19,16 @@ from objectaware.paper.figures import plan_figure
 from objectaware.paper.nodes import Images, Linear, Localize, MaskScore, Node, Pretrain, Published, needs, ordered
 from objectaware.paper.plan import plan_table
 from objectaware.paper.trainings import PUBLISHED_NAMES, training
-from objectaware.stages import reproduce_nodes
 from objectaware.stages.progress import Progress
-from objectaware.stages.reproduce import StagesFailedError, obstacles, run_nodes, run_table
-from objectaware.stages.reproduce_drawing import DRAWINGS
-from objectaware.stages.reproduce_estimate import Throughput, cost_of
-from objectaware.stages.reproduce_full import Full, read_names
-from objectaware.stages.reproduce_nodes import is_stage
-from objectaware.stages.reproduce_plan import finished, plan_report
-from objectaware.stages.reproduce_scale import SMOKE_MARK, Smoke
-from objectaware.stages.reproduce_workshop import Results, Workshop
+from objectaware.stages.reproduce import nodes as reproduce_nodes
+from objectaware.stages.reproduce.drawing import DRAWINGS
+from objectaware.stages.reproduce.estimate import Throughput, cost_of
+from objectaware.stages.reproduce.full import Full, read_names
+from objectaware.stages.reproduce.nodes import is_stage
+from objectaware.stages.reproduce.plan import finished, plan_report
+from objectaware.stages.reproduce.scale import SMOKE_MARK, Smoke
+from objectaware.stages.reproduce.study import StagesFailedError, obstacles, run_nodes, run_table
+from objectaware.stages.reproduce.workshop import Results, Workshop
 from objectaware.stages.runner import Context, NotFinishedError, StageResult, run_stage
 from objectaware.tracking import TrackingStore
 

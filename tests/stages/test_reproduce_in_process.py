@@ -19,10 +19,10 @@ from objectaware.paper import TABLE_LABELS, load_figures
 from objectaware.paper.figures import plan_figure
 from objectaware.paper.plan import plan_table
 from objectaware.stages.progress import Progress
-from objectaware.stages.reproduce import run_table
-from objectaware.stages.reproduce_figures import run_figure
-from objectaware.stages.reproduce_scale import Smoke
-from objectaware.stages.reproduce_workshop import Workshop
+from objectaware.stages.reproduce.figures import run_figure
+from objectaware.stages.reproduce.scale import Smoke
+from objectaware.stages.reproduce.study import run_table
+from objectaware.stages.reproduce.workshop import Workshop
 from objectaware.stages.runner import Context
 from objectaware.tracking import TrackingStore
 from stages_in_process import work_in_process

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from objectaware.paper.nodes import Images, Node
     from objectaware.paper.plan import TablePlan
     from objectaware.paper.report import TableReport
-    from objectaware.stages.reproduce_full import Full
-    from objectaware.stages.reproduce_scale import Smoke
-    from objectaware.stages.reproduce_workshop import Workshop
+    from objectaware.stages.reproduce.full import Full
+    from objectaware.stages.reproduce.scale import Smoke
+    from objectaware.stages.reproduce.workshop import Workshop
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def list_paper(program: str, arguments: list[str]) -> None:
         from objectaware.paper.figures import plan_figure
         from objectaware.paper.plan import plan_table
         from objectaware.paper.show import format_list
-        from objectaware.stages.reproduce_full import lacking
+        from objectaware.stages.reproduce.full import lacking
 
         full = _full(at)
         displays: dict[str, Display] = {label: load_table(label) for label in TABLE_LABELS}
@@ -152,8 +152,8 @@ def reproduce_table(program: str, arguments: list[str]) -> None:
 
 def _run(common: Common, workshop: Workshop, planned: TablePlan | FigurePlan) -> None:
     from objectaware.paper.plan import TablePlan
-    from objectaware.stages.reproduce import StagesFailedError, run_table
-    from objectaware.stages.reproduce_figures import run_figure
+    from objectaware.stages.reproduce.figures import run_figure
+    from objectaware.stages.reproduce.study import StagesFailedError, run_table
 
     mark = f"{workshop.scale.mark} | " if workshop.scale.mark else ""
     with open_context(common, *_needs(workshop, planned.nodes())) as context:
@@ -187,9 +187,9 @@ def _show_plan(
     images_per_second: tuple[float, float] | None,
 ) -> None:
     from objectaware.paper.nodes import ordered
-    from objectaware.stages.reproduce import obstacles
-    from objectaware.stages.reproduce_estimate import Throughput
-    from objectaware.stages.reproduce_plan import plan_report
+    from objectaware.stages.reproduce.estimate import Throughput
+    from objectaware.stages.reproduce.plan import plan_report
+    from objectaware.stages.reproduce.study import obstacles
 
     throughput = Throughput() if images_per_second is None else Throughput(*images_per_second, source="as given")
     adapted = ordered(map(workshop.scale.adapted, planned.nodes()))
@@ -209,7 +209,7 @@ def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[N
         return ()
 
     from objectaware.stages.progress import Progress
-    from objectaware.stages.reproduce_plan import finished
+    from objectaware.stages.reproduce.plan import finished
     from objectaware.stages.runner import Context
     from objectaware.tracking import TrackingStore
 
@@ -227,14 +227,14 @@ def _shown(planned: TablePlan | FigurePlan) -> list[Images]:
 
 
 def _workshop(common: Common, at: Place, scale: str) -> Workshop:
-    from objectaware.stages.reproduce_workshop import Workshop
+    from objectaware.stages.reproduce.workshop import Workshop
 
     return Workshop(_smoke(common) if scale == "smoke" else _full(at), at.recipes)
 
 
 def _full(at: Place) -> Full:
     from objectaware.paper.trainings import PUBLISHED_NAMES
-    from objectaware.stages.reproduce_full import Full, read_names
+    from objectaware.stages.reproduce.full import Full, read_names
 
     folders, networks = read_names(at.datasets, "datasets"), read_names(at.networks, "networks", PUBLISHED_NAMES)
     return Full(at.data, folders, networks)
@@ -242,7 +242,7 @@ def _full(at: Place) -> Full:
 
 def _smoke(common: Common) -> Smoke:
     from objectaware.data.storage import Storage
-    from objectaware.stages.reproduce_scale import Smoke
+    from objectaware.stages.reproduce.scale import Smoke
 
     address = storage_address(common.storage)
     folder = Storage.from_uri(address).local_path()

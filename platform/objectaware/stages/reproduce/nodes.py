@@ -9,7 +9,7 @@ from objectaware.paper.nodes import Kept, Linear, Localize, MaskScore, Node, Pre
 from objectaware.stages.evaluate import run_linear, run_localization
 from objectaware.stages.localize import run_localize
 from objectaware.stages.pretrain import run_pretrain
-from objectaware.stages.reproduce_workshop import Results, Workshop
+from objectaware.stages.reproduce.workshop import Results, Workshop
 from objectaware.stages.runner import Context, StageResult
 
 

@@ -14,8 +14,8 @@ from objectaware.paper.plan import TablePlan
 from objectaware.paper.report import Measured, TableReport
 from objectaware.paper.values import Value
 from objectaware.stages.progress import Progress
-from objectaware.stages.reproduce_nodes import is_built, is_stage, run_node
-from objectaware.stages.reproduce_workshop import Workshop
+from objectaware.stages.reproduce.nodes import is_built, is_stage, run_node
+from objectaware.stages.reproduce.workshop import Workshop
 from objectaware.stages.runner import Context, StageResult, study
 from objectaware.tracking import Tracker
 

@@ -20,9 +20,9 @@ from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.methods.classifier import load_classifier
 from objectaware.paper.figures import CROPS, EPOCHS
 from objectaware.paper.nodes import Linear, Localize
-from objectaware.stages.reproduce_materials import NUM_ROWS, Materials, Pictures
-from objectaware.stages.reproduce_tiles import Tile
-from objectaware.stages.reproduce_workshop import images_with
+from objectaware.stages.reproduce.materials import NUM_ROWS, Materials, Pictures
+from objectaware.stages.reproduce.tiles import Tile
+from objectaware.stages.reproduce.workshop import images_with
 
 _SEED = 0
 

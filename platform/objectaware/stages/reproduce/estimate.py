@@ -20,7 +20,7 @@ from objectaware.paper.nodes import (
     Pretrain,
     images_of,
 )
-from objectaware.stages.reproduce_workshop import Workshop
+from objectaware.stages.reproduce.workshop import Workshop
 
 # A step of training is two views forwards and backwards, and both forwards through the target network.
 _FORWARDS_PER_TRAINED_IMAGE = 8

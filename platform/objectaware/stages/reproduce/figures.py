@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from objectaware.errors import InputError
 from objectaware.paper.figures import FigurePlan
-from objectaware.stages.reproduce import obstacles, open_study, run_nodes
-from objectaware.stages.reproduce_drawing import DRAWINGS
-from objectaware.stages.reproduce_materials import Materials
-from objectaware.stages.reproduce_workshop import Workshop
+from objectaware.stages.reproduce.drawing import DRAWINGS
+from objectaware.stages.reproduce.materials import Materials
+from objectaware.stages.reproduce.study import obstacles, open_study, run_nodes
+from objectaware.stages.reproduce.workshop import Workshop
 from objectaware.stages.runner import Context
 
 

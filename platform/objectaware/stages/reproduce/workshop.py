@@ -13,7 +13,7 @@ from objectaware.distributed.pretrain import KEPT_FOLDER
 from objectaware.errors import InputError
 from objectaware.paper.nodes import Kept, Linear, Localize, MaskScore, Node, Pretrain, Published, title
 from objectaware.recipes import read_recipe
-from objectaware.stages.reproduce_scale import Scale
+from objectaware.stages.reproduce.scale import Scale
 from objectaware.stages.runner import StageResult
 
 Results = Mapping[Node, StageResult]

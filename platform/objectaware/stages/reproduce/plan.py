@@ -10,10 +10,10 @@ from typing import Any, Literal
 from objectaware.data.published import published_set
 from objectaware.errors import InputError
 from objectaware.paper.nodes import Images, Node, images_of, needs, title
-from objectaware.stages.reproduce import obstacles
-from objectaware.stages.reproduce_estimate import Cost, Throughput, cost_of
-from objectaware.stages.reproduce_nodes import is_stage, run_node
-from objectaware.stages.reproduce_workshop import Workshop
+from objectaware.stages.reproduce.estimate import Cost, Throughput, cost_of
+from objectaware.stages.reproduce.nodes import is_stage, run_node
+from objectaware.stages.reproduce.study import obstacles
+from objectaware.stages.reproduce.workshop import Workshop
 from objectaware.stages.runner import Context, NotFinishedError, StageResult
 
 State = Literal["done", "to do", "cannot run"]

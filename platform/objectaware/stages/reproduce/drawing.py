@@ -14,10 +14,10 @@ from objectaware.data.truth import GroundTruth
 from objectaware.distributed.localize_actors import ITERATIONS_NAME
 from objectaware.errors import InputError
 from objectaware.paper.nodes import Localize
-from objectaware.stages.reproduce_intro import intro
-from objectaware.stages.reproduce_materials import NUM_ROWS, Materials, Pictures
-from objectaware.stages.reproduce_tiles import Tile
-from objectaware.stages.reproduce_workshop import images_with
+from objectaware.stages.reproduce.intro import intro
+from objectaware.stages.reproduce.materials import NUM_ROWS, Materials, Pictures
+from objectaware.stages.reproduce.tiles import Tile
+from objectaware.stages.reproduce.workshop import images_with
 from objectaware.tracking.iteration_panel import iteration_panel
 from objectaware.tracking.panels import box_histogram, localization_panel
 
