@@ -16,7 +16,18 @@ from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.paper import TABLE_LABELS, load_figures
 from objectaware.paper.figures import plan_figure
-from objectaware.paper.nodes import Images, Linear, Localize, MaskScore, Node, Pretrain, Published, needs, ordered
+from objectaware.paper.nodes import (
+    Images,
+    Linear,
+    Localize,
+    MaskScore,
+    Node,
+    Pretrain,
+    Published,
+    images_of,
+    needs,
+    ordered,
+)
 from objectaware.paper.plan import plan_table
 from objectaware.paper.trainings import PUBLISHED_NAMES, training
 from objectaware.stages.progress import Progress
@@ -35,6 +46,7 @@ from objectaware.tracking import TrackingStore
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
 PLANS = [*(plan_table(label, num_seeds=1) for label in TABLE_LABELS), *(plan_figure(f.label) for f in load_figures())]
 
+_NAMES = [*TABLE_LABELS, *(f"figure:{figure.label}" for figure in load_figures())]
 RECIPES_IN_USE = sorted({node.recipe for plan in PLANS for node in plan.nodes() if isinstance(node, Pretrain)})
 
 
@@ -148,7 +160,7 @@ def test_a_stage_that_is_not_built_leaves_its_cells_missing(
     assert stages.ran == []
 
 
-@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: str(getattr(plan, "table", None) or plan.figure)[:1])
+@pytest.mark.parametrize("plan", PLANS, ids=_NAMES)
 def test_every_smoke_stage_has_a_valid_configuration(plan: Any, smoke: Workshop, tmp_path: Path) -> None:
     """What a training makes is stood in for by an address; the models refuse what does not fit together."""
     results = _AnyResult(tmp_path)
@@ -165,7 +177,7 @@ def test_every_smoke_stage_has_a_valid_configuration(plan: Any, smoke: Workshop,
 
 @pytest.mark.parametrize("name", RECIPES_IN_USE)
 def test_at_full_scale_a_training_is_its_recipe(name: str, tmp_path: Path) -> None:
-    workshop = Workshop(_NoData(tmp_path), RECIPES)
+    workshop = Workshop(Full(tmp_path), RECIPES)
     node = training(name, seed=2)
     config = workshop.pretrain_config(node, "runs/masks/x")
     recipe = {**yaml.safe_load((RECIPES / f"{name}.yaml").read_text())}
@@ -174,15 +186,6 @@ def test_at_full_scale_a_training_is_its_recipe(name: str, tmp_path: Path) -> No
     assert config.num_epochs == (2000 if node.images.name in ("CUB-200-2011", "Flowers102") else 800)
     assert config.seed == 2
     assert (config.masks is None) == (config.policy in ("none", "mixup", "cutmix"))
-
-
-class _NoData(Full):
-    def data(self, images: Images) -> Any:
-        from objectaware.config import DataConfig
-
-        layout = {"COCO": "coco", "ImageNet-9": "backgrounds-challenge"}.get(images.name, "class-folders")
-        split = {} if layout == "class-folders" else {"split": "train"}
-        return DataConfig.model_validate({"root": str(self.data_folder), "layout": layout, **split})
 
 
 class _AnyResult(dict[Node, StageResult]):
@@ -197,6 +200,21 @@ class _AnyResult(dict[Node, StageResult]):
 
     def __getitem__(self, node: Node) -> StageResult:
         return self._result
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=_NAMES)
+def test_every_full_stage_has_a_valid_configuration(plan: Any, tmp_path: Path) -> None:
+    workshop = Workshop(Full(tmp_path, networks=dict.fromkeys(PUBLISHED_NAMES, "network.pth")), RECIPES)
+    results = _AnyResult(tmp_path)
+    for node in plan.nodes():
+        if isinstance(node, Localize) and node.negatives is None:
+            config = workshop.localize_config(node, results)
+            assert config.image_size == 224
+            assert config.execution.record_iterations == node.record_iterations
+        elif isinstance(node, Linear):
+            assert workshop.linear_config(node, results).image_size == 224
+        elif isinstance(node, MaskScore):
+            assert list(workshop.score_config(node, results).masks) == ["found"]
 
 
 def test_every_figure_is_planned_from_what_its_file_says() -> None:
@@ -237,6 +255,19 @@ def test_a_published_network_is_missing_until_its_file_is_named(tmp_path: Path) 
     assert full.file(node) == str(file)
 
 
+def test_every_part_of_a_data_set_is_one_of_the_catalog(tmp_path: Path) -> None:
+    """At full scale, all layouts known and their fields valid; nothing lies there, which is told in one line."""
+    full = Full(tmp_path)
+    parts = {images for plan in PLANS for node in plan.nodes() for images in images_of(node)}
+    parts |= {images for plan in PLANS for images in getattr(plan, "images", {}).values()}
+    assert len(parts) > 100
+    for images in parts:
+        assert full.data(images).root.startswith(str(tmp_path))
+        problem = full.images_problem(images)
+        assert problem is not None
+        assert "\n" not in problem
+
+
 def test_names_in_the_files_are_checked(tmp_path: Path) -> None:
     file = tmp_path / "names.yaml"
     file.write_text(f"{PUBLISHED_NAMES[0]}: /weights.pth\n")
@@ -251,7 +282,7 @@ def test_names_in_the_files_are_checked(tmp_path: Path) -> None:
 
 
 def test_hours_are_images_times_epochs_over_throughput(tmp_path: Path) -> None:
-    workshop = Workshop(_NoData(tmp_path), RECIPES)
+    workshop = Workshop(Full(tmp_path), RECIPES)
     throughput = Throughput(100, 25, "test")
     small = cost_of(workshop, training("moco_resnet18_coco"), throughput)
     large = cost_of(workshop, training("byol_resnet50_coco"), throughput)
@@ -317,7 +348,7 @@ def test_smoke_puts_every_image_on_scenes_and_shifted_sets_on_variants() -> None
 
 
 def test_localize_and_linear_configurations_hold_what_the_plan_says(tmp_path: Path) -> None:
-    workshop, results = Workshop(_NoData(tmp_path), RECIPES), _AnyResult(tmp_path)
+    workshop, results = Workshop(Full(tmp_path), RECIPES), _AnyResult(tmp_path)
     node = next(
         n for n in plan_table("loc-batch").nodes() if isinstance(n, Localize) and ("group_size", 4) in n.options
     )
