@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from objectaware.errors import InputError
 from objectaware.paper import TABLE_LABELS, load_table
 from objectaware.paper.nodes import (
     Kept,
@@ -99,6 +100,8 @@ def test_seeds_can_be_chosen() -> None:
     plan = plan_table("multi-main", num_seeds=2)
     assert plan.seeds == (0, 1)
     assert all(len(values) == 2 for values in plan.cells.values())
+    with pytest.raises(InputError, match="seeds = 0: leaves no training"):
+        plan_table("multi-main", num_seeds=0)
 
 
 def test_the_class_wise_table_is_a_column_of_the_main_one() -> None:

@@ -68,5 +68,7 @@ def test_what_is_no_table_or_figure_is_refused(
     monkeypatch.chdir(tmp_path)
     assert run(["reproduce", "bg-mian", "--plan"]) == 2
     assert "table = bg-mian: is no table of the paper" in capsys.readouterr().err
+    assert run(["reproduce", "bg-main", "--plan", "--images-per-second", "0", "1"]) == 2
+    assert "images-per-second = 0.0: is no rate" in capsys.readouterr().err
     assert run(["reproduce", "figure:intor", "--plan"]) == 2
     assert "figure = intor: is no figure of the paper" in capsys.readouterr().err

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from objectaware.errors import InputError
 from objectaware.paper import background, localization, multi, shift
 from objectaware.paper.content import Key, Table, load_table
 from objectaware.paper.nodes import Node, ordered
@@ -69,9 +70,11 @@ def plan_table(label: str, *, num_seeds: int | None = None) -> TablePlan:
         num_seeds: Trainings behind a number, of seed 0 and up; by default as many as in the paper.
 
     Raises:
-        InputError: The paper has no such table.
+        InputError: The paper has no such table, or there is no seed.
     """
     table = load_table(label)
+    if num_seeds is not None and num_seeds < 1:
+        raise InputError("seeds", num_seeds, "leaves no training", "Give the number of trainings, 1 or more.")
     seeds = tuple(range(num_seeds or table.num_trials))
     cell = _CELLS[label]
     cells = {

@@ -50,6 +50,12 @@ class Throughput:
     resnet50: float = 46
     source: str = "a GeForce RTX 2080 Ti by the paper's days"
 
+    def __post_init__(self) -> None:
+        """Refuses what nothing can be divided by."""
+        for rate in (self.resnet18, self.resnet50):
+            if rate <= 0:
+                raise InputError("images-per-second", rate, "is no rate", "Give two positive numbers.")
+
     def of(self, network: Network | None) -> float:
         """Images a second of a network; of others' networks, which are ResNet-50."""
         training = network.training if isinstance(network, Kept) else network
