@@ -132,6 +132,7 @@ def test_a_training_says_of_its_masks_and_p_what_its_recipe_says(path: Path) -> 
     found = node.masks.network if node.masks is not None else None
     assert (found.recipe if isinstance(found, Pretrain) else None) == source
     assert node.mix_probability == recipe.get("mix_probability")
+    assert training(name, seed=2).masks == node.masks, "masks are those of seed 0"
     assert node.images in TRAINING_IMAGES.values()
 
 

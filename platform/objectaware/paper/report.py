@@ -83,7 +83,7 @@ class TableReport:
         reasons = Counter(one.reason for one in self.measured.values() if one.reason is not None)
         lines += [f"{number} cells missing: {reason}" for reason, number in reasons.items()]
         if self.mark:
-            lines.append(f"{self.mark}: these numbers are comparable with no published ones")
+            lines.append("pictures made by code and a few steps of training: comparable with no published numbers")
         return lines + ([f"note: {self.table.notes}"] if self.table.notes else [])
 
     def rows(self) -> list[dict[str, Any]]:
