@@ -15,8 +15,9 @@ objectaware: object-aware contrastive learning
   objectaware pretrain RECIPE [--key value …]
   objectaware localize IMAGES --checkpoint C --out OUT
   objectaware evaluate linear|background|localization|localizers|detection …
-  objectaware reproduce list            the paper's tables and figures, and the data sets that each takes
+  objectaware reproduce list            the paper's tables and figures, and which can run with the data at hand
   objectaware reproduce show TABLE      a table of the paper
+  objectaware reproduce TABLE|figure:LABEL [--plan] [--scale smoke|full]
   objectaware data list [ROOT]          the layouts of data sets, or what a folder holds
   objectaware data check NAME           whether a published data set is whole, and where to get it
   objectaware data build scenes --out DIR

@@ -15,7 +15,7 @@ from objectaware.commands.evaluate import (
 from objectaware.commands.export import export_backbone, export_boxes, export_masks
 from objectaware.commands.look import doctor, ui
 from objectaware.commands.published import build_imagenet9, check_data
-from objectaware.commands.reproduce import list_paper, show_table
+from objectaware.commands.reproduce import list_paper, reproduce_table, show_table
 from objectaware.commands.stages import demo, localize, pretrain
 
 COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
@@ -39,6 +39,7 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "doctor": doctor,
     "export boxes": export_boxes,
     "export masks": export_masks,
+    "reproduce": reproduce_table,
     "reproduce list": list_paper,
     "reproduce show": show_table,
     "ui": ui,

@@ -144,7 +144,9 @@ def _set_defaults(variables: dict[str, str]) -> None:
 
 
 def has_gpus() -> bool:
-    """Whether the Ray that this process is connected to has GPUs."""
+    """Whether the Ray that this process is connected to has GPUs; it has none where there is no Ray."""
+    if not ray.is_initialized():
+        return False
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     return resources.get("GPU", 0) > 0
 

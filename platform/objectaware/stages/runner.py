@@ -21,6 +21,10 @@ _RESULT = "result.json"
 _STAGE = "stage.json"
 
 
+class NotFinishedError(Exception):
+    """A stage is not finished, and none was to be computed."""
+
+
 @dataclass
 class Context:
     """What the stages of one command share.
@@ -32,6 +36,7 @@ class Context:
         parent: The study's run, if the stages belong to one.
         fresh: Compute anew what is finished already.
         verify: Hash the inputs' content instead of their times.
+        only_finished: Compute nothing: a stage that is not finished raises `NotFinishedError`.
         computed: Identities that this command has begun; `fresh` starts each over once.
     """
 
@@ -41,6 +46,7 @@ class Context:
     parent: Tracker | None = None
     fresh: bool = False
     verify: bool = False
+    only_finished: bool = False
     computed: set[str] = field(default_factory=set)
 
 
@@ -136,10 +142,13 @@ def run_stage(
     Raises:
         InputError: `out` belongs to another run.
         LeaseHeldError: Another command is computing the same.
+        NotFinishedError: It is not finished, and the context wants finished stages alone.
     """
     identity = stage_identity(stage, recipe(config), inputs)
     folder = out or context.storage.child(stage).child(identity)
     _check_owner(folder, identity)
+    if context.only_finished and not folder.exists(_RESULT):
+        raise NotFinishedError(title)
     if context.fresh and identity not in context.computed:
         with Lease(folder):
             folder.delete_all()
