@@ -145,8 +145,13 @@ def _set_defaults(variables: dict[str, str]) -> None:
 
 def has_gpus() -> bool:
     """Whether the Ray that this process is connected to has GPUs."""
+    return num_gpus() > 0
+
+
+def num_gpus() -> int:
+    """How many GPUs the Ray that this process is connected to has."""
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return resources.get("GPU", 0) > 0
+    return int(resources.get("GPU", 0))
 
 
 def require_resources(stage: str, needs: Sequence[Need]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from objectaware.config import LocalizeConfig, PretrainConfig
+from objectaware.config import FeatureConfig, LocalizeConfig, PretrainConfig
 from objectaware.distributed.cluster import has_gpus
 
-Config = TypeVar("Config", PretrainConfig, LocalizeConfig)
+Config = TypeVar("Config", bound=PretrainConfig | LocalizeConfig | FeatureConfig)
 
 
 def on_available_device(config: Config) -> Config:

@@ -19,7 +19,16 @@ from objectaware.errors import InputError
 from objectaware.methods.checkpoint import checkpoint_file
 from objectaware.methods.classifier import read_classifier
 
-STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 3, "localization": 2}
+STAGE_VERSIONS = {
+    "pretrain": 3,
+    "localize": 2,
+    "features": 1,
+    "linear": 4,
+    "knn": 1,
+    "few_shot": 1,
+    "class_distance": 1,
+    "localization": 2,
+}
 """Version of the code that computes each stage: raised when the same input would give another result."""
 
 _IDENTITY_LENGTH = 20
