@@ -13,7 +13,7 @@ objectaware: object-aware contrastive learning
   objectaware demo                      the whole pipeline on the embedded scenes, on a CPU, in minutes
   objectaware pretrain RECIPE [--key value …]
   objectaware localize IMAGES --checkpoint C --out OUT
-  objectaware evaluate linear|background|localization|localizers …
+  objectaware evaluate linear|background|shift|knn|few-shot|class-distance|losses|localization|localizers …
   objectaware reproduce list            the paper's tables and figures, and the data sets that each takes
   objectaware reproduce show TABLE      a table of the paper
   objectaware data list [ROOT]          the layouts of data sets, or what a folder holds

@@ -7,9 +7,14 @@ from collections.abc import Callable
 from objectaware.commands.data import build_scenes, draw_subset, list_data, pack
 from objectaware.commands.evaluate import (
     evaluate_background,
+    evaluate_class_distance,
+    evaluate_few_shot,
+    evaluate_knn,
     evaluate_linear,
     evaluate_localization,
     evaluate_localizers,
+    evaluate_losses,
+    evaluate_shift,
 )
 from objectaware.commands.export import export_backbone, export_boxes, export_masks
 from objectaware.commands.look import doctor, ui
@@ -24,6 +29,11 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "evaluate background": evaluate_background,
     "evaluate localization": evaluate_localization,
     "evaluate localizers": evaluate_localizers,
+    "evaluate knn": evaluate_knn,
+    "evaluate shift": evaluate_shift,
+    "evaluate few-shot": evaluate_few_shot,
+    "evaluate class-distance": evaluate_class_distance,
+    "evaluate losses": evaluate_losses,
     "data build scenes": build_scenes,
     "export backbone": export_backbone,
     "data list": list_data,

@@ -39,9 +39,10 @@ def class_distance(first: Array, second: Array) -> float:
     one, other = one.double(), other.to(one.device).double()
     to_first = torch.full((len(other),), torch.inf, dtype=torch.float64, device=one.device)
     to_second = []
-    for rows in one.split(max(1, _MAX_DISTANCES // len(other))):
+    chunk = max(1, _MAX_DISTANCES // len(other))
+    for begin in range(0, len(one), chunk):
         # By differences: the expansion of the square would lose the digits of small distances.
-        distances = torch.cdist(rows, other, compute_mode="donot_use_mm_for_euclid_dist")
+        distances = torch.cdist(one[begin : begin + chunk], other, compute_mode="donot_use_mm_for_euclid_dist")
         to_second.append(distances.amin(dim=1))
         to_first = torch.minimum(to_first, distances.amin(dim=0))
     return float(torch.cat(to_second).mean() + to_first.mean())

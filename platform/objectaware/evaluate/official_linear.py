@@ -88,7 +88,7 @@ def official_linear_evaluation(
 
 
 def _initial_classifier(num_features: int, num_classes: int, seed: int) -> nn.Linear:
-    classifier = nn.utils.skip_init(nn.Linear, num_features, num_classes)
+    classifier = nn.Linear(num_features, num_classes)
     generator = torch.Generator().manual_seed(seed)
     for parameter in classifier.parameters():
         nn.init.normal_(parameter, std=INITIAL_STD, generator=generator)
@@ -100,10 +100,10 @@ def _fit(classifier: nn.Linear, optimizer: torch.optim.LBFGS, features: Tensor, 
         optimizer.zero_grad()
         value = nn.functional.cross_entropy(classifier(features), labels)
         value = value + 0.5 * penalty * sum(parameter.square().mean() for parameter in classifier.parameters())
-        value.backward()
+        value.backward()  # type: ignore[no-untyped-call]
         return value.item()
 
-    optimizer.step(loss)
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
 
 
 def _model_of(classifier: nn.Linear) -> LogisticModel:

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from objectaware.config import FeatureConfig, LocalizeConfig, PretrainConfig
+from objectaware.config import (
+    ClassDistanceConfig,
+    FewShotConfig,
+    KnnConfig,
+    LinearConfig,
+    LocalizeConfig,
+    PretrainConfig,
+)
 from objectaware.distributed.cluster import has_gpus
 
-Config = TypeVar("Config", bound=PretrainConfig | LocalizeConfig | FeatureConfig)
+Config = TypeVar("Config", PretrainConfig, LocalizeConfig, LinearConfig, KnnConfig, FewShotConfig, ClassDistanceConfig)
 
 
 def on_available_device(config: Config) -> Config:

@@ -50,6 +50,11 @@ class LabelledFeatures:
         values, indices = self.features.load()
         return values, torch.from_numpy(self.labels[indices])
 
+    def counts(self) -> dict[str, int]:
+        """Number of rows by class."""
+        labels = self.row_labels()
+        return {name: int((labels == number).sum()) for number, name in enumerate(self.class_names)}
+
     def row_labels(self) -> NDArray[np.int64]:
         """Labels of all rows, (M,)."""
         return self.labels[np.concatenate(self.features.indices)]
