@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 from pydantic import ValidationError
 
-from in_process import Tasks, tasks_in_process
+from in_process import Tasks, tasks_in_process, write_colours
 from objectaware.config import DataConfig, LinearConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
@@ -24,18 +23,6 @@ from objectaware.stages.runner import Context
 from objectaware.tracking import TrackingStore
 
 COLOURS = {"grass": "green", "sky": "blue", "brick": "red"}
-
-
-def write_colours(root: Path, colours: dict[str, str], num_images: int) -> DataConfig:
-    """A folder a class, each picture in the colour of its class, with noise."""
-    generator = np.random.default_rng(0)
-    for name, colour in colours.items():
-        (root / name).mkdir(parents=True)
-        for number in range(num_images):
-            pixels = np.asarray(Image.new("RGB", (32, 32), colour), dtype=np.int64)
-            noisy = (pixels + generator.integers(-20, 21, pixels.shape)).clip(0, 255)
-            Image.fromarray(noisy.astype(np.uint8)).save(root / name / f"{number}.png")
-    return DataConfig(root=str(root), layout="class-folders")
 
 
 @pytest.fixture(scope="module")

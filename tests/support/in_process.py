@@ -1,12 +1,17 @@
-"""Tasks that run where they are called, for tests of what stages do around them."""
+"""Tasks that run where they are called, and small data, for tests of what stages do around them."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
+
+from objectaware.config import DataConfig
 
 
 class Tasks:
@@ -53,3 +58,15 @@ def tasks_in_process(monkeypatch: pytest.MonkeyPatch) -> Tasks:
     monkeypatch.setattr(features, "run_tasks", tasks.run_tasks)
     monkeypatch.setattr(features, "run_task", tasks.run_task)
     return tasks
+
+
+def write_colours(root: Path, colours: dict[str, str], num_images: int) -> DataConfig:
+    """A folder a class, each picture in the colour of its class, with noise."""
+    generator = np.random.default_rng(0)
+    for name, colour in colours.items():
+        (root / name).mkdir(parents=True)
+        for number in range(num_images):
+            pixels = np.asarray(Image.new("RGB", (32, 32), colour), dtype=np.int64)
+            noisy = (pixels + generator.integers(-20, 21, pixels.shape)).clip(0, 255)
+            Image.fromarray(noisy.astype(np.uint8)).save(root / name / f"{number}.png")
+    return DataConfig(root=str(root), layout="class-folders")

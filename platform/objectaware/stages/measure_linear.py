@@ -74,7 +74,7 @@ def measure_linear(
 def _fit(
     config: LinearConfig, train: LabelledFeatures, known: NDArray[np.int64], device: torch.device, streamed: bool
 ) -> LinearResult:
-    holdout = {
+    holdout: dict[str, Any] = {
         "holdout_fraction": config.holdout_fraction,
         "holdout_size": config.holdout_size,
         "seed": config.seed,
