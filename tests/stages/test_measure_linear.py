@@ -14,7 +14,6 @@ from in_process import Tasks, tasks_in_process, write_colours
 from objectaware.config import DataConfig, LinearConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.evaluate import feature_store
 from objectaware.stages import features
 from objectaware.stages.evaluate import run_linear
 from objectaware.stages.measure_linear import _among
@@ -106,8 +105,7 @@ def test_what_is_fresh_is_computed_anew_once(context: Context, tasks: Tasks, con
 def test_parts_that_are_there_are_kept_and_the_rest_is_computed(
     context: Context, tasks: Tasks, config: LinearConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (features, feature_store):
-        monkeypatch.setattr(module, "PART_SIZE", 4)
+    monkeypatch.setattr(features, "PART_SIZE", 4)
     expected = run_linear(context, config).values
     folders = sorted(Path(context.storage.uri, "features").iterdir())
     (train,) = [folder for folder in folders if len(list(folder.glob("*.npy"))) == 5]  # 18 images, 4 a part
@@ -126,8 +124,7 @@ def test_parts_that_are_there_are_kept_and_the_rest_is_computed(
 def test_features_too_large_for_the_solver_are_streamed_to_the_same_result(
     context: Context, tasks: Tasks, config: LinearConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (features, feature_store):
-        monkeypatch.setattr(module, "PART_SIZE", 4)
+    monkeypatch.setattr(features, "PART_SIZE", 4)
     memory = run_linear(context, config).values
     # Where the solver works is no part of the identity.
     Path(context.storage.uri, "linear").rename(Path(context.storage.uri, "done"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, TypeVar
 
 import numpy as np
@@ -69,6 +69,7 @@ class Part:
         class_names: The classes that count.
         folder: Of the set of features.
         number: Of the part.
+        begin: Place of its first image among those that count.
         num_images: How many images it has.
     """
 
@@ -76,6 +77,7 @@ class Part:
     class_names: tuple[str, ...] | None
     folder: Storage
     number: int
+    begin: int
     num_images: int
 
 
@@ -115,20 +117,12 @@ def feature_sets(
     """
     opened = {name: open_labelled(data, class_names) for name, data in sets.items()}
     folders = {name: _folder(context, config, sets[name], class_names, hashes[name], hashes) for name in sets}
-    pending: list[Part] = []
-    seen: set[str] = set()
+    missing: dict[str, list[Part]] = {}
     for name, data in sets.items():
-        folder, num_images = folders[name], len(opened[name].indices)
-        if folder.uri in seen:
-            continue
-        seen.add(folder.uri)
-        is_fresh = context.fresh and folder.uri not in context.computed
-        context.computed.add(folder.uri)
-        there = set() if is_fresh else finished_parts(folder)
-        for number, begin in enumerate(range(0, num_images, PART_SIZE)):
-            if number not in there:
-                size = min(PART_SIZE, num_images - begin)
-                pending.append(Part(data, class_names, folder, number, size))
+        folder = folders[name]
+        if folder.uri not in missing:
+            missing[folder.uri] = _missing_parts(context, folder, data, class_names, len(opened[name].indices))
+    pending = list(chain.from_iterable(missing.values()))
     if pending:
         _compute(context, config, pending)
     return {
@@ -174,7 +168,7 @@ def write_parts(config: FeatureConfig, parts: Sequence[Part]) -> int:
 def _write_part(
     config: FeatureConfig, backbone: nn.Module, images: LabelledImages, part: Part, device: torch.device
 ) -> None:
-    chosen = images.indices[part.number * PART_SIZE :][: part.num_images].tolist()
+    chosen = images.indices[part.begin : part.begin + part.num_images].tolist()
     features = compute_features(
         backbone,
         images.images,
@@ -186,6 +180,20 @@ def _write_part(
         allow_empty=True,
     )
     write_part(part.folder, part.number, features)
+
+
+def _missing_parts(
+    context: Context, folder: Storage, data: DataConfig, class_names: tuple[str, ...] | None, num_images: int
+) -> list[Part]:
+    """The parts of a set of features that are not there, or all where the user wants them anew."""
+    is_fresh = context.fresh and folder.uri not in context.computed
+    context.computed.add(folder.uri)
+    there = set() if is_fresh else finished_parts(folder)
+    return [
+        Part(data, class_names, folder, number, begin, min(PART_SIZE, num_images - begin))
+        for number, begin in enumerate(range(0, num_images, PART_SIZE))
+        if number not in there
+    ]
 
 
 def _compute(context: Context, config: FeatureConfig, pending: Sequence[Part]) -> None:
@@ -228,6 +236,7 @@ def _folder(
         "class_names": class_names,
         "image_size": config.image_size,
         "center_crop": config.center_crop,
+        "part_size": PART_SIZE,
     }
     identity = stage_identity("features", how, {"checkpoint": hashes["checkpoint"], "data": data_hash})
     return context.storage.child("features").child(identity)
