@@ -14,6 +14,7 @@ from in_process import Tasks, tasks_in_process, write_colours
 from objectaware.config import ClassDistanceConfig, DataConfig, FewShotConfig, KnnConfig, LinearConfig, PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.evaluate.shift import CORRUPTIONS, shift_result
 from objectaware.stages.contextual import run_class_distance
 from objectaware.stages.few_shot import epoch_of, run_few_shot, run_few_shot_curve
 from objectaware.stages.knn import run_knn
@@ -146,6 +147,11 @@ def test_published_test_sets_have_the_names_that_the_table_knows(tmp_path: Path)
     assert {"mixed_same", "mixed_rand", "only_bg_b"} <= tests.keys()
     assert tests["ImageNet-9"].split == "val"
     assert tests["mixed_rand"].root == str(tmp_path / "bg_challenge")
+    corrupted = published_tests(["ImageNet-C-9"], str(tmp_path))
+    assert len(shift_result(dict.fromkeys(corrupted, 1.0)).corruptions) == 15
+    assert list(shift_result(dict.fromkeys(corrupted, 1.0)).corruptions) == list(CORRUPTIONS)
+    with pytest.raises(InputError, match="sets = ImageNet-C: has a test set gaussian_noise-1"):
+        published_tests(["ImageNet-C-9", "ImageNet-C"], str(tmp_path))
 
 
 def test_losses_of_trainings_are_read_back_from_their_runs(context: Context) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from objectaware.config import DataConfig, LinearConfig
 from objectaware.data.published import published_data, published_set
+from objectaware.errors import InputError
 from objectaware.evaluate.shift import shift_over_seeds, shift_result
 from objectaware.evaluate.summary import format_table
 from objectaware.stages.evaluate import run_linear
@@ -26,7 +27,7 @@ def published_tests(names: Sequence[str], data_folder: str) -> dict[str, DataCon
         for tests by its own name. A part `train` is left out.
 
     Raises:
-        InputError: There is no such data set.
+        InputError: There is no such data set, or two of them have test sets of one name.
     """
     tests: dict[str, DataConfig] = {}
     for name in names:
@@ -34,6 +35,9 @@ def published_tests(names: Sequence[str], data_folder: str) -> dict[str, DataCon
         parts = [part for part in found.parts if part != "train"]
         for part in parts:
             test = found.name if len(parts) == 1 else part
+            if test in tests:
+                problem = f"has a test set {test}, as another of them has"
+                raise InputError("sets", name, problem, "Name one of them, or give the other in the recipe's tests.")
             tests[test] = published_data(name, part, data_folder)
     return tests
 
