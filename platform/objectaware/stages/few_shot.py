@@ -15,6 +15,7 @@ from objectaware.evaluate.summary import mean_and_std
 from objectaware.stages.device import on_available_device
 from objectaware.stages.features import LabelledFeatures, compute_device, feature_sets, input_hashes, run_on_features
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage, study, study_key
+from objectaware.tracking import Tracker
 from objectaware.tracking.figures import curves
 
 _EPOCH = re.compile(r"epoch_(\d+)")
@@ -74,37 +75,40 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
     Args:
         context: What the stages share.
         config: How; its checkpoint is not looked at.
-        checkpoints: In the order of the curve.
+        checkpoints: Their addresses, in the order of the curve; a path absolute.
 
     Returns:
         Value `curve`: for each checkpoint `checkpoint`, `epoch` (how many had been trained; None where the name of
         its folder does not say it), and `mean` and `std` of the error.
     """
-    every = [config.model_copy(update={"checkpoint": checkpoint}) for checkpoint in checkpoints]
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
-    key = study_key(dumped)
     root = config.data.root
-    with study(context, "few_shot", name=f"few shot {root}", key=key, dataset=root, config=dumped) as parent:
+    name = f"few shot {root}"
+    with study(context, "few_shot", name=name, key=study_key(dumped), dataset=root, config=dumped) as parent:
         curve = []
-        for one in every:
-            epoch = epoch_of(one.checkpoint)
-            title = f"{config.num_shots}-shot " + (f"epoch {epoch}" if epoch is not None else one.checkpoint)
+        for checkpoint in checkpoints:
+            epoch = epoch_of(checkpoint)
+            title = f"{config.num_shots}-shot {checkpoint if epoch is None else f'epoch {epoch}'}"
+            one = config.model_copy(update={"checkpoint": checkpoint})
             error = run_few_shot(context, one, title=title).values["error"]
-            curve.append({"checkpoint": one.checkpoint, "epoch": epoch, **error})
-        parent.log_table("few shot", curve)
-        has_epochs = all(point["epoch"] is not None for point in curve)
-        places = [point["epoch"] if has_epochs else number for number, point in enumerate(curve, start=1)]
-        for place, point in zip(places, curve, strict=True):
-            parent.log_metrics({"error": point["mean"], "error_std": point["std"]}, step=place)
-        means, deviations = [point["mean"] for point in curve], [point["std"] for point in curve]
-        picture = curves(
-            {"error": (places, means)},
-            x_title="epoch" if has_epochs else "checkpoint",
-            y_title="error in per cent",
-            deviations={"error": deviations},
-        )
-        parent.log_png("few_shot.png", picture)
+            curve.append({"checkpoint": checkpoint, "epoch": epoch, **error})
+        _log_curve(parent, curve)
     return {"curve": curve}
+
+
+def _log_curve(parent: Tracker, curve: Sequence[Mapping[str, Any]]) -> None:
+    parent.log_table("few shot", curve)
+    has_epochs = all(point["epoch"] is not None for point in curve)
+    places = [point["epoch"] if has_epochs else number for number, point in enumerate(curve, start=1)]
+    for place, point in zip(places, curve, strict=True):
+        parent.log_metrics({"error": point["mean"], "error_std": point["std"]}, step=place)
+    picture = curves(
+        {"error": (places, [point["mean"] for point in curve])},
+        x_title="epoch" if has_epochs else "checkpoint",
+        y_title="error in per cent",
+        deviations={"error": [point["std"] for point in curve]},
+    )
+    parent.log_png("few_shot.png", picture)
 
 
 def epoch_of(checkpoint: str) -> int | None:

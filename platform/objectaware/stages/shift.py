@@ -48,7 +48,7 @@ def run_shift(context: Context, config: LinearConfig, checkpoints: Sequence[str]
     Args:
         context: What the stages share.
         config: Training set, test sets and protocol; its checkpoint is not looked at.
-        checkpoints: One of each seed.
+        checkpoints: Their addresses, such as one of each seed; a path absolute.
 
     Returns:
         `mean` and `std` over the checkpoints (0 for one), by test set, `bg_gap` where both of its variants are among
