@@ -14,7 +14,7 @@ objectaware: object-aware contrastive learning
   objectaware demo                      the whole pipeline on the embedded scenes, on a CPU, in minutes
   objectaware pretrain RECIPE [--key value …]
   objectaware localize IMAGES --checkpoint C --out OUT
-  objectaware evaluate linear|background|localization|localizers|detection …
+  objectaware evaluate linear|background|shift|knn|few-shot|class-distance|losses|localization|localizers|detection …
   objectaware reproduce list            the paper's tables and figures, and which can run with the data at hand
   objectaware reproduce show TABLE      a table of the paper
   objectaware reproduce TABLE|figure:LABEL [--plan] [--scale smoke|full]

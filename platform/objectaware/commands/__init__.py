@@ -8,9 +8,14 @@ from objectaware.commands.data import build_scenes, draw_subset, list_data, pack
 from objectaware.commands.detection import evaluate_detection, export_detector, export_detectron2
 from objectaware.commands.evaluate import (
     evaluate_background,
+    evaluate_class_distance,
+    evaluate_few_shot,
+    evaluate_knn,
     evaluate_linear,
     evaluate_localization,
     evaluate_localizers,
+    evaluate_losses,
+    evaluate_shift,
 )
 from objectaware.commands.export import export_backbone, export_boxes, export_masks
 from objectaware.commands.look import doctor, ui
@@ -27,6 +32,11 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "evaluate detection": evaluate_detection,
     "evaluate localization": evaluate_localization,
     "evaluate localizers": evaluate_localizers,
+    "evaluate knn": evaluate_knn,
+    "evaluate shift": evaluate_shift,
+    "evaluate few-shot": evaluate_few_shot,
+    "evaluate class-distance": evaluate_class_distance,
+    "evaluate losses": evaluate_losses,
     "data build scenes": build_scenes,
     "data build imagenet9": build_imagenet9,
     "data check": check_data,

@@ -75,6 +75,37 @@ def recipe_command(
     tyro.cli(command, prog=program, description=description, args=known)
 
 
+def take_list(arguments: list[str], option: str) -> tuple[list[str], list[str]]:
+    """Takes an option with the words that follow it up to the next one out of a command's arguments.
+
+    Args:
+        arguments: All of them.
+        option: Such as `--checkpoints`.
+
+    Returns:
+        The option's words, none where it is not given, and the other arguments.
+
+    Raises:
+        InputError: No word follows the option.
+    """
+    if option not in arguments:
+        return [], arguments
+    begin = arguments.index(option)
+    end = begin + 1
+    while end < len(arguments) and not arguments[end].startswith("--"):
+        end += 1
+    if end == begin + 1:
+        raise InputError("arguments", option, "is followed by nothing", f"Write {option} and what it shall be.")
+    return arguments[begin + 1 : end], arguments[:begin] + arguments[end:]
+
+
+def with_each_checkpoint(model: type[BaseModel], fields: Mapping[str, object], checkpoints: Sequence[str]) -> list[Any]:
+    """A recipe's configuration for each of several checkpoints, or as it is where none are given."""
+    if not checkpoints:
+        return [validated(model, fields)]
+    return [validated(model, {**fields, "checkpoint": checkpoint}) for checkpoint in checkpoints]
+
+
 def validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the model given
     """Validates a configuration; a refusal names the field, the value and what is wrong."""
     from pydantic import ValidationError
@@ -126,12 +157,20 @@ def storage_address(storage: str | None) -> str:
     return storage or os.environ.get("OBJECTAWARE_STORAGE") or "runs"
 
 
-def finish(common: Common, context: Context, result: StageResult) -> None:
-    """Prints what a stage computed and where it is, and writes it as data where the user wants that."""
+def finish(common: Common, context: Context, result: StageResult, *, hidden: Sequence[str] = ()) -> None:
+    """Prints what a stage computed and where it is, and writes it as data where the user wants that.
+
+    Args:
+        common: Settings of every command.
+        context: What the command's stages share.
+        result: Of the stage.
+        hidden: Values that are written but not printed, being long.
+    """
     values = dict(result.values)
     write_json(common, {**values, "identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id})
     for key, value in values.items():
-        print(f"{key}: {json.dumps(value)}")
+        if key not in hidden:
+            print(f"{key}: {json.dumps(value)}")
     print(f"folder: {result.folder.uri}")
     if result.run_id is not None:
         print(f"MLflow run: {context.tracking.run_url(result.run_id)}")

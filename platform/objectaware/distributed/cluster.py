@@ -145,10 +145,15 @@ def _set_defaults(variables: dict[str, str]) -> None:
 
 def has_gpus() -> bool:
     """Whether the Ray that this process is connected to has GPUs; it has none where there is no Ray."""
+    return num_gpus() > 0
+
+
+def num_gpus() -> int:
+    """How many GPUs the Ray that this process is connected to has; none where there is no Ray."""
     if not ray.is_initialized():
-        return False
+        return 0
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return resources.get("GPU", 0) > 0
+    return int(resources.get("GPU", 0))
 
 
 def require_resources(stage: str, needs: Sequence[Need]) -> None:

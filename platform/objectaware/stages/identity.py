@@ -19,7 +19,17 @@ from objectaware.methods.checkpoint import checkpoint_file
 from objectaware.methods.classifier import read_classifier
 from objectaware.stages.truth import true_objects_hash
 
-STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 3, "localization": 3, "detection": 1}
+STAGE_VERSIONS = {
+    "pretrain": 3,
+    "localize": 2,
+    "features": 1,
+    "linear": 4,
+    "knn": 1,
+    "few_shot": 1,
+    "class_distance": 1,
+    "localization": 3,
+    "detection": 1,
+}
 """Version of the code that computes each stage: raised when the same input would give another result."""
 
 _IDENTITY_LENGTH = 20

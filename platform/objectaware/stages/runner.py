@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -78,6 +80,11 @@ def study(
         parent.finish("KILLED" if interrupted else "FAILED", error=repr(error))
         raise
     parent.finish("FINISHED")
+
+
+def study_key(config: Mapping[str, Any]) -> str:
+    """The key of a study that is what its configuration says, plain values: 20 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True)
