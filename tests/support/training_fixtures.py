@@ -99,4 +99,4 @@ def training_state(trainer: Trainer) -> dict[str, torch.Tensor]:
     momenta = trainer.optimizer.state_dict()["state"]
     buffers = {f"momentum {key}": value["momentum_buffer"].clone() for key, value in momenta.items()}
     weights = {name: value.clone() for name, value in trainer.method.state_dict().items()}
-    return {**weights, **buffers, **trainer._loader.policy.state()}
+    return {**weights, **buffers, **trainer._views.policy.state()}

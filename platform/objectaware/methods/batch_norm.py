@@ -102,14 +102,23 @@ def _convert(module: nn.Module) -> nn.Module:
     return module
 
 
+def running_statistics(module: nn.Module) -> dict[str, Tensor]:
+    """Running means and variances of a module's batch norms, by their names in its state: the buffers themselves."""
+    return {
+        f"{name}.{statistic}": layer.get_buffer(statistic)
+        for name, layer in module.named_modules()
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm)
+        for statistic in ("running_mean", "running_var")
+    }
+
+
 @torch.no_grad()
-def average_running_statistics(module: nn.Module) -> None:
-    """Gives all workers the mean of their running statistics, where each has normalised with its own samples'."""
+def averaged_statistics(module: nn.Module) -> dict[str, Tensor]:
+    """Mean of all workers' running statistics, where each has normalised with its own samples' alone."""
+    own = running_statistics(module)
     if num_workers() == 1:
-        return
-    for layer in module.modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            for statistics in (layer.running_mean, layer.running_var):
-                assert statistics is not None
-                dist.all_reduce(statistics)
-                statistics.div_(num_workers())
+        return own
+    total = torch.cat(list(own.values()))
+    dist.all_reduce(total)
+    parts = (total / num_workers()).split([len(statistic) for statistic in own.values()])
+    return dict(zip(own, parts, strict=True))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from objectaware.methods.backbones import channels_last
-from objectaware.methods.batch_norm import average_running_statistics, synchronise_batch_norm
+from objectaware.methods.batch_norm import averaged_statistics, running_statistics, synchronise_batch_norm
 from objectaware.methods.checkpoint import load_state, save_checkpoint
 from objectaware.methods.gather import gather_batch
 from objectaware.methods.method import Method
@@ -30,7 +30,8 @@ from objectaware.training.preparation import prepared_views
 from objectaware.training.schedule import epoch_batches, worker_share
 from objectaware.training.session import Session
 from objectaware.training.totals import EpochTotals
-from objectaware.training.views import ViewBatch, ViewLoader
+from objectaware.training.unreadable import UnreadableSamples
+from objectaware.training.views import ViewBatch, ViewSource
 
 
 class Trainer:
@@ -38,7 +39,7 @@ class Trainer:
 
     Args:
         method: MoCo, BYOL or Supervised: a module from two views, the last one with labels, to a loss.
-        loader: Loads views.
+        views: Where views come from.
         num_samples: Size of the data set.
         optimization: How the weights are fitted.
         session: This worker's place among the others.
@@ -49,7 +50,6 @@ class Trainer:
         checkpoint_interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
         evaluate: Called after some epochs by rank 0 with the online backbone, for metrics such as k-NN accuracy.
         evaluation_interval: Epochs between those calls.
-        num_unreadable: Tells how many images could not be read so far.
         labels: Class index of each sample, (N,), for a method that is given them.
         kept: Where some checkpoints are kept for ever.
     """
@@ -57,7 +57,7 @@ class Trainer:
     def __init__(
         self,
         method: Method,
-        loader: ViewLoader,
+        views: ViewSource,
         num_samples: int,
         optimization: Optimization,
         session: Session,
@@ -69,13 +69,12 @@ class Trainer:
         batches: Callable[[int], NDArray[np.int64]] | None = None,
         evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
         evaluation_interval: int = 1,
-        num_unreadable: Callable[[], int] | None = None,
         labels: NDArray[np.int64] | None = None,
         kept: KeptCheckpoints | None = None,
     ) -> None:
         self._optimization = optimization
         self._session = session
-        self._loader = loader
+        self._views = views
         self._batches = batches or (
             lambda epoch: epoch_batches(num_samples, optimization.batch_size, seed=optimization.seed, epoch=epoch)
         )
@@ -85,7 +84,7 @@ class Trainer:
         self._checkpoint_interval_steps = checkpoint_interval_steps
         self._evaluate = evaluate
         self._evaluation_interval = evaluation_interval
-        self._num_unreadable = num_unreadable
+        self._unreadable = UnreadableSamples(num_samples, session.device)
         self._labels = labels
         self._kept = kept
         self._initial_momentum = method.momentum
@@ -115,9 +114,13 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.next_epoch = int(state["next_epoch"])
         # A policy's state is its worker's own; with another number of workers, one of those that there were.
-        rank, device = self._session.rank, self._session.device
+        rank, world_size, device = self._session.rank, self._session.world_size, self._session.device
         policy = {name: values[rank % len(values)].to(device) for name, values in state["policy"].items()}
-        self._loader.policy.load_state(policy)
+        self._views.policy.load_state(policy)
+        self._unreadable.load(state["unreadable"])
+        # With another number of workers, their mean has to do, which is in the method's state.
+        own = {name: values[rank] for name, values in state["statistics"].items() if len(values) == world_size}
+        self.method.load_state_dict(own, strict=False)
         if state["totals"] is not None:
             self._begun = EpochTotals(**state["totals"])
 
@@ -140,7 +143,8 @@ class Trainer:
         share = worker_share(self._batches(epoch), self._session.rank, self._session.world_size)
         self.method.train()
         totals, self._begun = self._begun or EpochTotals(), None
-        views = prepared_views(self._loader.epoch(epoch, list(share[totals.num_steps :])), self._session.device)
+        batches = self._views.epoch(epoch, list(share), first=totals.num_steps)
+        views = prepared_views(batches, self._session.device)
         while True:
             asked = time.perf_counter()
             prepared = next(views, None)
@@ -150,21 +154,21 @@ class Trainer:
             self._set_schedules(epoch * len(share) + totals.num_steps, len(share))
             totals.loss += self._step(*prepared)
             totals.observe(observe(self.method))
+            self._unreadable.add(prepared[2])
             totals.num_steps += 1
             totals.num_images += settings.batch_size
             place = {"epoch": epoch, "step": totals.num_steps, "num_steps": len(share)}
             self._session.progress({**place, **totals.metrics(), "chance_loss": self.method.chance_loss})
             self._save_inside(epoch, totals, len(share))
-        self._share_statistics()
+        if self.method.keeps_batch_norm_local:
+            self.method.load_state_dict(averaged_statistics(self.method), strict=False)
         last_step = (epoch + 1) * len(share) - 1
-        metrics = {
+        return {
             **totals.metrics(),
             "chance_loss": self.method.chance_loss,
             "learning_rate": settings.learning_rate_at(last_step, len(share)),
+            "unreadable_images": float(len(self._unreadable.gather())),
         }
-        if self._num_unreadable is not None:
-            metrics["unreadable_images"] = float(self._num_unreadable())
-        return metrics
 
     def _set_schedules(self, step: int, steps_per_epoch: int) -> None:
         """Sets the learning rate and the target network's momentum of a step of the whole run, from 0."""
@@ -174,10 +178,20 @@ class Trainer:
             momentum = self._optimization.target_momentum_at(step, steps_per_epoch, self._initial_momentum)
             self.method.momentum = momentum
 
-    def _share_statistics(self) -> None:
-        """Gives all workers one set of running statistics, where each keeps its own on purpose."""
-        if self.method.keeps_batch_norm_local:
-            average_running_statistics(self.method)
+    @contextmanager
+    def _shared_statistics(self) -> Iterator[dict[str, Tensor]]:
+        """Inside, the method has all workers' mean running statistics, where each keeps its own on purpose.
+
+        Gives those of each worker, (world size, C) by name: a run that is stopped goes on from them as one that is
+        not does.
+        """
+        if not self.method.keeps_batch_norm_local:
+            yield {}
+            return
+        own = {name: value.clone() for name, value in running_statistics(self.method).items()}
+        self.method.load_state_dict(averaged_statistics(self.method), strict=False)
+        yield {name: gather_batch(value[None]) for name, value in own.items()}
+        self.method.load_state_dict(own, strict=False)
 
     def _save_inside(self, epoch: int, totals: EpochTotals, num_steps: int) -> None:
         """Saves inside an epoch, where that is due or a worker was told to end."""
@@ -186,15 +200,17 @@ class Trainer:
         # The epoch's own checkpoint follows its last step.
         due = interval is not None and totals.num_steps % interval == 0 and totals.num_steps < num_steps
         if stop or due:
-            self._share_statistics()
-            with self._checkpoint(next_epoch=epoch, totals=totals) as folder:
+            with (
+                self._shared_statistics() as statistics,
+                self._checkpoint(next_epoch=epoch, totals=totals, statistics=statistics) as folder,
+            ):
                 self._session.save(folder, epoch=epoch, step=totals.num_steps)
         if stop:
             raise StoppedError(f"training was told to end and is saved at epoch {epoch}, step {totals.num_steps}")
 
     def _step(self, view1: Tensor, view2: Tensor, batch: ViewBatch) -> float:
         # Here and not ahead of the step: a policy's state is then always that of the steps taken.
-        view1, mixing = self._loader.policy.mix_batch(view1, batch.mix_draws, batch.masks)
+        view1, mixing = self._views.policy.mix_batch(view1, batch.mix_draws, batch.masks)
         inputs = [view1, view2]
         if self._labels is not None:
             inputs.append(torch.from_numpy(self._labels[batch.indices]).to(view1.device))
@@ -250,13 +266,16 @@ class Trainer:
             self._session.report(metrics, epoch=epoch, checkpoint=folder)
 
     @contextmanager
-    def _checkpoint(self, *, next_epoch: int, totals: EpochTotals | None = None) -> Iterator[Path | None]:
+    def _checkpoint(
+        self, *, next_epoch: int, totals: EpochTotals | None = None, statistics: Mapping[str, Tensor] | None = None
+    ) -> Iterator[Path | None]:
         """Rank 0's checkpoint in a folder that goes away afterwards; None for the other workers, who call it, too.
 
         Nothing of a random generator is in it: what is drawn is a function of seed, epoch and sample, and the
         order of an epoch of seed and epoch.
         """
-        policy = {name: gather_batch(value[None]) for name, value in self._loader.policy.state().items()}
+        policy = {name: gather_batch(value[None]) for name, value in self._views.policy.state().items()}
+        unreadable = self._unreadable.gather()
         if self._session.rank != 0:
             yield None
             return
@@ -267,6 +286,8 @@ class Trainer:
                 "next_epoch": next_epoch,
                 "totals": None if totals is None else totals.state(),
                 "policy": policy,
+                "statistics": dict(statistics or {}),
+                "unreadable": unreadable,
             }
             save_checkpoint(folder, self.method, self._config, state)
             yield folder
