@@ -80,6 +80,7 @@ def make_trainer(
         colors=ColorDistribution(),
         seed=0,
         num_threads=1,
+        is_unreadable=getattr(pictures, "is_unreadable", lambda index: False),
     )
     return Trainer(
         method,

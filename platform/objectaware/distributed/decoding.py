@@ -8,7 +8,7 @@ restart; training needs exactly its rows, from where it stands.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import islice
@@ -19,7 +19,7 @@ import numpy as np
 import ray.data
 from numpy.typing import NDArray
 from ray.data import ActorPoolStrategy
-from ray.exceptions import RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from objectaware.config import PretrainConfig
 from objectaware.training.inputs import build_loader, open_inputs
@@ -90,26 +90,29 @@ class DecodedViews:
         self._loader = loader
         self._config = config
         self._arguments = (config.model_dump(), rank, world_size)
-        self._stream: Iterator[tuple[tuple[int, int], Columns]] = iter(())
+        self._stream: Generator[Columns, None, None] = (columns for columns in ())
 
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
         """Yields an epoch's batches in order (`training.views.ViewSource.epoch`).
 
         Raises:
-            InputError: What the loader would raise.
+            InputError: As the loader itself.
+            RuntimeError: Decoders do not start, or are lost for good.
         """
-        for step in range(first, len(batches)):
-            upcoming = next(self._stream, None)
-            if upcoming is None:
-                places = stream_places(epoch, step, num_epochs=self._config.num_epochs, num_steps=len(batches))
-                self._stream = zip(places, self._decoded(places, len(batches[step])), strict=True)
-                upcoming = next(self._stream)
-            place, columns = upcoming
-            assert place == (epoch, step), f"the stream is at {place}, training at {(epoch, step)}"
-            assert np.array_equal(columns["index"], batches[step]), "the decoders follow another plan"
-            yield self._loader.assemble(batches[step], [_part(columns)])
+        try:
+            for step in range(first, len(batches)):
+                columns = next(self._stream, None)
+                if columns is None:
+                    places = stream_places(epoch, step, num_epochs=self._config.num_epochs, num_steps=len(batches))
+                    self._stream = self._decoded(places, len(batches[step]))
+                    columns = next(self._stream)
+                assert np.array_equal(columns["index"], batches[step]), "the decoders follow another plan"
+                yield self._loader.assemble(batches[step], [_part(columns)])
+        except GeneratorExit:
+            self._stream.close()  # ends the decoders
+            raise
 
-    def _decoded(self, places: list[tuple[int, int]], batch_size: int) -> Iterator[Columns]:
+    def _decoded(self, places: list[tuple[int, int]], batch_size: int) -> Generator[Columns, None, None]:
         execution = self._config.execution
         assert execution.num_decoders is not None
         # A block a place, so that decoders take turns; what they give is cut at the batches again.
@@ -122,6 +125,7 @@ class DecodedViews:
             num_cpus=execution.num_loader_threads,
         )
         views.context.execution_options.preserve_order = True
+        views.context.raise_original_map_exception = True
         views.context.wait_for_min_actors_s = _SECONDS_TO_START
         views.context.enable_progress_bars = False
         views.context.print_on_execution_start = False
@@ -129,6 +133,8 @@ class DecodedViews:
             yield from views.iter_batches(batch_size=batch_size, prefetch_batches=2)
         except RayTaskError as error:
             raise error.cause from error
+        except RayError as error:  # such as decoders that do not start, or are lost for good
+            raise RuntimeError(f"the decoders failed: {error}") from error
 
 
 def view_source(loader: ViewLoader, config: PretrainConfig, rank: int, world_size: int) -> ViewSource:
