@@ -90,7 +90,8 @@ class DecodedViews:
         self._loader = loader
         self._config = config
         self._arguments = (config.model_dump(), rank, world_size)
-        self._stream: Generator[Columns, None, None] = (columns for columns in ())
+        none: list[Columns] = []
+        self._stream: Generator[Columns, None, None] = (columns for columns in none)
 
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
         """Yields an epoch's batches in order (`training.views.ViewSource.epoch`).

@@ -89,8 +89,9 @@ class Trainer:
         self.optimizer = build_optimizer(method.parameters(), optimization)
         self._unreadable = UnreadableSamples(num_samples, session.device)
         self._state = TrainingState(method, self.optimizer, views.policy, self._unreadable, session, config)
-        self.next_epoch, self._begun = self._state.restore()
         self._step_module = self._distributed(self.method)
+        # After that: it gives all workers rank 0's buffers.
+        self.next_epoch, self._begun = self._state.restore()
 
     def _distributed(self, method: nn.Module) -> nn.Module:
         if self._session.world_size == 1:
