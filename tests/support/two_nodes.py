@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import threading
 from typing import Any
@@ -47,7 +48,10 @@ def main(how: str, images: str, storage: str) -> None:
     """Trains, and takes the second node away after the first epoch."""
     # Ray Train first tries to start as many workers as there were, for so long; three minutes by default.
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = "40"
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": True})
+    with socket.create_server(("127.0.0.1", 0)) as probe:  # Ray's own choice is a fixed port
+        port = probe.getsockname()[1]
+    head = {"num_cpus": 1, "include_dashboard": True, "dashboard_port": port}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     second = cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, log_to_driver=False)
     has_begun = threading.Event()
