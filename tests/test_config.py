@@ -33,7 +33,8 @@ def test_paths_are_made_absolute_and_addresses_left_alone(monkeypatch: pytest.Mo
     data = config.data
     assert LocalizeConfig(data=data, checkpoint="s3://bucket/run").checkpoint == "s3://bucket/run"
     assert LinearConfig(checkpoint="run", train=data, tests={}).checkpoint == str(tmp_path / "run")
-    assert LocalizationConfig(data=data, masks={"with": "masks"}).masks == {"with": str(tmp_path / "masks")}
+    measured = data.model_copy(update={"layout": "coco", "split": "val"})
+    assert LocalizationConfig(data=measured, masks={"with": "masks"}).masks == {"with": str(tmp_path / "masks")}
 
 
 def test_defaults_are_the_papers() -> None:
@@ -174,7 +175,16 @@ def test_a_stored_configuration_is_read_back_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"layout": "coco"}, {"split": "val"}, {"layout": "coco", "split": "val", "variant": "original"}]
+    "fields",
+    [
+        {"layout": "coco"},
+        {"split": "val"},
+        {"layout": "coco", "split": "test"},
+        {"layout": "coco", "split": "val", "variant": "original"},
+        {"layout": "backgrounds-challenge", "split": "val", "variant": "mixed-rand"},
+        {"layout": "coco", "split": "val", "classes": "imagenet-9"},
+        {"layout": "coco", "split": "val", "metadata": "boxes"},
+    ],
 )
 def test_a_data_sets_fields_fit_its_layout(fields: dict[str, str]) -> None:
     with pytest.raises(ValidationError):
