@@ -76,6 +76,22 @@ _OPEN: Mapping[LayoutName, Callable[[Place], OpenedImages]] = {
 }
 
 
+def require_root(root: str, layout: str) -> None:
+    """Refuses at once a data set that is not there at all; `open_images` looks at the rest, which may take minutes.
+
+    Args:
+        root: The folder, or for `shards` an address.
+        layout: As `open_images`.
+
+    Raises:
+        InputError: It is not there.
+    """
+    if layout == "shards":
+        PackedImages.describe(root)
+    elif not Path(root).is_dir():
+        raise InputError("data.root", root, "is not an existing folder", "Give the folder of the images.")
+
+
 def open_images(
     root: str | Path,
     layout: str,

@@ -19,6 +19,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
+from objectaware.distributed.decoding import view_source
 from objectaware.distributed.records import Record, RecordPump
 from objectaware.distributed.train_session import (
     EpochRecorder,
@@ -55,7 +56,7 @@ _ENVIRONMENT = {
 
 
 def pretrain_needs(execution: PretrainExecution, *, least: bool = False) -> list[Need]:
-    """Processes that pretraining runs; on a GPU the CPUs are for decoding.
+    """Processes that pretraining runs; on a GPU a worker's CPUs are for decoding, unless others do that.
 
     Args:
         execution: How it runs.
@@ -63,9 +64,15 @@ def pretrain_needs(execution: PretrainExecution, *, least: bool = False) -> list
     """
     name = "min_workers" if least and execution.min_workers is not None else "num_workers"
     count = execution.worker_counts()[0 if least else -1]
+    decodes = execution.num_decoders is None
     if execution.use_gpu:
-        return [Need(name, count, execution.num_loader_threads, 1)]
-    return [Need(name, count, max(execution.num_compute_threads, 1))]
+        workers = Need(name, count, execution.num_loader_threads if decodes else 1, 1)
+    else:
+        workers = Need(name, count, max(execution.num_compute_threads, 1))
+    if execution.num_decoders is None:
+        return [workers]
+    num_decoders = count * execution.num_decoders
+    return [workers, Need(f"decoders ({name} × num_decoders)", num_decoders, execution.num_loader_threads)]
 
 
 def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Callable[[Record], None]) -> str:
@@ -86,7 +93,13 @@ def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Call
 
 
 def _pretraining(config: PretrainConfig, session: RaySession, cache_folder: Path, kept_folder: Storage) -> None:
-    run_pretraining(config, session, cache_folder=cache_folder, kept_folder=kept_folder)
+    run_pretraining(
+        config,
+        session,
+        cache_folder=cache_folder,
+        kept_folder=kept_folder,
+        feed=lambda loader: view_source(loader, config, session.rank, session.world_size),
+    )
 
 
 def train_on_ray(
