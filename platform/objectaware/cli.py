@@ -14,6 +14,7 @@ objectaware: object-aware contrastive learning
   objectaware pretrain RECIPE [--key value …]
   objectaware localize IMAGES --checkpoint C --out OUT
   objectaware evaluate linear|background|localization|localizers …
+  objectaware sweep sweeps/NAME.yaml    a study for every combination of parameters' values, compared with the paper
   objectaware reproduce list            the paper's tables and figures, and the data sets that each takes
   objectaware reproduce show TABLE      a table of the paper
   objectaware data list [ROOT]          the layouts of data sets, or what a folder holds

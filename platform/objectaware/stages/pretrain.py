@@ -59,6 +59,8 @@ class _Recorder:
             metrics = {key: float(value) for key, value in record.items() if key not in ("kind", "epoch")}
             self._run.tracker.log_metrics(metrics, step=int(record["epoch"]))
             self.last_metrics = metrics
+            if self._run.on_epoch is not None:
+                self._run.on_epoch(int(record["epoch"]), metrics)
         elif record["kind"] == "progress":
             self._run.progress.update(self._text(record))
         elif record["kind"] == "stopping":

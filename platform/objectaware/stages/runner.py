@@ -33,6 +33,8 @@ class Context:
         fresh: Compute anew what is finished already.
         verify: Hash the inputs' content instead of their times.
         computed: Identities that this command has begun; `fresh` starts each over once.
+        waits: Wait for a stage that another command is computing, and reuse what it came to; by default it is refused.
+        on_epoch: Called with the number of each finished epoch of a training, from 0, and its metrics.
     """
 
     storage: Storage
@@ -42,6 +44,12 @@ class Context:
     fresh: bool = False
     verify: bool = False
     computed: set[str] = field(default_factory=set)
+    waits: bool = False
+    on_epoch: Callable[[int, Mapping[str, float]], None] | None = None
+
+    def lease(self, folder: Storage) -> Lease:
+        """The right to compute in a folder."""
+        return Lease(folder, on_wait=self.progress.line if self.waits else None)
 
 
 @contextmanager
@@ -83,12 +91,14 @@ class StageRun:
         folder: Where its output goes.
         tracker: Its MLflow run.
         progress: Where progress is shown.
+        on_epoch: Who else is told of a training's epochs.
     """
 
     identity: str
     folder: Storage
     tracker: Tracker
     progress: Progress
+    on_epoch: Callable[[int, Mapping[str, float]], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -141,12 +151,14 @@ def run_stage(
     folder = out or context.storage.child(stage).child(identity)
     _check_owner(folder, identity)
     if context.fresh and identity not in context.computed:
-        with Lease(folder):
+        with context.lease(folder):
             folder.delete_all()
     context.computed.add(identity)
     if folder.exists(_RESULT):
         return _reuse(context, title, identity, folder, tags)
-    with Lease(folder):
+    with context.lease(folder):
+        if folder.exists(_RESULT):  # whoever was waited for has computed it
+            return _reuse(context, title, identity, folder, tags)
         folder.write_json(
             _STAGE,
             {
@@ -200,7 +212,7 @@ def _compute(
     tracker.log_config(config.model_dump(mode="json"))
     context.progress.start(title)
     try:
-        values = compute(StageRun(identity, folder, tracker, context.progress))
+        values = compute(StageRun(identity, folder, tracker, context.progress, context.on_epoch))
     except KeyboardInterrupt:
         tracker.finish("KILLED", error="interrupted")
         raise
