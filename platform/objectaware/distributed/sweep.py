@@ -243,7 +243,7 @@ class _Listener(Callback):
         self,
         iteration: int,
         trials: list[Any],
-        trial: Any,
+        trial: Any,  # noqa: ANN401
         result: dict[str, Any],
         **info: Any,  # noqa: ANN401
     ) -> None:
