@@ -65,6 +65,14 @@ def test_seeds_are_gathered_beside_the_papers_numbers() -> None:
     assert [(row["seeds"], row["stopped"], row["failed"]) for row in rows] == [(3, 0, 0), (1, 0, 1), (1, 1, 0)]
 
 
+def test_parameters_stand_in_the_order_of_the_sweep() -> None:
+    config = _config()
+    turned = TrialRecord(Trial({"p": 0.3, "method": "moco"}, 1), "finished", {"accuracy": 72.0})
+    rows = comparison_rows(config, compare(config, [turned, _record("moco", 0.3, 0, 70.0)]))
+    assert [list(row)[:2] for row in rows] == [["method", "p"]]
+    assert rows[0]["accuracy"] == 71.0
+
+
 def test_a_combination_without_a_finished_trial_keeps_its_row() -> None:
     config = _config()
     comparisons = compare(config, [_record("byol", 0.3, 0, None, "failed", "broken")])
@@ -99,7 +107,7 @@ def test_a_table_of_the_paper_holds_for_some_values_of_other_parameters_only() -
 
 
 def test_every_trial_has_a_row_with_its_error() -> None:
-    rows = trial_rows(RECORDS)
+    rows = trial_rows(_config(), RECORDS)
     assert len(rows) == len(RECORDS)
     failed = rows[4]
     assert (failed["seed"], failed["status"], failed["error"]) == (1, "failed", "RuntimeError: broken")

@@ -247,7 +247,7 @@ class _Sweep:
         planned = [] if config.search == "optuna" else [self._ledger.read(trial) for trial in planned_trials(config)]
         records = self._ledger.all() if config.search == "optuna" else [each for each in planned if each is not None]
         comparisons = compare(config, records)
-        rows, trials = comparison_rows(config, comparisons), trial_rows(records)
+        rows, trials = comparison_rows(config, comparisons), trial_rows(config, records)
         parent.log_table("comparison", rows)
         parent.log_table("trials", trials)
         picture = metric_plot(config, comparisons)

@@ -56,12 +56,12 @@ def compare(config: SweepConfig, records: Iterable[TrialRecord]) -> list[Compari
     """Gathers trials over their seeds, in the order in which they are given, and looks up the paper's numbers."""
     groups: dict[str, list[TrialRecord]] = {}
     for record in records:
-        groups.setdefault(str(dict(record.trial.values)), []).append(record)
+        groups.setdefault(str(_in_order(config, record)), []).append(record)
     return [_comparison(config, group) for group in groups.values()]
 
 
 def _comparison(config: SweepConfig, records: list[TrialRecord]) -> Comparison:
-    values = records[0].trial.values
+    values = _in_order(config, records[0])
     finished = [record.columns for record in records if record.status == "finished"]
     return Comparison(
         values=values,
@@ -72,6 +72,11 @@ def _comparison(config: SweepConfig, records: list[TrialRecord]) -> Comparison:
         num_stopped=sum(record.status == "stopped" for record in records),
         num_failed=sum(record.status == "failed" for record in records),
     )
+
+
+def _in_order(config: SweepConfig, record: TrialRecord) -> dict[str, Any]:
+    """A trial's values in the order of the sweep's parameters; a record's file has them sorted."""
+    return {name: record.trial.values[name] for name in config.parameters}
 
 
 def paper_numbers(config: SweepConfig, values: Mapping[str, Any]) -> dict[str, float]:
@@ -127,11 +132,11 @@ def comparison_rows(config: SweepConfig, comparisons: Sequence[Comparison]) -> l
     return rows
 
 
-def trial_rows(records: Iterable[TrialRecord]) -> list[dict[str, Any]]:
+def trial_rows(config: SweepConfig, records: Iterable[TrialRecord]) -> list[dict[str, Any]]:
     """A row a trial: its values, seed, how it ended, its numbers, and why it failed."""
     return [
         {
-            **record.trial.values,
+            **_in_order(config, record),
             "seed": record.trial.seed,
             "status": record.status,
             **record.columns,
