@@ -23,6 +23,7 @@ objectaware: object-aware contrastive learning
   objectaware data pack ROOT --out URI  shards that training streams from any store
   objectaware export backbone CHECKPOINT --out FILE
   objectaware export boxes|masks STORE --out OUT
+  objectaware runs list|show|compare|prune   what was made from what, in the storage and in MLflow
   objectaware ui                        the MLflow UI on the store in use
   objectaware doctor                    what of the above would work here, and what to do about the rest
 

@@ -114,8 +114,16 @@ def test_every_trial_has_a_row_with_its_error() -> None:
 
 
 def test_a_table_as_text_lines_its_cells_up() -> None:
-    text = format_rows([{"p": 0.3, "accuracy": 61.23456}, {"p": 0.5, "accuracy": None, "failed": 1}])
-    assert text == "  p  accuracy  failed\n0.3     61.23       –\n0.5         –       1"
+    rows = [
+        {"method": "moco", "p": 0.3, "accuracy": 61.23456},
+        {"method": "b", "p": 0.5, "accuracy": None, "failed": 1},
+    ]
+    lines = format_rows(rows).split("\n")
+    assert lines == [
+        "method    p  accuracy  failed",
+        "moco    0.3     61.23       –",
+        "b       0.5         –       1",
+    ]
 
 
 def test_the_plot_goes_along_numbers() -> None:

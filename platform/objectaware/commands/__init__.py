@@ -14,6 +14,7 @@ from objectaware.commands.evaluate import (
 from objectaware.commands.export import export_backbone, export_boxes, export_masks
 from objectaware.commands.look import doctor, ui
 from objectaware.commands.reproduce import list_paper, show_table
+from objectaware.commands.runs import compare_runs, list_runs, prune_runs, show_run
 from objectaware.commands.stages import demo, localize, pretrain
 from objectaware.commands.sweep import sweep
 
@@ -35,6 +36,10 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "export masks": export_masks,
     "reproduce list": list_paper,
     "reproduce show": show_table,
+    "runs list": list_runs,
+    "runs show": show_run,
+    "runs compare": compare_runs,
+    "runs prune": prune_runs,
     "sweep": sweep,
     "ui": ui,
 }

@@ -160,12 +160,17 @@ def metric_column(config: SweepConfig) -> str:
 
 
 def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table as text, numbers to the right."""
+    """A table as text: numbers to the right, words to the left."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = [columns, *([_text(row.get(column)) for column in columns] for row in rows)]
     widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    numeric = [all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]
     return "\n".join(
-        "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        "  ".join(
+            cell.rjust(width) if is_number else cell.ljust(width)
+            for cell, width, is_number in zip(line, widths, numeric, strict=True)
+        ).rstrip()
+        for line in lines
     )
 
 
