@@ -34,6 +34,7 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
     def compute(run: StageRun) -> Mapping[str, Any]:
         recorder = _Recorder(run, config)
         checkpoint = pretrain(config, name="train", storage=run.folder.uri, on_record=recorder)
+        run.tracker.log_model("checkpoint", checkpoint)
         return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}
 
     tags = {

@@ -6,9 +6,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
-from objectaware.config import Model
+from objectaware.config import DataConfig, Model
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.device import device_name
@@ -168,7 +169,7 @@ def run_stage(
                 "inputs": dict(inputs),
             },
         )
-        return _compute(context, stage, title, config, identity, folder, compute, tags)
+        return _compute(context, stage, title, config, inputs, identity, folder, compute, tags)
 
 
 def _check_owner(folder: Storage, identity: str) -> None:
@@ -202,6 +203,7 @@ def _compute(
     stage: str,
     title: str,
     config: Model,
+    inputs: Mapping[str, str],
     identity: str,
     folder: Storage,
     compute: Callable[[StageRun], Mapping[str, Any]],
@@ -210,6 +212,10 @@ def _compute(
     all_tags = {**environment_tags(device_name(config)), **tags, "stage": stage}
     tracker = context.tracking.child_run(context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh)
     tracker.log_config(config.model_dump(mode="json"))
+    for name in ("data", "train"):
+        data = getattr(config, name, None)
+        if isinstance(data, DataConfig) and name in inputs:
+            tracker.log_dataset(name, PurePath(data.root).name, inputs[name], data.root)
     context.progress.start(title)
     try:
         values = compute(StageRun(identity, folder, tracker, context.progress, context.on_epoch))

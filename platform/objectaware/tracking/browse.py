@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mlflow.entities import Run
+
 from objectaware.tracking.server import IDENTITY_TAG, PARENT_TAG, SOURCE_TAG
 from objectaware.tracking.store import TrackingStore
 
@@ -48,7 +50,8 @@ def recorded_runs(store: TrackingStore) -> list[RecordedRun]:
     experiment = client.get_experiment_by_name(store.experiment)
     if experiment is None:
         return []
-    found, token = [], None
+    found: list[Run] = []
+    token: str | None = None
     while True:
         page = client.search_runs(
             [experiment.experiment_id], max_results=_PAGE, order_by=["attributes.start_time ASC"], page_token=token
