@@ -80,12 +80,14 @@ def test_a_stage_gets_the_trials_values_seed_and_what_was_computed_before() -> N
     assert config.stages["network"].fields["batch_size"] == 32
 
 
-def test_any_value_of_an_earlier_stage_can_be_taken() -> None:
+def test_any_address_among_the_values_of_an_earlier_stage_can_be_taken() -> None:
     fields = sweep_fields()
-    fields["stages"]["linear"]["fields"]["image_size"] = {"from": "network.sizes.view"}
+    fields["stages"]["linear"]["fields"]["checkpoint"] = {"from": "network.kept.last"}
     config = SweepConfig.model_validate(fields)
-    outcomes = {"network": {"checkpoint": "/c", "sizes": {"view": 64}}}
-    assert stage_config(config, Trial({"holdout": 20}, 0), "linear", outcomes).image_size == 64  # type: ignore[attr-defined]
+    outcomes = {"network": {"checkpoint": "/c", "kept": {"last": "/kept"}}}
+    linear = stage_config(config, Trial({"holdout": 20}, 0), "linear", outcomes)
+    assert isinstance(linear, LinearConfig)
+    assert linear.checkpoint == "/kept"
 
 
 def test_a_value_that_a_stage_does_not_take_is_refused_with_the_trial() -> None:

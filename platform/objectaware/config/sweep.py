@@ -22,7 +22,7 @@ class StudyStage(Model):
     Attributes:
         stage: What kind of stage it is.
         fields: Fields of its configuration; `{from: NAME}` takes the outcome of an earlier stage, its checkpoint,
-            mask store or classifier, and `{from: NAME.value}` any of its values.
+            mask store or classifier, and `{from: NAME.value}` any address among its values.
     """
 
     stage: StageKind

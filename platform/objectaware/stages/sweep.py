@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from objectaware.config import DataConfig, LinearConfig, LocalizeConfig, Model, PretrainConfig
+from objectaware.config import GROUND_TRUTH, DataConfig, LinearConfig, LocalizeConfig, Model, PretrainConfig
 from objectaware.config.sweep import Parameter, SweepConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, has_gpus
@@ -16,10 +16,10 @@ from objectaware.distributed.localize import localize_needs
 from objectaware.distributed.pretrain import pretrain_needs
 from objectaware.distributed.sweep import Estimator, Halving, num_concurrent, run_trials
 from objectaware.stages.device import on_available_device
-from objectaware.stages.identity import STAGE_VERSIONS, data_hash, recipe
+from objectaware.stages.identity import STAGE_VERSIONS, checkpoint_hash, classifier_hash, data_hash, masks_hash
 from objectaware.stages.runner import Context, study
 from objectaware.stages.sweep_plot import metric_plot
-from objectaware.stages.sweep_points import Trial, check_trial, planned_trials
+from objectaware.stages.sweep_points import STAND_IN, Trial, check_trial, planned_trials
 from objectaware.stages.sweep_table import best, compare, comparison_rows, metric_column, trial_rows
 from objectaware.stages.sweep_trial import Ledger, TrialJob, TrialRecord, TrialStatus
 from objectaware.tracking import RunStatus, Tracker, environment_tags
@@ -104,13 +104,12 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
         InputError: A trial's configuration is not valid, or the cluster has no room for one.
     """
     checked = check_sweep(config)
-    datasets = list(_data_of(checked))
-    identity = _identity(config, datasets, verify=context.verify)
+    identity = _identity(config, checked, verify=context.verify)
     folder = context.storage.child("sweep").child(identity)
     with replace(context, waits=True).lease(folder):
         dumped = config.model_dump(mode="json")
         folder.write_json("sweep.json", {"identity": identity, "config": dumped})
-        dataset = datasets[0].root if datasets else "none"
+        dataset = next((data.root for data in _data_of(checked)), "none")
         with study(context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped) as parent:
             return _Sweep(context, config, folder, identity, parent).run(checked)
 
@@ -127,15 +126,31 @@ def _data_of(checked: Sequence[Mapping[str, Model]]) -> Iterator[DataConfig]:
                         yield data
 
 
-def _identity(config: SweepConfig, datasets: Sequence[DataConfig], *, verify: bool) -> str:
-    """Hashes what decides the trials' results: the sweep, its data, and the code of its stages."""
+def _identity(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, verify: bool) -> str:
+    """Hashes what decides the trials' results: the sweep, what it takes from outside, and the code of its stages."""
+    described = config.model_dump(mode="json", exclude={"execution", "plot", "paper"})
+    for stage in described["stages"].values():
+        stage["fields"].pop("execution", None)
     kinds = sorted({stage.stage for stage in config.stages.values()})
     content = {
-        "sweep": recipe(config),
+        "sweep": described,
         "versions": {kind: STAGE_VERSIONS[kind] for kind in kinds},
-        "data": [data_hash(data, verify=verify) for data in datasets],
+        "data": [data_hash(data, verify=verify) for data in _data_of(checked)],
+        "files": _file_hashes(checked),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _file_hashes(checked: Sequence[Mapping[str, Model]]) -> dict[str, str]:
+    """Hashes of checkpoints, classifiers and masks that no stage of the sweep makes, by address."""
+    found: dict[str, str] = {}
+    for stage in (stage for stages in checked for stage in stages.values()):
+        for name, hash_of in (("checkpoint", checkpoint_hash), ("classifier", classifier_hash), ("masks", masks_hash)):
+            value = getattr(stage, name, None)
+            for address in value.values() if isinstance(value, dict) else (value,):
+                if address not in (None, GROUND_TRUTH, STAND_IN, *found):
+                    found[address] = hash_of(address)
+    return found
 
 
 class _Sweep:
@@ -235,7 +250,7 @@ class _Sweep:
             self._ledger.write(record)
         tracker = self._open_runs.pop(ended.key)
         tracker.log_metrics(record.columns)
-        tracker.set_tags({f"run.{name}": stage["run_id"] for name, stage in record.stages.items()})
+        tracker.set_tags({f"run.{name}": stage["run_id"] for name, stage in record.stages.items() if stage["run_id"]})
         tracker.set_tags({"trial_status": record.status})
         reason = "stopped by the scheduler" if record.status == "stopped" else record.error
         tracker.finish(_RUN_STATUS[record.status], error=reason, timeout_seconds=0)

@@ -27,7 +27,8 @@ CONFIGS: dict[str, type[Model]] = {
 OUTCOMES = {"pretrain": "checkpoint", "localize": "masks", "linear": "classifier"}
 """What `{from: NAME}` takes of each kind of stage: the name of one of its values."""
 
-_STAND_IN = "/computed-by-an-earlier-stage"
+STAND_IN = "/computed-by-an-earlier-stage"
+"""Address in place of the outcome of a stage that has not run."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ def value_of(values: Mapping[str, Mapping[str, Any]], path: str) -> Any:  # noqa
 def _outcome(config: SweepConfig, source: str, outcomes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: ANN401
     name = source.split(".")[0]
     if name not in outcomes:
-        return _STAND_IN
+        return STAND_IN
     if "." in source:
         return value_of(outcomes, source)
     return outcomes[name][OUTCOMES[config.stages[name].stage]]
