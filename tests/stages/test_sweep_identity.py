@@ -13,7 +13,8 @@ from PIL import Image
 
 from objectaware.config.sweep import SweepConfig
 from objectaware.errors import InputError
-from objectaware.stages.sweep import _identity, check_sweep
+from objectaware.stages.sweep import check_sweep
+from objectaware.stages.sweep_identity import sweep_identity
 from tiny_sweep import sweep_fields
 
 
@@ -37,7 +38,7 @@ def fields(tmp_path: Path) -> dict[str, Any]:
 
 def _identity_of(fields: dict[str, Any]) -> str:
     config = SweepConfig.model_validate(fields)
-    return _identity(config, check_sweep(config), verify=False)
+    return sweep_identity(config, check_sweep(config), verify=False)
 
 
 def _set(*path: str, value: Any) -> Callable[[dict[str, Any], Path], None]:

@@ -247,7 +247,7 @@ class _Listener(Callback):
         result: dict[str, Any],
         **info: Any,  # noqa: ANN401
     ) -> None:
-        if _METRICS in result and not result.get("done", False):
+        if _METRICS in result:
             self._events.reported(trial.config[_TRIAL], int(result[_EPOCH]) - 1, result[_METRICS])
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ANN401

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from objectaware.config import GROUND_TRUTH, DataConfig, LinearConfig, LocalizeConfig, Model, PretrainConfig
+from objectaware.config import LinearConfig, LocalizeConfig, Model, PretrainConfig
 from objectaware.config.sweep import Parameter, SweepConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, has_gpus
@@ -16,10 +15,10 @@ from objectaware.distributed.localize import localize_needs
 from objectaware.distributed.pretrain import pretrain_needs
 from objectaware.distributed.sweep import Estimator, Halving, num_concurrent, run_trials
 from objectaware.stages.device import on_available_device
-from objectaware.stages.identity import STAGE_VERSIONS, checkpoint_hash, classifier_hash, data_hash, masks_hash
 from objectaware.stages.runner import Context, study
+from objectaware.stages.sweep_identity import data_sets, sweep_identity
 from objectaware.stages.sweep_plot import metric_plot
-from objectaware.stages.sweep_points import STAND_IN, Trial, check_trial, planned_trials
+from objectaware.stages.sweep_points import Trial, check_trial, planned_trials
 from objectaware.stages.sweep_table import best, compare, comparison_rows, metric_column, trial_rows
 from objectaware.stages.sweep_trial import Ledger, TrialJob, TrialRecord, TrialStatus
 from objectaware.tracking import RunStatus, Tracker, environment_tags
@@ -104,53 +103,14 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
         InputError: A trial's configuration is not valid, or the cluster has no room for one.
     """
     checked = check_sweep(config)
-    identity = _identity(config, checked, verify=context.verify)
+    identity = sweep_identity(config, checked, verify=context.verify)
     folder = context.storage.child("sweep").child(identity)
     with replace(context, waits=True).lease(folder):
         dumped = config.model_dump(mode="json")
         folder.write_json("sweep.json", {"identity": identity, "config": dumped})
-        dataset = next((data.root for data in _data_of(checked)), "none")
+        dataset = next((data.root for data in data_sets(checked)), "none")
         with study(context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped) as parent:
             return _Sweep(context, config, folder, identity, parent).run(checked)
-
-
-def _data_of(checked: Sequence[Mapping[str, Model]]) -> Iterator[DataConfig]:
-    """All data sets of all trials, each once."""
-    seen = set()
-    for stages in checked:
-        for stage in stages.values():
-            for value in vars(stage).values():
-                for data in value.values() if isinstance(value, dict) else (value,):
-                    if isinstance(data, DataConfig) and (text := data.model_dump_json()) not in seen:
-                        seen.add(text)
-                        yield data
-
-
-def _identity(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, verify: bool) -> str:
-    """Hashes what decides the trials' results: the sweep, what it takes from outside, and the code of its stages."""
-    described = config.model_dump(mode="json", exclude={"execution", "plot", "paper"})
-    for stage in described["stages"].values():
-        stage["fields"].pop("execution", None)
-    kinds = sorted({stage.stage for stage in config.stages.values()})
-    content = {
-        "sweep": described,
-        "versions": {kind: STAGE_VERSIONS[kind] for kind in kinds},
-        "data": [data_hash(data, verify=verify) for data in _data_of(checked)],
-        "files": _file_hashes(checked),
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
-
-
-def _file_hashes(checked: Sequence[Mapping[str, Model]]) -> dict[str, str]:
-    """Hashes of checkpoints, classifiers and masks that no stage of the sweep makes, by address."""
-    found: dict[str, str] = {}
-    for stage in (stage for stages in checked for stage in stages.values()):
-        for name, hash_of in (("checkpoint", checkpoint_hash), ("classifier", classifier_hash), ("masks", masks_hash)):
-            value = getattr(stage, name, None)
-            for address in value.values() if isinstance(value, dict) else (value,):
-                if address not in (None, GROUND_TRUTH, STAND_IN, *found):
-                    found[address] = hash_of(address)
-    return found
 
 
 class _Sweep:
@@ -224,6 +184,8 @@ class _Sweep:
     def started(self, trial: Mapping[str, Any]) -> None:
         """Opens the trial's run."""
         started = Trial(**trial)
+        if started.key in self._open_runs:
+            return  # Optuna may draw the same values twice
         tags = {**environment_tags("cpu"), "stage": "trial", "sweep": self._config.name}
         tracker = self._context.tracking.child_run(
             self._parent,
@@ -239,16 +201,20 @@ class _Sweep:
 
     def reported(self, trial: Mapping[str, Any], epoch: int, metrics: Mapping[str, float]) -> None:
         """Logs an epoch."""
-        self._open_runs[Trial(**trial).key].log_metrics(metrics, step=epoch)
+        tracker = self._open_runs.get(Trial(**trial).key)
+        if tracker is not None:
+            tracker.log_metrics(metrics, step=epoch)
 
     def ended(self, trial: Mapping[str, Any], status: TrialStatus, error: str | None) -> None:
         """Closes the trial's run, and sees to it that there is a record of the trial."""
         ended = Trial(**trial)
+        tracker = self._open_runs.pop(ended.key, None)
+        if tracker is None:
+            return
         record = self._ledger.read(ended)
         if record is None:  # a trial that is stopped, or whose process dies, cannot write it
             record = TrialRecord(ended, status, {}, error)
             self._ledger.write(record)
-        tracker = self._open_runs.pop(ended.key)
         tracker.log_metrics(record.columns)
         tracker.set_tags({f"run.{name}": stage["run_id"] for name, stage in record.stages.items() if stage["run_id"]})
         tracker.set_tags({"trial_status": record.status})

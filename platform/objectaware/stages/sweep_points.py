@@ -56,12 +56,15 @@ class Trial:
 
 
 def planned_trials(config: SweepConfig) -> list[Trial]:
-    """All trials of a sweep whose search does not look at results, in order: seed by seed.
+    """All trials of a sweep whose search does not look at results, in order: seed by seed, none twice.
 
     Args:
         config: The sweep; `search` is any but `optuna`.
     """
-    points = list(_POINTS[config.search](config))
+    points: list[dict[str, Any]] = []
+    for point in _POINTS[config.search](config):
+        if point not in points:
+            points.append(point)
     return [Trial(point, seed) for seed in config.seeds for point in points]
 
 
@@ -72,13 +75,9 @@ def _grid(config: SweepConfig) -> Iterator[dict[str, Any]]:
 
 def _one_at_a_time(config: SweepConfig) -> Iterator[dict[str, Any]]:
     base = {name: _value_at(config, name, parameter.paths[0]) for name, parameter in config.parameters.items()}
-    seen = []
     for name, parameter in config.parameters.items():
         for value in parameter.grid or ():
-            point = {**base, name: value}
-            if point not in seen:
-                seen.append(point)
-                yield point
+            yield {**base, name: value}
 
 
 def _value_at(config: SweepConfig, name: str, path: str) -> object:
