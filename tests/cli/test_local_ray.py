@@ -21,7 +21,10 @@ shared: {{{LOCALIZE_ON_CPU_RECIPE.strip()}}}
 """
 SWEEP = """\
 name: seeds
-stages: {network: {stage: pretrain, fields: {data: {root: photos}, batch_size: 60, execution: {num_workers: 5}}}}
+stages:
+  network:
+    stage: pretrain
+    fields: {data: {root: photos}, batch_size: 60, execution: {num_workers: 5, use_gpu: false}}
 parameters: {network.momentum: [0.9, 0.99]}
 metric: network.loss
 execution: {max_concurrent: 6}
