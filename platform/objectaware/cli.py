@@ -15,6 +15,7 @@ objectaware: object-aware contrastive learning
   objectaware pretrain RECIPE [--key value …]
   objectaware localize IMAGES --checkpoint C --out OUT
   objectaware evaluate linear|background|shift|knn|few-shot|class-distance|losses|localization|localizers|detection …
+  objectaware sweep sweeps/NAME.yaml    a study for every combination of parameters' values, compared with the paper
   objectaware reproduce list            the paper's tables and figures, and which can run with the data at hand
   objectaware reproduce show TABLE      a table of the paper
   objectaware reproduce TABLE|figure:LABEL [--plan] [--scale smoke|full]
@@ -26,6 +27,7 @@ objectaware: object-aware contrastive learning
   objectaware data pack ROOT --out URI  shards that training streams from any store
   objectaware export backbone|detectron2|detector CHECKPOINT --out FILE
   objectaware export boxes|masks STORE --out OUT
+  objectaware runs list|show|compare|prune   what was made from what, in the storage and in MLflow
   objectaware ui                        the MLflow UI on the store in use
   objectaware doctor                    what of the above would work here, and what to do about the rest
 

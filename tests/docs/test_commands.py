@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with the files that the documentation speaks of."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "jobs").symlink_to(ROOT / "jobs")
+    (tmp_path / "sweeps").symlink_to(ROOT / "sweeps")
     (tmp_path / "localize.yaml").write_text("image_size: 96\nexecution: {num_crf_actors: 1}\n")
     photos = tmp_path / "photos"
     photos.mkdir()
@@ -73,10 +75,11 @@ def test_the_documentation_shows_commands() -> None:
 # Those that end in a stage stop before it; of the others, `ui` never ends, and the rest is run by the next test.
 @pytest.mark.parametrize("line", LINES)
 def test_the_program_takes_it(line: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (commands.stages, commands.evaluate, commands.detection):
+    sweep = sys.modules["objectaware.commands.sweep"]
+    for module in (commands.stages, commands.evaluate, commands.detection, sweep):
         monkeypatch.setattr(module, "open_context", _no_stages)
     is_name_alone = " ".join(line) in commands.COMMANDS
-    if line[0] in ("demo", "pretrain", "localize", "evaluate") and not is_name_alone:
+    if line[0] in ("demo", "pretrain", "localize", "evaluate", "sweep") and not is_name_alone:
         with pytest.raises(ReachedStages):
             run(line)
         return

@@ -21,7 +21,9 @@ from objectaware.commands.export import export_backbone, export_boxes, export_ma
 from objectaware.commands.look import doctor, ui
 from objectaware.commands.published import build_imagenet9, check_data
 from objectaware.commands.reproduce import list_paper, reproduce_table, show_table
+from objectaware.commands.runs import compare_runs, list_runs, prune_runs, show_run
 from objectaware.commands.stages import demo, localize, pretrain
+from objectaware.commands.sweep import sweep
 
 COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "demo": demo,
@@ -52,5 +54,10 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "reproduce": reproduce_table,
     "reproduce list": list_paper,
     "reproduce show": show_table,
+    "runs list": list_runs,
+    "runs show": show_run,
+    "runs compare": compare_runs,
+    "runs prune": prune_runs,
+    "sweep": sweep,
     "ui": ui,
 }

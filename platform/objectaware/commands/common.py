@@ -44,8 +44,8 @@ class Common:
     json: Path | None = None
 
 
-_OPTIONS = ("--storage", "--experiment", "--json")
-_FLAGS = ("--fresh", "--no-fresh", "--verify", "--no-verify", "--help", "-h")
+OPTIONS = ("--storage", "--experiment", "--json")
+FLAGS = ("--fresh", "--no-fresh", "--verify", "--no-verify", "--help", "-h")
 CommonArguments = tyro.conf.OmitArgPrefixes[Common]
 DEFAULTS = Common()
 
@@ -71,7 +71,7 @@ def recipe_command(
         """
         run(common, override(read_recipe(recipe), overrides))
 
-    known, overrides = split_overrides(arguments, flags=_FLAGS, options=_OPTIONS)
+    known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
     tyro.cli(command, prog=program, description=description, args=known)
 
 

@@ -50,7 +50,10 @@ def run_tasks(
     """
     name = getattr(function, "__name__", "task")
     require_resources(name, [Need("task", 1, num_cpus, float(use_gpu))])
-    task = ray.remote(function).options(num_cpus=num_cpus, num_gpus=float(use_gpu), name=name)
+    # Anywhere: in a trial of a sweep it would else wait for a place in the trial's own placement group, which has none.
+    task = ray.remote(function).options(
+        num_cpus=num_cpus, num_gpus=float(use_gpu), name=name, scheduling_strategy="DEFAULT"
+    )
     references: list[ray.ObjectRef[Result]] = []
     running: list[ray.ObjectRef[Result]] = []
     try:

@@ -8,9 +8,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
-from objectaware.config import Model
+from objectaware.config import DataConfig, Model
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.device import device_name
@@ -40,6 +41,8 @@ class Context:
         verify: Hash the inputs' content instead of their times.
         only_finished: Compute nothing: a stage that is not finished raises `NotFinishedError`.
         computed: Identities that this command has begun; `fresh` starts each over once.
+        waits: Wait for a stage that another command is computing, and reuse what it came to; by default it is refused.
+        on_epoch: Called with the number of each finished epoch of a training, from 0, and its metrics.
     """
 
     storage: Storage
@@ -50,6 +53,12 @@ class Context:
     verify: bool = False
     only_finished: bool = False
     computed: set[str] = field(default_factory=set)
+    waits: bool = False
+    on_epoch: Callable[[int, Mapping[str, float]], None] | None = None
+
+    def lease(self, folder: Storage) -> Lease:
+        """The right to compute in a folder."""
+        return Lease(folder, on_wait=self.progress.line if self.waits else None)
 
 
 @contextmanager
@@ -96,12 +105,14 @@ class StageRun:
         folder: Where its output goes.
         tracker: Its MLflow run.
         progress: Where progress is shown.
+        on_epoch: Who else is told of a training's epochs.
     """
 
     identity: str
     folder: Storage
     tracker: Tracker
     progress: Progress
+    on_epoch: Callable[[int, Mapping[str, float]], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -157,12 +168,14 @@ def run_stage(
     if context.only_finished and not folder.exists(_RESULT):
         raise NotFinishedError(title)
     if context.fresh and identity not in context.computed:
-        with Lease(folder):
+        with context.lease(folder):
             folder.delete_all()
     context.computed.add(identity)
     if folder.exists(_RESULT):
         return _reuse(context, title, identity, folder, tags)
-    with Lease(folder):
+    with context.lease(folder):
+        if folder.exists(_RESULT):  # whoever was waited for has computed it
+            return _reuse(context, title, identity, folder, tags)
         folder.write_json(
             _STAGE,
             {
@@ -172,7 +185,7 @@ def run_stage(
                 "inputs": dict(inputs),
             },
         )
-        return _compute(context, stage, title, config, identity, folder, compute, tags)
+        return _compute(context, stage, title, config, inputs, identity, folder, compute, tags)
 
 
 def _check_owner(folder: Storage, identity: str) -> None:
@@ -206,6 +219,7 @@ def _compute(
     stage: str,
     title: str,
     config: Model,
+    inputs: Mapping[str, str],
     identity: str,
     folder: Storage,
     compute: Callable[[StageRun], Mapping[str, Any]],
@@ -214,9 +228,13 @@ def _compute(
     all_tags = {**environment_tags(device_name(config)), **tags, "stage": stage}
     tracker = context.tracking.child_run(context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh)
     tracker.log_config(config.model_dump(mode="json"))
+    for name in ("data", "train"):
+        data = getattr(config, name, None)
+        if isinstance(data, DataConfig) and name in inputs:
+            tracker.log_dataset(name, PurePath(data.root).name, inputs[name], data.root)
     context.progress.start(title)
     try:
-        values = compute(StageRun(identity, folder, tracker, context.progress))
+        values = compute(StageRun(identity, folder, tracker, context.progress, context.on_epoch))
     except KeyboardInterrupt:
         tracker.finish("KILLED", error="interrupted")
         raise
