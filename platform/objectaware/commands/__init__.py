@@ -15,6 +15,7 @@ from objectaware.commands.export import export_backbone, export_boxes, export_ma
 from objectaware.commands.look import doctor, ui
 from objectaware.commands.reproduce import list_paper, show_table
 from objectaware.commands.stages import demo, localize, pretrain
+from objectaware.commands.submit import submit
 
 COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "demo": demo,
@@ -34,5 +35,6 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "export masks": export_masks,
     "reproduce list": list_paper,
     "reproduce show": show_table,
+    "submit": submit,
     "ui": ui,
 }
