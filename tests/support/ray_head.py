@@ -50,6 +50,8 @@ def ray_head(folder: Path, variables: dict[str, str]) -> Iterator[RayHead]:
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": "of-the-tests-alone",
         "RAY_USAGE_STATS_ENABLED": "0",
+        # As for the local Ray of a command: its workers do not give way to whatever else the machine runs.
+        "RAY_worker_niceness": "0",
         # A job's `python` is the first on the head's path.
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
     }
