@@ -174,7 +174,16 @@ def test_a_stored_configuration_is_read_back_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"layout": "coco"}, {"split": "val"}, {"layout": "coco", "split": "val", "variant": "original"}]
+    "fields",
+    [
+        {"layout": "coco"},
+        {"split": "val"},
+        {"layout": "coco", "split": "test"},
+        {"layout": "coco", "split": "val", "variant": "original"},
+        {"layout": "backgrounds-challenge", "split": "val", "variant": "mixed-rand"},
+        {"layout": "coco", "split": "val", "classes": "imagenet-9"},
+        {"layout": "coco", "split": "val", "metadata": "boxes"},
+    ],
 )
 def test_a_data_sets_fields_fit_its_layout(fields: dict[str, str]) -> None:
     with pytest.raises(ValidationError):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from objectaware.data.folder import ImageFolder
 from objectaware.errors import InputError
 
 Box = tuple[float, float, float, float]
-Split = Literal["train", "val"]
 
 
 @dataclass(frozen=True)
@@ -130,7 +128,7 @@ class CocoDataset:
         ]
 
 
-def load_coco(root: str | Path, split: Split) -> CocoDataset:
+def load_coco(root: str | Path, split: str) -> CocoDataset:
     """Open one part of COCO, or of any data set in its layout.
 
     Args:

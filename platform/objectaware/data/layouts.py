@@ -1,16 +1,17 @@
-"""What layouts there are, and which of them a folder holds."""
+"""What layouts there are: the one table behind `DataConfig`, `open_images`, `data list` and the documentation.
+
+A layout that joins gets a name in `LayoutName`, a row in `LAYOUTS`, and in `data.catalog` the function that opens it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Literal
 
 from objectaware.data.backgrounds_challenge import VARIANTS
-from objectaware.data.catalog import Split, open_images
 from objectaware.errors import InputError
 
-SPLITS: tuple[Split, ...] = ("train", "val")
+LayoutName = Literal["folder", "class-folders", "backgrounds-challenge", "coco", "coco-crop", "shards"]
 
 
 @dataclass(frozen=True)
@@ -22,64 +23,65 @@ class Layout:
         content: What lies in the folder.
         labels: What the labels are; empty where there are none.
         masks: What the true masks are; empty where there are none.
+        splits: Values of `data.split`, one of which must be given; empty where the field has no meaning.
+        variants: Values of `data.variant`; empty where the field has no meaning.
+        default_variant: Variant where none is given; None where one must be.
+        are_files: Whether each image is a file of the folder and shown whole, so that a list can name it and a pack
+            can hold it.
+        has_superclasses: Whether `data.classes: imagenet-9` has a meaning.
+        has_metadata: Whether labels or boxes lie in a folder or file of their own, `data.metadata`.
     """
 
-    name: str
+    name: LayoutName
     content: str
     labels: str = ""
     masks: str = ""
+    splits: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
+    default_variant: str | None = None
+    are_files: bool = True
+    has_superclasses: bool = False
+    has_metadata: bool = False
 
+
+_TRAIN_VAL = ("train", "val")
 
 LAYOUTS = (
     Layout("folder", "photos at any depth"),
     Layout("class-folders", "one folder a class", "class"),
-    Layout("backgrounds-challenge", "<variant>/{train,val}/<class>/*.JPEG", "class", "fg_mask"),
-    Layout("coco", "{train,val}2017 and annotations/instances_{train,val}2017.json", "", "union of the instances"),
-    Layout("coco-crop", "the same folder; each object cut out", "category"),
-    Layout("shards", "shard-*.parquet and pack.json, from `objectaware data pack`", "as packed", "as packed"),
+    Layout(
+        "backgrounds-challenge",
+        "<variant>/{train,val}/<class>/*.JPEG",
+        "class",
+        "fg_mask",
+        splits=_TRAIN_VAL,
+        variants=VARIANTS,
+        default_variant="original",
+    ),
+    Layout(
+        "coco",
+        "{train,val}2017 and annotations/instances_{train,val}2017.json",
+        masks="union of the instances",
+        splits=_TRAIN_VAL,
+    ),
+    Layout("coco-crop", "the same folder; each object cut out", "category", splits=_TRAIN_VAL, are_files=False),
+    Layout(
+        "shards",
+        "shard-*.parquet and pack.json, from `objectaware data pack`",
+        "as packed",
+        "as packed",
+        are_files=False,
+    ),
 )
 
 
-@dataclass(frozen=True)
-class FoundImages:
-    """A set of images that a folder holds in one layout, or why it does not.
-
-    Attributes:
-        layout: Name of the layout.
-        split: `train` or `val`, for the published layouts.
-        variant: Variant of the Backgrounds Challenge.
-        num_images: How many; 0 with a problem.
-        problem: Why the folder does not have this layout; empty where it does.
-    """
-
-    layout: str
-    split: str | None
-    variant: str | None
-    num_images: int
-    problem: str = ""
-
-
-def find_layouts(root: str | Path) -> Iterator[FoundImages]:
-    """Tries every layout on a folder.
-
-    Of a published layout, what is there of its splits and variants is given; where nothing is, one entry says why.
+def layout_named(name: str) -> Layout:
+    """Finds a layout.
 
     Raises:
-        InputError: There is no such folder.
+        InputError: There is none of that name.
     """
-    if not Path(root).is_dir():
-        raise InputError("root", root, "is not an existing folder", "Give a folder that holds images.")
     for layout in LAYOUTS:
-        published = layout.name not in ("folder", "class-folders", "shards")
-        splits: tuple[Split | None, ...] = SPLITS if published else (None,)
-        variants = VARIANTS if layout.name == "backgrounds-challenge" else (None,)
-        tried = [_try(root, layout.name, split, variant) for variant in variants for split in splits]
-        yield from [one for one in tried if not one.problem] or tried[:1]
-
-
-def _try(root: str | Path, layout: str, split: Split | None, variant: str | None) -> FoundImages:
-    try:
-        images = open_images(root, layout, variant=variant, split=split)
-    except InputError as error:
-        return FoundImages(layout, split, variant, 0, str(error))
-    return FoundImages(layout, split, variant, len(images))
+        if layout.name == name:
+            return layout
+    raise InputError("layout", name, "is not known", f"Use one of {', '.join(layout.name for layout in LAYOUTS)}.")

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.backgrounds_challenge import load_foreground_mask
-from objectaware.data.catalog import Split
 from objectaware.data.coco import CocoDataset, load_coco
 from objectaware.data.masks import region_boxes
 from objectaware.errors import InputError
@@ -29,11 +28,11 @@ class GroundTruth:
         InputError: The layout has no masks.
     """
 
-    def __init__(self, root: str | Path, layout: str, split: Split, image_ids: list[str]) -> None:
+    def __init__(self, root: str | Path, layout: str, split: str, image_ids: list[str]) -> None:
         if layout not in ("backgrounds-challenge", "coco"):
             raise InputError("layout", layout, "has no true masks", "Use backgrounds-challenge or coco.")
         self._root = root
-        self._split: Split = split
+        self._split = split
         self._image_ids = image_ids
         self._coco = load_coco(root, split).select(image_ids) if layout == "coco" else None
 

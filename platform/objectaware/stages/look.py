@@ -12,6 +12,7 @@ from objectaware.config import DataConfig
 from objectaware.data.backgrounds_challenge import has_foreground_masks
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage, read_image
+from objectaware.data.layouts import layout_named
 from objectaware.data.masks import resize_mask
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
@@ -116,10 +117,14 @@ class Look:
 
 def truth_of(data: DataConfig, images: ImageFolder) -> Truth | None:
     """Gives the true masks of a data set by image id, or None where it has none."""
-    if data.split is None or (
-        data.layout == "backgrounds-challenge"
-        # Other variants have pictures of other names.
-        and (data.variant not in (None, "original") or not has_foreground_masks(data.root, data.split))
+    if (
+        not layout_named(data.layout).masks
+        or data.split is None
+        or (
+            data.layout == "backgrounds-challenge"
+            # Other variants have pictures of other names.
+            and (data.variant not in (None, "original") or not has_foreground_masks(data.root, data.split))
+        )
     ):
         return None
     masks = GroundTruth(data.root, data.layout, data.split, images.image_ids)

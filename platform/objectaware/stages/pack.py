@@ -6,6 +6,7 @@ from objectaware.augment.crop import least_short_side
 from objectaware.config import DataConfig
 from objectaware.data.backgrounds_challenge import has_foreground_masks
 from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import layout_named
 from objectaware.data.pack import pack_images
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
@@ -74,7 +75,7 @@ def run_pack(
 
 def _truth(data: DataConfig, images: ImageFolder) -> GroundTruth | None:
     """True masks and boxes of whole pictures; other variants of the Backgrounds Challenge are cut along theirs."""
-    if data.split is None:
+    if not layout_named(data.layout).masks or data.split is None:
         return None
     is_challenge = data.layout == "backgrounds-challenge"
     if is_challenge and (data.variant not in (None, "original") or not has_foreground_masks(data.root, data.split)):
