@@ -73,7 +73,7 @@ def clone(folder: Path) -> Path:
     for name in (".gitignore", ".rayignore", "pyproject.toml"):
         shutil.copy(ROOT / name, clone)
     (clone / "tiny.yaml").write_text(RECIPE.format(images=images))
-    for name in ("data/image.png", "runs/mlflow.db", ".git/config", ".env", "out.log"):
+    for name in ("data/image.png", "runs/note.txt", ".git/config", ".env", "out.log"):
         (clone / name).parent.mkdir(exist_ok=True)
         (clone / name).write_text("not for the cluster")
     return clone

@@ -32,8 +32,8 @@ def submit(program: str, arguments: list[str]) -> None:
         """Runs a command as a Ray job, written after --, follows its log and ends with its exit status.
 
         The working directory is uploaded without data, runs and history. MLFLOW_TRACKING_URI and
-        OBJECTAWARE_STORAGE go with it; what the cluster's nodes have set holds where they are not set here.
-        Ctrl-C stops the job.
+        OBJECTAWARE_STORAGE go with it; where they are not set here, what the cluster's nodes have set holds, or
+        ./runs where this machine is all of the cluster. Ctrl-C stops the job.
 
         Args:
             address: Of the cluster's dashboard; RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or http://127.0.0.1:8265.
