@@ -15,7 +15,6 @@ sshd=/usr/sbin/sshd
 net=oa$$
 subnet=10.77.0
 work=$(mktemp -d /var/tmp/objectaware-hosts.XXXXXX)
-hosts=()
 
 for program in ip unshare rsync ssh ssh-keygen "$sshd"; do
   command -v "$program" >/dev/null || { echo "$program is missing: apt-get install iproute2 openssh-server rsync" >&2; exit 2; }
@@ -26,10 +25,12 @@ clean_up() {
   status=$?
   trap - EXIT
   set +e
-  # A host's processes end with its first one, and a background job of this script's with the script.
-  for process in "${hosts[@]}" $(jobs -p); do kill "$process" 2>/dev/null; done
+  for number in $(seq 0 "$num_hosts"); do
+    # Whatever runs there was started here.
+    ip netns pids "$net-$number" 2>/dev/null | xargs --no-run-if-empty kill -KILL
+    ip netns delete "$net-$number" 2>/dev/null
+  done
   wait
-  for number in $(seq 0 "$num_hosts"); do ip netns delete "$net-$number" 2>/dev/null; done
   rm -rf "$work"
   rmdir /shared 2>/dev/null
   exit "$status"
@@ -101,7 +102,6 @@ UsePAM no
 SSHD
   ip netns exec "$net-$number" unshare --pid --fork --kill-child --mount-proc --mount --uts --ipc \
     bash "$work/host.sh" "$folder" "$work/shared" "$clone" "$venv" "$base" &
-  hosts+=($!)
 done
 
 say "an MLflow server"

@@ -96,10 +96,18 @@ def test_a_cluster_takes_no_results_to_one_machines_files(shape: ClusterShape, t
         assert refused.value.field == name
 
 
-@pytest.mark.parametrize("uri", ["http://me:hidden@mlflow:5000", "postgresql://me:hidden@db/mlflow"])
-def test_a_password_does_not_go_into_rays_logs(uri: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("MLFLOW_TRACKING_URI", "http://me:hidden@mlflow:5000"),
+        ("MLFLOW_TRACKING_URI", "postgresql://me:hidden@db/mlflow"),
+        ("OBJECTAWARE_STORAGE", "s3://me:hidden@bucket/runs"),
+    ],
+)
+def test_a_password_does_not_go_into_rays_logs(name: str, address: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
-        job_environment({"MLFLOW_TRACKING_URI": uri}, tmp_path, CLUSTER)
+        job_environment({name: address}, tmp_path, CLUSTER)
+    assert refused.value.field == name
     assert "hidden" not in str(refused.value)
     assert "MLFLOW_TRACKING_PASSWORD" in refused.value.remedy
 

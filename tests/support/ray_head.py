@@ -70,7 +70,7 @@ def ray_head(folder: Path, variables: dict[str, str]) -> Iterator[RayHead]:
             # With --block it ends what it has started.
             head.send_signal(signal.SIGTERM)
             try:
-                head.wait(timeout=60)
+                head.wait(timeout=180)
             finally:
                 if head.poll() is None:
                     os.killpg(head.pid, signal.SIGKILL)

@@ -121,6 +121,8 @@ def job_environment(given: Mapping[str, str], working_dir: Path, shape: ClusterS
     if (working_dir / "platform" / "objectaware").is_dir():
         environment["PYTHONPATH"] = "platform"
     storage, tracking = given.get(STORAGE_VARIABLE), given.get(_TRACKING_VARIABLE)
+    for name, address in ((STORAGE_VARIABLE, storage), (_TRACKING_VARIABLE, tracking)):
+        _refuse_password(name, address or "")
     alone_here = shape.is_this_machine and not shape.has_several_nodes
     if storage is None and alone_here:
         storage = str(working_dir / "runs")
@@ -129,6 +131,17 @@ def job_environment(given: Mapping[str, str], working_dir: Path, shape: ClusterS
     if tracking is not None:
         environment[_TRACKING_VARIABLE] = _job_tracking(tracking, alone_here=alone_here)
     return environment
+
+
+def _refuse_password(name: str, address: str) -> None:
+    parts = urlsplit(address)
+    if parts.password is not None:
+        shown = address.replace(parts.netloc, parts.netloc.rpartition("@")[2])
+        remedy = (
+            "Leave it out here, and set the variable, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+        )
+        remedy += "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, on the cluster's nodes."
+        raise InputError(name, shown, "holds a password, which Ray would write into its logs", remedy)
 
 
 def _job_storage(storage: str, *, alone_here: bool) -> str:
@@ -142,12 +155,6 @@ def _job_storage(storage: str, *, alone_here: bool) -> str:
 
 
 def _job_tracking(uri: str, *, alone_here: bool) -> str:
-    parts = urlsplit(uri)
-    if parts.password is not None:
-        shown = uri.replace(parts.netloc, parts.netloc.rpartition("@")[2])
-        remedy = f"Leave the password out, and set {_TRACKING_VARIABLE}, or MLFLOW_TRACKING_USERNAME and "
-        remedy += "MLFLOW_TRACKING_PASSWORD, on the cluster's nodes."
-        raise InputError(_TRACKING_VARIABLE, shown, "holds a password, which Ray would write into its logs", remedy)
     if not uri.startswith("sqlite:"):
         return uri
     if not alone_here:

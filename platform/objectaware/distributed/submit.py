@@ -147,7 +147,8 @@ def follow_job(client: JobSubmissionClient, submission_id: str, write: Callable[
         write: Called with each piece of the log.
 
     Returns:
-        Exit status of the job's command; 1 where Ray could not run it or somebody stopped it.
+        Exit status of the job's command, 128 + n where signal n ended it; 1 where Ray could not run it or somebody
+        stopped it.
 
     Raises:
         KeyboardInterrupt: On Ctrl-C, after the job has ended; a second one does not wait for that.
@@ -163,10 +164,12 @@ def follow_job(client: JobSubmissionClient, submission_id: str, write: Callable[
     details = client.get_job_info(submission_id)
     if details.status == JobStatus.SUCCEEDED:
         return 0
-    if details.driver_exit_code is None and details.message:
+    status = details.driver_exit_code
+    if status is None and details.message:
         # Ray itself could not start or keep the command, and its log does not say why.
         write(f"{details.message}\n")
-    return details.driver_exit_code or 1
+    # As a shell says that a signal ended a command.
+    return 128 - status if status is not None and status < 0 else status or 1
 
 
 class _Log:
