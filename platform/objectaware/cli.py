@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
 from objectaware.errors import InputError
@@ -28,6 +29,7 @@ objectaware: object-aware contrastive learning
   objectaware export backbone|detectron2|detector CHECKPOINT --out FILE
   objectaware export boxes|masks STORE --out OUT
   objectaware runs list|show|compare|prune   what was made from what, in the storage and in MLflow
+  objectaware submit [--address URL] -- COMMAND …   the same command as a Ray job
   objectaware ui                        the MLflow UI on the store in use
   objectaware doctor                    what of the above would work here, and what to do about the rest
 
@@ -35,8 +37,15 @@ Every command takes --help."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits: 0 done, 2 the input was refused, 1 anything else."""
-    sys.exit(run(list(sys.argv[1:] if argv is None else argv)))
+    """Runs the command line and exits: 0 done, 2 the input was refused, 130 interrupted, 1 anything else."""
+    try:
+        status = run(list(sys.argv[1:] if argv is None else argv))
+    except Exception as error:
+        traceback.print_exc()
+        # Once more, since a worker's traceback stands below the message; the end of a job's log is what is read.
+        print(f"objectaware: {type(error).__name__}: {error}", file=sys.stderr)
+        status = 1
+    sys.exit(status)
 
 
 def run(arguments: list[str]) -> int:

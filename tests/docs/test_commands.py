@@ -34,7 +34,16 @@ def command_lines(page: Path) -> list[list[str]]:
     lines = [line for block in _BLOCK.findall(text) for line in block.replace("\\\n", " ").splitlines()]
     lines += [line for line in _INLINE.findall(_BLOCK.sub("", text)) if not _SKETCH.search(line)]
     words = (shlex.split(line.removeprefix("$ "), comments=True) for line in lines)
-    return [line[1:] for line in words if line and line[0] == "objectaware"]
+    ours = [line[1:] for line in words if line and line[0] == "objectaware"]
+    return [part for line in ours for part in _submitted(line)]
+
+
+def _submitted(line: list[str]) -> list[list[str]]:
+    """A line, or of one that submits another, both."""
+    if "--" not in line:
+        return [line]
+    place = line.index("--")
+    return [line[:place], line[place + 1 :]]
 
 
 LINES = [pytest.param(line, id=f"{page.stem}: {' '.join(line)}") for page in PAGES for line in command_lines(page)]

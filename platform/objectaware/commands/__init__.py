@@ -23,6 +23,7 @@ from objectaware.commands.published import build_imagenet9, check_data
 from objectaware.commands.reproduce import list_paper, reproduce_table, show_table
 from objectaware.commands.runs import compare_runs, list_runs, prune_runs, show_run
 from objectaware.commands.stages import demo, localize, pretrain
+from objectaware.commands.submit import submit
 from objectaware.commands.sweep import sweep
 
 COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
@@ -58,6 +59,7 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "runs show": show_run,
     "runs compare": compare_runs,
     "runs prune": prune_runs,
+    "submit": submit,
     "sweep": sweep,
     "ui": ui,
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import tyro
 
 from objectaware.errors import InputError
+from objectaware.job import submission_id
 from objectaware.recipes import override, read_recipe, split_overrides
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Common:
     json: Path | None = None
 
 
+STORAGE_VARIABLE = "OBJECTAWARE_STORAGE"
 OPTIONS = ("--storage", "--experiment", "--json")
 FLAGS = ("--fresh", "--no-fresh", "--verify", "--no-verify", "--help", "-h")
 CommonArguments = tyro.conf.OmitArgPrefixes[Common]
@@ -141,8 +143,10 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
     tracking.send_leftovers()
 
     from objectaware.distributed.cluster import ray_cluster, total_cpus
+    from objectaware.stages.shared import require_shared
 
     with ray_cluster(min_cpus=max(map(total_cpus, needs), default=0)):
+        require_shared(storage, tracking)
         yield Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
 
 
@@ -153,8 +157,16 @@ def either_device(execution: Execution) -> list[Execution]:
 
 
 def storage_address(storage: str | None) -> str:
-    """Where runs are kept: what the user gave, else OBJECTAWARE_STORAGE, else ./runs."""
-    return storage or os.environ.get("OBJECTAWARE_STORAGE") or "runs"
+    """Where runs are kept: what the user gave, else OBJECTAWARE_STORAGE, else ./runs.
+
+    Raises:
+        InputError: In a Ray job it would be relative to the job's working directory.
+    """
+    address = storage or os.environ.get(STORAGE_VARIABLE) or "runs"
+    if submission_id() is not None and "://" not in address and not Path(address).expanduser().is_absolute():
+        remedy = f"Set {STORAGE_VARIABLE} to a folder that the cluster's nodes share, such as s3://bucket/runs."
+        raise InputError("storage", address, "lies in the job's working directory, which Ray deletes", remedy)
+    return address
 
 
 def finish(common: Common, context: Context, result: StageResult, *, hidden: Sequence[str] = ()) -> None:

@@ -240,6 +240,8 @@ def _compute(
         raise
     except BaseException as error:
         tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
+        if tracker.run_id is not None:
+            context.progress.line(f"MLflow run: {context.tracking.run_url(tracker.run_id)}")
         raise
     tracker.finish("FINISHED")
     parent = context.parent.spool_folder.name if context.parent is not None else None
