@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 import numpy as np
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure as MatplotlibFigure
 
 from objectaware.augment.crop import NUM_CROP_DRAWS, sample_crops
 from objectaware.augment.randomness import counter_uniforms
@@ -23,6 +20,7 @@ from objectaware.paper.nodes import Linear, Localize
 from objectaware.stages.reproduce.materials import NUM_ROWS, Materials, Pictures
 from objectaware.stages.reproduce.tiles import Tile
 from objectaware.stages.reproduce.workshop import images_with
+from objectaware.tracking.figures import curves
 
 _SEED = 0
 
@@ -55,17 +53,11 @@ def _crops(materials: Materials) -> bytes:
 
 def _accuracies(materials: Materials) -> bytes:
     """Curves of linear evaluation over the epochs."""
-    figure = MatplotlibFigure(figsize=(4, 3), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    scale, series = materials.workshop.scale, {}
     for crop in CROPS:
         accuracies = [materials.stage(f"{crop} {epoch}").values["accuracies"]["test"] for epoch in EPOCHS]
-        axes.plot(list(map(materials.workshop.scale.epoch, EPOCHS)), accuracies, marker="o", label=crop)
-    axes.set(xlabel="epoch", ylabel="accuracy (%)")
-    axes.legend()
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    return buffer.getvalue()
+        series[crop] = list(map(scale.epoch, EPOCHS)), accuracies
+    return curves(series, x_title="epoch", y_title="accuracy in per cent")
 
 
 def _predictions(materials: Materials) -> bytes:

@@ -7,17 +7,42 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from objectaware.config import GROUND_TRUTH, LinearConfig, LocalizationConfig, LocalizeConfig, PretrainConfig
+from objectaware.config import (
+    GROUND_TRUTH,
+    ClassDistanceConfig,
+    DetectionConfig,
+    DetectionExecution,
+    FewShotConfig,
+    LinearConfig,
+    LocalizationConfig,
+    LocalizeConfig,
+    PretrainConfig,
+)
 from objectaware.data.coco import load_coco
 from objectaware.distributed.pretrain import KEPT_FOLDER
 from objectaware.errors import InputError
-from objectaware.paper.nodes import Kept, Linear, Localize, MaskScore, Node, Pretrain, Published, title
+from objectaware.paper.nodes import (
+    ClassDistance,
+    Detection,
+    FewShot,
+    Kept,
+    Linear,
+    Localize,
+    MaskScore,
+    Node,
+    Pretrain,
+    Published,
+    title,
+)
 from objectaware.recipes import read_recipe
 from objectaware.stages.reproduce.scale import Scale
 from objectaware.stages.runner import StageResult
 
 Results = Mapping[Node, StageResult]
 """Results of the stages that a node needs, by node."""
+
+DETECTION_RECIPE = "detection_coco.yaml"
+"""Recipe of all detectors that are fine-tuned."""
 
 FOUND = "found"
 """Name of the masks that are scored."""
@@ -90,6 +115,38 @@ class Workshop:
             **self.scale.fields(node),
         }
         return LocalizationConfig.model_validate(fields)
+
+    def few_shot_config(self, node: FewShot, results: Results) -> FewShotConfig:
+        """The configuration of a few-shot evaluation."""
+        draws = {"num_shots": node.num_shots, "seeds": tuple(range(node.num_seeds))}
+        return FewShotConfig.model_validate({**self._class_pair(node, results), **draws})
+
+    def class_distance_config(self, node: ClassDistance, results: Results) -> ClassDistanceConfig:
+        """The configuration of a distance between two classes."""
+        return ClassDistanceConfig.model_validate(self._class_pair(node, results))
+
+    def _class_pair(self, node: FewShot | ClassDistance, results: Results) -> dict[str, Any]:
+        return {
+            "checkpoint": self.address(node.network, results),
+            "data": self.scale.data(node.images),
+            "class_names": tuple(map(self.scale.class_name, node.classes)),
+            **self.scale.fields(node),
+        }
+
+    def detection_config(self, node: Detection, results: Results) -> DetectionConfig:
+        """The configuration of a fine-tuned detector, or of a published one."""
+        recipe = read_recipe(self.recipes / DETECTION_RECIPE)
+        fields: dict[str, Any] = {"test": self.scale.data(node.test)}
+        if isinstance(node.network, Published):
+            return DetectionConfig.model_validate(
+                {**fields, "published": self.scale.file(node.network), "execution": recipe["execution"]}
+            )
+        fields |= {"checkpoint": self.address(node.network, results), "data": self.scale.data(node.train)}
+        return DetectionConfig.model_validate({**recipe, **fields, **self.scale.fields(node)})
+
+    def detection_execution(self) -> DetectionExecution:
+        """How detectors are fine-tuned."""
+        return DetectionExecution.model_validate(read_recipe(self.recipes / DETECTION_RECIPE)["execution"])
 
     def address(self, node: Node, results: Results) -> str:
         """Where what a node makes lies: a checkpoint, masks or a classifier."""
