@@ -48,7 +48,7 @@ def giraffe_batch(materials: Materials) -> Pictures:
     node = materials.plan.stages["Giraffe-only batch"]
     assert isinstance(node, Localize)
     assert node.negatives is not None
-    return maps(materials, images_with(node.negatives, materials.workshop, node))
+    return maps(materials, images_with(node.negatives, materials.workshop, node.images))
 
 
 def examples(materials: Materials) -> Pictures:

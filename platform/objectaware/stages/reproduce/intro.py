@@ -16,7 +16,8 @@ from objectaware.evaluate.features import compute_features
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.methods.classifier import load_classifier
 from objectaware.paper.figures import CROPS, EPOCHS
-from objectaware.paper.nodes import Linear, Localize
+from objectaware.paper.multi import BIASED_CLASSES
+from objectaware.paper.nodes import Linear
 from objectaware.stages.reproduce.materials import NUM_ROWS, Materials, Pictures
 from objectaware.stages.reproduce.tiles import Tile
 from objectaware.stages.reproduce.workshop import images_with
@@ -36,8 +37,7 @@ def intro(materials: Materials) -> Pictures:
 
 def _crops(materials: Materials) -> bytes:
     images = materials.plan.images["crops"]
-    node = Localize(images, None, negatives="giraffe")
-    folder, shown = materials.folder(images), images_with("giraffe", materials.workshop, node)[:NUM_ROWS]
+    folder, shown = materials.folder(images), images_with(BIASED_CLASSES[0], materials.workshop, images)[:NUM_ROWS]
     rows = []
     for number, image_id in enumerate(shown):
         photo = read_image(folder.root / image_id)

@@ -25,6 +25,7 @@ from objectaware.paper.nodes import (
     ClassDistance,
     Detection,
     FewShot,
+    Images,
     Kept,
     Linear,
     Localize,
@@ -88,7 +89,7 @@ class Workshop:
         if node.classifier is not None:
             fields["classifier"] = self.address(node.classifier, results)
         if node.negatives is not None:
-            fields["negatives"] = images_with(node.negatives, self, node)
+            fields["negatives"] = images_with(node.negatives, self, node.images)
         fields |= self.scale.fields(node)
         if node.record_iterations:
             fields["execution"] = {**fields.get("execution", {}), "record_iterations": True}
@@ -165,23 +166,21 @@ class Workshop:
                 return str(results[node].values["classifier"])
 
 
-def images_with(class_name: str, workshop: Workshop, node: Localize) -> tuple[str, ...]:
-    """The images of a localization that show a class, by their paths, at most a group of them.
+def images_with(class_name: str, workshop: Workshop, images: Images) -> tuple[str, ...]:
+    """Images of a part of COCO that show a class, by their paths: the first of them, at most a group.
 
     Raises:
-        InputError: No image does.
+        InputError: None does.
     """
-    data = workshop.scale.data(node.images)
+    data = workshop.scale.data(images)
     assert data.split is not None, "classes are those of COCO"
     coco = load_coco(data.root, data.split)
     name = workshop.scale.class_name(class_name)
-    if name not in coco.category_names:
-        raise InputError("class", name, f"is none of {data.root}", "Give a data set that has it.")
-    wanted = coco.category_names.index(name)
-    shown = (
+    shown = [
         image_id
         for index, image_id in enumerate(coco.images.image_ids)
-        if any(instance.category_index == wanted for instance in coco.instances(index))
-    )
-    group = LocalizeConfig.model_fields["group_size"].default
-    return tuple(list(shown)[:group])
+        if any(coco.category_names[instance.category_index] == name for instance in coco.instances(index))
+    ]
+    if not shown:
+        raise InputError("class", name, f"is in no picture of {data.root}", "Give a data set that shows it.")
+    return tuple(shown[: LocalizeConfig.model_fields["group_size"].default])
