@@ -55,6 +55,10 @@ class Scale(Protocol):
         """Why a part of a data set is not there; None where it is."""
         ...
 
+    def num_images(self, images: Images) -> int | None:
+        """How many images a part of a data set has: those that are there, else as published; None where unknown."""
+        ...
+
     def data(self, images: Images) -> DataConfig:
         """Where a part of a data set lies."""
         ...
@@ -166,6 +170,10 @@ class Smoke:
     def images_problem(self, images: Images) -> str | None:
         """Nothing is missing."""
         return None
+
+    def num_images(self, images: Images) -> int | None:
+        """Those that were built; objects are several a picture."""
+        return _NUM_TRAIN if "train" in images.part else _NUM_VAL
 
     def data(self, images: Images) -> DataConfig:
         """Scenes in the place of a data set; shifted sets become variants of them."""
