@@ -39,7 +39,7 @@ from objectaware.stages.reproduce.nodes import is_stage
 from objectaware.stages.reproduce.plan import finished, plan_report
 from objectaware.stages.reproduce.scale import SMOKE_MARK, Smoke
 from objectaware.stages.reproduce.study import StagesFailedError, obstacles, run_nodes, run_table
-from objectaware.stages.reproduce.workshop import Results, Workshop
+from objectaware.stages.reproduce.workshop import Results, Workshop, images_with
 from objectaware.stages.runner import Context, NotFinishedError, StageResult, run_stage
 from objectaware.tracking import TrackingStore
 
@@ -230,8 +230,7 @@ def test_every_figure_is_planned_from_what_its_file_says() -> None:
 
 
 def test_every_figure_has_a_drawing() -> None:
-    # Those of curves and embeddings wait for their stages.
-    assert set(DRAWINGS) | {"hard-loss", "multi-bias"} == {figure.label for figure in load_figures()}
+    assert set(DRAWINGS) == {figure.label for figure in load_figures()}
 
 
 def test_without_data_nothing_runs_and_the_first_thing_missing_is_named(tmp_path: Path, context: Context) -> None:
@@ -345,6 +344,14 @@ def test_smoke_puts_every_image_on_scenes_and_shifted_sets_on_variants() -> None
     shifted = {smoke.data(Images("ImageNet-C-9", f"fog-{severity}")).variant for severity in range(1, 6)}
     assert len(shifted) == 5
     assert smoke.path(("class_accuracies", "test", "airplane")) == ("class_accuracies", "test", "02_square")
+
+
+def test_negatives_are_the_pictures_that_show_a_class(smoke: Workshop) -> None:
+    shown = images_with("giraffe", smoke, Images("COCO", "val"))
+    # Each of nine pictures is of another class, and shows one or two of its companions' besides.
+    assert "000000000001.jpg" in shown
+    assert 1 <= len(shown) < 9
+    assert shown == tuple(sorted(shown))
 
 
 def test_localize_and_linear_configurations_hold_what_the_plan_says(tmp_path: Path) -> None:

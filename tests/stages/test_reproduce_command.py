@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from objectaware.cli import run
+from objectaware.data.scenes import build_scenes
 
 ROOT = Path(__file__).parents[2]
 TABLE = ["reproduce", "loc-saliency", "--scale", "smoke", "--recipes", str(ROOT / "jobs" / "recipes")]
@@ -60,6 +61,21 @@ def test_a_plan_without_data_says_what_is_missing(
     written = json.loads(Path("p").read_text())
     assert len(written["stages"]) == 38
     assert written["totals"]["gpu_hours"] == pytest.approx(hours, rel=0.01)
+
+
+def test_a_plan_counts_the_images_that_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    build_scenes(Path("scenes"), variant="multi-object", num_train=36, num_val=9, image_size=32)
+    Path("sets.yaml").write_text("COCO: scenes\n")
+    place = ["--recipes", str(ROOT / "jobs" / "recipes"), "--datasets", "sets.yaml"]
+    assert run(["reproduce", "figure:hard-loss", "--plan", *place, "--images-per-second", "1", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  COCO (train): there, but 36 of 118,287 images of train" in lines
+    assert "0 done, 4 to do, 0 cannot run" in lines
+    assert "  to do       pretrain moco_resnet50_coco seed 0  8.0 GPU h" in lines
+    assert not Path("runs").exists()
 
 
 def test_what_is_no_table_or_figure_is_refused(

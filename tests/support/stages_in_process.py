@@ -11,17 +11,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from objectaware.config import LocalizeConfig, PretrainConfig
+from objectaware.config import DetectionConfig, LocalizeConfig, PretrainConfig
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
+from objectaware.detection.run import run_fine_tuning
 from objectaware.distributed import localize_groups, task
 from objectaware.distributed.localize import LocalizeSummary
 from objectaware.distributed.localize_actors import CamActor, CrfActor
 from objectaware.distributed.localize_groups import GroupPlan, read_group
 from objectaware.distributed.pretrain import KEPT_FOLDER
 from objectaware.distributed.train_session import checkpoint_name
-from objectaware.methods.checkpoint import copy_checkpoint
-from objectaware.stages import localize, pretrain
+from objectaware.stages import detection, localize, pretrain
 from objectaware.training.run import run_pretraining
 from objectaware.training.session import LocalSession
 
@@ -32,6 +32,7 @@ def work_in_process(patch: pytest.MonkeyPatch) -> None:
     """Lets stages pretrain, localize and evaluate without Ray; what they compute is the same."""
     patch.setattr(pretrain, "pretrain", _pretrain)
     patch.setattr(localize, "localize", _localize)
+    patch.setattr(detection, "fine_tune", _fine_tune)
     patch.setattr(localize_groups, "ray", _InlineRay())
     patch.setattr(task, "ray", _InlineRay())
     patch.setattr(task, "require_resources", lambda *_: None)
@@ -78,10 +79,23 @@ def _pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Cal
     working = Path(tempfile.mkdtemp(prefix="oa-train"))
     session = _Session(working, on_record)
     run_pretraining(config, session, cache_folder=working / "cache", kept_folder=folder.child(KEPT_FOLDER))
+    return _kept(session, working, folder, config.num_epochs)
+
+
+def _fine_tune(config: DetectionConfig, *, name: str, storage: str, on_record: Callable[[Record], None]) -> str:
+    working = Path(tempfile.mkdtemp(prefix="oa-train"))
+    session = _Session(working, lambda record: on_record({**record, "iteration": config.num_iterations}))
+    run_fine_tuning(config, session)
+    return _kept(session, working, Storage.from_uri(storage).child(name), config.num_epochs)
+
+
+def _kept(session: LocalSession, working: Path, folder: Storage, num_epochs: int) -> str:
+    """Moves the last checkpoint to where it is looked for."""
     restored = session.restored()
     assert restored is not None
-    last = folder.child(checkpoint_name(config.num_epochs - 1))
-    copy_checkpoint(restored, last)
+    last = folder.child(checkpoint_name(num_epochs - 1))
+    for file in restored.iterdir():
+        last.write_bytes(file.name, file.read_bytes())
     shutil.rmtree(working)
     return last.uri
 

@@ -255,10 +255,13 @@ def _smoke(common: Common) -> Smoke:
 def _needs(workshop: Workshop, nodes: list[Node]) -> list[list[Need]]:
     """Processes of the stages that run more than one."""
     from objectaware.config import LocalizeExecution
+    from objectaware.distributed.detection import fine_tuning_needs
     from objectaware.distributed.localize import localize_needs
     from objectaware.distributed.pretrain import pretrain_needs
-    from objectaware.paper.nodes import Pretrain
+    from objectaware.paper.nodes import Detection, Pretrain
 
     trainings = [workshop.pretrain_config(node, "masks") for node in nodes if isinstance(node, Pretrain)]
     needs = [pretrain_needs(choice) for config in trainings for choice in either_device(config.execution)]
+    if not workshop.scale.mark and any(isinstance(node, Detection) for node in nodes):
+        needs += [fine_tuning_needs(choice) for choice in either_device(workshop.detection_execution())]
     return needs + [localize_needs(choice) for choice in either_device(LocalizeExecution())]

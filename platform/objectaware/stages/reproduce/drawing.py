@@ -18,6 +18,8 @@ from objectaware.stages.reproduce.intro import intro
 from objectaware.stages.reproduce.materials import NUM_ROWS, Materials, Pictures
 from objectaware.stages.reproduce.tiles import Tile
 from objectaware.stages.reproduce.workshop import images_with
+from objectaware.tracking.figures import curves, scatter
+from objectaware.tracking.history import metric_history
 from objectaware.tracking.iteration_panel import iteration_panel
 from objectaware.tracking.panels import box_histogram, localization_panel
 
@@ -46,7 +48,7 @@ def giraffe_batch(materials: Materials) -> Pictures:
     node = materials.plan.stages["Giraffe-only batch"]
     assert isinstance(node, Localize)
     assert node.negatives is not None
-    return maps(materials, images_with(node.negatives, materials.workshop, node))
+    return maps(materials, images_with(node.negatives, materials.workshop, node.images))
 
 
 def examples(materials: Materials) -> Pictures:
@@ -162,6 +164,29 @@ def box_pictures(materials: Materials) -> Pictures:
     return {"figure.png": materials.tiles(rows)}
 
 
+def losses(materials: Materials) -> Pictures:
+    """Loss of each training over its epochs, as MLflow has it."""
+    series = {}
+    for name in materials.plan.stages:
+        history = metric_history(materials.tracking, materials.stage(name).identity, "loss")
+        if not history:
+            problem = f"has no losses in the experiment {materials.tracking.experiment}"
+            raise InputError("figure", name, problem, "Give the --experiment that it was trained with.")
+        series[name] = [step + 1 for step, _ in history], [value for _, value in history]
+    return {"figure.png": curves(series, x_title="epoch", y_title="loss")}
+
+
+def embeddings(materials: Materials) -> Pictures:
+    """t-SNE of two classes, a picture a network."""
+    pictures = {}
+    for name in materials.plan.stages:
+        points: dict[str, list[tuple[float, float]]] = {}
+        for x, y, of in materials.stage(name).values["tsne"]:
+            points.setdefault(of, []).append((x, y))
+        pictures[f"{name}.png"] = scatter(points)
+    return pictures
+
+
 DRAWINGS: dict[str, Callable[[Materials], Pictures]] = {
     "intro": intro,
     "method-iconcam": iterations,
@@ -173,7 +198,9 @@ DRAWINGS: dict[str, Callable[[Materials], Pictures]] = {
     "batch-giraffe": giraffe_batch,
     "loc-clfcon": maps,
     "loc-saliency": maps,
+    "hard-loss": losses,
     "hard-hist": box_counts,
     "hard-box": box_pictures,
+    "multi-bias": embeddings,
 }
-"""What draws each figure, by label; one that is not here cannot be drawn yet."""
+"""What draws each figure, by label."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from objectaware.data.published import published_set
 from objectaware.errors import InputError
 from objectaware.paper.nodes import (
     ClassDistance,
     Detection,
     FewShot,
-    Images,
     Kept,
     Linear,
     Localize,
@@ -82,7 +80,7 @@ class Cost:
 
 def cost_of(workshop: Workshop, node: Node, throughput: Throughput) -> Cost:
     """Estimates a stage from its images, its epochs or iterations, and a GPU's throughput."""
-    numbers = [_num_images(workshop, images) for images in images_of(node)]
+    numbers = [workshop.scale.num_images(images) for images in images_of(node)]
     if None in numbers:
         return Cost(is_known=False)
     count = sum(number for number in numbers if number is not None)
@@ -115,18 +113,3 @@ def _forwards(node: Localize) -> float:
     if chosen.get("localizer") == "classifier_cam":
         return 1
     return int(str(chosen["num_iterations"]))
-
-
-def _num_images(workshop: Workshop, images: Images) -> int | None:
-    """The published number of images, else that of those that are there; None where neither is known."""
-    if images.subset is None and not workshop.scale.mark:
-        try:
-            published = published_set(images.name).num_images.get(images.part)
-        except InputError:
-            published = None
-        if published is not None:
-            return published
-    try:
-        return len(workshop.scale.data(images).open())
-    except InputError:
-        return None

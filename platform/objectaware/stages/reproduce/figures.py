@@ -42,8 +42,8 @@ def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[s
     """
     plan, label = adapted_figure(workshop, plan), plan.figure.label
     missing = figure_obstacles(workshop, plan)
-    if missing or label not in DRAWINGS:
-        reasons = "; ".join(missing) or "its drawing is not built yet"
+    if missing:
+        reasons = "; ".join(missing)
         remedy = f"`objectaware reproduce figure:{label} --plan` says what it takes."
         raise InputError("figure", label, f"cannot be drawn with what is here ({reasons})", remedy)
     scale = workshop.scale
@@ -51,7 +51,7 @@ def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[s
     with open_study(context, workshop, f"figure:{label}", plan.figure.datasets, (0,)) as parent:
         outcome = run_nodes(context, workshop, plan.nodes(), {})
         outcome.raise_failures()
-        pictures = DRAWINGS[label](Materials(workshop, plan, outcome.results))
+        pictures = DRAWINGS[label](Materials(workshop, plan, outcome.results, context.tracking))
         folder = context.storage.child("figures").child(name)
         for file, png in pictures.items():
             folder.write_bytes(file, png)

@@ -31,7 +31,7 @@ class Full:
     folders: Mapping[str, str] = field(default_factory=dict)
     networks: Mapping[str, str] = field(default_factory=dict)
     mark: str = ""
-    _problems: dict[Images, str | None] = field(default_factory=dict, compare=False, repr=False)
+    _seen: dict[Images, int | str] = field(default_factory=dict, compare=False, repr=False)
 
     def adapted(self, node: Node) -> Node:
         """The node itself."""
@@ -45,15 +45,23 @@ class Full:
         return next((problem for problem in problems if problem is not None), None)
 
     def images_problem(self, images: Images) -> str | None:
-        """Why a part of a data set cannot be opened, in one line; None where it can. Looked at once."""
-        if images not in self._problems:
+        """Why a part of a data set cannot be opened, in one line; None where it can."""
+        seen = self._look(images)
+        return seen if isinstance(seen, str) else None
+
+    def num_images(self, images: Images) -> int | None:
+        """How many images are there, or as published where they are not; None where neither is known."""
+        seen = self._look(images)
+        return seen if isinstance(seen, int) else published_number(images)
+
+    def _look(self, images: Images) -> int | str:
+        """The number of images, or why they cannot be opened; looked at once."""
+        if images not in self._seen:
             try:
-                self.data(images).open()
+                self._seen[images] = len(self.data(images).open())
             except InputError as error:
-                self._problems[images] = f"{images.name} {images.part}: {error}"
-            else:
-                self._problems[images] = None
-        return self._problems[images]
+                self._seen[images] = f"{images.name} {images.part}: {error}"
+        return self._seen[images]
 
     def _file_problem(self, node: Published) -> str | None:
         if node.name not in self.networks:
@@ -88,6 +96,11 @@ class Full:
     def fields(self, node: Node) -> dict[str, Any]:
         """None: the plan says all."""
         return {}
+
+
+def published_number(images: Images) -> int | None:
+    """The published number of images of a part; None where it is not known."""
+    return None if images.subset is not None else published_set(images.name).num_images.get(images.part)
 
 
 def lacking(full: Full, nodes: Iterable[Node], shown: Iterable[Images] = ()) -> list[str]:

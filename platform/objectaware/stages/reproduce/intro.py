@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 
 import numpy as np
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure as MatplotlibFigure
 
 from objectaware.augment.crop import NUM_CROP_DRAWS, sample_crops
 from objectaware.augment.randomness import counter_uniforms
@@ -19,10 +16,12 @@ from objectaware.evaluate.features import compute_features
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.methods.classifier import load_classifier
 from objectaware.paper.figures import CROPS, EPOCHS
-from objectaware.paper.nodes import Linear, Localize
+from objectaware.paper.multi import BIASED_CLASSES
+from objectaware.paper.nodes import Linear
 from objectaware.stages.reproduce.materials import NUM_ROWS, Materials, Pictures
 from objectaware.stages.reproduce.tiles import Tile
 from objectaware.stages.reproduce.workshop import images_with
+from objectaware.tracking.figures import curves
 
 _SEED = 0
 
@@ -38,8 +37,7 @@ def intro(materials: Materials) -> Pictures:
 
 def _crops(materials: Materials) -> bytes:
     images = materials.plan.images["crops"]
-    node = Localize(images, None, negatives="giraffe")
-    folder, shown = materials.folder(images), images_with("giraffe", materials.workshop, node)[:NUM_ROWS]
+    folder, shown = materials.folder(images), images_with(BIASED_CLASSES[0], materials.workshop, images)[:NUM_ROWS]
     rows = []
     for number, image_id in enumerate(shown):
         photo = read_image(folder.root / image_id)
@@ -55,17 +53,11 @@ def _crops(materials: Materials) -> bytes:
 
 def _accuracies(materials: Materials) -> bytes:
     """Curves of linear evaluation over the epochs."""
-    figure = MatplotlibFigure(figsize=(4, 3), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    scale, series = materials.workshop.scale, {}
     for crop in CROPS:
         accuracies = [materials.stage(f"{crop} {epoch}").values["accuracies"]["test"] for epoch in EPOCHS]
-        axes.plot(list(map(materials.workshop.scale.epoch, EPOCHS)), accuracies, marker="o", label=crop)
-    axes.set(xlabel="epoch", ylabel="accuracy (%)")
-    axes.legend()
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=120)
-    return buffer.getvalue()
+        series[crop] = list(map(scale.epoch, EPOCHS)), accuracies
+    return curves(series, x_title="epoch", y_title="accuracy in per cent")
 
 
 def _predictions(materials: Materials) -> bytes:

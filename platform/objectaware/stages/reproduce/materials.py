@@ -14,6 +14,7 @@ from objectaware.paper.nodes import Images, Localize, Node
 from objectaware.stages.reproduce.tiles import Tile, tiles_png
 from objectaware.stages.reproduce.workshop import Workshop
 from objectaware.stages.runner import StageResult
+from objectaware.tracking import TrackingStore
 
 Pictures = dict[str, bytes]
 """PNGs by the names of their files."""
@@ -30,11 +31,13 @@ class Materials:
         workshop: Where images lie.
         plan: The figure's plan, at the scale in use.
         results: Of its stages.
+        tracking: Where the stages' metrics are.
     """
 
     workshop: Workshop
     plan: FigurePlan
     results: Mapping[Node, StageResult]
+    tracking: TrackingStore
 
     def stage(self, name: str) -> StageResult:
         """The result of a stage by its name in the plan."""

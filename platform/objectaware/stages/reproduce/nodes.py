@@ -5,8 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from objectaware.paper.nodes import Kept, Linear, Localize, MaskScore, Node, Pretrain, Published
+from objectaware.paper.nodes import (
+    ClassDistance,
+    Detection,
+    FewShot,
+    Kept,
+    Linear,
+    Localize,
+    MaskScore,
+    Node,
+    Pretrain,
+    Published,
+)
+from objectaware.stages.contextual import run_class_distance
+from objectaware.stages.detection import run_detection
 from objectaware.stages.evaluate import run_linear, run_localization
+from objectaware.stages.few_shot import run_few_shot
 from objectaware.stages.localize import run_localize
 from objectaware.stages.pretrain import run_pretrain
 from objectaware.stages.reproduce.workshop import Results, Workshop
@@ -56,10 +70,28 @@ def _score(context: Context, workshop: Workshop, node: Node, results: Results) -
     return run_localization(context, config, title=workshop.name(node))
 
 
+def _few_shot(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+    config = workshop.few_shot_config(cast(FewShot, node), results)
+    return run_few_shot(context, config, title=workshop.name(node))
+
+
+def _class_distance(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+    config = workshop.class_distance_config(cast(ClassDistance, node), results)
+    return run_class_distance(context, config, title=workshop.name(node))
+
+
+def _detection(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+    config = workshop.detection_config(cast(Detection, node), results)
+    return run_detection(context, config, title=workshop.name(node))
+
+
 RUNNERS: dict[type[Node], Callable[[Context, Workshop, Node, Results], StageResult]] = {
     Pretrain: _pretrain,
     Localize: _localize,
     Linear: _linear,
     MaskScore: _score,
+    Detection: _detection,
+    FewShot: _few_shot,
+    ClassDistance: _class_distance,
 }
 """What runs each kind of stage; a kind that is not here cannot run yet, and its cells say so."""

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from objectaware.data.published import published_set
-from objectaware.errors import InputError
 from objectaware.paper.nodes import Images, Node, images_of, needs, title
 from objectaware.stages.reproduce.estimate import Cost, Throughput, cost_of
+from objectaware.stages.reproduce.full import published_number
 from objectaware.stages.reproduce.nodes import is_stage, run_node
 from objectaware.stages.reproduce.study import obstacles
 from objectaware.stages.reproduce.workshop import Workshop
@@ -46,13 +46,28 @@ class DataLine:
         name: The set.
         parts: Its parts that are taken.
         problem: What is missing first; empty where all parts are there.
+        num_images: Images by part, where they are there.
+        num_published: Published numbers by part, where they are known.
         source: Where to get it; empty where it is made of scenes.
     """
 
     name: str
     parts: tuple[str, ...]
     problem: str
+    num_images: tuple[int | None, ...]
+    num_published: tuple[int | None, ...]
     source: str
+
+    def state(self) -> str:
+        """Whether it is there, and how much of it."""
+        if self.problem:
+            return f"missing: {self.problem} Get it: {self.source}"
+        few = [
+            f"{found:,} of {published:,} images of {part}"
+            for part, found, published in zip(self.parts, self.num_images, self.num_published, strict=True)
+            if found is not None and published is not None and found < published
+        ]
+        return f"there, but {', '.join(few)}" if few else "there"
 
 
 @dataclass(frozen=True)
@@ -106,11 +121,7 @@ class PlanReport:
         return [f"{number} stages cannot run: {reason}" for reason, number in reasons.items()]
 
     def _data_lines(self) -> list[str]:
-        lines = ["data sets:"]
-        for line in self.data:
-            state = f"missing: {line.problem} Get it: {line.source}" if line.problem else "there"
-            lines.append(f"  {line.name} ({', '.join(line.parts)}): {state}")
-        return lines
+        return ["data sets:", *(f"  {line.name} ({', '.join(line.parts)}): {line.state()}" for line in self.data)]
 
     def _sums(self) -> list[str]:
         totals, rate = self.totals(), self.throughput
@@ -190,13 +201,13 @@ def data_lines(workshop: Workshop, nodes: Iterable[Node], shown: Iterable[Images
 
 
 def _data_line(workshop: Workshop, name: str, wanted: Sequence[Images]) -> DataLine:
-    problems = [problem for one in wanted if (problem := workshop.scale.images_problem(one)) is not None]
-    names = tuple(one.part if one.subset is None else f"{one.part}, {one.subset}" for one in wanted)
-    return DataLine(name, names, problems[0] if problems else "", "" if workshop.scale.mark else _source(name))
-
-
-def _source(name: str) -> str:
-    try:
-        return published_set(name).source
-    except InputError:
-        return "docs/data.md"
+    scale = workshop.scale
+    problems = [problem for one in wanted if (problem := scale.images_problem(one)) is not None]
+    return DataLine(
+        name,
+        parts=tuple(one.part if one.subset is None else f"{one.part}, {one.subset}" for one in wanted),
+        problem=problems[0] if problems else "",
+        num_images=tuple(map(scale.num_images, wanted)),
+        num_published=tuple(None if scale.mark else published_number(one) for one in wanted),
+        source="" if scale.mark else published_set(name).source,
+    )

@@ -11,7 +11,20 @@ from objectaware.data.backgrounds_challenge import VARIANTS
 from objectaware.data.scenes import CLASS_NAMES, build_scenes
 from objectaware.data.scenes.plan import SceneVariant
 from objectaware.data.scenes.shapes import CLASS_FOLDERS
-from objectaware.paper.nodes import Images, Linear, Localize, MaskScore, Node, Pretrain, Published, options, rewrite
+from objectaware.paper.nodes import (
+    ClassDistance,
+    Detection,
+    FewShot,
+    Images,
+    Linear,
+    Localize,
+    MaskScore,
+    Node,
+    Pretrain,
+    Published,
+    options,
+    rewrite,
+)
 from objectaware.paper.trainings import MOCO_IMAGENET, training
 from objectaware.paper.values import ValuePath
 
@@ -40,6 +53,10 @@ class Scale(Protocol):
 
     def images_problem(self, images: Images) -> str | None:
         """Why a part of a data set is not there; None where it is."""
+        ...
+
+    def num_images(self, images: Images) -> int | None:
+        """How many images a part of a data set has: those that are there, else as published; None where unknown."""
         ...
 
     def data(self, images: Images) -> DataConfig:
@@ -100,6 +117,22 @@ _CLASSES = (
 _EPOCHS_PER_HUNDRED = 1
 _ONE_CORE = {"num_loader_threads": 1, "num_compute_threads": 1, "precision": "fp32", "evaluation_interval": 100}
 
+_DETECTION: Fields = {
+    "num_iterations": 2,
+    "decay_iterations": (),
+    "num_warmup_iterations": 0,
+    "batch_size": 2,
+    "short_sides": (_SIZE,),
+    "test_short_side": _SIZE,
+    "max_side": 2 * _SIZE,
+    "num_regions": 8,
+    "num_train_proposals": 50,
+    "num_test_proposals": 20,
+    "num_precise_batches": 1,
+    "log_interval": 2,
+    "execution": {"num_loader_threads": 1, "num_compute_threads": 1},
+}
+
 
 @dataclass(frozen=True)
 class Smoke:
@@ -137,6 +170,10 @@ class Smoke:
     def images_problem(self, images: Images) -> str | None:
         """Nothing is missing."""
         return None
+
+    def num_images(self, images: Images) -> int | None:
+        """Those that were built; objects are several a picture."""
+        return _NUM_TRAIN if "train" in images.part else _NUM_VAL
 
     def data(self, images: Images) -> DataConfig:
         """Scenes in the place of a data set; shifted sets become variants of them."""
@@ -190,6 +227,13 @@ class Smoke:
             return {"image_size": _SIZE, "execution": {"num_crf_actors": 1, "num_compute_threads": 1}}
         if isinstance(node, Linear):
             return {"image_size": 32, "center_crop": False, "holdout_fraction": 0.2, "num_penalties": 3}
+        if isinstance(node, FewShot):
+            return {"image_size": 32, "center_crop": False}
+        if isinstance(node, ClassDistance):
+            # There are a dozen pictures of each class.
+            return {"image_size": 32, "center_crop": False, "perplexity": 3.0}
+        if isinstance(node, Detection):
+            return _DETECTION
         if isinstance(node, MaskScore):
             return {"image_size": _SIZE}
         return {}

@@ -7,17 +7,43 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from objectaware.config import GROUND_TRUTH, LinearConfig, LocalizationConfig, LocalizeConfig, PretrainConfig
+from objectaware.config import (
+    GROUND_TRUTH,
+    ClassDistanceConfig,
+    DetectionConfig,
+    DetectionExecution,
+    FewShotConfig,
+    LinearConfig,
+    LocalizationConfig,
+    LocalizeConfig,
+    PretrainConfig,
+)
 from objectaware.data.coco import load_coco
 from objectaware.distributed.pretrain import KEPT_FOLDER
 from objectaware.errors import InputError
-from objectaware.paper.nodes import Kept, Linear, Localize, MaskScore, Node, Pretrain, Published, title
+from objectaware.paper.nodes import (
+    ClassDistance,
+    Detection,
+    FewShot,
+    Images,
+    Kept,
+    Linear,
+    Localize,
+    MaskScore,
+    Node,
+    Pretrain,
+    Published,
+    title,
+)
 from objectaware.recipes import read_recipe
 from objectaware.stages.reproduce.scale import Scale
 from objectaware.stages.runner import StageResult
 
 Results = Mapping[Node, StageResult]
 """Results of the stages that a node needs, by node."""
+
+DETECTION_RECIPE = "detection_coco.yaml"
+"""Recipe of all detectors that are fine-tuned."""
 
 FOUND = "found"
 """Name of the masks that are scored."""
@@ -63,7 +89,7 @@ class Workshop:
         if node.classifier is not None:
             fields["classifier"] = self.address(node.classifier, results)
         if node.negatives is not None:
-            fields["negatives"] = images_with(node.negatives, self, node)
+            fields["negatives"] = images_with(node.negatives, self, node.images)
         fields |= self.scale.fields(node)
         if node.record_iterations:
             fields["execution"] = {**fields.get("execution", {}), "record_iterations": True}
@@ -91,6 +117,38 @@ class Workshop:
         }
         return LocalizationConfig.model_validate(fields)
 
+    def few_shot_config(self, node: FewShot, results: Results) -> FewShotConfig:
+        """The configuration of a few-shot evaluation."""
+        draws = {"num_shots": node.num_shots, "seeds": tuple(range(node.num_seeds))}
+        return FewShotConfig.model_validate({**self._class_pair(node, results), **draws})
+
+    def class_distance_config(self, node: ClassDistance, results: Results) -> ClassDistanceConfig:
+        """The configuration of a distance between two classes."""
+        return ClassDistanceConfig.model_validate(self._class_pair(node, results))
+
+    def _class_pair(self, node: FewShot | ClassDistance, results: Results) -> dict[str, Any]:
+        return {
+            "checkpoint": self.address(node.network, results),
+            "data": self.scale.data(node.images),
+            "class_names": tuple(map(self.scale.class_name, node.classes)),
+            **self.scale.fields(node),
+        }
+
+    def detection_config(self, node: Detection, results: Results) -> DetectionConfig:
+        """The configuration of a fine-tuned detector, or of a published one."""
+        recipe = read_recipe(self.recipes / DETECTION_RECIPE)
+        fields: dict[str, Any] = {"test": self.scale.data(node.test)}
+        if isinstance(node.network, Published):
+            return DetectionConfig.model_validate(
+                {**fields, "published": self.scale.file(node.network), "execution": recipe["execution"]}
+            )
+        fields |= {"checkpoint": self.address(node.network, results), "data": self.scale.data(node.train)}
+        return DetectionConfig.model_validate({**recipe, **fields, **self.scale.fields(node)})
+
+    def detection_execution(self) -> DetectionExecution:
+        """How detectors are fine-tuned."""
+        return DetectionExecution.model_validate(read_recipe(self.recipes / DETECTION_RECIPE)["execution"])
+
     def address(self, node: Node, results: Results) -> str:
         """Where what a node makes lies: a checkpoint, masks or a classifier."""
         match node:
@@ -108,23 +166,21 @@ class Workshop:
                 return str(results[node].values["classifier"])
 
 
-def images_with(class_name: str, workshop: Workshop, node: Localize) -> tuple[str, ...]:
-    """The images of a localization that show a class, by their paths, at most a group of them.
+def images_with(class_name: str, workshop: Workshop, images: Images) -> tuple[str, ...]:
+    """Images of a part of COCO that show a class, by their paths: the first of them, at most a group.
 
     Raises:
-        InputError: No image does.
+        InputError: None does.
     """
-    data = workshop.scale.data(node.images)
+    data = workshop.scale.data(images)
     assert data.split is not None, "classes are those of COCO"
     coco = load_coco(data.root, data.split)
     name = workshop.scale.class_name(class_name)
-    if name not in coco.category_names:
-        raise InputError("class", name, f"is none of {data.root}", "Give a data set that has it.")
-    wanted = coco.category_names.index(name)
-    shown = (
+    shown = [
         image_id
         for index, image_id in enumerate(coco.images.image_ids)
-        if any(instance.category_index == wanted for instance in coco.instances(index))
-    )
-    group = LocalizeConfig.model_fields["group_size"].default
-    return tuple(list(shown)[:group])
+        if any(coco.category_names[instance.category_index] == name for instance in coco.instances(index))
+    ]
+    if not shown:
+        raise InputError("class", name, f"is in no picture of {data.root}", "Give a data set that shows it.")
+    return tuple(shown[: LocalizeConfig.model_fields["group_size"].default])
