@@ -13,6 +13,7 @@ import ray
 from mlflow_server import mlflow_server
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.sweep import Estimator, Report, Values, num_concurrent, run_trials
+from objectaware.distributed.task import run_task
 from objectaware.errors import InputError
 from objectaware.tracking import Tracker, TrackingStore
 
@@ -26,15 +27,17 @@ class _Events:
 
     def __init__(self) -> None:
         self.lines: list[tuple[Any, ...]] = []
+        self.ended_trials: list[Values] = []
 
     def started(self, trial: Values) -> None:
-        self.lines.append((trial["number"], "started"))
+        self.lines.append((trial.get("number"), "started"))
 
     def reported(self, trial: Values, epoch: int, metrics: Mapping[str, float]) -> None:
-        self.lines.append((trial["number"], epoch, dict(metrics)))
+        self.lines.append((trial.get("number"), epoch, dict(metrics)))
 
     def ended(self, trial: Values, status: str, error: str | None) -> None:
-        self.lines.append((trial["number"], status))
+        self.lines.append((trial.get("number"), status))
+        self.ended_trials.append(trial)
 
 
 @pytest.fixture
@@ -82,9 +85,7 @@ def test_the_driver_is_told_of_every_trial(ray_session: None, tmp_path: Path, mo
             raise InputError("number", 1, "is not taken", "Give another.")
         report(0, {"loss": 0.5})
         # A stage's tasks find their place outside the trial's placement group, which has no CPU.
-        return float(run_task(abs, -values["number"]))
-
-    from objectaware.distributed.task import run_task
+        return float(run_task(lambda number: number, values["number"]))
 
     events = _Events()
     run_trials(job, [{"number": number} for number in range(3)], events, max_concurrent=1)
@@ -105,7 +106,7 @@ def test_the_driver_is_told_of_every_trial(ray_session: None, tmp_path: Path, mo
 def test_optuna_goes_on_from_what_is_known(ray_session: None) -> None:
     def job(values: Values, report: Report) -> float:
         report(0, {"loss": 1.0})
-        return -((values["x"] - 0.3) ** 2)
+        return -((values["values"]["x"] - 0.3) ** 2)
 
     events = _Events()
     known = [({"x": x / 20, "kind": "a"}, -((x / 20 - 0.3) ** 2)) for x in range(20)]
@@ -118,13 +119,14 @@ def test_optuna_goes_on_from_what_is_known(ray_session: None) -> None:
             seed=0,
             num_trials=3,
             known=known,
-            trial=lambda values: {**values, "number": values["x"]},
+            fields={"seed": 7},
         ),
         events,
         max_concurrent=1,
     )
-    finished = [line[0] for line in events.lines if line[1] == "finished"]
+    finished = [trial["values"]["x"] for trial in events.ended_trials]
     assert len(set(finished)) == 3
+    assert all(trial["seed"] == 7 for trial in events.ended_trials)
     # With twenty known points it draws near the best one, and not evenly from [0, 1].
     assert all(0.05 < x < 0.55 for x in finished)
 

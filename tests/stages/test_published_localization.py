@@ -14,7 +14,7 @@ from published_trees import KINDS, write_part
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("kind", ["cub", "wsolevaluation"])
 def test_localizers_are_scored_by_what_the_data_set_has(
     ray_session: None,

@@ -80,15 +80,21 @@ def _wait_for(head: subprocess.Popen[bytes], address: str, log: Path) -> None:
     deadline = time.monotonic() + _SECONDS_TO_START
     while time.monotonic() < deadline:
         assert head.poll() is None, log.read_text()
-        try:
-            urllib.request.urlopen(f"{address}/api/version", timeout=5).close()
-        except urllib.error.HTTPError:  # it is up, and asks for the token
+        # The dashboard answers before the node is up, which may still fail.
+        if b"Ray runtime started" in log.read_bytes() and _answers(address):
             return
-        except OSError:
-            time.sleep(0.2)
-        else:
-            return
-    raise AssertionError(f"no dashboard after {_SECONDS_TO_START:g} s: {log.read_text()}")
+        time.sleep(0.2)
+    raise AssertionError(f"no head after {_SECONDS_TO_START:g} s: {log.read_text()}")
+
+
+def _answers(address: str) -> bool:
+    try:
+        urllib.request.urlopen(f"{address}/api/version", timeout=5).close()
+    except urllib.error.HTTPError:  # it asks for the token
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def _free_port() -> int:

@@ -88,7 +88,8 @@ def prune_runs(program: str, arguments: list[str]) -> None:
     def command(common: CommonArguments = DEFAULTS, older_than: float | None = None, yes: bool = False) -> None:
         """Lists what can go, and deletes it with --yes: unfinished runs, folders that do not say what they are.
 
-        Never what a run that stays was made from, nor a run that is being computed. MLflow keeps its records.
+        Never what a run that stays was made from, nor a run that is being computed; interrupted trainings lose their
+        checkpoints. MLflow keeps its records.
 
         Args:
             common: Settings of every command.

@@ -90,7 +90,7 @@ def connect_jobs(address: str | None) -> JobSubmissionClient:
         raise InputError("address", shown, "refuses the token", remedy) from error
     except (ConnectionError, requests.RequestException) as error:
         remedy = "Open a tunnel with `ray dashboard cluster.yaml`, start a head, or give --address."
-        raise InputError("address", shown, "no Ray dashboard answers there", remedy) from error
+        raise InputError("address", shown, f"no Ray dashboard answers there ({error})", remedy) from error
 
 
 def cluster_shape() -> ClusterShape:

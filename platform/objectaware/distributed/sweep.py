@@ -85,7 +85,7 @@ class Estimator:
         seed: Decides what is drawn.
         num_trials: How many to run.
         known: Parameters and score of trials that were run before.
-        trial: Makes a trial of parameters.
+        fields: Further fields of every trial, beside its `values`.
     """
 
     choices: Mapping[str, Sequence[Any]]
@@ -94,7 +94,7 @@ class Estimator:
     seed: int
     num_trials: int
     known: Sequence[tuple[Values, float]]
-    trial: Callable[[Values], Values]
+    fields: Values
 
 
 def num_concurrent(needs: Sequence[Sequence[Need]], *, wanted: int | None) -> int:
@@ -219,12 +219,12 @@ class _Optuna(OptunaSearch):
         super().__init__(space, metric=_SCORE, mode=search.mode, sampler=sampler)
         for values, score in search.known:
             self.add_evaluated_point(dict(values), score)
-        self._make_trial = search.trial
+        self._fields = dict(search.fields)
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
         """A trial to run."""
         values = super().suggest(trial_id)
-        return None if values is None else {_TRIAL: dict(self._make_trial(values))}
+        return None if values is None else {_TRIAL: {"values": values, **self._fields}}
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Nothing: an epoch has no score."""

@@ -161,7 +161,7 @@ class _Sweep:
             seed=config.search_seed,
             num_trials=config.num_samples - len(done),
             known=[(each.trial.values, each.columns[column]) for each in done if each.status == "finished"],
-            trial=lambda values: vars(Trial(values, seed)),
+            fields={"seed": seed},
         )
 
     def _run(self, search: Sequence[Mapping[str, Any]] | Estimator, checked: Sequence[Mapping[str, Model]]) -> None:

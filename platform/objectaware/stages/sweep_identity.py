@@ -58,6 +58,6 @@ def _file_hashes(checked: Sequence[Mapping[str, Model]]) -> dict[str, str]:
         for name, hash_of in (("checkpoint", checkpoint_hash), ("classifier", classifier_hash), ("masks", masks_hash)):
             value = getattr(stage, name, None)
             for address in value.values() if isinstance(value, dict) else (value,):
-                if address not in (None, GROUND_TRUTH, STAND_IN, *found):
+                if address is not None and address not in (GROUND_TRUTH, STAND_IN, *found):
                     found[address] = hash_of(address)
     return found
