@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
 
-.PHONY: demo test test-all check bench install clean
+.PHONY: demo test test-all check bench chaos install image clean
 
 demo: $(STAMP)
 	$(BIN)/objectaware demo $(ARGS)
@@ -28,7 +28,19 @@ bench: $(STAMP)
 	status=0; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || status=1; done; \
 	$(BIN)/python benchmarks/page.py; exit $$status
 
+# Faults on purpose: what must hold, what was seen. Longer than a test's own limit none of them takes.
+chaos: $(STAMP)
+	$(BIN)/python -m pytest -m chaos --chaos-report benchmarks/results/chaos.csv $(ARGS)
+
 install: $(STAMP)
+
+# Docker where its daemon runs, else buildah; ARGS goes to either.
+ENGINE = $(shell docker info >/dev/null 2>&1 && echo docker || echo buildah)
+IMAGE ?= objectaware:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' platform/objectaware/__init__.py)
+BASE_IMAGE ?= debian:bookworm-slim
+
+image:
+	$(ENGINE) build --file docker/Dockerfile --build-arg BASE_IMAGE=$(BASE_IMAGE) --tag $(IMAGE) $(ARGS) .
 
 $(STAMP):
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -32,15 +32,16 @@ def read_recipe(path: Path) -> dict[str, object]:
     if "base" in below:
         # One level keeps all that a recipe says within two files.
         raise InputError("base", base, "names a base itself", "Name a recipe that stands alone.")
-    return _merged(below, recipe)
+    return merged(below, recipe)
 
 
-def _merged(below: dict[str, object], above: dict[str, object]) -> dict[str, object]:
-    merged = dict(below)
+def merged(below: dict[str, object], above: dict[str, object]) -> dict[str, object]:
+    """Lays fields over others; mappings are merged field by field."""
+    result = dict(below)
     for field, value in above.items():
-        under = merged.get(field)
-        merged[field] = _merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
-    return merged
+        under = result.get(field)
+        result[field] = merged(under, value) if isinstance(under, dict) and isinstance(value, dict) else value
+    return result
 
 
 def _read_mapping(path: Path) -> dict[str, object]:

@@ -19,6 +19,16 @@ checkpoint: checkpoint
 localizers: {{contracam: {{}}}}
 shared: {{{LOCALIZE_ON_CPU_RECIPE.strip()}}}
 """
+SWEEP = """\
+name: seeds
+stages:
+  network:
+    stage: pretrain
+    fields: {data: {root: photos}, batch_size: 60, execution: {num_workers: 5, use_gpu: false}}
+parameters: {network.momentum: [0.9, 0.99]}
+metric: network.loss
+execution: {max_concurrent: 6}
+"""
 DEMO_RECIPE = """\
 pretrain: {batch_size: 60, execution: {num_workers: 2, num_compute_threads: 1}}
 retrain: {execution: {num_workers: 3, num_compute_threads: 30}}
@@ -59,6 +69,9 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, A
         # A GPU may turn up, for which eight readers a process decode: 4 × 8 + 6.
         (["localize", "photos", "--checkpoint", "checkpoint", "--recipe", "recipe.yaml"], LOCALIZE_RECIPE, 38),
         (["demo", "--recipe", "recipe.yaml"], DEMO_RECIPE, 90),
+        # As many trials at once as the sweep says, of five workers each.
+        (["sweep", "recipe.yaml"], SWEEP, 30),
+        (["sweep", "recipe.yaml", "--execution.max_concurrent", "1"], SWEEP, 8),
     ],
 )
 def test_a_local_ray_is_large_enough_for_the_stage(

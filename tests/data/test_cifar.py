@@ -95,6 +95,7 @@ class Evil:
         return os.mkdir, ("was-here",)
 
 
+@pytest.mark.chaos(fault="a hostile pickle of CIFAR", holds="its code does not run")
 def test_a_pickle_that_calls_something_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_cifar10(tmp_path)
@@ -105,11 +106,11 @@ def test_a_pickle_that_calls_something_is_refused(tmp_path: Path, monkeypatch: p
 
 
 def test_what_is_missing_or_malformed_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=f"holds no {tmp_path}/data_batch_1 "):
+    with pytest.raises(InputError, match=f"holds no {tmp_path}/data_batch_1"):
         load_cifar(tmp_path, 10, "train")
     write_cifar10(tmp_path)
     (tmp_path / "data_batch_3").unlink()
-    with pytest.raises(InputError, match=f"{tmp_path}/data_batch_3: does not exist"):
+    with pytest.raises(InputError, match=f"holds no {tmp_path}/data_batch_3"):
         load_cifar(tmp_path, 10, "train")
     write_pickle(tmp_path / "data_batch_3", {"data": two_pictures(3)[:, :-1], "labels": [1, 0]})
     with pytest.raises(InputError, match=r"data_batch_3: has images of shape \(2, 3071\)"):

@@ -31,14 +31,14 @@ def test_food_is_what_its_lists_name(tmp_path: Path, above: str) -> None:
 
 
 def test_lists_of_food_that_are_missing_or_wrong_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=rf"holds no {tmp_path}/meta/test.txt \(nor food-101/meta/test.txt\)"):
+    with pytest.raises(InputError, match=f"holds no {tmp_path}/meta/test.txt"):
         load_food(tmp_path, "test")
     write_food(tmp_path)
     (tmp_path / "meta" / "test.txt").write_text("soup/3")
     with pytest.raises(InputError, match=r"names soup/3, whose class is not in classes\.txt"):
         load_food(tmp_path, "test")
     (tmp_path / "meta" / "classes.txt").unlink()
-    with pytest.raises(InputError, match=f"{tmp_path}/meta/classes.txt: does not exist"):
+    with pytest.raises(InputError, match=f"holds no {tmp_path}/meta/classes.txt"):
         load_food(tmp_path, "train")
 
 

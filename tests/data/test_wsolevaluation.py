@@ -5,7 +5,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
+from objectaware.config import DataConfig
 from objectaware.data.wsolevaluation import has_objects, load_wsolevaluation, wsolevaluation_objects
 from objectaware.errors import InputError
 from published_trees import HEIGHT, RECTANGLES, SCALE, WIDTH, rectangle, write_boxes, write_masks
@@ -108,6 +110,11 @@ def test_what_is_missing_or_malformed_is_named(
     with pytest.raises(InputError, match=problem) as error:
         load_all()
     assert "\n" not in str(error.value)
+
+
+def test_the_folder_of_metadata_must_be_given(root: Path) -> None:
+    with pytest.raises(ValidationError, match="metadata is missing"):
+        DataConfig.model_validate({"root": str(root), "layout": "wsolevaluation", "split": "test"})
 
 
 def test_images_that_are_elsewhere_are_named(root: Path, metadata: Path, tmp_path: Path) -> None:

@@ -127,6 +127,7 @@ def test_a_finished_training_is_not_run_again(trained: Trained, tiny_images: Pat
 
 
 @slow
+@pytest.mark.chaos(fault="a torn list of checkpoints", holds="one epoch again, the same result")
 def test_a_torn_list_of_checkpoints_costs_one_epoch(trained: Trained, tiny_images: Path) -> None:
     """A kill in the moment in which Ray Train rewrites its list leaves half of it."""
     storage, checkpoint, _, _ = trained
@@ -145,6 +146,7 @@ def _state(checkpoint: Path) -> dict[str, Any]:
 
 
 @slow
+@pytest.mark.chaos(fault="a training worker killed, another told to end", holds="no step lost or recorded twice")
 def test_two_workers_of_which_one_is_killed_and_one_told_to_end_lose_nothing(
     trained: Trained, tiny_images: Path, tmp_path: Path
 ) -> None:

@@ -114,8 +114,8 @@ def test_ignored_pixels_count_neither_way() -> None:
 
 
 def test_edges_on_whole_pixels_stay_there() -> None:
-    """wsolevaluation scales whole pixels before it divides: 51 of 102 is exactly the middle."""
-    for width in range(50, 400, 7):
+    """wsolevaluation scales whole pixels before it divides; 61 of 112 would become 121 of 224 the other way round."""
+    for width in (112, 224, 333, 500, 896):
         pixels = np.arange(width, dtype=np.float64)
         relative = np.stack([pixels / width] * 4, axis=1)
         expected = (pixels * 224 / width).astype(int)

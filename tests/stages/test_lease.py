@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -53,3 +54,53 @@ def test_a_lease_taken_over_is_not_given_back_by_its_old_holder(folder: Storage)
         stolen = {**folder.read_json("lease.json"), "token": "thief"}
         folder.write_bytes("lease.json", json.dumps(stolen).encode())
     assert folder.read_json("lease.json")["token"] == "thief"
+
+
+class _Waiters:
+    """Threads that each want the lease, as commands do, and note when they have it and when they give it back."""
+
+    def __init__(self, folder: Storage, number: int) -> None:
+        self.events: list[str] = []
+        self.waits: list[str] = []
+        self._folder = folder
+        self._threads = [threading.Thread(target=self._hold, daemon=True) for _ in range(number)]
+        for thread in self._threads:
+            thread.start()
+
+    def _hold(self) -> None:
+        with Lease(self._folder, on_wait=self.waits.append):
+            self.events.append("taken")
+            time.sleep(0.02)
+            self.events.append("given back")
+
+    def join(self) -> list[str]:
+        for thread in self._threads:
+            thread.join(timeout=60)
+        return self.events
+
+
+def test_a_second_command_may_wait_and_says_so_once(folder: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("objectaware.stages.lease._SECONDS_BETWEEN_LOOKS", 0.01)
+    said = threading.Event()
+    with Lease(folder):
+        waiting = Lease(folder, on_wait=lambda line: said.set())
+        thread = threading.Thread(target=waiting.__enter__, daemon=True)
+        thread.start()
+        assert said.wait(timeout=60)
+        assert folder.read_json("lease.json")["token"] != waiting._token
+    thread.join(timeout=60)
+    assert folder.read_json("lease.json")["token"] == waiting._token
+    waiting.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("left_by", ["nobody", "a dead holder", "a dead holder and a dead heir"])
+def test_of_many_that_wait_one_at_a_time_has_it(folder: Storage, left_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("objectaware.stages.lease._SECONDS_BETWEEN_LOOKS", 0.01)
+    with Lease(folder):
+        dead = {**folder.read_json("lease.json"), "process_started": "1"}
+    if left_by != "nobody":
+        folder.write_json("lease.json", dead)
+    if left_by == "a dead holder and a dead heir":
+        folder.write_json(f"lease-after-{dead['token']}.json", {**dead, "token": "heir"})
+    assert _Waiters(folder, 8).join() == ["taken", "given back"] * 8
+    assert folder.list_names() == []

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.stages.lease import Lease, LeaseHeldError
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.tracking import TrackingStore
@@ -98,3 +100,38 @@ def test_a_folder_of_another_run_is_refused(context: Context, tmp_path: Path) ->
     _run(context, _Work(), out=out)
     with pytest.raises(InputError, match="belongs to another run"):
         _run(context, _Work(), data="other", out=out)
+
+
+class _Teller(Progress):
+    """Tells when somebody waits."""
+
+    def __init__(self) -> None:
+        super().__init__(io.StringIO())
+        self.waits = threading.Event()
+
+    def line(self, text: str) -> None:
+        if text.startswith("waiting"):
+            self.waits.set()
+
+
+def test_a_stage_that_another_command_computes_is_refused_or_waited_for(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("objectaware.stages.lease._SECONDS_BETWEEN_LOOKS", 0.01)
+    first = _run(context, _Work())
+    folder, teller, work = first.folder, _Teller(), _Work()
+    result = folder.read_bytes("result.json")
+    folder.delete("result.json")  # as if the other command were still at it
+    other = Context(context.storage, context.tracking, teller, waits=True)
+    found: list[StageResult] = []
+    with Lease(folder):
+        with pytest.raises(LeaseHeldError):
+            _run(context, work)
+        thread = threading.Thread(target=lambda: found.append(_run(other, work)), daemon=True)
+        thread.start()
+        assert teller.waits.wait(timeout=60)
+        folder.write_bytes("result.json", result)
+    thread.join(timeout=60)
+    assert work.calls == 0
+    assert found[0].reused
+    assert found[0].values == first.values

@@ -337,3 +337,25 @@ def test_a_relative_sqlite_file_is_the_same_in_every_folder(open_store: Open, mo
     monkeypatch.chdir(folder)
     store = TrackingStore.open(folder)
     assert store.server.tracking_uri == f"sqlite:///{folder}/mlflow.db"
+
+
+def test_checkpoints_are_models_that_point_at_storage_and_data_sets_are_inputs(open_store: Open) -> None:
+    store = open_store()
+    run = store.child_run(None, name="stage", key="stage", tags={})
+    for _ in range(2):
+        run.log_model("checkpoint", "s3://bucket/runs/pretrain/epoch_0799")
+        run.log_dataset("train", "COCO", "a" * 64, "/data/COCO")
+    assert run.flush(30)
+    # As after a crash between sending and noting it: everything is sent once more.
+    (run.spool_folder / "progress.json").unlink()
+    assert run.finish("FINISHED", timeout_seconds=30)
+    client = store.server.client
+    sent = client.get_run(str(run.run_id))
+    (dataset,) = sent.inputs.dataset_inputs
+    assert (dataset.dataset.name, dataset.dataset.digest) == ("COCO", "a" * 36)
+    assert json.loads(dataset.dataset.source) == {"uri": "/data/COCO"}
+    assert [(tag.key, tag.value) for tag in dataset.tags] == [("mlflow.data.context", "train")]
+    (model,) = client.search_logged_models([store.server.experiment_id(store.experiment)])
+    assert (model.name, model.status.value, model.source_run_id) == ("checkpoint", "READY", run.run_id)
+    assert model.params == {"uri": "s3://bucket/runs/pretrain/epoch_0799"}
+    assert not (run.spool_folder / "rejected.jsonl").exists()

@@ -20,7 +20,7 @@ def check_data(program: str, arguments: list[str]) -> None:
     def command(
         name: Annotated[str | None, tyro.conf.Positional] = None,
         root: Path | None = None,
-        data_folder: Path = Path("data"),
+        data_folder: Path | None = None,
         every: Annotated[bool, tyro.conf.arg(name="all")] = False,
         json: Path | None = None,
     ) -> None:
@@ -31,7 +31,8 @@ def check_data(program: str, arguments: list[str]) -> None:
         Args:
             name: Name of the data set, such as ImageNet-R-9; case and punctuation do not matter.
             root: Its folder; by default the usual one in the data folder.
-            data_folder: Folder in which data sets lie under their usual names.
+            data_folder: Folder in which data sets, and metadata that some of them take, lie under their usual names:
+                ./data, or the folder above --root.
             every: Check all data sets in the data folder.
             json: File that what is printed is written to as data.
         """
@@ -39,14 +40,15 @@ def check_data(program: str, arguments: list[str]) -> None:
 
         if every == (name is not None):
             raise InputError("name", name, "does not go with --all", "Give the name of a data set, or --all alone.")
+        usual = data_folder or Path("data")
         if every:
-            checks = [check_published(one.name, data_folder / one.folder, data_folder) for one in PUBLISHED_SETS]
+            checks = [check_published(one.name, usual / one.folder, usual) for one in PUBLISHED_SETS]
             for check in checks:
                 print(f"{check.published.name:24} {_state(check):20} {check.root}")
             write_json(Common(json=json), {"checks": [_values(check) for check in checks]})
             return
         assert name is not None
-        check = check_published(name, root or data_folder / published_set(name).folder, data_folder)
+        check = check_published(name, root or usual / published_set(name).folder, data_folder)
         _print(check)
         write_json(Common(json=json), _values(check))
         if not check.is_whole:

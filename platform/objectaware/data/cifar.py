@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.annotations import find_base
 from objectaware.data.folder import ImageFolder
-from objectaware.data.places import find_place
+from objectaware.data.places import EXTRACTED
 from objectaware.errors import InputError
 
 _SIDE = 32
-_REMEDY = "Give the folder that the data set's archive was extracted to."
 
 
 class ArrayImages:
@@ -94,14 +94,14 @@ def load_cifar(root: str | Path, num_classes: int, split: str) -> ArrayImages:
     """
     form = _FORMS[num_classes]
     names = form.batches[split]
-    folder = find_place(f"cifar-{num_classes}", root, [names[0], f"{form.folder}/{names[0]}"]).parent
+    folder = find_base(root, [form.folder], [*names, form.meta], field="cifar", remedy=EXTRACTED)
     class_names = tuple(str(name) for name in _read(folder / form.meta, (form.names,))[0])
     pixels, labels, image_ids = [], [], []
     for name in names:
         data, numbers = (np.asarray(part) for part in _read(folder / name, ("data", form.labels)))
         if data.dtype != np.uint8 or data.shape != (len(numbers), 3 * _SIDE * _SIDE):
             problem = f"has images of shape {data.shape} and type {data.dtype}, and {len(numbers)} labels"
-            raise InputError("cifar", folder / name, problem, _REMEDY)
+            raise InputError("cifar", folder / name, problem, EXTRACTED)
         pixels.append(data.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1))
         labels.append(numbers.astype(np.int64))
         image_ids += [f"{name}#{number}" for number in range(len(numbers))]
@@ -116,11 +116,9 @@ def _read(path: Path, keys: tuple[str, ...]) -> list[Any]:
             # Written by Python 2, whose strings are bytes.
             content = _PlainUnpickler(stream, encoding="latin1").load()
         return [content[key] for key in keys]
-    except FileNotFoundError as error:
-        raise InputError("cifar", path, "does not exist", _REMEDY) from error
     except Exception as error:  # pickle raises whatever a malformed file provokes in it
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError("cifar", path, f"is no part of the data set ({reason})", _REMEDY) from error
+        raise InputError("cifar", path, f"is no part of the data set ({reason})", EXTRACTED) from error
 
 
 class _PlainUnpickler(pickle.Unpickler):

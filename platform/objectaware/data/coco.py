@@ -97,6 +97,10 @@ class CocoDataset:
         """Return height and width of a picture in pixels, as the annotation file gives them."""
         return self._records[index].height, self._records[index].width
 
+    def annotations(self, index: int) -> list[CocoAnnotation]:
+        """Return what the file says of the objects of a picture, in its order, crowds included."""
+        return self._annotations[index]
+
     def foreground_mask(self, index: int) -> NDArray[np.bool_]:
         """Return the union of all instances of a picture, crowds included.
 

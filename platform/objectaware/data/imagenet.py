@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 from scipy.io import loadmat
 
+from objectaware.data.annotations import read_lines
 from objectaware.data.folder import ImageFolder
-from objectaware.data.places import find_place, read_lines, wnid_folders
+from objectaware.data.places import EXTRACTED, find_place, wnid_folders
 from objectaware.data.published.imagenet9 import imagenet_wnids
 from objectaware.errors import InputError
 
@@ -82,7 +83,7 @@ def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
     for place in around:
         solution = place / "LOC_val_solution.csv"
         if solution.is_file():
-            rows = (line.split(",", 1) for line in read_lines("imagenet", solution)[1:])
+            rows = (line.split(",", 1) for line in read_lines(solution, field="imagenet", remedy=EXTRACTED)[1:])
             return {name: boxes.split()[0] for name, boxes in rows}
     for place in around:
         for kit in (place / _DEVKIT, place):
@@ -96,7 +97,7 @@ def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
 def _ground_truth(kit: Path) -> dict[str, str]:
     if not (kit / "meta.mat").is_file():
         raise InputError("imagenet", kit / "meta.mat", "does not exist", "It comes with the ground truth beside it.")
-    lines = read_lines("imagenet", kit / _GROUND_TRUTH)
+    lines = read_lines(kit / _GROUND_TRUTH, field="imagenet", remedy=EXTRACTED)
     try:
         synsets = loadmat(str(kit / "meta.mat"), squeeze_me=True)["synsets"]
         numbers, wnids = synsets["ILSVRC2012_ID"].tolist(), synsets["WNID"].tolist()

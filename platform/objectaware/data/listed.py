@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from objectaware.data.annotations import find_base, read_lines
 from objectaware.data.folder import ImageFolder
-from objectaware.data.places import find_place, read_lines
+from objectaware.data.places import EXTRACTED
 from objectaware.errors import InputError
 
 
@@ -22,10 +23,11 @@ def load_food(root: str | Path, split: str) -> ImageFolder:
     Raises:
         InputError: A list is missing, or names an image of an unknown class.
     """
-    base = find_place("food-101", root, [f"meta/{split}.txt", f"food-101/meta/{split}.txt"]).parents[1]
-    class_names = sorted(read_lines("food-101", base / "meta" / "classes.txt"))
+    needed = [f"meta/{split}.txt", "meta/classes.txt", "images"]
+    base = find_base(root, ["food-101"], needed, field="food-101", remedy=EXTRACTED)
+    class_names = sorted(read_lines(base / "meta" / "classes.txt", field="food-101", remedy=EXTRACTED))
     label_of_class = {name: label for label, name in enumerate(class_names)}
-    names = read_lines("food-101", base / "meta" / f"{split}.txt")
+    names = read_lines(base / "meta" / f"{split}.txt", field="food-101", remedy=EXTRACTED)
     classes = [name.partition("/")[0] for name in names]
     for name, its_class in zip(names, classes, strict=True):
         if its_class not in label_of_class:
@@ -49,11 +51,12 @@ def load_pets(root: str | Path, split: str) -> ImageFolder:
         InputError: A list is missing or malformed.
     """
     name = f"annotations/{'trainval' if split == 'train' else 'test'}.txt"
-    path = find_place("pets", root, [name, f"oxford-iiit-pet/{name}"])
+    base = find_base(root, ["oxford-iiit-pet"], [name, "images"], field="pets", remedy=EXTRACTED)
+    path = base / name
     stems: list[str] = []
     labels: list[int] = []
     breed_of_label: dict[int, str] = {}
-    for line in read_lines("pets", path):
+    for line in read_lines(path, field="pets", remedy=EXTRACTED):
         if line.startswith("#"):
             continue
         stem, _, rest = line.partition(" ")
@@ -65,4 +68,4 @@ def load_pets(root: str | Path, split: str) -> ImageFolder:
         stems.append(stem)
         labels.append(int(number) - 1)
     class_names = [breed_of_label.get(label, "") for label in range(max(breed_of_label, default=-1) + 1)]
-    return ImageFolder(path.parents[1] / "images", [f"{stem}.jpg" for stem in stems], labels, class_names)
+    return ImageFolder(base / "images", [f"{stem}.jpg" for stem in stems], labels, class_names)

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.annotations import find_base, read_lines
 from objectaware.data.folder import ImageFolder
-from objectaware.data.places import find_place, read_lines
+from objectaware.data.places import EXTRACTED
 from objectaware.data.published.imagenet9 import common_superclass
 from objectaware.errors import InputError
 
@@ -77,7 +78,7 @@ def load_objectnet(root: str | Path) -> BorderlessImages:
         InputError: The images or a mapping are missing, or a folder has no name in the mapping.
     """
     base = _base(root)
-    folders = ImageFolder.from_classes(find_place("objectnet", base, ["images"]))
+    folders = ImageFolder.from_classes(base / "images")
     label_of_folder = _read_mapping(base / _LABELS)
     for folder in folders.class_names:
         if folder not in label_of_folder:
@@ -103,7 +104,7 @@ def objectnet_superclasses(root: str | Path) -> NDArray[np.int64]:
     class_of_line = {
         int(line): int(number) for number, line in _read_mapping(mappings / "pytorch_to_imagenet_2012_id.json").items()
     }
-    lines = read_lines("objectnet", mappings / "imagenet_to_label_2012_v2")
+    lines = read_lines(mappings / "imagenet_to_label_2012_v2", field="objectnet", remedy=EXTRACTED)
     class_of_name = {name: class_of_line[line] for line, name in enumerate(lines) if line in class_of_line}
     superclasses = []
     for label in load_objectnet(root).class_names:
@@ -117,12 +118,12 @@ def objectnet_superclasses(root: str | Path) -> NDArray[np.int64]:
 
 
 def _base(root: str | Path) -> Path:
-    return find_place("objectnet", root, [_LABELS, f"objectnet-1.0/{_LABELS}"]).parents[1]
+    return find_base(root, ["objectnet-1.0"], [_LABELS, "images"], field="objectnet", remedy=EXTRACTED)
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads("\n".join(read_lines("objectnet", path)))
+        content = json.loads("\n".join(read_lines(path, field="objectnet", remedy=EXTRACTED)))
     except json.JSONDecodeError as error:
         raise InputError("objectnet", path, f"is no JSON ({error})", "Extract the archive again.") from error
     if not isinstance(content, dict):

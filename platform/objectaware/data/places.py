@@ -9,7 +9,8 @@ from pathlib import Path
 from objectaware.errors import InputError
 
 _WNID = re.compile(r"n\d{8}")
-_REMEDY = "Give the folder that the data set's archive was extracted to."
+EXTRACTED = "Give the folder that the data set's archive was extracted to."
+"""What to do about a file that is missing, as messages end."""
 
 
 def find_place(field: str, root: str | Path, names: Sequence[str]) -> Path:
@@ -26,7 +27,7 @@ def find_place(field: str, root: str | Path, names: Sequence[str]) -> Path:
     for name in names:
         if Path(root, name).exists():
             return Path(root, name)
-    raise missing_place(field, root, names)
+    raise InputError(field, root, f"holds no {_listed(root, names)}", EXTRACTED)
 
 
 def find_wnid_folder(field: str, root: str | Path, names: Sequence[str]) -> Path:
@@ -52,32 +53,13 @@ def wnid_folders(folder: Path) -> Iterable[Path]:
     return (entry for entry in folder.iterdir() if _WNID.fullmatch(entry.name) and entry.is_dir())
 
 
-def missing_place(field: str, root: str | Path, names: Sequence[str]) -> InputError:
-    """Says that none of several paths is there: the first in full, the others as names."""
-    return InputError(field, root, f"holds no {_listed(root, names)}", _REMEDY)
-
-
 def missing_classes(field: str, root: str | Path, names: Sequence[str], class_name: str) -> InputError:
     """Says that none of several folders holds a folder of a class, with one of the classes as an example."""
     places = _listed(root, [str(Path(name, class_name)) for name in names])
-    return InputError(field, root, f"holds no class folder such as {places}", _REMEDY)
+    return InputError(field, root, f"holds no class folder such as {places}", EXTRACTED)
 
 
 def _listed(root: str | Path, names: Sequence[str]) -> str:
+    """The first of several paths in full, the others as names."""
     others = f" (nor {', '.join(names[1:])})" if len(names) > 1 else ""
     return f"{Path(root, names[0])}{others}"
-
-
-def read_lines(field: str, path: Path) -> list[str]:
-    """Reads the lines of a text file, without those that are empty.
-
-    Raises:
-        InputError: There is none, or it is not text in UTF-8.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise InputError(field, path, "does not exist", _REMEDY) from error
-    except UnicodeDecodeError as error:
-        raise InputError(field, path, "is not text in UTF-8", "Extract it from the archive again.") from error
-    return [line.strip() for line in text.splitlines() if line.strip()]

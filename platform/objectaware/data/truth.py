@@ -90,7 +90,7 @@ class GroundTruth:
 
         The published ones, whatever their size. COCO's are those of the instances of more than 1% of the picture,
         crowds included, as the official code takes them. Where there is a mask alone, they are those around its
-        regions of more than 1%; where regions are ignored, none.
+        regions of more than 1%. OpenImages has none: its ignored regions hold objects, too.
         """
         return self._objects.boxes(index)
 

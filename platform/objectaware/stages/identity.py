@@ -17,8 +17,19 @@ from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import checkpoint_file
 from objectaware.methods.classifier import read_classifier
+from objectaware.stages.truth import true_objects_hash
 
-STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 3, "localization": 3}
+STAGE_VERSIONS = {
+    "pretrain": 3,
+    "localize": 2,
+    "features": 1,
+    "linear": 4,
+    "knn": 1,
+    "few_shot": 1,
+    "class_distance": 1,
+    "localization": 3,
+    "detection": 1,
+}
 """Version of the code that computes each stage: raised when the same input would give another result."""
 
 _IDENTITY_LENGTH = 20
@@ -35,7 +46,7 @@ def recipe(config: Model) -> dict[str, Any]:
 
 def _without_addresses(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
     if isinstance(value, dict):
-        addresses = ("root", "subset", "metadata", "masks", "checkpoint", "classifier")
+        addresses = ("root", "subset", "metadata", "masks", "checkpoint", "classifier", "published")
         return {key: _without_addresses(item) for key, item in value.items() if key not in addresses}
     return value
 
@@ -134,6 +145,8 @@ def true_masks_hash(data: DataConfig, *, verify: bool = False) -> str:
     """
     if data.layout == "coco":
         return "annotations"  # a part of `data_hash`
+    if data.layout != "backgrounds-challenge":
+        return true_objects_hash(data, verify=verify)
     assert data.split is not None
     foregrounds = TrainingForegrounds(data.root, data.split, data.open().image_ids)
     return Manifest.of(foregrounds.files).content_hash(verify)

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -16,6 +17,7 @@ from objectaware.data.storage import Storage
 _NAME = "lease.json"
 _RENEWAL_SECONDS = 10.0
 _EXPIRY_SECONDS = 90.0
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class LeaseHeldError(RuntimeError):
@@ -26,32 +28,73 @@ class Lease:
     """Holds a folder against other commands, as a context manager.
 
     The holder renews a time stamp; a lease whose stamp is old, or whose holder was a process of this host that
-    lives no more, counts for nothing and is taken over.
+    lives no more, counts for nothing and is taken over, by one of those that would have it.
 
     Args:
         folder: The stage's folder.
+        on_wait: Wait for whoever holds it, and call this once with a line that says who does; by default a folder
+            that is held is refused.
 
     Raises:
-        LeaseHeldError: On entering, where another command holds it.
+        LeaseHeldError: On entering, where another command holds it and there is no waiting.
     """
 
-    def __init__(self, folder: Storage) -> None:
+    def __init__(self, folder: Storage, *, on_wait: Callable[[str], None] | None = None) -> None:
         self._folder = folder
+        self._on_wait = on_wait
         self._token = uuid.uuid4().hex
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def __enter__(self) -> Lease:
-        if not self._folder.create_exclusive(_NAME, self._content()):
-            holder = self._folder.read_json(_NAME)
-            if is_live(holder):
-                raise LeaseHeldError(
-                    f"another command (process {holder['pid']} on {holder['host']}) is computing {self._folder.uri}. "
-                    "Wait for it, or stop it."
-                )
-            self._folder.write_bytes(_NAME, self._content())
+        told = False
+        while (holder := self._take()) is not None:
+            who = f"another command (process {holder['pid']} on {holder['host']}) is computing {self._folder.uri}"
+            if self._on_wait is None:
+                raise LeaseHeldError(f"{who}. Wait for it, or stop it.")
+            if not told:
+                self._on_wait(f"waiting: {who}")
+                told = True
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
         self._thread.start()
         return self
+
+    def _take(self) -> dict[str, Any] | None:
+        """Takes the lease, or tells who has it."""
+        while not self._folder.create_exclusive(_NAME, self._content()):
+            holder = self._read(_NAME)
+            if holder is None:
+                continue  # given back in this moment
+            if holder["token"] == self._token:
+                return None
+            if is_live(holder) or (holder := self._take_over(holder)) is not None:
+                return holder
+        return None
+
+    def _take_over(self, dead: dict[str, Any]) -> dict[str, Any] | None:
+        """Puts this holder in the place of a dead one, unless another that waits is at it; then tells which.
+
+        A claim named by the dead holder lets one through. Whoever comes by it later finds that the lease has changed.
+        """
+        claim = f"lease-after-{dead['token']}.json"
+        if not self._folder.create_exclusive(claim, self._content()):
+            claimant = self._read(claim)
+            if claimant is None or is_live(claimant):
+                return claimant
+            self._folder.delete(claim)
+            return None
+        current = self._read(_NAME)
+        if current is not None and current["token"] == dead["token"]:
+            self._folder.write_bytes(_NAME, self._content())
+        self._folder.delete(claim)
+        return None
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        """A holder; None where it has just gone."""
+        try:
+            return dict(self._folder.read_json(name))
+        except FileNotFoundError:
+            return None
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.config import DataConfig
-from objectaware.data.folder import ImageFolder
+from objectaware.data.folder import ImageFolder, refuse_escape
 from objectaware.data.images import UnreadableImage, read_image
 from objectaware.data.masks import resize_mask
 from objectaware.errors import InputError
@@ -95,7 +95,11 @@ class Look:
         except InputError as error:
             problems.append(f"no true mask: {error}")
         try:
+            # A store may be somebody else's.
+            refuse_escape(row.image_id)
             photo = read_image(self._images.root / row.image_id)
+        except InputError as error:
+            problems.append(f"no picture: {error}")
         except UnreadableImage as error:
             problems.append(f"no picture: {error.reason}")
         else:

@@ -34,6 +34,7 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
     def compute(run: StageRun) -> Mapping[str, Any]:
         recorder = _Recorder(run, config)
         checkpoint = pretrain(config, name="train", storage=run.folder.uri, on_record=recorder)
+        run.tracker.log_model("checkpoint", checkpoint)
         return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}
 
     tags = {
@@ -59,6 +60,8 @@ class _Recorder:
             metrics = {key: float(value) for key, value in record.items() if key not in ("kind", "epoch")}
             self._run.tracker.log_metrics(metrics, step=int(record["epoch"]))
             self.last_metrics = metrics
+            if self._run.on_epoch is not None:
+                self._run.on_epoch(int(record["epoch"]), metrics)
         elif record["kind"] == "progress":
             self._run.progress.update(self._text(record))
         elif record["kind"] == "stopping":

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 
-from objectaware.config import Model
+from objectaware.config import DataConfig, Model
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.device import device_name
@@ -19,6 +22,10 @@ from objectaware.tracking import Tracker, TrackingStore, environment_tags
 
 _RESULT = "result.json"
 _STAGE = "stage.json"
+
+
+class NotFinishedError(Exception):
+    """A stage is not finished, and none was to be computed."""
 
 
 @dataclass
@@ -32,7 +39,10 @@ class Context:
         parent: The study's run, if the stages belong to one.
         fresh: Compute anew what is finished already.
         verify: Hash the inputs' content instead of their times.
+        only_finished: Compute nothing: a stage that is not finished raises `NotFinishedError`.
         computed: Identities that this command has begun; `fresh` starts each over once.
+        waits: Wait for a stage that another command is computing, and reuse what it came to; by default it is refused.
+        on_epoch: Called with the number of each finished epoch of a training, from 0, and its metrics.
     """
 
     storage: Storage
@@ -41,7 +51,14 @@ class Context:
     parent: Tracker | None = None
     fresh: bool = False
     verify: bool = False
+    only_finished: bool = False
     computed: set[str] = field(default_factory=set)
+    waits: bool = False
+    on_epoch: Callable[[int, Mapping[str, float]], None] | None = None
+
+    def lease(self, folder: Storage) -> Lease:
+        """The right to compute in a folder."""
+        return Lease(folder, on_wait=self.progress.line if self.waits else None)
 
 
 @contextmanager
@@ -74,6 +91,11 @@ def study(
     parent.finish("FINISHED")
 
 
+def study_key(config: Mapping[str, Any]) -> str:
+    """The key of a study that is what its configuration says, plain values: 20 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:20]
+
+
 @dataclass(frozen=True)
 class StageRun:
     """A stage while it is computed.
@@ -83,12 +105,14 @@ class StageRun:
         folder: Where its output goes.
         tracker: Its MLflow run.
         progress: Where progress is shown.
+        on_epoch: Who else is told of a training's epochs.
     """
 
     identity: str
     folder: Storage
     tracker: Tracker
     progress: Progress
+    on_epoch: Callable[[int, Mapping[str, float]], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -136,17 +160,22 @@ def run_stage(
     Raises:
         InputError: `out` belongs to another run.
         LeaseHeldError: Another command is computing the same.
+        NotFinishedError: It is not finished, and the context wants finished stages alone.
     """
     identity = stage_identity(stage, recipe(config), inputs)
     folder = out or context.storage.child(stage).child(identity)
     _check_owner(folder, identity)
+    if context.only_finished and not folder.exists(_RESULT):
+        raise NotFinishedError(title)
     if context.fresh and identity not in context.computed:
-        with Lease(folder):
+        with context.lease(folder):
             folder.delete_all()
     context.computed.add(identity)
     if folder.exists(_RESULT):
         return _reuse(context, title, identity, folder, tags)
-    with Lease(folder):
+    with context.lease(folder):
+        if folder.exists(_RESULT):  # whoever was waited for has computed it
+            return _reuse(context, title, identity, folder, tags)
         folder.write_json(
             _STAGE,
             {
@@ -156,7 +185,7 @@ def run_stage(
                 "inputs": dict(inputs),
             },
         )
-        return _compute(context, stage, title, config, identity, folder, compute, tags)
+        return _compute(context, stage, title, config, inputs, identity, folder, compute, tags)
 
 
 def _check_owner(folder: Storage, identity: str) -> None:
@@ -190,6 +219,7 @@ def _compute(
     stage: str,
     title: str,
     config: Model,
+    inputs: Mapping[str, str],
     identity: str,
     folder: Storage,
     compute: Callable[[StageRun], Mapping[str, Any]],
@@ -198,14 +228,20 @@ def _compute(
     all_tags = {**environment_tags(device_name(config)), **tags, "stage": stage}
     tracker = context.tracking.child_run(context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh)
     tracker.log_config(config.model_dump(mode="json"))
+    for name in ("data", "train"):
+        data = getattr(config, name, None)
+        if isinstance(data, DataConfig) and name in inputs:
+            tracker.log_dataset(name, PurePath(data.root).name, inputs[name], data.root)
     context.progress.start(title)
     try:
-        values = compute(StageRun(identity, folder, tracker, context.progress))
+        values = compute(StageRun(identity, folder, tracker, context.progress, context.on_epoch))
     except KeyboardInterrupt:
         tracker.finish("KILLED", error="interrupted")
         raise
     except BaseException as error:
         tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
+        if tracker.run_id is not None:
+            context.progress.line(f"MLflow run: {context.tracking.run_url(tracker.run_id)}")
         raise
     tracker.finish("FINISHED")
     parent = context.parent.spool_folder.name if context.parent is not None else None

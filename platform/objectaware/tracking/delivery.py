@@ -11,7 +11,17 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from objectaware.tracking.batches import Batch
-from objectaware.tracking.records import Artifact, MetricPoint, Parameter, Record, RunFinished, RunOpened, Tag
+from objectaware.tracking.records import (
+    Artifact,
+    DatasetUsed,
+    MetricPoint,
+    ModelMade,
+    Parameter,
+    Record,
+    RunFinished,
+    RunOpened,
+    Tag,
+)
 from objectaware.tracking.server import PARENT_TAG, SOURCE_TAG, Server
 from objectaware.tracking.spool import Progress, Spool
 
@@ -127,6 +137,10 @@ class Delivery:
             case [Artifact(path=path) as artifact]:
                 folder = PurePosixPath(path).parent.as_posix()
                 client.log_artifact(run_id, str(spool.file_of(artifact)), None if folder == "." else folder)
+            case [ModelMade() as model]:
+                self._server.add_model(run_id, model)
+            case [DatasetUsed() as dataset]:
+                self._server.add_dataset(run_id, dataset)
             case [RunFinished(status=status, timestamp=timestamp)]:
                 client.set_terminated(run_id, status, timestamp)
             case _:

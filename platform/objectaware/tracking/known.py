@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from objectaware.tracking.records import (
     Artifact,
+    DatasetUsed,
     MetricPoint,
+    ModelMade,
     Parameter,
     Record,
     RunFinished,
@@ -25,6 +27,7 @@ class KnownRecords:
         parameters: The first value of every parameter.
         tags: The last value of every tag.
         digests: The last digest of every artifact path.
+        models: Every model, and every data set.
         is_running: Whether the run was opened and not finished since.
         last_timestamp: The latest timestamp, in milliseconds since 1970.
     """
@@ -34,6 +37,7 @@ class KnownRecords:
     parameters: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    models: set[ModelMade | DatasetUsed] = field(default_factory=set)
     is_running: bool = False
     last_timestamp: int = 0
 
@@ -52,6 +56,8 @@ class KnownRecords:
                 return self.tags.get(key) == value
             case Artifact(path=path, digest=digest):
                 return self.digests.get(path) == digest
+            case ModelMade() | DatasetUsed():
+                return record in self.models
             case _:
                 return False
 
@@ -67,6 +73,8 @@ class KnownRecords:
                 self.tags[key] = value
             case Artifact(path=path, digest=digest):
                 self.digests[path] = digest
+            case ModelMade() | DatasetUsed():
+                self.models.add(record)
             case RunOpened(timestamp=timestamp):
                 self.opening = self.opening or record
                 self.is_running = True

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 MAX_KEY_LENGTH = 250
 MAX_PARAMETER_LENGTH = 6000
+MAX_DIGEST_LENGTH = 36
 MAX_TAG_LENGTH = 5000  # what every version of the server takes
 
 _FORBIDDEN = re.compile(r"[^/\w.\- :]")

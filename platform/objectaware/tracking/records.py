@@ -77,6 +77,24 @@ class Artifact:
 
 
 @dataclass(frozen=True)
+class ModelMade:
+    """A checkpoint that a run made: a logged model of MLflow's that points at where it lies."""
+
+    name: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class DatasetUsed:
+    """A data set that a run took: its name, a hash of its content, where it lies, and what it was for."""
+
+    name: str
+    digest: str
+    uri: str
+    purpose: str
+
+
+@dataclass(frozen=True)
 class RunFinished:
     """A run ends: FINISHED, FAILED or KILLED."""
 
@@ -85,10 +103,11 @@ class RunFinished:
 
 
 BatchedRecord = MetricPoint | Parameter | Tag
-Record = RunOpened | RunFinished | Artifact | BatchedRecord
+Record = RunOpened | RunFinished | Artifact | ModelMade | DatasetUsed | BatchedRecord
 
 _CLASSES: dict[str, type[Record]] = {
-    kind.__name__: kind for kind in (RunOpened, MetricPoint, Parameter, Tag, Artifact, RunFinished)
+    kind.__name__: kind
+    for kind in (RunOpened, MetricPoint, Parameter, Tag, Artifact, ModelMade, DatasetUsed, RunFinished)
 }
 
 

@@ -8,8 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from objectaware.tracking.limits import MAX_TAG_LENGTH, fit_key, fit_text, flatten_config
-from objectaware.tracking.records import MetricPoint, Parameter, RunFinished, RunOpened, Tag, milliseconds_now
+from objectaware.tracking.limits import MAX_DIGEST_LENGTH, MAX_TAG_LENGTH, fit_key, fit_text, flatten_config
+from objectaware.tracking.records import (
+    DatasetUsed,
+    MetricPoint,
+    ModelMade,
+    Parameter,
+    RunFinished,
+    RunOpened,
+    Tag,
+    milliseconds_now,
+)
 from objectaware.tracking.sender import Sender
 from objectaware.tracking.spool import Spool
 from objectaware.tracking.tables import TABLES_TAG, Row, table_csv, table_json, tables_tag
@@ -114,6 +123,21 @@ class Tracker:
             folder: Where it goes among the run's artifacts, under its own name.
         """
         self._spool.add_artifact(f"{folder}/{file.name}" if folder else file.name, file)
+
+    def log_model(self, name: str, uri: str) -> None:
+        """Logs a checkpoint as a model of the run's, by its address; its files stay where they are."""
+        self._spool.append([ModelMade(name, uri)])
+
+    def log_dataset(self, purpose: str, name: str, digest: str, uri: str) -> None:
+        """Logs a data set as an input of the run.
+
+        Args:
+            purpose: What it is for, such as `train`.
+            name: Its name.
+            digest: Hash of its content.
+            uri: Where it lies.
+        """
+        self._spool.append([DatasetUsed(name, digest[:MAX_DIGEST_LENGTH], uri, purpose)])
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
         """Sets tags, cut to MLflow's limits; a later value replaces an earlier one."""

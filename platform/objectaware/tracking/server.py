@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
-from mlflow.entities import LifecycleStage, Run
+from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, LoggedModelOutput, Run
 from mlflow.exceptions import MlflowException
 
 from objectaware.errors import InputError
-from objectaware.tracking.records import RunOpened
+from objectaware.tracking.records import DatasetUsed, ModelMade, RunOpened
 
 IDENTITY_TAG = "identity"
 SPOOL_TAG = "spool"
@@ -104,6 +105,26 @@ class Server:
         """Creates a run as its opening says, with further tags."""
         tags = {IDENTITY_TAG: opened.identity, SPOOL_TAG: opened.spool, **tags}
         return self.client.create_run(experiment_id, start_time=opened.timestamp, tags=tags, run_name=opened.name)
+
+    def add_model(self, run_id: str, model: ModelMade) -> None:
+        """Gives a run a logged model that points at a checkpoint, unless it has it already.
+
+        As `mlflow.create_external_model` does, which only takes the process's one tracking address.
+        """
+        experiment_id = self.client.get_run(run_id).info.experiment_id
+        made = self.client.search_logged_models([experiment_id], f"source_run_id = '{run_id}'")
+        if any(each.name == model.name and each.params.get("uri") == model.uri for each in made):
+            return
+        tags, params = {"mlflow.model.isExternal": "true"}, {"uri": model.uri}
+        logged = self.client.create_logged_model(experiment_id, model.name, run_id, tags, params)
+        self.client.finalize_logged_model(logged.model_id, "READY")
+        self.client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, 0)])
+
+    def add_dataset(self, run_id: str, dataset: DatasetUsed) -> None:
+        """Gives a run a data set as its input; MLflow keeps one of a name, a digest and a purpose once."""
+        content = Dataset(dataset.name, dataset.digest, "local", json.dumps({"uri": dataset.uri}))
+        tags = [InputTag("mlflow.data.context", dataset.purpose)]
+        self.client.log_inputs(run_id, [DatasetInput(content, tags)])
 
     def _find(self, experiment_id: str, tag: str, value: str) -> list[Run]:
         return list(

@@ -27,6 +27,7 @@ from objectaware.tracking.spool import Spool
 UI_PORT = 5000
 TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
 
+_SECONDS_BETWEEN_LOOKS = 0.2
 _SAFE_KEY = re.compile(r"[\w.-]+")
 _DATABASES = ("postgresql", "mysql", "mssql")
 
@@ -160,6 +161,31 @@ class TrackingStore:
             self._sender.release(spool)
         deadline = time.monotonic() + timeout_seconds
         return sum(not self._sender.flush(spool, max(0.0, deadline - time.monotonic())) for spool in unsent)
+
+    def close_children(self, parent: Tracker, timeout_seconds: float) -> int:
+        """Ends runs under a parent that other processes left open, as KILLED, and sends what they could not send.
+
+        Args:
+            parent: The study's run.
+            timeout_seconds: How long to wait for processes that are still ending.
+
+        Returns:
+            Number of runs that are still open.
+        """
+        spools = [Spool(records.parent) for records in self._spool_root.glob("*/records.jsonl")]
+        known = [(spool, spool.known()) for spool in spools if not spool.is_settled()]
+        open_runs = [
+            spool
+            for spool, records in known
+            if records.is_running and records.opening and records.opening.parent_spool == parent.opening.spool
+        ]
+        deadline = time.monotonic() + timeout_seconds
+        while open_runs := [spool for spool in open_runs if not spool.close_if_abandoned()]:
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+        self.send_leftovers()
+        return len(open_runs)
 
     def run_url(self, run_id: str) -> str:
         """A run's page: on the server, or on the UI as `ui_command` starts it."""

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from objectaware.cli import run
-from objectaware.data.published import PUBLISHED_SETS, check_published, sets
+from objectaware.data.published import PUBLISHED_SETS, check_published, published_set
 from objectaware.data.scenes import build_scenes
 from published_classes import write_classes, write_objectnet, write_picture
+from published_trees import write_cub, write_flowers
 
 
 def write_pets(folder: Path) -> None:
@@ -39,11 +40,27 @@ def test_files_that_a_list_names_must_be_there(tmp_path: Path) -> None:
     assert f"{tmp_path}/images/beagle_2.jpg: does not exist, nor do 0 others of 2" in missing[0].problem
 
 
+def test_masks_to_be_measured_on_must_be_there(tmp_path: Path) -> None:
+    write_cub(tmp_path / "CUB_200_2011")
+    write_flowers(tmp_path / "flowers102")
+    wsol = {"wsol-val", "wsol-test"}  # whose metadata lies elsewhere
+    assert {one.part for one in check_published("CUB-200-2011", tmp_path / "CUB_200_2011").missing} == wsol
+    assert not check_published("Flowers102", tmp_path / "flowers102").missing
+    (tmp_path / "CUB_200_2011" / "segmentations").rename(tmp_path / "moved")
+    missing = {one.part: one.problem for one in check_published("CUB-200-2011", tmp_path / "CUB_200_2011").missing}
+    assert missing.keys() == {"redo-val", "redo-test"} | wsol
+    assert "segmentations.tgz" in missing["redo-test"]
+    (tmp_path / "flowers102" / "segmim" / "segmim_00001.jpg").unlink()
+    [missing_part] = check_published("Flowers102", tmp_path / "flowers102").missing
+    assert missing_part.part == "redo-test"
+    assert "segmim_00001.jpg: does not exist" in missing_part.problem
+
+
 def test_the_command_ends_with_0_where_all_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sets._PETS.num_images, "train", 2)  # type: ignore[arg-type]
-    monkeypatch.setitem(sets._PETS.num_images, "test", 1)  # type: ignore[arg-type]
+    monkeypatch.setitem(published_set("Oxford-IIIT Pets").num_images, "train", 2)  # type: ignore[arg-type]
+    monkeypatch.setitem(published_set("Oxford-IIIT Pets").num_images, "test", 1)  # type: ignore[arg-type]
     write_pets(tmp_path / "Pets")
     report = tmp_path / "report.json"
     arguments = ["oxford-iiit-pets", "--root", str(tmp_path / "Pets"), "--json", str(report)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import numpy as np
 import pytest
 
@@ -71,6 +74,12 @@ def test_classes_are_numbered_in_the_order_of_their_wnids() -> None:
 def test_known_classes_are_where_they_belong(wnid: str, name: str | None) -> None:
     label = int(superclass_of_class()[imagenet_wnids().index(wnid)])
     assert (SUPERCLASSES[label] if label >= 0 else None) == name
+
+
+def test_every_class_is_where_the_published_table_has_it() -> None:
+    # SHA-256 of the values of in_to_in9.json by class number, as a JSON list.
+    digest = hashlib.sha256(json.dumps(superclass_of_class().tolist()).encode()).hexdigest()
+    assert digest == "3634d4a038b7837c29d2df154a7905931e541453f79c3e8711699d2bc2528444"
 
 
 def test_99_classes_of_imagenet_r_are_among_them() -> None:

@@ -7,6 +7,7 @@ import pytest
 from objectaware.data.layouts import LAYOUTS
 from objectaware.data.published import PUBLISHED_SETS, published_data, published_set
 from objectaware.errors import InputError
+from objectaware.paper import TABLE_LABELS, load_table
 
 PARTS = [pytest.param(one.name, part, id=f"{one.name}: {part}") for one in PUBLISHED_SETS for part in one.parts]
 
@@ -48,3 +49,8 @@ def test_the_documentation_says_what_the_table_says() -> None:
         assert one.name in page
     for layout in LAYOUTS:
         assert any(f"`{layout.name}`" in row.split("|")[1] for row in rows), layout.name
+
+
+def test_every_data_set_of_the_papers_tables_is_known() -> None:
+    named = {name for label in TABLE_LABELS for name in load_table(label).datasets}
+    assert named <= {one.name for one in PUBLISHED_SETS}

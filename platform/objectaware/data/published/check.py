@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from objectaware.data.folder import ImageFolder
+from objectaware.data.published.entry import PublishedSet
 from objectaware.data.published.place import part_data, published_set
-from objectaware.data.published.sets import PublishedSet
 from objectaware.data.shards import PackedImages
+from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
     from objectaware.config import DataConfig
+
+# Beginnings of the names of parts that exist to be measured on by masks or boxes.
+_PARTS_WITH_TRUTH = ("redo-val", "redo-test", "wsol-", "segmentation-")
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,8 @@ class PublishedCheck:
 def check_published(name: str, root: str | Path, data_folder: str | Path | None = None) -> PublishedCheck:
     """Opens each part of a data set and counts its images; their content is not read.
 
+    Parts that exist to be measured on by true masks or boxes are missing without them.
+
     Args:
         name: Of the data set; see `published_set`.
         root: Its folder.
@@ -87,10 +93,15 @@ def check_published(name: str, root: str | Path, data_folder: str | Path | None 
     found: list[FoundPart] = []
     missing: list[MissingPart] = []
     for part in published.parts:
+        data = part_data(published, part, root, beside)
         try:
-            num_images = _count(part_data(published, part, root, beside))
+            num_images = _count(data)
+            notice = _check_truth(data) if part.startswith(_PARTS_WITH_TRUTH) else ""
         except InputError as error:
             missing.append(MissingPart(part, str(error)))
+            continue
+        if notice:
+            missing.append(MissingPart(part, notice))
         else:
             found.append(FoundPart(part, num_images, published.num_images.get(part)))
     return PublishedCheck(published, Path(root), tuple(found), tuple(missing))
@@ -100,9 +111,20 @@ def _count(data: DataConfig) -> int:
     """How many images there are, all of whose files exist."""
     images = data.open()
     assert not isinstance(images, PackedImages), "no published set is a pack"
-    files = images if isinstance(images, ImageFolder) else images.files
+    _check_files(images if isinstance(images, ImageFolder) else images.files)
+    return len(images)
+
+
+def _check_truth(data: DataConfig) -> str:
+    """Looks for the files of a part's true masks and boxes; gives what there is to say of them."""
+    truth = GroundTruth(data.root, data.layout, data.split, data.open().image_ids, metadata=data.metadata)
+    for files in truth.files:
+        _check_files(files)
+    return truth.notice
+
+
+def _check_files(files: ImageFolder) -> None:
     absent = [index for index in range(len(files)) if not files.path(index).exists()]
     if absent:
         problem = f"does not exist, nor do {len(absent) - 1} others of {len(files)}"
         raise InputError("file", files.path(absent[0]), problem, "Extract the archive again.")
-    return len(images)

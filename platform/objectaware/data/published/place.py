@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from objectaware.data.published.sets import PUBLISHED_SETS, PublishedSet
+from objectaware.data.published.entry import PublishedSet
+from objectaware.data.published.sets import PUBLISHED_SETS
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,0 +1,137 @@
+"""Commands that look back at runs, and clean up after them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from objectaware.commands.common import DEFAULTS, Common, CommonArguments, storage_address, write_json
+
+if TYPE_CHECKING:
+    from objectaware.stages.runs import StoredRun
+    from objectaware.tracking.browse import RecordedRun
+
+
+def list_runs(program: str, arguments: list[str]) -> None:
+    """`objectaware runs list`."""
+
+    def command(common: CommonArguments = DEFAULTS, stage: str | None = None) -> None:
+        """Lists the runs in the storage, with their state in MLflow, and studies that only MLflow has.
+
+        Args:
+            common: Settings of every command.
+            stage: Only runs of this stage: pretrain, localize, linear, localization, sweep.
+        """
+        from objectaware.stages.runs_view import listed
+        from objectaware.stages.sweep_table import format_rows
+
+        rows = [row for row in listed(*_all(common)) if stage in (None, row["stage"])]
+        write_json(common, rows)
+        print(format_rows(rows) if rows else "There are no runs.")
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def show_run(program: str, arguments: list[str]) -> None:
+    """`objectaware runs show IDENTITY`."""
+
+    def command(identity: Annotated[str, tyro.conf.Positional], common: CommonArguments = DEFAULTS) -> None:
+        """Shows one run: configuration, outcome, metrics, and what it was made from and into.
+
+        Args:
+            identity: The run's identity, or its beginning, as `runs list` shows it.
+            common: Settings of every command.
+        """
+        import yaml
+
+        from objectaware.stages.runs import find_run
+        from objectaware.stages.runs_view import shown
+
+        stored, recorded = _all(common)
+        values = shown(stored, find_run(stored, identity), recorded)
+        write_json(common, values)
+        print(yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=120).rstrip())
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def compare_runs(program: str, arguments: list[str]) -> None:
+    """`objectaware runs compare IDENTITY IDENTITY …`."""
+
+    def command(
+        identities: Annotated[tuple[str, ...], tyro.conf.Positional], common: CommonArguments = DEFAULTS
+    ) -> None:
+        """Shows runs side by side: what differs in their configurations, and their numbers.
+
+        Args:
+            identities: The runs' identities, or their beginnings.
+            common: Settings of every command.
+        """
+        from objectaware.stages.runs import find_run
+        from objectaware.stages.runs_view import compared
+        from objectaware.stages.sweep_table import format_rows
+
+        stored, recorded = _all(common)
+        rows = compared([find_run(stored, identity) for identity in identities], recorded)
+        write_json(common, rows)
+        print(format_rows(rows) if rows else "They do not differ, and have no numbers.")
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def prune_runs(program: str, arguments: list[str]) -> None:
+    """`objectaware runs prune`."""
+
+    def command(common: CommonArguments = DEFAULTS, older_than: float | None = None, yes: bool = False) -> None:
+        """Lists what can go, and deletes it with --yes: unfinished runs, folders that do not say what they are.
+
+        Never what a run that stays was made from, nor a run that is being computed; interrupted trainings lose their
+        checkpoints. MLflow keeps its records.
+
+        Args:
+            common: Settings of every command.
+            older_than: Finished runs that have not changed for so many days, too.
+            yes: Delete; without it nothing is.
+        """
+        from objectaware.stages.runs import prunable, prune
+        from objectaware.stages.runs_view import format_bytes, listed
+        from objectaware.stages.sweep_table import format_rows
+
+        stored, recorded = _all(common)
+        leaving = prunable(stored, older_than_days=older_than)
+        rows = listed(leaving, [run for run in recorded if run.identity in {each.identity for each in leaving}])
+        write_json(common, rows)
+        if not leaving:
+            print("Nothing can go.")
+            return
+        print(format_rows(rows))
+        size = format_bytes(sum(run.num_bytes for run in leaving))
+        if yes:
+            prune(leaving)
+            print(f"{len(leaving)} runs deleted, {size} freed")
+        else:
+            print(f"{len(leaving)} runs, {size}. Nothing was deleted; --yes deletes them.")
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def _all(common: Common) -> tuple[list[StoredRun], list[RecordedRun]]:
+    """Runs in the storage, and what MLflow has of them; without MLflow the storage is enough."""
+    from objectaware.data.storage import Storage
+    from objectaware.stages.runs import stored_runs
+    from objectaware.tracking import TrackingStore
+    from objectaware.tracking.browse import recorded_runs
+
+    storage = Storage.from_uri(storage_address(common.storage))
+    stored = stored_runs(storage)
+    tracking = TrackingStore.open(storage.local_path() or Path("runs"), common.experiment)
+    try:
+        recorded = recorded_runs(tracking)
+    except Exception as error:  # of the network, the database or the server
+        reason = tracking.server.without_password(" ".join(str(error).split()))
+        print(f"MLflow at {tracking.server.shown_address} does not answer ({reason[:200]})", file=sys.stderr)
+        recorded = []
+    return stored, recorded

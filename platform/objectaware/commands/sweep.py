@@ -1,0 +1,108 @@
+"""`objectaware sweep`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from objectaware.commands.common import (
+    DEFAULTS,
+    FLAGS,
+    OPTIONS,
+    Common,
+    CommonArguments,
+    either_device,
+    open_context,
+    validated,
+    write_json,
+)
+from objectaware.errors import InputError
+from objectaware.recipes import merged, override, read_recipe, split_overrides
+
+if TYPE_CHECKING:
+    from objectaware.config import Model
+    from objectaware.config.sweep import SweepConfig
+    from objectaware.distributed.cluster import Need
+
+
+def sweep(program: str, arguments: list[str]) -> None:
+    """`objectaware sweep SWEEP [--key value …]`."""
+
+    def command(sweep: Annotated[Path, tyro.conf.Positional], common: CommonArguments = DEFAULTS) -> None:
+        """Runs a study for every combination of the parameters' values, and compares what they came to.
+
+        Every field can be overridden: --seeds "[0, 1, 2]", --stages.pretrain.fields.num_epochs 3. The same command goes
+        on with a sweep that was interrupted; trials that failed are run again.
+
+        Args:
+            sweep: YAML of SweepConfig (docs/sweeps.md), such as sweeps/p_mix.yaml.
+            common: Settings of every command.
+        """
+        _run(common, read_sweep(sweep, overrides))
+
+    known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
+    tyro.cli(command, prog=program, args=known)
+
+
+def read_sweep(path: Path, overrides: list[str]) -> dict[str, Any]:
+    """Reads a sweep's YAML: a stage may name a `recipe`, relative to the sweep's folder, that its fields lie over.
+
+    Raises:
+        InputError: A file is missing or no mapping, or the overrides are no pairs.
+    """
+    fields: dict[str, Any] = override(read_recipe(path), overrides)
+    stages = fields.get("stages")
+    if not isinstance(stages, Mapping):
+        raise InputError("stages", stages, "is no mapping of stages by name", "See docs/sweeps.md.")
+    return {**fields, "stages": {name: _with_recipe(path.parent, stage) for name, stage in stages.items()}}
+
+
+def _with_recipe(folder: Path, stage: object) -> object:
+    if not isinstance(stage, Mapping) or "recipe" not in stage:
+        return stage
+    rest = {key: value for key, value in stage.items() if key != "recipe"}
+    return {**rest, "fields": merged(read_recipe(folder / str(stage["recipe"])), dict(rest.get("fields", {})))}
+
+
+def _run(common: Common, fields: Mapping[str, object]) -> None:
+    from objectaware.config.sweep import SweepConfig
+    from objectaware.stages.sweep import check_sweep, run_sweep
+    from objectaware.stages.sweep_table import format_rows
+
+    config: SweepConfig = validated(SweepConfig, fields)
+    with open_context(common, *_needs(config, check_sweep(config))) as context:
+        result = run_sweep(context, config)
+        write_json(common, {**vars(result), "folder": result.folder.uri})
+        print(format_rows(result.rows))
+        if result.best is not None:
+            print("best: " + ", ".join(f"{name} = {value}" for name, value in result.best.items()))
+        for row in result.trials:
+            if row["error"] is not None:
+                print(f"failed: {row}")
+        print(f"{result.num_run} trials were run now")
+        print(f"folder: {result.folder.uri}")
+        if result.run_id is not None:
+            print(f"MLflow run: {context.tracking.run_url(result.run_id)}")
+        print(f"MLflow UI: {context.tracking.ui_command()}")
+    if result.num_failed:
+        raise SystemExit(f"objectaware: {result.num_failed} trials failed. The same command runs them again.")
+
+
+def _needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[list[Need]]:
+    """Processes that a local Ray has to have room for: those of each stage, as often as trials run at once."""
+    from objectaware.config import LocalizeConfig, PretrainConfig
+    from objectaware.distributed.localize import localize_needs
+    from objectaware.distributed.pretrain import pretrain_needs
+
+    needs: list[list[Need]] = []
+    for stage in (stage for stages in checked for stage in stages.values()):
+        if isinstance(stage, PretrainConfig):
+            needs += map(pretrain_needs, either_device(stage.execution))
+        elif isinstance(stage, LocalizeConfig):
+            needs += map(localize_needs, either_device(stage.execution))
+    at_once = config.execution.max_concurrent or 1
+    return [[replace(need, count=at_once * need.count) for need in stage] for stage in needs]

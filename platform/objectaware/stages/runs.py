@@ -1,0 +1,211 @@
+"""What lies in a storage: runs of stages and sweeps, what was made from what, and what can go."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.stages.identity import STAGE_VERSIONS
+from objectaware.stages.lease import Lease, is_live
+
+RunStatus = Literal["finished", "running", "unfinished", "unknown"]
+SWEEP = "sweep"
+
+_DESCRIPTIONS = {SWEEP: "sweep.json"}
+_SECONDS_A_DAY = 86400.0
+_LEAST_PREFIX = 4
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A run's folder in the storage.
+
+    Attributes:
+        stage: Kind of stage, or `sweep`.
+        identity: The run's identity, the name of its folder.
+        status: `finished`, `running` right now, `unfinished`, or `unknown` where the folder does not say what it is.
+        folder: The folder.
+        num_bytes: Size of all its files.
+        modified: When a file in it last changed, in seconds since 1970.
+        config: Its configuration.
+        values: What it computed.
+        made_from: Identities of the runs in the same storage whose outcome it took.
+        run_id: Its MLflow run.
+    """
+
+    stage: str
+    identity: str
+    status: RunStatus
+    folder: Storage
+    num_bytes: int
+    modified: float
+    config: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
+    made_from: frozenset[str] = frozenset()
+    run_id: str | None = None
+
+    @property
+    def dataset(self) -> str | None:
+        """The images that it worked on."""
+        for name in ("data", "train"):
+            data = self.config.get(name)
+            if isinstance(data, Mapping):
+                return str(data.get("root"))
+        return None
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The checkpoint that it made, by its place in the run's folder."""
+        found = self.values.get("checkpoint")
+        return None if found is None else str(found).rpartition(f"/{self.identity}/")[2]
+
+
+def stored_runs(storage: Storage) -> list[StoredRun]:
+    """All runs in a storage, the oldest first. Mask stores outside of it (`--out`) are not among them."""
+    found = [run for stage in (*STAGE_VERSIONS, SWEEP) for run in _runs_of(storage, stage)]
+    known = {run.identity for run in found}
+    linked = [
+        StoredRun(**{**vars(run), "made_from": frozenset(run.made_from & known - {run.identity})}) for run in found
+    ]
+    return sorted(linked, key=lambda run: run.modified)
+
+
+def _runs_of(storage: Storage, stage: str) -> Iterator[StoredRun]:
+    files: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for name, size, modified_ns in storage.child(stage).list_files():
+        if "/" in name:
+            files[name.split("/")[0]].append((size, modified_ns))
+    for identity, sizes in files.items():
+        folder = storage.child(stage).child(identity)
+        num_bytes, modified = sum(size for size, _ in sizes), max(time for _, time in sizes) / 1e9
+        yield _read(stage, identity, folder, num_bytes, modified)
+
+
+def _read(stage: str, identity: str, folder: Storage, num_bytes: int, modified: float) -> StoredRun:
+    name = _DESCRIPTIONS.get(stage, "stage.json")
+    if not folder.exists(name):
+        return StoredRun(stage, identity, "unknown", folder, num_bytes, modified)
+    description = folder.read_json(name)
+    result = folder.read_json("result.json") if folder.exists("result.json") else None
+    # Masks are told by the identity of the run that made them, whose folder may be a user's own.
+    made_from = {*_identities(description["config"]), *map(str, description.get("inputs", {}).values())}
+    trials = folder.child("trials")
+    made_from |= {
+        part["identity"] for trial in trials.list_names() for part in trials.read_json(trial)["stages"].values()
+    }
+    return StoredRun(
+        stage,
+        identity,
+        _status(folder, is_finished=result is not None),
+        folder,
+        num_bytes,
+        modified,
+        description["config"],
+        (result or {}).get("values", {}),
+        frozenset(made_from),
+        (result or {}).get("run_id"),
+    )
+
+
+def _status(folder: Storage, *, is_finished: bool) -> RunStatus:
+    if folder.exists("lease.json"):
+        try:
+            if is_live(folder.read_json("lease.json")):
+                return "running"
+        except FileNotFoundError:
+            pass  # given back in this moment
+    return "finished" if is_finished else "unfinished"
+
+
+_ADDRESS = re.compile(rf"/(?:{'|'.join(STAGE_VERSIONS)})/([0-9a-f]{{20}})(?:/|$)")
+
+
+def _identities(value: object) -> Iterator[str]:
+    """Identities in the addresses of a configuration; the storage may have been moved since."""
+    if isinstance(value, Mapping):
+        for item in value.values():
+            yield from _identities(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _identities(item)
+    elif isinstance(value, str):
+        yield from _ADDRESS.findall(value)
+
+
+def find_run(runs: Sequence[StoredRun], name: str) -> StoredRun:
+    """The run whose identity begins with `name`.
+
+    Raises:
+        InputError: There is none, there are several, or the name is too short to mean one.
+    """
+    found = [run for run in runs if run.identity.startswith(name)]
+    if len(name) < _LEAST_PREFIX or len(found) != 1:
+        problem = "is not the beginning of one run's identity" + (f" but of {len(found)}" if len(found) > 1 else "")
+        raise InputError("run", name, problem, "objectaware runs list shows them; four digits or more are enough.")
+    return found[0]
+
+
+def ancestors(runs: Sequence[StoredRun], run: StoredRun) -> list[StoredRun]:
+    """All runs that a run was made from, directly or not, the oldest first."""
+    by_identity = {each.identity: each for each in runs}
+    found: set[str] = set()
+    waiting = list(run.made_from)
+    while waiting:
+        identity = waiting.pop()
+        if identity not in found:
+            found.add(identity)
+            waiting += by_identity[identity].made_from
+    return [each for each in runs if each.identity in found]
+
+
+def descendants(runs: Sequence[StoredRun], run: StoredRun) -> list[StoredRun]:
+    """All runs that were made from a run, directly or not, the oldest first."""
+    return [each for each in runs if run in ancestors(runs, each)]
+
+
+def prunable(
+    runs: Sequence[StoredRun], *, older_than_days: float | None = None, now: float | None = None
+) -> list[StoredRun]:
+    """Runs that can go: begun and not finished, folders that do not say what they are, and old ones where wanted.
+
+    Never a run that is computed right now, nor what a run that stays was made from.
+
+    Args:
+        runs: All runs.
+        older_than_days: Finished runs whose files have not changed for so many days, too.
+        now: The present, in seconds since 1970.
+    """
+    present = time.time() if now is None else now
+    leaving = {
+        run.identity
+        for run in runs
+        if run.status in ("unfinished", "unknown")
+        or (
+            run.status == "finished"
+            and older_than_days is not None
+            and present - run.modified > older_than_days * _SECONDS_A_DAY
+        )
+    }
+    needed = {each.identity for run in runs if run.identity not in leaving for each in ancestors(runs, run)}
+    return [run for run in runs if run.identity in leaving - needed]
+
+
+def prune(runs: Sequence[StoredRun]) -> int:
+    """Deletes runs' folders.
+
+    Returns:
+        Bytes that were freed.
+
+    Raises:
+        LeaseHeldError: One of them has begun to be computed since.
+    """
+    for run in runs:
+        with Lease(run.folder):
+            run.folder.delete_all()
+    return sum(run.num_bytes for run in runs)

@@ -1,0 +1,209 @@
+"""The trials of a sweep: which values each has, and the configurations of its stages."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from objectaware.config import LinearConfig, LocalizationConfig, LocalizeConfig, Model, PretrainConfig
+from objectaware.config.sweep import REFERENCE, Parameter, StudyStage, SweepConfig
+from objectaware.errors import InputError
+
+CONFIGS: dict[str, type[Model]] = {
+    "pretrain": PretrainConfig,
+    "localize": LocalizeConfig,
+    "localization": LocalizationConfig,
+    "linear": LinearConfig,
+}
+OUTCOMES = {"pretrain": "checkpoint", "localize": "masks", "linear": "classifier"}
+"""What `{from: NAME}` takes of each kind of stage: the name of one of its values."""
+
+STAND_IN = "/computed-by-an-earlier-stage"
+"""Address in place of the outcome of a stage that has not run."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One combination of the parameters' values, with one seed.
+
+    Attributes:
+        values: Value of each parameter.
+        seed: Seed of all stages.
+    """
+
+    values: Mapping[str, Any]
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """A short name that tells it from all other trials of the sweep."""
+        text = json.dumps([dict(self.values), self.seed], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def title(self) -> str:
+        """The trial as people read it: `p_mix=0.3 seed=0`."""
+        return " ".join(f"{name}={value}" for name, value in (*self.values.items(), ("seed", self.seed)))
+
+
+def planned_trials(config: SweepConfig) -> list[Trial]:
+    """All trials of a sweep whose search does not look at results, in order: seed by seed, none twice.
+
+    Args:
+        config: The sweep; `search` is any but `optuna`.
+    """
+    points: list[dict[str, Any]] = []
+    for point in _POINTS[config.search](config):
+        if point not in points:
+            points.append(point)
+    return [Trial(point, seed) for seed in config.seeds for point in points]
+
+
+def _grid(config: SweepConfig) -> Iterator[dict[str, Any]]:
+    grids = [parameter.grid or () for parameter in config.parameters.values()]
+    return (dict(zip(config.parameters, values, strict=True)) for values in itertools.product(*grids))
+
+
+def _one_at_a_time(config: SweepConfig) -> Iterator[dict[str, Any]]:
+    base = {name: _value_at(config, name, parameter.paths[0]) for name, parameter in config.parameters.items()}
+    for name, parameter in config.parameters.items():
+        for value in parameter.grid or ():
+            yield {**base, name: value}
+
+
+def _value_at(config: SweepConfig, name: str, path: str) -> object:
+    """What the study's fields say of a parameter."""
+    stage, *fields = path.split(".")
+    value: Any = config.stages[stage].fields
+    for field in fields:
+        if not isinstance(value, Mapping) or field not in value:
+            remedy = f"Write {path} among the fields of the stage."
+            raise InputError(f"parameters.{name}", path, "has no value for when others are varied", remedy)
+        value = value[field]
+    return value
+
+
+def _random(config: SweepConfig) -> Iterator[dict[str, Any]]:
+    generator = np.random.default_rng(config.search_seed)
+    assert config.num_samples is not None
+    for _ in range(config.num_samples):
+        yield {name: _drawn(parameter, generator) for name, parameter in config.parameters.items()}
+
+
+def _drawn(parameter: Parameter, generator: np.random.Generator) -> Any:  # noqa: ANN401 - any value of a field
+    if parameter.choice is not None:
+        return parameter.choice[int(generator.integers(len(parameter.choice)))]
+    if parameter.uniform is not None:
+        return float(generator.uniform(*parameter.uniform))
+    assert parameter.loguniform is not None
+    low, high = map(math.log, parameter.loguniform)
+    return float(math.exp(generator.uniform(low, high)))
+
+
+_POINTS: dict[str, Callable[[SweepConfig], Iterator[dict[str, Any]]]] = {
+    "grid": _grid,
+    "one_at_a_time": _one_at_a_time,
+    "random": _random,
+}
+
+
+def stage_config(config: SweepConfig, trial: Trial, name: str, outcomes: Mapping[str, Mapping[str, Any]]) -> Model:
+    """The configuration of one stage of a trial.
+
+    Args:
+        config: The sweep.
+        trial: Its values and seed.
+        name: The stage.
+        outcomes: Values of the earlier stages.
+
+    Raises:
+        InputError: The stage's configuration does not take the values.
+    """
+    stage = config.stages[name]
+    model = CONFIGS[stage.stage]
+    fields = copy.deepcopy(stage.fields)
+    for parameter, value in trial.values.items():
+        for path in config.parameters[parameter].paths:
+            if path.split(".")[0] == name:
+                _set(fields, path.split(".")[1:], value, path)
+    if "seed" in model.model_fields:
+        fields["seed"] = trial.seed
+    varied = StudyStage(stage=stage.stage, fields=fields)
+    for path, source in varied.references().items():
+        _set(fields, path.split("."), _outcome(config, source, outcomes), path)
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise _refusal(name, trial, error) from error
+
+
+def check_trial(config: SweepConfig, trial: Trial) -> dict[str, Model]:
+    """Configurations of all stages of a trial, with stand-ins for what is not computed yet.
+
+    Raises:
+        InputError: One of them does not take the trial's values.
+    """
+    return {name: stage_config(config, trial, name, {}) for name in config.stages}
+
+
+def parameters_of(config: SweepConfig, name: str) -> list[str]:
+    """The parameters that a stage's result depends on: its own, and those of the stages that it takes from."""
+    stages = {name}
+    for earlier in reversed(list(config.stages)):
+        if earlier in stages:
+            stages |= {source.split(".")[0] for source in config.stages[earlier].references().values()}
+    return [
+        parameter
+        for parameter, fields in config.parameters.items()
+        if any(path.split(".")[0] in stages for path in fields.paths)
+    ]
+
+
+def value_of(values: Mapping[str, Mapping[str, Any]], path: str) -> Any:  # noqa: ANN401 - any value of a stage
+    """Reads `STAGE.value` off the stages' values.
+
+    Raises:
+        InputError: There is no such value.
+    """
+    found: Any = values
+    for part in path.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            known = ", ".join(map(str, found)) if isinstance(found, Mapping) else "no further ones"
+            raise InputError("metric", path, f"there is no {part!r}", f"There are: {known}.")
+        found = found[part]
+    return found
+
+
+def _outcome(config: SweepConfig, source: str, outcomes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: ANN401
+    name = source.split(".")[0]
+    if name not in outcomes:
+        return STAND_IN
+    if "." in source:
+        return value_of(outcomes, source)
+    return outcomes[name][OUTCOMES[config.stages[name].stage]]
+
+
+def _set(fields: dict[str, Any], path: list[str], value: object, shown: str) -> None:
+    place: Any = fields
+    for part in path[:-1]:
+        place = place.setdefault(part, {})
+        if not isinstance(place, dict) or REFERENCE in place:
+            raise InputError("parameters", shown, f"reaches into {part}, which is a single value", "Drop the dot.")
+    place[path[-1]] = value
+
+
+def _refusal(name: str, trial: Trial, error: ValidationError) -> InputError:
+    first = error.errors()[0]
+    field = ".".join(map(str, ("stages", name, *first["loc"])))
+    problem = first["msg"].removeprefix("Value error, ").rstrip(".")
+    value = "…" if isinstance(first["input"], Mapping) else first["input"]
+    return InputError(field, value, f"{problem[:1].lower()}{problem[1:]} ({trial.title})", "See docs/sweeps.md.")

@@ -1,0 +1,161 @@
+"""One trial of a sweep: its stages one after another, and what is kept of it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from objectaware.config.sweep import SweepConfig
+from objectaware.data.storage import Storage
+from objectaware.stages.evaluate import run_linear, run_localization
+from objectaware.stages.localize import run_localize
+from objectaware.stages.pretrain import run_pretrain
+from objectaware.stages.progress import Progress
+from objectaware.stages.runner import Context, StageResult
+from objectaware.stages.sweep_points import Trial, parameters_of, stage_config, value_of
+from objectaware.tracking import Tracker, TrackingStore
+
+TrialStatus = Literal["finished", "stopped", "failed"]
+Report = Callable[[int, Mapping[str, float]], None]
+"""Called with the number of an epoch, from 0, and its metrics."""
+
+_RUNNERS: dict[str, Callable[..., StageResult]] = {
+    "pretrain": run_pretrain,
+    "localize": run_localize,
+    "localization": run_localization,
+    "linear": run_linear,
+}
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What is kept of a trial that has ended.
+
+    Attributes:
+        trial: Its values and seed.
+        status: `finished`, `stopped` by the scheduler, or `failed`.
+        columns: The sweep's columns by name, where it finished.
+        error: Why it failed.
+        stages: Identity, folder and MLflow run of each of its finished stages.
+    """
+
+    trial: Trial
+    status: TrialStatus
+    columns: Mapping[str, float]
+    error: str | None = None
+    stages: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+
+
+class Ledger:
+    """The records of a sweep's trials, one file each, written as soon as a trial has ended.
+
+    Args:
+        folder: The sweep's folder.
+    """
+
+    def __init__(self, folder: Storage) -> None:
+        self._folder = folder.child("trials")
+
+    def write(self, record: TrialRecord) -> None:
+        """Keeps a record, in place of an earlier one of the same trial."""
+        content = {**vars(record), "trial": vars(record.trial)}
+        self._folder.write_json(f"{record.trial.key}.json", content)
+
+    def read(self, trial: Trial) -> TrialRecord | None:
+        """The record of a trial, if it has ended."""
+        name = f"{trial.key}.json"
+        return self._decode(name) if self._folder.exists(name) else None
+
+    def all(self) -> list[TrialRecord]:
+        """All records, in the order of their names."""
+        return [self._decode(name) for name in self._folder.list_names()]
+
+    def forget(self, trial: Trial) -> None:
+        """Forgets the record of a trial, if there is one."""
+        self._folder.delete(f"{trial.key}.json")
+
+    def clear(self) -> None:
+        """Forgets all records."""
+        self._folder.delete_all()
+
+    def _decode(self, name: str) -> TrialRecord:
+        content = self._folder.read_json(name)
+        return TrialRecord(**{**content, "trial": Trial(**content["trial"])})
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """Runs trials; goes to the trials' processes.
+
+    Attributes:
+        config: The sweep.
+        storage: Folder that all stages' folders lie in.
+        tracking: MLflow store in use.
+        parent: The sweep's run.
+        ledger: Where it is noted how a trial ended.
+        verify: Hash the inputs' content instead of their times.
+    """
+
+    config: SweepConfig
+    storage: Storage
+    tracking: TrackingStore
+    parent: Tracker
+    ledger: Ledger
+    verify: bool
+
+    def __call__(self, values: Mapping[str, Any], report: Report) -> float:
+        """Runs a trial's stages; what another trial is computing or has computed is not computed again.
+
+        Args:
+            values: Fields of the `Trial`.
+            report: Told of the epochs that the scheduler compares.
+
+        Returns:
+            The sweep's metric.
+
+        Raises:
+            Exception: What a stage raised, after it was noted.
+        """
+        trial = Trial(**values)
+        results: dict[str, StageResult] = {}
+        try:
+            for name in self.config.stages:
+                results[name] = self._run_stage(trial, name, results, report)
+            outcomes = _values(results)
+            columns = {name: float(value_of(outcomes, path)) for name, path in self.config.all_columns().items()}
+        except Exception as error:
+            text = "".join(traceback.format_exception_only(error)).strip()
+            self.ledger.write(TrialRecord(trial, "failed", {}, text, _outline(results)))
+            raise
+        self.ledger.write(TrialRecord(trial, "finished", columns, None, _outline(results)))
+        return float(value_of(outcomes, self.config.metric))
+
+    def _run_stage(self, trial: Trial, name: str, results: Mapping[str, StageResult], report: Report) -> StageResult:
+        config = self.config
+        is_watched = config.scheduler is not None and config.scheduler.stage == name
+        context = Context(
+            self.storage,
+            self.tracking,
+            Progress(),
+            parent=self.parent,
+            verify=self.verify,
+            waits=True,
+            on_epoch=report if is_watched else None,
+        )
+        varied = {parameter: trial.values[parameter] for parameter in parameters_of(config, name)}
+        title = f"{name} {Trial(varied, trial.seed).title}"
+        stage = stage_config(config, trial, name, _values(results))
+        return _RUNNERS[config.stages[name].stage](context, stage, title=title)
+
+
+def _values(results: Mapping[str, StageResult]) -> dict[str, Mapping[str, Any]]:
+    return {name: result.values for name, result in results.items()}
+
+
+def _outline(results: Mapping[str, StageResult]) -> dict[str, dict[str, str | None]]:
+    return {
+        name: {"identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id}
+        for name, result in results.items()
+    }

@@ -1,0 +1,77 @@
+"""What MLflow holds of runs, for commands that look back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mlflow.entities import Run
+
+from objectaware.tracking.server import IDENTITY_TAG, PARENT_TAG, SOURCE_TAG
+from objectaware.tracking.store import TrackingStore
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run as MLflow has it.
+
+    Attributes:
+        run_id: Its id there.
+        name: Its name.
+        identity: Identity of the stage, trial or study.
+        kind: The stage, or what kind of study it is.
+        status: FINISHED, FAILED, KILLED or RUNNING.
+        started: Milliseconds since 1970.
+        parent_id: The run of the study that it belongs to.
+        dataset: What images it is about, where it says so.
+        metrics: The last value of each metric.
+    """
+
+    run_id: str
+    name: str
+    identity: str
+    kind: str
+    status: str
+    started: int
+    parent_id: str | None
+    dataset: str | None
+    metrics: Mapping[str, float]
+
+
+def recorded_runs(store: TrackingStore) -> list[RecordedRun]:
+    """All runs of a store's experiment that compute, the oldest first; links to other studies' runs are left out.
+
+    Raises:
+        Exception: What MLflow raises where it cannot be reached.
+    """
+    client = store.server.client
+    experiment = client.get_experiment_by_name(store.experiment)
+    if experiment is None:
+        return []
+    found: list[Run] = []
+    token: str | None = None
+    while True:
+        page = client.search_runs(
+            [experiment.experiment_id], max_results=_PAGE, order_by=["attributes.start_time ASC"], page_token=token
+        )
+        found += page
+        token = page.token
+        if not token:
+            break
+    return [
+        RecordedRun(
+            run.info.run_id,
+            run.info.run_name,
+            run.data.tags[IDENTITY_TAG],
+            run.data.tags.get("stage") or run.data.tags.get("study") or "",
+            run.info.status,
+            run.info.start_time,
+            run.data.tags.get(PARENT_TAG),
+            run.data.tags.get("dataset"),
+            dict(run.data.metrics),
+        )
+        for run in found
+        if IDENTITY_TAG in run.data.tags and SOURCE_TAG not in run.data.tags
+    ]

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from objectaware.config import LinearConfig, LocalizeConfig, Model, PretrainConfig
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.stages.lease import Lease
+from objectaware.stages.progress import Progress
+from objectaware.stages.runner import Context, StageResult, run_stage
+from objectaware.stages.runs import StoredRun, ancestors, descendants, find_run, prunable, prune, stored_runs
+from objectaware.stages.runs_view import compared, format_bytes, listed, shown
+from objectaware.tracking import TrackingStore
+from objectaware.tracking.browse import RecordedRun, recorded_runs
+
+DAY = 86400.0
+
+
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
+    folder = tmp_path_factory.mktemp("runs")
+    return Context(Storage.from_uri(folder), TrackingStore.open(folder), Progress(io.StringIO()))
+
+
+def _stage(context: Context, stage: str, config: Model, inputs: Mapping[str, str], **values: Any) -> StageResult:
+    def compute(run: Any) -> Mapping[str, Any]:
+        run.folder.write_bytes("weights", bytes(100))
+        run.tracker.log_metrics({name: value for name, value in values.items() if isinstance(value, float)})
+        if values.get("error"):
+            raise RuntimeError(values["error"])
+        return {"checkpoint": f"{run.folder.uri}/train/epoch_0000"} if stage == "pretrain" else values
+
+    return run_stage(context, stage, stage, config, inputs, compute, tags={"dataset": "photos"})
+
+
+def _network(seed: int, **fields: Any) -> PretrainConfig:
+    return PretrainConfig.model_validate({"data": {"root": "photos"}, "seed": seed, **fields})
+
+
+def _linear(checkpoint: str, **fields: Any) -> LinearConfig:
+    labels = {"root": "labels", "layout": "class-folders"}
+    return LinearConfig.model_validate({"checkpoint": checkpoint, "train": labels, "tests": {"val": labels}, **fields})
+
+
+@pytest.fixture(scope="module")
+def made(context: Context) -> dict[str, StageResult]:
+    """A network, masks that it found, a network trained on these, its linear evaluations, and a failed training."""
+    network = _stage(context, "pretrain", _network(0), {"data": "d"})
+    masks = _stage(
+        context,
+        "localize",
+        LocalizeConfig.model_validate({"data": {"root": "photos"}, "checkpoint": network.values["checkpoint"]}),
+        {"data": "d", "checkpoint": "a hash of weights"},
+    )
+    # Masks may lie in a folder of the user's, and are known by the identity among the inputs.
+    debiased = _stage(
+        context,
+        "pretrain",
+        _network(1, policy="object_crop", masks="my/masks"),
+        {"data": "d", "masks": masks.identity},
+    )
+    checkpoint = debiased.values["checkpoint"]
+    linear = _stage(context, "linear", _linear(checkpoint), {"train": "t"}, accuracy=61.5, penalty=0.1)
+    other = _stage(context, "linear", _linear(checkpoint, seed=7), {"train": "t"}, accuracy=60.0, penalty=0.1)
+    with pytest.raises(RuntimeError):
+        _stage(context, "pretrain", _network(2), {"data": "d"}, error="broken")
+    context.tracking.send_leftovers(30)
+    return {"network": network, "masks": masks, "debiased": debiased, "linear": linear, "other": other}
+
+
+@pytest.fixture
+def stored(context: Context, made: dict[str, StageResult]) -> list[StoredRun]:
+    return stored_runs(context.storage)
+
+
+@pytest.fixture
+def recorded(context: Context, made: dict[str, StageResult]) -> list[RecordedRun]:
+    return recorded_runs(context.tracking)
+
+
+def _names(runs: list[StoredRun], made: dict[str, StageResult]) -> list[str]:
+    names = {result.identity: name for name, result in made.items()}
+    return sorted(names.get(run.identity, "failed") for run in runs)
+
+
+def test_every_run_is_found_with_its_status(stored: list[StoredRun], made: dict[str, StageResult]) -> None:
+    assert _names(stored, made) == ["debiased", "failed", "linear", "masks", "network", "other"]
+    assert [run.status for run in stored if run.status != "finished"] == ["unfinished"]
+    network = find_run(stored, made["network"].identity)
+    assert network.num_bytes > 100
+    assert network.dataset == str(Path("photos").absolute())
+    assert network.checkpoint == "train/epoch_0000"
+
+
+def test_lineage_goes_by_addresses_and_by_identities(stored: list[StoredRun], made: dict[str, StageResult]) -> None:
+    linear = find_run(stored, made["linear"].identity)
+    assert _names(ancestors(stored, linear), made) == ["debiased", "masks", "network"]
+    masks = find_run(stored, made["masks"].identity)
+    assert _names(descendants(stored, masks), made) == ["debiased", "linear", "other"]
+
+
+def test_a_storage_that_was_moved_keeps_its_lineage(
+    context: Context, made: dict[str, StageResult], tmp_path: Path
+) -> None:
+    (tmp_path / "moved").symlink_to(context.storage.uri)
+    runs = stored_runs(Storage.from_uri(tmp_path / "moved"))
+    assert _names(ancestors(runs, find_run(runs, made["linear"].identity)), made) == ["debiased", "masks", "network"]
+
+
+def test_what_can_go_is_unfinished_and_nothing_that_is_needed(
+    stored: list[StoredRun], made: dict[str, StageResult]
+) -> None:
+    assert _names(prunable(stored), made) == ["failed"]
+    later = max(run.modified for run in stored) + 10 * DAY
+    assert len(prunable(stored, older_than_days=5, now=later)) == 6
+    assert _names(prunable(stored, older_than_days=20, now=later), made) == ["failed"]
+    # One evaluation is young: all that it was made from stays.
+    young = [
+        StoredRun(**{**vars(run), "modified": later}) if run.identity == made["linear"].identity else run
+        for run in stored
+    ]
+    assert _names(prunable(young, older_than_days=5, now=later), made) == ["failed", "other"]
+
+
+def test_a_run_that_is_being_computed_stays(context: Context, stored: list[StoredRun]) -> None:
+    (failed,) = prunable(stored)
+    with Lease(failed.folder):
+        assert prunable(stored_runs(context.storage)) == []
+
+
+def test_a_name_means_one_run(stored: list[StoredRun], made: dict[str, StageResult]) -> None:
+    assert find_run(stored, made["linear"].identity[:8]).identity == made["linear"].identity
+    for name in ("", made["linear"].identity[:3], "no such run"):
+        with pytest.raises(InputError, match="runs list"):
+            find_run(stored, name)
+
+
+def test_the_list_joins_storage_and_mlflow(stored: list[StoredRun], recorded: list[RecordedRun]) -> None:
+    study = RecordedRun("id", "demo", "demo-key", "demo", "FINISHED", 0, None, "scenes", {})
+    trial = RecordedRun("id", "trial", "trial-key", "trial", "FINISHED", 0, "id", None, {})
+    rows = listed(stored, [*recorded, study, trial])
+    assert len(rows) == 7
+    assert [(row["status"], row["MLflow"]) for row in rows if row["status"] != "finished"] == [
+        ("unfinished", "FAILED"),
+        ("not stored", "FINISHED"),
+    ]
+    assert listed(stored, [])[0]["MLflow"] is None
+
+
+def test_a_run_is_shown_with_what_it_was_made_from_and_into(
+    stored: list[StoredRun], recorded: list[RecordedRun], made: dict[str, StageResult]
+) -> None:
+    values = shown(stored, find_run(stored, made["linear"].identity), recorded)
+    assert values["metrics"]["accuracy"] == 61.5
+    assert [line.split()[1] for line in values["made from"]] == ["pretrain", "localize", "pretrain"]
+    assert values["made into"] == []
+    assert values["MLflow"][0]["status"] == "FINISHED"
+
+
+def test_a_comparison_shows_what_differs_and_the_numbers(
+    stored: list[StoredRun], recorded: list[RecordedRun], made: dict[str, StageResult]
+) -> None:
+    pair = [find_run(stored, made[name].identity) for name in ("linear", "other")]
+    rows = {row["field"]: tuple(row.values())[1:] for row in compared(pair, recorded)}
+    assert rows == {"seed": (0, 7), "accuracy": (61.5, 60.0), "penalty": (0.1, 0.1)}
+
+
+def test_pruning_deletes_the_folder_and_nothing_else(context: Context, made: dict[str, StageResult]) -> None:
+    stray = context.storage.child("linear").child("0" * 20)
+    stray.write_bytes("half", b"x")
+    leaving = prunable(stored_runs(context.storage))
+    assert [run.status for run in leaving] == ["unfinished", "unknown"]
+    assert prune(leaving) > 100
+    assert not any(run.folder.list_files() for run in leaving)
+    assert _names(stored_runs(context.storage), made) == ["debiased", "linear", "masks", "network", "other"]
+
+
+@pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 * 2**40, "5.0 TiB")])
+def test_sizes_are_written_as_people_read_them(size: int, text: str) -> None:
+    assert format_bytes(size) == text

@@ -1,0 +1,160 @@
+"""Sweeps on a real Ray. A training costs a quarter of a minute: two sweeps, each asked several things."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from mlflow.entities import Run
+
+from objectaware.config.sweep import SweepConfig
+from objectaware.data.scenes import build_scenes
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.stages.progress import Progress
+from objectaware.stages.runner import Context
+from objectaware.stages.sweep import SweepResult, run_sweep
+from objectaware.tracking import TrackingStore
+from tiny_sweep import sweep_fields
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("scenes")
+    build_scenes(root, variant="single-object", num_train=144, num_val=45, image_size=48, seed=0)
+    return root
+
+
+def _context(folder: Path) -> Context:
+    return Context(Storage.from_uri(folder), TrackingStore.open(folder), Progress(io.StringIO()))
+
+
+def _runs(context: Context) -> list[Run]:
+    store = context.tracking
+    return list(store.server.client.search_runs([store.server.experiment_id(store.experiment)]))
+
+
+def _placement_groups() -> set[str]:
+    """Placement groups that hold resources, or wait for them."""
+    groups: dict[str, dict[str, Any]] = ray.util.placement_group_table()
+    return {name for name, group in groups.items() if group["state"] in ("CREATED", "PENDING", "RESCHEDULING")}
+
+
+def _wait_until_there_are_none(seconds: float) -> set[str]:
+    """Ray Train removes the groups of a training whose driver is gone a moment after it has noticed."""
+    deadline = time.monotonic() + seconds
+    while (groups := _placement_groups()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return groups
+
+
+@pytest.fixture(scope="module")
+def grid(
+    ray_session: None, scenes: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Context, SweepConfig, SweepResult]:
+    """Five trials that share a training, two at once; one of them holds out more images than there are."""
+    parameters = {"holdout": {"paths": ["linear.holdout_size"], "grid": [20, 30, 40, 50, 10_000]}}
+    fields = sweep_fields(scenes, parameters=parameters, execution={"max_concurrent": 2})
+    config = SweepConfig.model_validate(fields)
+    context = _context(tmp_path_factory.mktemp("runs"))
+    return context, config, run_sweep(context, config)
+
+
+Grid = tuple[Context, SweepConfig, SweepResult]
+
+
+def test_a_failing_trial_is_kept_with_its_error_and_the_others_finish(grid: Grid) -> None:
+    _, _, result = grid
+    assert (result.num_run, result.num_failed) == (5, 1)
+    assert [row["status"] for row in result.trials] == [*["finished"] * 4, "failed"]
+    assert "holdout_size = 10000" in result.trials[-1]["error"]
+    assert all(0 <= row["accuracy"] <= 100 for row in result.trials[:4])
+    assert [row["failed"] for row in result.rows] == [0, 0, 0, 0, 1]
+    assert result.best is not None
+    assert result.best["holdout"] in (20, 30, 40, 50)
+
+
+def test_a_shared_training_is_computed_once(grid: Grid) -> None:
+    context, _, _ = grid
+    assert len({name.split("/")[0] for name, _, _ in context.storage.child("pretrain").list_files()}) == 1
+    assert [run.info.run_name for run in _runs(context)].count("network seed=0") == 1
+
+
+def test_one_parent_has_a_child_a_trial_with_its_true_status(grid: Grid) -> None:
+    context, _, result = grid
+    runs = _runs(context)
+    parent = next(run for run in runs if run.info.run_id == result.run_id)
+    assert parent.info.status == "FINISHED"
+    assert {run.data.tags.get("mlflow.parentRunId") for run in runs} == {None, result.run_id}
+    trials = [run for run in runs if run.data.tags.get("stage") == "trial"]
+    assert Counter(run.info.status for run in trials) == {"FINISHED": 4, "FAILED": 1}
+    for run in trials:
+        if run.info.status == "FINISHED":
+            assert run.data.metrics["accuracy"] == pytest.approx(
+                next(row["accuracy"] for row in result.trials if str(row["holdout"]) == run.data.params["holdout"])
+            )
+            assert (
+                run.data.tags["run.network"] == next(r for r in runs if r.info.run_name == "network seed=0").info.run_id
+            )
+        else:
+            assert "holdout_size = 10000" in run.data.tags["error"]
+    files = {file.path for file in context.tracking.server.client.list_artifacts(str(result.run_id), "tables")}
+    assert {"tables/comparison.json", "tables/trials.json"} <= files
+    top = {file.path for file in context.tracking.server.client.list_artifacts(str(result.run_id))}
+    assert "metric.png" in top
+
+
+def test_started_again_it_runs_only_what_had_failed(grid: Grid) -> None:
+    context, config, first = grid
+    again = run_sweep(_context(Path(context.storage.uri)), config)
+    assert (again.num_run, again.num_failed) == (1, 1)
+    assert again.trials == first.trials
+    assert again.run_id == first.run_id
+
+
+def test_no_placement_group_is_left(grid: Grid) -> None:
+    assert _wait_until_there_are_none(60) == set()
+
+
+def test_without_room_for_one_trial_the_message_shows_the_sum(ray_session: None, scenes: Path, tmp_path: Path) -> None:
+    fields = sweep_fields(scenes)
+    fields["stages"]["network"]["fields"]["execution"] = {"num_workers": 16, "num_compute_threads": 100}
+    with pytest.raises(InputError, match=r"one trial needs 16 num_workers × 100 = 1600 CPUs, the cluster has"):
+        run_sweep(_context(tmp_path), SweepConfig.model_validate(fields))
+
+
+def test_trials_that_are_behind_are_stopped_and_leave_nothing_open(
+    ray_session: None, scenes: Path, tmp_path: Path
+) -> None:
+    fields = sweep_fields(
+        scenes,
+        # One after another, by a metric that goes by the configuration alone: the second is behind at its first epoch.
+        parameters={"rate": {"paths": ["network.base_learning_rate"], "grid": [0.5, 0.05]}},
+        scheduler={"stage": "network", "metric": "learning_rate", "reduction_factor": 2},
+        metric="network.loss",
+        columns={"loss": "network.loss"},
+        execution={"max_concurrent": 1},
+    )
+    del fields["stages"]["linear"]
+    fields["stages"]["network"]["fields"] |= {"num_epochs": 4}
+    context = _context(tmp_path)
+    config = SweepConfig.model_validate(fields)
+    result = run_sweep(context, config)
+    assert [row["status"] for row in result.trials] == ["finished", "stopped"]
+    runs = _runs(context)
+    assert {run.info.status for run in runs} == {"FINISHED", "KILLED"}
+    (stopped,) = [run for run in runs if run.data.tags.get("trial_status") == "stopped"]
+    assert stopped.info.status == "KILLED"
+    assert "loss" in stopped.data.metrics
+    # The trial and its training.
+    assert sum(run.info.status == "KILLED" for run in runs) == 2
+    assert _wait_until_there_are_none(60) == set()
+    # What was stopped is not run again.
+    assert run_sweep(_context(tmp_path), config).num_run == 0
