@@ -36,6 +36,7 @@ class Context:
         computed: Identities that this command has begun; `fresh` starts each over once.
         waits: Wait for a stage that another command is computing, and reuse what it came to; by default it is refused.
         on_epoch: Called with the number of each finished epoch of a training, from 0, and its metrics.
+        is_stopped: Whether whoever is told of epochs has stopped the training: what it raises then is no failure.
     """
 
     storage: Storage
@@ -47,6 +48,7 @@ class Context:
     computed: set[str] = field(default_factory=set)
     waits: bool = False
     on_epoch: Callable[[int, Mapping[str, float]], None] | None = None
+    is_stopped: Callable[[], bool] = lambda: False
 
     def lease(self, folder: Storage) -> Lease:
         """The right to compute in a folder."""
@@ -223,7 +225,10 @@ def _compute(
         tracker.finish("KILLED", error="interrupted")
         raise
     except BaseException as error:
-        tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
+        if context.is_stopped():
+            tracker.finish("KILLED", error="stopped")
+        else:
+            tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
         raise
     tracker.finish("FINISHED")
     parent = context.parent.spool_folder.name if context.parent is not None else None
