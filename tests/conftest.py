@@ -10,9 +10,21 @@ from pathlib import Path
 
 import pytest
 
+from chaos_report import ChaosReport
+
 # Before any test module imports a numerical library, or Ray: they read it once.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] = "300"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--chaos-report", type=Path, help="table of what was seen of the faults marked `chaos`")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = config.getoption("--chaos-report")
+    if path is not None:
+        config.pluginmanager.register(ChaosReport(path.absolute()))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -64,4 +76,18 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
     method = MoCo("resnet10_narrow", queue_size=8)
     save_checkpoint(folder, method, {"backbone": "resnet10_narrow"}, {"optimizer": {}, "next_epoch": 0})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_detector(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint as fine-tuning writes it, of an untrained network."""
+    from objectaware.detection.network import MaskRCNN
+    from objectaware.methods.backbones import build_backbone
+    from objectaware.methods.checkpoint import save_checkpoint
+
+    folder = tmp_path_factory.mktemp("detector")
+    network = MaskRCNN(build_backbone("resnet10_narrow"), 2)
+    about = {"backbone": "resnet10_narrow", "category_names": ["cat", "zebra"]}
+    save_checkpoint(folder, network, about, {"optimizer": {}, "iteration": 0})
     return folder

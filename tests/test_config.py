@@ -9,6 +9,7 @@ from objectaware.config import (
     LOCALIZE_SETTINGS,
     LOCALIZER_DEFAULTS,
     DataConfig,
+    DetectionConfig,
     LinearConfig,
     LocalizationConfig,
     LocalizeConfig,
@@ -33,7 +34,8 @@ def test_paths_are_made_absolute_and_addresses_left_alone(monkeypatch: pytest.Mo
     data = config.data
     assert LocalizeConfig(data=data, checkpoint="s3://bucket/run").checkpoint == "s3://bucket/run"
     assert LinearConfig(checkpoint="run", train=data, tests={}).checkpoint == str(tmp_path / "run")
-    assert LocalizationConfig(data=data, masks={"with": "masks"}).masks == {"with": str(tmp_path / "masks")}
+    measured = data.model_copy(update={"layout": "coco", "split": "val"})
+    assert LocalizationConfig(data=measured, masks={"with": "masks"}).masks == {"with": str(tmp_path / "masks")}
 
 
 def test_defaults_are_the_papers() -> None:
@@ -174,7 +176,16 @@ def test_a_stored_configuration_is_read_back_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"layout": "coco"}, {"split": "val"}, {"layout": "coco", "split": "val", "variant": "original"}]
+    "fields",
+    [
+        {"layout": "coco"},
+        {"split": "val"},
+        {"layout": "coco", "split": "test"},
+        {"layout": "coco", "split": "val", "variant": "original"},
+        {"layout": "backgrounds-challenge", "split": "val", "variant": "mixed-rand"},
+        {"layout": "coco", "split": "val", "classes": "imagenet-9"},
+        {"layout": "coco", "split": "val", "metadata": "boxes"},
+    ],
 )
 def test_a_data_sets_fields_fit_its_layout(fields: dict[str, str]) -> None:
     with pytest.raises(ValidationError):
@@ -236,3 +247,36 @@ def test_named_settings_are_the_papers() -> None:
     assert crop.group_size == 64
     assert crop.box_margin == 0.2
     assert crop.min_box_area == 0.01
+
+
+COCO = {"root": "COCO", "layout": "coco", "split": "val"}
+
+
+def test_detection_s_defaults_are_moco_s() -> None:
+    config = DetectionConfig.model_validate({"checkpoint": "run", "data": COCO, "test": COCO})
+    assert (config.num_iterations, config.decay_iterations, config.num_warmup_iterations) == (
+        180_000,
+        (120_000, 160_000),
+        1000,
+    )
+    assert (config.learning_rate, config.batch_size, config.weight_decay) == (0.02, 16, 1e-4)
+    assert config.short_sides == (640, 672, 704, 736, 768, 800)
+    assert (config.test_short_side, config.max_side, config.num_regions) == (800, 1333, 512)
+    assert config.num_epochs == 1800
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({}, "give either"),
+        ({"checkpoint": "run", "published": "file", "data": COCO}, "give either"),
+        ({"checkpoint": "run"}, "data is missing"),
+        ({"published": "file", "data": COCO}, "data has no meaning"),
+        ({"published": "file", "num_iterations": 5}, "num_iterations has no meaning"),
+        ({"checkpoint": "run", "data": {"root": "photos"}}, "layout = folder has no boxes"),
+        ({"checkpoint": "run", "data": COCO, "execution": {"num_workers": 3}}, "not a multiple"),
+    ],
+)
+def test_detection_refuses_what_it_would_ignore_or_lacks(fields: dict[str, object], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        DetectionConfig.model_validate({"test": COCO, **fields})

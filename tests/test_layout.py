@@ -22,3 +22,18 @@ def test_a_service_is_imported_in_one_folder_only(package: str, folder: str) -> 
         if pattern.search(path.read_text())
     }
     assert importers == {folder}
+
+
+def test_detection_stands_beside_training() -> None:
+    """It takes from it what a loop needs of its surroundings, and nothing of what is above both."""
+    pattern = re.compile(r"^from objectaware\.(\w+)(?:\.(\w+))? import", re.MULTILINE)
+    sources = [path.read_text() for path in (ROOT / "objectaware" / "detection").glob("*.py")]
+    imported = {match.groups() for source in sources for match in pattern.finditer(source)}
+    assert {folder for folder, _ in imported} <= {
+        "augment", "config", "data", "detection", "errors", "methods", "training",
+    }  # fmt: skip
+    assert {module for folder, module in imported if folder == "training"} <= {"collapse", "preemption", "session"}
+    below = [
+        path for folder in ("training", "methods", "data") for path in (ROOT / "objectaware" / folder).rglob("*.py")
+    ]
+    assert not [path for path in below if "objectaware.detection" in path.read_text()]

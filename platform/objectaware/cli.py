@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 
 from objectaware.errors import InputError
@@ -13,17 +15,21 @@ objectaware: object-aware contrastive learning
   objectaware demo                      the whole pipeline on the embedded scenes, on a CPU, in minutes
   objectaware pretrain RECIPE [--key value …]
   objectaware localize IMAGES --checkpoint C --out OUT
-  objectaware evaluate linear|background|localization|localizers …
+  objectaware evaluate linear|background|shift|knn|few-shot|class-distance|losses|localization|localizers|detection …
   objectaware sweep sweeps/NAME.yaml    a study for every combination of parameters' values, compared with the paper
-  objectaware reproduce list            the paper's tables and figures, and the data sets that each takes
+  objectaware reproduce list            the paper's tables and figures, and which can run with the data at hand
   objectaware reproduce show TABLE      a table of the paper
+  objectaware reproduce TABLE|figure:LABEL [--plan] [--scale smoke|full]
   objectaware data list [ROOT]          the layouts of data sets, or what a folder holds
+  objectaware data check NAME           whether a published data set is whole, and where to get it
   objectaware data build scenes --out DIR
+  objectaware data build imagenet9 IMAGENET --out DIR
   objectaware data subset ROOT --fraction F --out FILE
   objectaware data pack ROOT --out URI  shards that training streams from any store
-  objectaware export backbone CHECKPOINT --out FILE
+  objectaware export backbone|detectron2|detector CHECKPOINT --out FILE
   objectaware export boxes|masks STORE --out OUT
   objectaware runs list|show|compare|prune   what was made from what, in the storage and in MLflow
+  objectaware submit [--address URL] -- COMMAND …   the same command as a Ray job
   objectaware ui                        the MLflow UI on the store in use
   objectaware doctor                    what of the above would work here, and what to do about the rest
 
@@ -31,8 +37,15 @@ Every command takes --help."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits: 0 done, 2 the input was refused, 1 anything else."""
-    sys.exit(run(list(sys.argv[1:] if argv is None else argv)))
+    """Runs the command line and exits: 0 done, 2 the input was refused, 130 interrupted, 1 anything else."""
+    try:
+        status = run(list(sys.argv[1:] if argv is None else argv))
+    except Exception as error:
+        traceback.print_exc()
+        # Once more, since a worker's traceback stands below the message; the end of a job's log is what is read.
+        print(f"objectaware: {type(error).__name__}: {error}", file=sys.stderr)
+        status = 1
+    sys.exit(status)
 
 
 def run(arguments: list[str]) -> int:
@@ -42,7 +55,7 @@ def run(arguments: list[str]) -> int:
         arguments: What follows `objectaware`.
 
     Returns:
-        Exit status: 0 done, 2 the user's input was refused, 130 interrupted; other errors are raised.
+        Exit status: 0 done, 1 the disk is full, 2 the input was refused, 130 interrupted; other errors are raised.
     """
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_USAGE)
@@ -58,6 +71,11 @@ def run(arguments: list[str]) -> int:
     except InputError as error:
         print(f"objectaware: {error}", file=sys.stderr)
         return 2
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"objectaware: {error}. Make room there; the same command goes on from here.", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\nobjectaware: interrupted. The same command goes on from here.", file=sys.stderr)
         return 130

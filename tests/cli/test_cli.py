@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from objectaware.cli import run
-from objectaware.config import LinearConfig, LocalizationConfig, LocalizersConfig, PretrainConfig
+from objectaware.config import (
+    ClassDistanceConfig,
+    DetectionConfig,
+    FewShotConfig,
+    KnnConfig,
+    LinearConfig,
+    LocalizationConfig,
+    LocalizersConfig,
+    PretrainConfig,
+)
 from objectaware.errors import InputError
 from objectaware.recipes import override, read_recipe
 
@@ -27,7 +36,10 @@ def test_help_lists_the_commands_within_a_second() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["demo", "pretrain", "localize", "evaluate linear", "data build scenes", "export backbone", "ui"],
+    [
+        *("demo", "pretrain", "localize", "evaluate linear", "data build scenes", "export backbone", "ui"),
+        *(f"evaluate {name}" for name in ("knn", "shift", "few-shot", "class-distance", "losses", "detection")),
+    ],
 )
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_status:
@@ -59,6 +71,10 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
             "localizers.contracam.num_iterations: input should be",
         ),
         (["localize", "photos", "--localizer", "center_box"], "side_fraction is missing"),
+        (["evaluate", "shift", str(RECIPES / "shift_in9.yaml"), "--checkpoints"], "--checkpoints"),
+        (["evaluate", "shift", str(RECIPES / "shift_in9.yaml"), "--sets", "ImageNet-X"], "data set = ImageNet-X"),
+        (["evaluate", "few-shot", str(RECIPES / "few_shot_coco.yaml"), "--seeds", "[]"], "seeds"),
+        (["evaluate", "losses", "--runs", "runs/pretrain/1"], "runs = runs/pretrain/1"),
         (["data", "build", "scenes", "--out", "x", "--correlation", "2"], "correlation"),
         (["export", "backbone", "missing.pth", "--out", "x"], "checkpoint = missing.pth"),
     ],
@@ -99,7 +115,16 @@ _OTHERS = [path for path in sorted(RECIPES.glob("*.yaml")) if "base:" not in pat
 
 @pytest.mark.parametrize("path", _OTHERS, ids=lambda path: path.stem)
 def test_every_recipe_is_valid(path: Path) -> None:
-    models = {"linear": LinearConfig, "localization": LocalizationConfig, "localizers": LocalizersConfig}
+    models = {
+        "class": ClassDistanceConfig,
+        "detection": DetectionConfig,
+        "few": FewShotConfig,
+        "knn": KnnConfig,
+        "linear": LinearConfig,
+        "shift": LinearConfig,
+        "localization": LocalizationConfig,
+        "localizers": LocalizersConfig,
+    }
     models.get(path.stem.split("_")[0], PretrainConfig).model_validate(read_recipe(path))
 
 

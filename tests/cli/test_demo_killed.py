@@ -136,6 +136,7 @@ def _tables(folder: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
+@pytest.mark.chaos(fault="the driver killed, five times", holds="it ends as one that never was")
 def test_a_demo_that_is_killed_again_and_again_ends_as_one_that_never_was(
     tmp_path: Path, clean_environment: Path
 ) -> None:

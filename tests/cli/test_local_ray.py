@@ -54,6 +54,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, A
     # A server is not asked for anything at the start; a fresh SQLite file takes seconds.
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
     return starts
 
 
@@ -89,4 +90,20 @@ def test_a_demo_whose_trainings_are_no_trainings_is_refused_before_anything_star
     Path("recipe.yaml").write_text(fields)
     assert run(["demo", "--recipe", "recipe.yaml"]) == 2
     assert "num_epochs = 0" in capsys.readouterr().err
+    assert started == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ("data: {root: fotos}", "is not an existing folder"),
+        ("data: {root: fotos, layout: shards}", "holds no finished pack"),
+    ],
+)
+def test_a_training_on_images_that_are_not_there_is_refused_before_anything_starts(
+    fields: str, problem: str, started: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("recipe.yaml").write_text(fields)
+    assert run(["pretrain", "recipe.yaml"]) == 2
+    assert problem in capsys.readouterr().err
     assert started == []

@@ -48,6 +48,15 @@ def test_images_are_in_number_order_and_categories_without_gaps(tmp_path: Path) 
     assert instances.annotations[1][0].box == (1, 1, 3, 3)
 
 
+def test_crowds_are_told_and_files_without_the_key_have_none(tmp_path: Path) -> None:
+    crowd = change("annotations/0/iscrowd", 1)
+    assert [one.is_crowd for one in parse_instances(write(tmp_path, crowd)).annotations[1]] == [True, False]
+    without = change("annotations/0/iscrowd", ...)
+    assert not parse_instances(write(tmp_path, without)).annotations[1][0].is_crowd
+    with pytest.raises(InputError, match="'iscrowd' of"):
+        parse_instances(write(tmp_path, change("annotations/0/iscrowd", "yes")))
+
+
 def change(path: str, value: object) -> dict[str, Any]:
     """Return the valid content with one place changed; `...` deletes it."""
     changed: Any = content()
@@ -93,6 +102,7 @@ def change(path: str, value: object) -> dict[str, Any]:
     ("categories/0/name", ..., r"categories\[0\] has no 'name'"),
     ("categories/0/id", 7, r"categories\[1\] has number 7 a second time"),
 ])  # fmt: skip
+@pytest.mark.chaos(fault="malformed COCO JSON", holds="the place in a message")
 def test_malformed_content_is_refused_with_its_place(tmp_path: Path, path: str, value: object, problem: str) -> None:
     file = write(tmp_path, change(path, value))
     with pytest.raises(InputError, match=problem) as error:

@@ -8,12 +8,14 @@ from PIL import Image
 
 from objectaware.cli import run
 from objectaware.config import Layout
-from objectaware.data.layouts import LAYOUTS, find_layouts
+from objectaware.data import catalog
+from objectaware.data.catalog import find_layouts
+from objectaware.data.layouts import LAYOUTS
 from objectaware.data.scenes import build_scenes
 
 
 def test_every_layout_that_a_recipe_takes_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {layout.name for layout in LAYOUTS} == set(get_args(Layout))
+    assert {layout.name for layout in LAYOUTS} == set(get_args(Layout)) == set(catalog._OPEN)
     assert run(["data", "list"]) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in get_args(Layout))

@@ -86,7 +86,7 @@ def test_a_pack_is_a_layout_of_a_recipe(pack: Path) -> None:
     images = config.open()
     assert isinstance(images, PackedImages)
     assert len(images) == NUM_IMAGES
-    with pytest.raises(ValueError, match="shuffle_window has no meaning for the layout folder"):
+    with pytest.raises(ValueError, match="shuffle_window = 2 has no meaning for the layout folder"):
         DataConfig(root=str(pack), shuffle_window=2)
 
 

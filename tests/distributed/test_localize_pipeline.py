@@ -140,6 +140,7 @@ def _kill(class_name: str) -> None:
 
 
 @slow
+@pytest.mark.chaos(fault="localization actors killed", holds="no row lost or changed")
 def test_lost_actors_lose_nothing_and_their_number_changes_nothing(
     finished: tuple[Path, LocalizeSummary, list[dict[str, Any]]],
     images: Path,
@@ -177,6 +178,7 @@ def test_a_bad_checkpoint_is_refused_as_such(ray_session: None, images: Path, tm
         _localize(images, tmp_path / "empty", tmp_path / "masks")
 
 
+@pytest.mark.chaos(fault="a corrupt shard of masks", holds="its name in a message")
 def test_a_damaged_shard_is_told(ray_session: None, images: Path, tiny_checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "shard-000002.parquet").write_bytes(b"PAR1 half a shard")
     with pytest.raises(InputError, match=r"shard-000002.parquet: cannot be read"):

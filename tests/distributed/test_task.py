@@ -46,6 +46,20 @@ def test_results_come_in_order_from_no_more_tasks_at_once_than_said(ray_session:
     assert run_tasks(_number_running, [(tmp_path, number) for number in range(3)], at_once=1) == [1, 1, 1]
 
 
+def test_each_result_is_told_as_it_comes(ray_session: None) -> None:
+    told: list[float] = []
+    given = [(np.arange(number), 2) for number in range(4)]
+    assert run_tasks(_total, given, at_once=2, on_result=told.append) == [0, 0, 2, 6]
+    assert sorted(told) == [0, 0, 2, 6]
+
+
+def test_an_error_ends_the_wait_for_the_results(ray_session: None) -> None:
+    told: list[str] = []
+    with pytest.raises(InputError, match="temperature"):
+        run_tasks(_refuse, [(), ()], at_once=1, on_result=told.append)
+    assert told == []
+
+
 def test_an_error_comes_back_as_itself(ray_session: None) -> None:
     with pytest.raises(InputError) as refusal:
         run_task(_refuse)

@@ -2,16 +2,23 @@ from __future__ import annotations
 
 import pickle
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
+import torch
+from ray import train
 from ray.train import Checkpoint
+from ray.train.v2._internal.constants import ENABLE_PREEMPTION_WATCHER_ENV_VAR
+from ray.train.v2.api.preemption import PreemptionInfo
 
+from objectaware.distributed import train_session
 from objectaware.distributed.records import RecordPump
 from objectaware.distributed.train_session import (
     EpochRecorder,
     FinalError,
+    RaySession,
     checkpoint_name,
     checkpoint_position,
     epoch_records,
@@ -95,3 +102,23 @@ def test_checkpoint_names_sort_as_their_epochs() -> None:
 def test_checkpoints_are_ordered_as_training_makes_them() -> None:
     made = [checkpoint_name(8), checkpoint_name(9, 5), checkpoint_name(9, 10), checkpoint_name(9), checkpoint_name(10)]
     assert sorted((made[index] for index in (4, 1, 3, 0, 2)), key=checkpoint_position) == made
+
+
+def test_workers_look_now_and_then_whether_a_machine_is_to_be_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look is a barrier, so that it is made in the same steps by all and not in every step."""
+    context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 2)
+    monkeypatch.setattr(train, "get_context", lambda: context)
+    monkeypatch.setattr(train_session, "get_device", lambda: torch.device("cpu"))
+    looks = [None, PreemptionInfo(deadline_ms=None, preempted_node_to_ranks={"node": [1]})]
+    monkeypatch.setattr(train, "get_preemption_info", lambda: looks.pop(0))
+    monkeypatch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
+    unwatched = RaySession(None)
+    assert not any(unwatched.should_stop() for _ in range(40))
+    monkeypatch.delenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER")
+    session = RaySession(None)
+    assert [step for step in range(1, 41) if session.should_stop()] == [40]
+    assert looks == []
+
+
+def test_ray_train_still_knows_the_name_that_switches_its_watch_off() -> None:
+    assert train_session._WATCHER == ENABLE_PREEMPTION_WATCHER_ENV_VAR

@@ -34,7 +34,16 @@ def command_lines(page: Path) -> list[list[str]]:
     lines = [line for block in _BLOCK.findall(text) for line in block.replace("\\\n", " ").splitlines()]
     lines += [line for line in _INLINE.findall(_BLOCK.sub("", text)) if not _SKETCH.search(line)]
     words = (shlex.split(line.removeprefix("$ "), comments=True) for line in lines)
-    return [line[1:] for line in words if line and line[0] == "objectaware"]
+    ours = [line[1:] for line in words if line and line[0] == "objectaware"]
+    return [part for line in ours for part in _submitted(line)]
+
+
+def _submitted(line: list[str]) -> list[list[str]]:
+    """A line, or of one that submits another, both."""
+    if "--" not in line:
+        return [line]
+    place = line.index("--")
+    return [line[:place], line[place + 1 :]]
 
 
 LINES = [pytest.param(line, id=f"{page.stem}: {' '.join(line)}") for page in PAGES for line in command_lines(page)]
@@ -75,8 +84,11 @@ def test_the_documentation_shows_commands() -> None:
 # Those that end in a stage stop before it; of the others, `ui` never ends, and the rest is run by the next test.
 @pytest.mark.parametrize("line", LINES)
 def test_the_program_takes_it(line: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (commands.stages, commands.evaluate, sys.modules["objectaware.commands.sweep"]):
+    sweep = sys.modules["objectaware.commands.sweep"]
+    for module in (commands.stages, commands.evaluate, commands.detection, sweep):
         monkeypatch.setattr(module, "open_context", _no_stages)
+    # The documentation's data sets are somewhere else.
+    monkeypatch.setattr("objectaware.data.catalog.require_root", lambda root, layout: None)
     is_name_alone = " ".join(line) in commands.COMMANDS
     if line[0] in ("demo", "pretrain", "localize", "evaluate", "sweep") and not is_name_alone:
         with pytest.raises(ReachedStages):
@@ -95,7 +107,7 @@ CHEAP = [param for param in LINES if param.values[0][0] in ("export", "data")]
 
 
 @pytest.mark.parametrize("line", CHEAP)
-def test_what_is_cheap_runs(line: list[str], place: Path, tiny_checkpoint: Path) -> None:
+def test_what_is_cheap_runs(line: list[str], place: Path, tiny_checkpoint: Path, tiny_detector: Path) -> None:
     store = Storage.from_uri(place / "found")
     mask = np.ones((40, 48), dtype=bool)
     boxes = np.array([[0, 0, 1, 1]], dtype=np.float32)
@@ -105,7 +117,7 @@ def test_what_is_cheap_runs(line: list[str], place: Path, tiny_checkpoint: Path)
         [MaskRow(f"{n}.png", 48, 40, cam=np.ones((8, 8), np.float32), mask=mask, boxes=boxes) for n in range(6)],
     )
     store.write_json("store.json", {})
-    stand_ins = {"DIR": "scenes-made", "CHECKPOINT": str(tiny_checkpoint)}
+    stand_ins = {"DIR": "scenes-made", "CHECKPOINT": str(tiny_checkpoint), "DETECTOR": str(tiny_detector)}
     words = [stand_ins.get(word, word) for word in line]
     if words[:3] == ["data", "build", "scenes"]:
         words += ["--num-train", "18", "--num-val", "9", "--image-size", "48"]

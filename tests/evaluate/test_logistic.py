@@ -13,7 +13,8 @@ from torch import Tensor
 
 from objectaware.errors import InputError
 from objectaware.evaluate.logistic import LogisticModel, fit_logistic, logistic_path
-from objectaware.evaluate.logistic_problem import Evaluation, LogisticProblem
+from objectaware.evaluate.logistic_base import Evaluation
+from objectaware.evaluate.logistic_problem import LogisticProblem
 
 
 def blobs(

@@ -78,7 +78,7 @@ TRAININGS = {
     "byol_resnet18_cub": Training("byol", "resnet18", "cub"),
     "byol_resnet18_flowers": Training("byol", "resnet18", "flowers"),
     "supervised_resnet18_cub": Training("supervised", "resnet18", "cub"),
-    "supervised_resnet18_flowers": Training("supervised", "resnet18", "flowers classes"),
+    "supervised_resnet18_flowers": Training("supervised", "resnet18", "flowers"),
     "supervised_resnet18_in9": Training("supervised", "resnet18", "in9"),
 }
 
@@ -95,17 +95,8 @@ DATA = {
         "layout": "class-folders",
         "subset": "data/lists/imagenet-10-percent.txt",
     },
-    "cub": {
-        "root": "data/CUB_200_2011/images",
-        "layout": "class-folders",
-        "subset": "data/lists/cub-redo-train.txt",
-    },
-    "flowers": {
-        "root": "data/flowers102/jpg",
-        "layout": "folder",
-        "subset": "data/lists/flowers-redo-train.txt",
-    },
-    "flowers classes": {"root": "data/flowers102/train", "layout": "class-folders", "subset": None},
+    "cub": {"root": "data/CUB_200_2011", "layout": "cub", "split": "redo-train"},
+    "flowers": {"root": "data/flowers102", "layout": "flowers102", "split": "redo-train"},
 }
 
 
@@ -137,7 +128,7 @@ def test_a_recipe_says_what_the_paper_says(name: str) -> None:
 def test_a_recipe_is_a_configuration_with_the_papers_values(name: str) -> None:
     config = PretrainConfig.model_validate(read_recipe(RECIPES / f"{name}.yaml"))
     training = TRAININGS[name]
-    assert config.num_epochs == (2000 if training.data in ("cub", "flowers", "flowers classes") else 800)
+    assert config.num_epochs == (2000 if training.data in ("cub", "flowers") else 800)
     assert config.batch_size == 256
     assert (config.base_learning_rate, config.final_learning_rate) == (0.03, 0.001)
     assert (config.sgd_momentum, config.weight_decay) == (0.9, 1e-4)

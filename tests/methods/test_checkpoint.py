@@ -36,6 +36,7 @@ def test_a_folder_without_checkpoint_is_named(tmp_path: Path) -> None:
         load_encoder(tmp_path)
 
 
+@pytest.mark.chaos(fault="a hostile checkpoint", holds="its code does not run")
 def test_a_pickle_that_would_run_code_is_not_run(tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple[object, tuple[str]]:

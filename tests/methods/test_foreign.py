@@ -240,6 +240,7 @@ def test_an_unknown_layout_is_told_with_what_the_file_holds(content: Any, tmp_pa
 
 
 @pytest.mark.parametrize("is_zip", [True, False])
+@pytest.mark.chaos(fault="a hostile checkpoint of another system", holds="its code does not run; a message says why")
 def test_a_pickle_that_would_run_code_is_explained_and_not_run(is_zip: bool, tmp_path: Path) -> None:
     class Evil:
         def __reduce__(self) -> tuple[object, tuple[Path]]:

@@ -8,22 +8,34 @@ from pathlib import Path
 import pytest
 
 from objectaware.cli import run
+from objectaware.data.scenes import build_scenes
 from objectaware.paper import TABLE_LABELS, load_figures, load_table
 from objectaware.paper.show import format_table
 
 
-def test_the_list_names_every_table_and_figure_with_its_data(
+def test_the_list_names_every_table_and_figure_with_its_data_and_what_is_missing(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert run(["reproduce", "list", "--json", str(tmp_path / "list.json")]) == 0
+    build_scenes(tmp_path / "scenes", variant="single-object", num_train=9, num_val=9, image_size=32)
+    (tmp_path / "sets.yaml").write_text(
+        f"ImageNet-9: {tmp_path / 'scenes'}\nBackgrounds Challenge: {tmp_path / 'scenes'}\n"
+    )
+    place = ["--data", str(tmp_path / "data"), "--datasets", str(tmp_path / "sets.yaml")]
+    assert run(["reproduce", "list", *place, "--json", str(tmp_path / "list.json")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    names = [line.split()[0] for line in lines[::2][:39]]
+    names = [line.split()[0] for line in lines[::3][:39]]
     assert names == [*TABLE_LABELS, *(f"figure:{figure.label}" for figure in load_figures())]
     assert next(line for line in lines if line.startswith("multi-imagenet ")).endswith("a tenth of ImageNet")
     assert lines[1].split(maxsplit=1) == ["data:", "CUB-200-2011, Flowers102, COCO, ImageNet-9"]
     written = json.loads((tmp_path / "list.json").read_text())
     assert [entry["name"] for entry in written] == names
     assert written[6]["trainings"] == list(load_table("bg-main").trainings)
+    assert written[6]["missing"] == []
+    assert lines[3 * 6 + 2].strip() == "can run: all of it is here"
+    missing = {entry["name"]: entry["missing"] for entry in written}
+    assert missing["multi-bias"] == ["COCO", "COCO-Crop"]
+    assert missing["figure:bg-challenge"] == []
+    assert missing["figure:loc-saliency"] == ["ImageNet", "MoCo v2 ResNet-50 (ImageNet)"]
 
 
 def test_a_table_is_shown_with_deviations_gains_and_misprints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 from collections import namedtuple
@@ -97,10 +98,38 @@ def test_a_ray_cluster_that_is_away_is_broken(closed_port: int, monkeypatch: pyt
     # As in a process of its own: in this one other tests may have started the session's Ray, which would be used.
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")
-    (finding,) = check_ray()
+    (finding,) = check_ray(list)
     assert finding.state == "broken"
     assert str(closed_port) in finding.found
     assert "unset RAY_ADDRESS" in finding.remedy
+
+
+def test_data_sets_that_are_there_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "bg_challenge").mkdir()
+    findings = {finding.name: finding for finding in doctor._check_data(tmp_path)}
+    nine = findings["ImageNet-9"]
+    assert nine.state == "limited"
+    assert "no train" in nine.found
+    assert "data check 'ImageNet-9'" in nine.remedy
+    others = re.split(r"[,:] ", findings["other data sets"].found)
+    assert "COCO" in others[1:]
+    assert "ImageNet-9" not in others
+
+
+def test_nodes_that_do_not_share_the_storage_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Storage.from_uri(tmp_path)
+    answers = {"storage_problems": {"10.0.0.1": "", "10.0.0.2": "does not see what the driver wrote"}}
+    monkeypatch.setattr("objectaware.stages.shared.storage_problems", lambda _: answers["storage_problems"])
+    monkeypatch.setattr(
+        "objectaware.distributed.nodes.run_on_nodes", lambda *_, **__: {"10.0.0.1": 8.0, "10.0.0.2": 0.1}
+    )
+    shared, memory = doctor._check_nodes(storage)
+    assert shared.state == "broken"
+    assert "10.0.0.2 does not see" in shared.found
+    assert "10.0.0.1" not in shared.found + memory.found
+    assert memory.state == "limited"
+    answers["storage_problems"] = {"10.0.0.1": ""}
+    assert next(iter(doctor._check_nodes(storage))).state == "ok"
 
 
 def diagnosis(*states: str) -> Callable[..., Iterator[Finding]]:

@@ -2,48 +2,160 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from PIL import Image
 from pydantic import ValidationError
 
+from in_process import Tasks, tasks_in_process, write_colours
 from objectaware.config import DataConfig, LinearConfig
-from objectaware.stages.measure_linear import _among, measure_linear
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.stages import features
+from objectaware.stages.evaluate import run_linear
+from objectaware.stages.measure_linear import _among
+from objectaware.stages.progress import Progress
+from objectaware.stages.runner import Context
+from objectaware.tracking import TrackingStore
+
+COLOURS = {"grass": "green", "sky": "blue", "brick": "red"}
 
 
-def write_colours(root: Path, colours: dict[str, str], num_images: int) -> DataConfig:
-    """A folder a class, each picture in the colour of its class, with noise."""
-    generator = np.random.default_rng(0)
-    for name, colour in colours.items():
-        (root / name).mkdir(parents=True)
-        for number in range(num_images):
-            pixels = np.asarray(Image.new("RGB", (32, 32), colour), dtype=np.int64)
-            noisy = (pixels + generator.integers(-20, 21, pixels.shape)).clip(0, 255)
-            Image.fromarray(noisy.astype(np.uint8)).save(root / name / f"{number}.png")
-    return DataConfig(root=str(root), layout="class-folders")
+@pytest.fixture(scope="module")
+def tracking(tmp_path_factory: pytest.TempPathFactory) -> TrackingStore:
+    return TrackingStore.open(tmp_path_factory.mktemp("mlflow"))
 
 
-def test_accuracy_by_class_names_the_classes_that_have_test_images(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    colours = {"grass": "green", "sky": "blue", "brick": "red"}
-    config = LinearConfig(
-        checkpoint=str(tiny_checkpoint),
-        train=write_colours(tmp_path / "train", colours, 6),
-        tests={
-            "all": write_colours(tmp_path / "all", colours, 2),
+@pytest.fixture
+def context(tmp_path: Path, tracking: TrackingStore) -> Context:
+    return Context(Storage.from_uri(tmp_path / "runs"), tracking, Progress(io.StringIO()))
+
+
+@pytest.fixture
+def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
+    return tasks_in_process(monkeypatch)
+
+
+@pytest.fixture
+def config(tmp_path: Path, tiny_checkpoint: Path) -> LinearConfig:
+    return linear_config(tmp_path, tiny_checkpoint)
+
+
+def linear_config(root: Path, checkpoint: Path, **fields: Any) -> LinearConfig:
+    """Three colours to learn, and two sets to be tested on."""
+    values = {
+        "checkpoint": str(checkpoint),
+        "train": write_colours(root / "train", COLOURS, 6),
+        "tests": {
+            "all": write_colours(root / "all", COLOURS, 2),
             # Numbered 0 and 1, hence the training's brick and grass: the pictures of grass show a blue sky.
-            "swapped": write_colours(tmp_path / "swapped", {"brick": "red", "grass": "blue"}, 2),
+            "swapped": write_colours(root / "swapped", {"brick": "red", "grass": "blue"}, 2),
         },
-        image_size=32,
-        holdout_size=6,
-        num_penalties=5,
-    )
-    values = measure_linear(config)
+        "image_size": 32,
+        "holdout_size": 6,
+        "num_penalties": 5,
+        "execution": {"use_gpu": False},
+    }
+    return LinearConfig.model_validate({**values, **fields})
+
+
+def shown(context: Context) -> str:
+    stream = context.progress._stream
+    assert isinstance(stream, io.StringIO)
+    return stream.getvalue()
+
+
+def test_accuracy_by_class_names_the_classes_that_have_test_images(
+    context: Context, tasks: Tasks, config: LinearConfig
+) -> None:
+    values = run_linear(context, config).values
     assert values["class_accuracies"]["all"] == {"brick": 100.0, "grass": 100.0, "sky": 100.0}
     assert values["class_accuracies"]["swapped"] == {"brick": 100.0, "grass": 0.0}
     assert values["accuracies"] == {"all": 100.0, "swapped": 50.0}
+    assert values["num_unknown"] == {"all": 0, "swapped": 0}
+    assert not values["streamed"]
+
+
+def test_another_evaluation_of_the_checkpoint_computes_no_features_again(
+    context: Context, tasks: Tasks, config: LinearConfig, tmp_path: Path
+) -> None:
+    run_linear(context, config)
+    assert tasks.count("write_parts") == 3  # one for each data set; a worker gets up to four at once
+    fewer = config.model_copy(update={"num_penalties": 3, "tests": {"again": config.tests["all"]}})
+    run_linear(context, fewer)
+    assert tasks.count("write_parts") == 3
+    assert tasks.count("measure_linear") == 2
+    larger = config.model_copy(update={"image_size": 40})
+    run_linear(context, larger)
+    assert tasks.count("write_parts") == 6
+
+
+def test_what_is_fresh_is_computed_anew_once(context: Context, tasks: Tasks, config: LinearConfig) -> None:
+    run_linear(context, config)
+    context.fresh = True
+    context.computed.clear()
+    run_linear(context, config)
+    run_linear(context, config.model_copy(update={"num_penalties": 3}))
+    assert tasks.count("write_parts") == 6
+
+
+def test_parts_that_are_there_are_kept_and_the_rest_is_computed(
+    context: Context, tasks: Tasks, config: LinearConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "PART_SIZE", 4)
+    expected = run_linear(context, config).values
+    folders = sorted(Path(context.storage.uri, "features").iterdir())
+    (train,) = [folder for folder in folders if len(list(folder.glob("*.npy"))) == 5]  # 18 images, 4 a part
+    before = {path.name: path.stat().st_mtime_ns for path in train.glob("*.npy")}
+    (train / "part-00002.json").unlink()
+    (train / "part-00004.json").unlink()
+    Path(context.storage.uri, "linear").rename(Path(context.storage.uri, "done"))
+    tasks.calls.clear()
+    assert run_linear(context, config).values["accuracies"] == expected["accuracies"]
+    parts = [part.number for name, given in tasks.calls if name == "write_parts" for part in given[1]]
+    assert parts == [2, 4]
+    changed = {path.name for path in train.glob("*.npy") if path.stat().st_mtime_ns != before[path.name]}
+    assert changed == {"part-00002.npy", "part-00004.npy"}
+
+
+def test_features_too_large_for_the_solver_are_streamed_to_the_same_result(
+    context: Context, tasks: Tasks, config: LinearConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(features, "PART_SIZE", 4)
+    memory = run_linear(context, config).values
+    # Where the solver works is no part of the identity.
+    Path(context.storage.uri, "linear").rename(Path(context.storage.uri, "done"))
+    monkeypatch.setattr("objectaware.stages.evaluate._MIB", 1)  # the limit of 8192 is in bytes then
+    streamed = run_linear(context, config).values
+    assert (streamed["streamed"], memory["streamed"]) == (True, False)
+    assert shown(context).count("streamed from storage") == 1
+    for key in ("accuracies", "class_accuracies", "penalty", "holdout_accuracy"):
+        assert streamed[key] == memory[key]
+
+
+def test_the_official_protocol_is_another_evaluation_and_does_not_stream(
+    context: Context, tasks: Tasks, tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("objectaware.evaluate.official_linear.MAX_ITERATIONS", 20)
+    config = linear_config(tmp_path, tiny_checkpoint, compat="official")
+    exact = config.model_copy(update={"compat": None})
+    values = run_linear(context, config).values
+    assert values["accuracies"]["all"] == 100.0
+    assert run_linear(context, exact).identity != run_linear(context, config).identity
+    monkeypatch.setattr("objectaware.stages.evaluate._MIB", 1)
+    with pytest.raises(InputError, match="max_memory_mib = 8192: is too low"):
+        run_linear(context, config.model_copy(update={"seed": 1}))
+
+
+def test_an_unreadable_picture_is_counted_and_left_out(context: Context, tasks: Tasks, config: LinearConfig) -> None:
+    Path(config.train.root, "sky", "0.png").write_bytes(b"")
+    Path(config.tests["all"].root, "sky", "0.png").write_bytes(b"no picture")
+    values = run_linear(context, config).values
+    assert values["unreadable"] == 2
+    assert values["accuracies"]["all"] == 100.0
 
 
 def test_two_holdouts_are_refused(tmp_path: Path) -> None:
@@ -52,8 +164,15 @@ def test_two_holdouts_are_refused(tmp_path: Path) -> None:
         LinearConfig(checkpoint="c", train=data, tests={}, holdout_size=5, holdout_fraction=0.1)
 
 
+def test_the_official_protocol_does_not_refit(tmp_path: Path) -> None:
+    data = DataConfig(root=str(tmp_path), layout="class-folders")
+    assert not LinearConfig(checkpoint="c", train=data, tests={}, compat="official").refit
+    with pytest.raises(ValidationError, match="does not refit"):
+        LinearConfig(checkpoint="c", train=data, tests={}, compat="official", refit=True)
+
+
 def test_classes_are_numbered_by_those_that_were_shown() -> None:
-    known = torch.tensor([2, 5, 9])
-    places = _among(known, torch.tensor([9, 2, 3, 12, 5, 0]))
+    known = np.array([2, 5, 9])
+    places = _among(known, np.array([9, 2, 3, 12, 5, 0]))
     assert places.tolist() == [2, 0, 3, 3, 1, 3]
     assert _among(known, known).tolist() == [0, 1, 2]

@@ -80,6 +80,7 @@ def make_trainer(
         colors=ColorDistribution(),
         seed=0,
         num_threads=1,
+        is_unreadable=getattr(pictures, "is_unreadable", lambda index: False),
     )
     return Trainer(
         method,
@@ -99,4 +100,4 @@ def training_state(trainer: Trainer) -> dict[str, torch.Tensor]:
     momenta = trainer.optimizer.state_dict()["state"]
     buffers = {f"momentum {key}": value["momentum_buffer"].clone() for key, value in momenta.items()}
     weights = {name: value.clone() for name, value in trainer.method.state_dict().items()}
-    return {**weights, **buffers, **trainer._loader.policy.state()}
+    return {**weights, **buffers, **trainer._views.policy.state()}

@@ -82,20 +82,20 @@ def training_worker(rank: int, folder: Path, cases: dict[str, dict[str, Any]], n
     dist.destroy_process_group()
 
 
-def resuming_worker(rank: int, folder: Path) -> None:
+def resuming_worker(rank: int, folder: Path, method: str, options: dict[str, Any]) -> None:
     """Trains as a whole; stopped at the second step of the second epoch, copied as it is then, and resumed."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=2)
-    whole = make_trainer(make_method("moco"), SharedSession(folder / "whole", rank))
+    whole = make_trainer(make_method(method), SharedSession(folder / "whole", rank), **options)
     whole.run()
     stopped = SharedSession(folder / "parts", rank, stop_at=6)
     with contextlib.suppress(StoppedError):
-        make_trainer(make_method("moco"), stopped).run()
+        make_trainer(make_method(method), stopped, **options).run()
     if rank == 0:
         shutil.copytree(folder / "parts", folder / "handed over", symlinks=True)
     dist.barrier()
     resumed = SharedSession(folder / "parts", rank)
-    trainer = make_trainer(make_method("moco"), resumed)
+    trainer = make_trainer(make_method(method), resumed, **options)
     trainer.run()
     result = {
         "whole": training_state(whole),

@@ -88,6 +88,7 @@ def record_a_study(store: TrackingStore) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.chaos(fault="MLflow refuses", holds="work goes on")
 def test_work_goes_on_while_the_server_refuses(
     closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reports: Queue[logging.LogRecord]
 ) -> None:
@@ -102,6 +103,7 @@ def test_work_goes_on_while_the_server_refuses(
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"secret" in path.read_bytes()]
 
 
+@pytest.mark.chaos(fault="MLflow hangs", holds="work goes on")
 def test_work_goes_on_while_the_server_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -111,6 +113,7 @@ def test_work_goes_on_while_the_server_hangs(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.slow
+@pytest.mark.chaos(fault="MLflow is away and comes back", holds="no record missing or twice")
 def test_the_records_arrive_when_the_server_is_back(
     closed_port: int,
     open_store: Callable[[], TrackingStore],

@@ -10,8 +10,9 @@ from objectaware.methods.checkpoint import load_encoder, load_state
 from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 from objectaware.training.kept import KeptCheckpoints
 from objectaware.training.loop import Trainer
+from objectaware.training.preemption import StoppedError
 from objectaware.training.session import LocalSession
-from training_fixtures import make_method, make_trainer
+from training_fixtures import Pictures, make_method, make_trainer
 
 
 def test_each_worker_gets_its_own_policys_state_back(trainer_in: Callable[..., Trainer], tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_each_worker_gets_its_own_policys_state_back(trainer_in: Callable[..., T
         session = LocalSession(tmp_path / "run")
         session.rank = rank
         resumed = make_trainer(make_method("moco"), session, policy="official_background")
-        for name, value in resumed._loader.policy.state().items():
+        for name, value in resumed._views.policy.state().items():
             assert torch.equal(value, of_two[name][rank])
 
 
@@ -54,6 +55,35 @@ def test_an_epoch_reports_what_a_user_watches(trainer_in: Callable[..., Trainer]
         "feature_std",
     } <= session.history[0].keys()
     assert 0.05 < session.history[0]["feature_std"] < 1.2
+
+
+class SomeUnreadable(Pictures):
+    """Pictures of which three are stood in for, as far as they were asked about."""
+
+    def is_unreadable(self, index: int) -> bool:
+        return index in (3, 17, 21)
+
+
+def test_unreadable_images_are_counted_once_and_over_restarts(tmp_path: Path) -> None:
+    def trainer(session: LocalSession, images: Pictures) -> Trainer:
+        return make_trainer(make_method("moco"), session, images=images)
+
+    whole = LocalSession(tmp_path / "whole")
+    trainer(whole, SomeUnreadable(32)).run()
+    assert [epoch["unreadable_images"] for epoch in whole.history] == [3, 3]
+
+    class StopsInside(LocalSession):
+        steps = 0
+
+        def should_stop(self) -> bool:
+            self.steps += 1
+            return self.steps == 4 + 1  # the first step of the second epoch
+
+    with pytest.raises(StoppedError):
+        trainer(StopsInside(tmp_path / "parts"), SomeUnreadable(32)).run()
+    resumed = LocalSession(tmp_path / "parts")
+    trainer(resumed, Pictures(32)).run()
+    assert [epoch["unreadable_images"] for epoch in resumed.history] == [3]
 
 
 def test_a_loss_that_is_no_number_stops_the_run(trainer_in: Callable[..., Trainer]) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
+from objectaware.methods.checkpoint import load_state
 from objectaware.training.loop import Trainer
 from objectaware.training.preemption import StoppedError, honour_termination, is_terminated
 from objectaware.training.session import LocalSession
@@ -164,18 +165,35 @@ def test_training_draws_from_no_generator_that_a_checkpoint_would_have_to_hold(t
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_two_workers_of_which_one_is_told_to_end_stop_at_one_step_and_resume_to_the_bit(tmp_path: Path) -> None:
-    """And where one of them is gone, the other goes on alone with the same batches."""
-    mp.spawn(resuming_worker, (tmp_path,), nprocs=2)
-    for rank in range(2):
-        result = torch.load(tmp_path / f"result-{rank}.pt", weights_only=True)
+def _assert_two_workers_resume(folder: Path, method: str, **options: Any) -> dict[str, torch.Tensor]:
+    """Two epochs of four steps, of which the sixth is the one to stop after; gives rank 0's final state."""
+    mp.spawn(resuming_worker, (folder, method, options), nprocs=2)
+    results = [torch.load(folder / f"result-{rank}.pt", weights_only=True) for rank in range(2)]
+    for result in results:
         assert result["stopped_after"] == 6
         assert result["resumed_for"] == 2
         _assert_equal(result["whole"], result["resumed"])
+    state: dict[str, torch.Tensor] = results[0]["whole"]
+    return state
+
+
+def test_two_workers_of_which_one_is_told_to_end_stop_at_one_step_and_resume_to_the_bit(tmp_path: Path) -> None:
+    """And where one of them is gone, the other goes on alone with the same batches."""
+    state = _assert_two_workers_resume(tmp_path, "moco")
     alone = _trainer(LocalSession(tmp_path / "handed over"))
     alone.run()
     for name, value in training_state(alone).items():
-        torch.testing.assert_close(value, result["whole"][name], atol=1e-4, rtol=1e-4, msg=name)
+        torch.testing.assert_close(value, state[name], atol=1e-4, rtol=1e-4, msg=name)
+
+
+def test_workers_with_statistics_of_their_own_resume_with_them(tmp_path: Path) -> None:
+    """Shuffled batch norm: a checkpoint inside an epoch shows the mean of the workers, and changes none of them."""
+    _assert_two_workers_resume(tmp_path, "shuffled", num_pictures=64, batch_size=16)
+    state = load_state(tmp_path / "handed over" / "checkpoint")
+    assert len(state["statistics"]) > 10
+    for name, statistics in state["statistics"].items():
+        assert not torch.equal(*statistics), name
+        torch.testing.assert_close(state["method"][name], statistics.mean(dim=0))
 
 
 @pytest.fixture

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import tyro
 
 from objectaware.errors import InputError
+from objectaware.job import submission_id
 from objectaware.recipes import override, read_recipe, split_overrides
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from objectaware.config import LocalizeExecution, PretrainExecution
+    from objectaware.config import DetectionExecution, LocalizeExecution, PretrainExecution
     from objectaware.distributed.cluster import Need
     from objectaware.stages.runner import Context, StageResult
 
-    Execution = TypeVar("Execution", PretrainExecution, LocalizeExecution)
+    Execution = TypeVar("Execution", PretrainExecution, LocalizeExecution, DetectionExecution)
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Common:
     json: Path | None = None
 
 
+STORAGE_VARIABLE = "OBJECTAWARE_STORAGE"
 OPTIONS = ("--storage", "--experiment", "--json")
 FLAGS = ("--fresh", "--no-fresh", "--verify", "--no-verify", "--help", "-h")
 CommonArguments = tyro.conf.OmitArgPrefixes[Common]
@@ -73,6 +75,37 @@ def recipe_command(
 
     known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
     tyro.cli(command, prog=program, description=description, args=known)
+
+
+def take_list(arguments: list[str], option: str) -> tuple[list[str], list[str]]:
+    """Takes an option with the words that follow it up to the next one out of a command's arguments.
+
+    Args:
+        arguments: All of them.
+        option: Such as `--checkpoints`.
+
+    Returns:
+        The option's words, none where it is not given, and the other arguments.
+
+    Raises:
+        InputError: No word follows the option.
+    """
+    if option not in arguments:
+        return [], arguments
+    begin = arguments.index(option)
+    end = begin + 1
+    while end < len(arguments) and not arguments[end].startswith("--"):
+        end += 1
+    if end == begin + 1:
+        raise InputError("arguments", option, "is followed by nothing", f"Write {option} and what it shall be.")
+    return arguments[begin + 1 : end], arguments[:begin] + arguments[end:]
+
+
+def with_each_checkpoint(model: type[BaseModel], fields: Mapping[str, object], checkpoints: Sequence[str]) -> list[Any]:
+    """A recipe's configuration for each of several checkpoints, or as it is where none are given."""
+    if not checkpoints:
+        return [validated(model, fields)]
+    return [validated(model, {**fields, "checkpoint": checkpoint}) for checkpoint in checkpoints]
 
 
 def validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the model given
@@ -110,8 +143,10 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
     tracking.send_leftovers()
 
     from objectaware.distributed.cluster import ray_cluster, total_cpus
+    from objectaware.stages.shared import require_shared
 
     with ray_cluster(min_cpus=max(map(total_cpus, needs), default=0)):
+        require_shared(storage, tracking)
         yield Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
 
 
@@ -122,16 +157,32 @@ def either_device(execution: Execution) -> list[Execution]:
 
 
 def storage_address(storage: str | None) -> str:
-    """Where runs are kept: what the user gave, else OBJECTAWARE_STORAGE, else ./runs."""
-    return storage or os.environ.get("OBJECTAWARE_STORAGE") or "runs"
+    """Where runs are kept: what the user gave, else OBJECTAWARE_STORAGE, else ./runs.
+
+    Raises:
+        InputError: In a Ray job it would be relative to the job's working directory.
+    """
+    address = storage or os.environ.get(STORAGE_VARIABLE) or "runs"
+    if submission_id() is not None and "://" not in address and not Path(address).expanduser().is_absolute():
+        remedy = f"Set {STORAGE_VARIABLE} to a folder that the cluster's nodes share, such as s3://bucket/runs."
+        raise InputError("storage", address, "lies in the job's working directory, which Ray deletes", remedy)
+    return address
 
 
-def finish(common: Common, context: Context, result: StageResult) -> None:
-    """Prints what a stage computed and where it is, and writes it as data where the user wants that."""
+def finish(common: Common, context: Context, result: StageResult, *, hidden: Sequence[str] = ()) -> None:
+    """Prints what a stage computed and where it is, and writes it as data where the user wants that.
+
+    Args:
+        common: Settings of every command.
+        context: What the command's stages share.
+        result: Of the stage.
+        hidden: Values that are written but not printed, being long.
+    """
     values = dict(result.values)
     write_json(common, {**values, "identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id})
     for key, value in values.items():
-        print(f"{key}: {json.dumps(value)}")
+        if key not in hidden:
+            print(f"{key}: {json.dumps(value)}")
     print(f"folder: {result.folder.uri}")
     if result.run_id is not None:
         print(f"MLflow run: {context.tracking.run_url(result.run_id)}")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from objectaware.commands.common import Common, validated, write_json
+from objectaware.errors import InputError
+
+if TYPE_CHECKING:
+    from objectaware.config import DataConfig
 
 
 def build_scenes(program: str, arguments: list[str]) -> None:
@@ -59,9 +63,9 @@ def draw_subset(program: str, arguments: list[str]) -> None:
         root: Annotated[Path, tyro.conf.Positional],
         fraction: float,
         out: Path,
-        layout: Literal["folder", "class-folders", "backgrounds-challenge", "coco"] = "folder",
+        layout: str = "folder",
         variant: str | None = None,
-        split: Literal["train", "val"] | None = None,
+        split: str | None = None,
         seed: int = 0,
     ) -> None:
         """Draws a part of a data set at random and writes the list of its images, for `data.subset` of a recipe.
@@ -70,22 +74,32 @@ def draw_subset(program: str, arguments: list[str]) -> None:
             root: Folder of the data set.
             fraction: Share of the images.
             out: File to write the list to.
-            layout: How the images lie in the folder.
-            variant: Variant of the Backgrounds Challenge.
-            split: Part of the data set, for the published layouts.
+            layout: How the images lie in the folder; `objectaware data list` names the layouts.
+            variant: Variant of the data set, where the layout has variants.
+            split: Part of the data set, where the layout has parts.
             seed: Decides which images are drawn.
         """
-        from objectaware.config import DataConfig
         from objectaware.data.subset import draw_subset as draw
         from objectaware.data.subset import write_subset
 
-        fields = {"root": str(root), "layout": layout, "variant": variant, "split": split}
-        images = validated(DataConfig, fields).open()
+        images = _files({"root": str(root), "layout": layout, "variant": variant, "split": split}).open()
         drawn = draw(images.image_ids, fraction, seed)
         write_subset(str(out), drawn)
         print(f"subset: {out.absolute()} ({len(drawn)} of {len(images)} images)")
 
     tyro.cli(command, prog=program, args=arguments)
+
+
+def _files(fields: dict[str, str | None]) -> DataConfig:
+    """Validates a data set whose images must be files of its folder."""
+    from objectaware.config import DataConfig
+    from objectaware.data.layouts import LAYOUTS, layout_named
+
+    data: DataConfig = validated(DataConfig, fields)
+    if not layout_named(data.layout).are_files:
+        remedy = f"Use one of: {', '.join(layout.name for layout in LAYOUTS if layout.are_files)}."
+        raise InputError("layout", data.layout, "has images that are no whole files", remedy)
+    return data
 
 
 def pack(program: str, arguments: list[str]) -> None:
@@ -94,9 +108,9 @@ def pack(program: str, arguments: list[str]) -> None:
     def command(
         root: Annotated[str, tyro.conf.Positional],
         out: str,
-        layout: Literal["folder", "class-folders", "backgrounds-challenge", "coco"] = "folder",
+        layout: str = "folder",
         variant: str | None = None,
-        split: Literal["train", "val"] | None = None,
+        split: str | None = None,
         short_side: int | None = None,
         image_size: int = 224,
         min_crop_scale: float = 0.08,
@@ -111,9 +125,9 @@ def pack(program: str, arguments: list[str]) -> None:
         Args:
             root: Folder of the data set.
             out: Folder of the pack: a path, or a URI such as s3://bucket/folder.
-            layout: How the images lie in the root.
-            variant: Variant of the Backgrounds Challenge.
-            split: train or val, for the published layouts.
+            layout: How the images lie in the root; `objectaware data list` names the layouts.
+            variant: Variant of the data set, where the layout has variants.
+            split: Part of the data set, where the layout has parts.
             short_side: Shrink images whose short side is larger; by default none. A size at which the smallest
                 random crops would lose detail is refused.
             image_size: Side of the views that the pack is for.
@@ -122,11 +136,10 @@ def pack(program: str, arguments: list[str]) -> None:
             num_threads: Threads that read and encode.
             json: File that what is printed is written to as data.
         """
-        from objectaware.config import DataConfig
         from objectaware.data.storage import Storage
         from objectaware.stages.pack import run_pack
 
-        data = validated(DataConfig, {"root": root, "layout": layout, "variant": variant, "split": split})
+        data = _files({"root": root, "layout": layout, "variant": variant, "split": split})
         values = run_pack(
             data,
             Storage.from_uri(out),
@@ -152,7 +165,8 @@ def list_data(program: str, arguments: list[str]) -> None:
         Args:
             root: Folder to look into.
         """
-        from objectaware.data.layouts import LAYOUTS, find_layouts
+        from objectaware.data.catalog import find_layouts
+        from objectaware.data.layouts import LAYOUTS
 
         if root is None:
             for layout in LAYOUTS:

@@ -15,9 +15,12 @@ from objectaware.commands.common import (
     finish,
     open_context,
     recipe_command,
+    take_list,
     validated,
+    with_each_checkpoint,
     write_json,
 )
+from objectaware.errors import InputError
 
 
 def evaluate_linear(program: str, arguments: list[str]) -> None:
@@ -33,6 +36,130 @@ def evaluate_linear(program: str, arguments: list[str]) -> None:
 
     description = "Linear evaluation by a recipe of LinearConfig. Every field can be overridden: --checkpoint DIR."
     recipe_command(program, arguments, run, description=description)
+
+
+def evaluate_knn(program: str, arguments: list[str]) -> None:
+    """`objectaware evaluate knn RECIPE`."""
+
+    def run(common: Common, fields: Mapping[str, object]) -> None:
+        from objectaware.config import KnnConfig
+        from objectaware.stages.knn import run_knn
+
+        config = validated(KnnConfig, fields)
+        with open_context(common) as context:
+            finish(common, context, run_knn(context, config))
+
+    description = "Nearest neighbours by a recipe of KnnConfig. Every field can be overridden: --num_neighbours 200."
+    recipe_command(program, arguments, run, description=description)
+
+
+def evaluate_shift(program: str, arguments: list[str]) -> None:
+    """`objectaware evaluate shift RECIPE [--checkpoints C …] [--sets NAME …] [--data-folder DIR]`."""
+    checkpoints, arguments = take_list(arguments, "--checkpoints")
+    sets, arguments = take_list(arguments, "--sets")
+    data_folder, arguments = take_list(arguments, "--data-folder")
+
+    def run(common: Common, fields: Mapping[str, object]) -> None:
+        from objectaware.config import LinearConfig
+        from objectaware.stages.shift import published_tests, run_shift, shift_table
+
+        tests = published_tests(sets, data_folder[-1] if data_folder else "data")
+        given = fields.get("tests")
+        if tests:
+            fields = {**fields, "tests": {**(given if isinstance(given, Mapping) else {}), **tests}}
+        every = with_each_checkpoint(LinearConfig, fields, checkpoints)
+        with open_context(common) as context:
+            values = run_shift(context, every[0], [config.checkpoint for config in every])
+            write_json(common, values)
+            print(shift_table(values))
+            print(f"MLflow UI: {context.tracking.ui_command()}")
+
+    description = (
+        "Linear evaluation of one or several checkpoints on shifted test sets, by a recipe of LinearConfig: accuracy "
+        "on each, BG-Gap, corruptions averaged over their severities; mean and standard deviation over checkpoints. "
+        "--checkpoints C [C …] in place of the recipe's one; --sets NAME [NAME …] adds the test sets of published data "
+        "sets, which lie in --data-folder (data). Every field of the recipe can be overridden."
+    )
+    recipe_command(program, arguments, run, description=description)
+
+
+def evaluate_few_shot(program: str, arguments: list[str]) -> None:
+    """`objectaware evaluate few-shot RECIPE [--checkpoints C …]`."""
+    checkpoints, arguments = take_list(arguments, "--checkpoints")
+
+    def run(common: Common, fields: Mapping[str, object]) -> None:
+        from objectaware.config import FewShotConfig
+        from objectaware.stages.few_shot import run_few_shot, run_few_shot_curve
+
+        every = with_each_checkpoint(FewShotConfig, fields, checkpoints)
+        with open_context(common) as context:
+            if not checkpoints:
+                finish(common, context, run_few_shot(context, every[0]))
+                return
+            values = run_few_shot_curve(context, every[0], [config.checkpoint for config in every])
+            write_json(common, values)
+            for point in values["curve"]:
+                place = point["checkpoint"] if point["epoch"] is None else f"epoch {point['epoch']}"
+                print(f"{place}: error {point['mean']:.1f} ± {point['std']:.1f}%")
+            print(f"MLflow UI: {context.tracking.ui_command()}")
+
+    description = (
+        "Error of a classifier that was shown a few images of each of two classes, by a recipe of FewShotConfig. "
+        "--checkpoints C [C …] in place of the recipe's one gives the error over the epochs. Every field of the recipe "
+        "can be overridden: --num_shots 5."
+    )
+    recipe_command(program, arguments, run, description=description)
+
+
+def evaluate_class_distance(program: str, arguments: list[str]) -> None:
+    """`objectaware evaluate class-distance RECIPE`."""
+
+    def run(common: Common, fields: Mapping[str, object]) -> None:
+        from objectaware.config import ClassDistanceConfig
+        from objectaware.stages.contextual import run_class_distance
+
+        config = validated(ClassDistanceConfig, fields)
+        with open_context(common) as context:
+            result = run_class_distance(context, config)
+            finish(common, context, result, hidden=("tsne",))
+
+    description = (
+        "Distance between the embeddings of two classes and their t-SNE picture, by a recipe of ClassDistanceConfig. "
+        "Every field can be overridden: --checkpoint DIR."
+    )
+    recipe_command(program, arguments, run, description=description)
+
+
+def evaluate_losses(program: str, arguments: list[str]) -> None:
+    """`objectaware evaluate losses --runs NAME=DIR …`."""
+
+    def command(runs: list[str], common: CommonArguments = DEFAULTS, metric: str = "loss") -> None:
+        """The loss of several pretrainings over their epochs, in one picture.
+
+        Args:
+            runs: NAME=DIR of each: the name in the legend, and the folder of the pretraining or of a checkpoint of it.
+            common: Settings of every command.
+            metric: Metric of pretraining that is drawn (docs/pretraining.md).
+        """
+        from objectaware.stages.losses import run_losses
+
+        named: dict[str, str] = {}
+        for one in runs:
+            name, equals, folder = one.partition("=")
+            if not (name and equals and folder) or name in named:
+                raise InputError(
+                    "runs", one, "is not NAME=DIR, or the name comes twice", "Give baseline=runs/pretrain/…"
+                )
+            named[name] = folder
+        with open_context(common) as context:
+            values = run_losses(context, named, metric=metric)
+            write_json(common, values)
+            for name, curve in values["curves"].items():
+                print(f"{name}: {metric} {curve['values'][-1]:.4g} after epoch {curve['epochs'][-1]}")
+            print(f"picture: {values['picture']}")
+            print(f"MLflow UI: {context.tracking.ui_command()}")
+
+    tyro.cli(command, prog=program, args=arguments)
 
 
 def evaluate_localization(program: str, arguments: list[str]) -> None:

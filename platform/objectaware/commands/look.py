@@ -17,6 +17,7 @@ def doctor(program: str, arguments: list[str]) -> None:
     def command(
         storage: str | None = None,
         experiment: str = "objectaware",
+        data: Path = Path("data"),
         json: Path | None = None,
     ) -> None:
         """Checks what of the commands would work here. Exit status 1 where something that all need is broken.
@@ -24,13 +25,14 @@ def doctor(program: str, arguments: list[str]) -> None:
         Args:
             storage: Folder of the runs; OBJECTAWARE_STORAGE, or ./runs.
             experiment: MLflow experiment.
+            data: Folder of the paper's data sets, those that are there.
             json: File that the findings are written to as data.
         """
         from objectaware.data.storage import Storage
         from objectaware.stages.doctor import diagnose
 
         findings = []
-        for finding in diagnose(Storage.from_uri(storage_address(storage)), experiment):
+        for finding in diagnose(Storage.from_uri(storage_address(storage)), experiment, data):
             findings.append(finding)
             print(f"{finding.state:12} {finding.name}: {finding.found}", flush=True)
             if finding.remedy:

@@ -2,33 +2,89 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from objectaware.commands.common import Common, write_json
+from objectaware.commands.common import (
+    DEFAULTS,
+    Common,
+    CommonArguments,
+    either_device,
+    open_context,
+    storage_address,
+    write_json,
+)
+from objectaware.errors import InputError
+
+if TYPE_CHECKING:
+    from objectaware.distributed.cluster import Need
+    from objectaware.paper.figures import FigurePlan
+    from objectaware.paper.nodes import Images, Node
+    from objectaware.paper.plan import TablePlan
+    from objectaware.paper.report import TableReport
+    from objectaware.stages.reproduce.full import Full
+    from objectaware.stages.reproduce.scale import Smoke
+    from objectaware.stages.reproduce.workshop import Workshop
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where what a table takes lies.
+
+    Attributes:
+        data: Folder in which data sets lie under their usual names (docs/data.md).
+        datasets: YAML file of `name: folder` lines, for data sets that lie elsewhere.
+        networks: YAML file of `name: path` lines, for networks and masks that others have published.
+        recipes: Folder of the trainings' recipes.
+    """
+
+    data: Path = Path("data")
+    datasets: Path | None = None
+    networks: Path | None = None
+    recipes: Path = Path("jobs/recipes")
+
+
+PlaceArguments = tyro.conf.OmitArgPrefixes[Place]
+HERE = Place()
+_FIGURE = "figure:"
 
 
 def list_paper(program: str, arguments: list[str]) -> None:
     """`objectaware reproduce list`."""
 
-    def command(json: Path | None = None) -> None:
-        """Lists the paper's tables and figures, what each shows, and the data sets that it takes.
+    def command(at: PlaceArguments = HERE, json: Path | None = None) -> None:
+        """Lists the paper's tables and figures, what each shows, its data sets, and which can run with what is here.
 
         Args:
+            at: Where data sets, networks and recipes are.
             json: File that the list is written to as data.
         """
         from objectaware.paper import TABLE_LABELS, Display, load_figures, load_table
+        from objectaware.paper.figures import plan_figure
+        from objectaware.paper.plan import plan_table
         from objectaware.paper.show import format_list
+        from objectaware.stages.reproduce.full import lacking
 
+        full = _full(at)
         displays: dict[str, Display] = {label: load_table(label) for label in TABLE_LABELS}
-        displays |= {f"figure:{figure.label}": figure for figure in load_figures()}
+        missing = {label: lacking(full, plan_table(label).nodes()) for label in TABLE_LABELS}
+        for figure in load_figures():
+            name, plan = f"{_FIGURE}{figure.label}", plan_figure(figure.label)
+            displays[name] = figure
+            missing[name] = lacking(full, plan.nodes(), plan.images.values())
         shared = set(Display.model_fields) - {"label"}
-        data = [{"name": name, **shown.model_dump(mode="json", include=shared)} for name, shown in displays.items()]
+        data = [
+            {"name": name, **shown.model_dump(mode="json", include=shared), "missing": missing[name]}
+            for name, shown in displays.items()
+        ]
         write_json(Common(json=json), data)
-        print(format_list(displays))
-        print("`objectaware reproduce show TABLE` prints a table of the paper.")
+        print(format_list(displays, missing))
+        print("`objectaware reproduce show TABLE` prints a table, `objectaware reproduce TABLE` computes it.")
 
     tyro.cli(command, prog=program, args=arguments)
 
@@ -52,3 +108,160 @@ def show_table(program: str, arguments: list[str]) -> None:
         print(format_table(loaded))
 
     tyro.cli(command, prog=program, args=arguments)
+
+
+def reproduce_table(program: str, arguments: list[str]) -> None:
+    """`objectaware reproduce TABLE`."""
+
+    def command(
+        table: Annotated[str, tyro.conf.Positional],
+        common: CommonArguments = DEFAULTS,
+        at: PlaceArguments = HERE,
+        plan: bool = False,
+        scale: Literal["full", "smoke"] = "full",
+        seeds: int | None = None,
+        images_per_second: tuple[float, float] | None = None,
+    ) -> None:
+        """Computes a table of the paper beside its numbers, or draws a figure: what is finished is reused.
+
+        Args:
+            table: Label of the table, such as bg-main, or figure:LABEL; `objectaware reproduce list` shows them all.
+            common: Settings of every command.
+            at: Where data sets, networks and recipes are.
+            plan: Only say what it takes: stages, data, GPU hours, disk.
+            scale: full: the paper's data sets and settings; smoke: the same plan on scenes, in minutes.
+            seeds: Trainings behind a number; by default as many as in the paper, and one for smoke.
+            images_per_second: What a GPU trains on in a second, with a ResNet-18 and with a ResNet-50, for --plan.
+        """
+        from objectaware.paper.figures import plan_figure
+        from objectaware.paper.plan import plan_table
+
+        workshop = _workshop(common, at, scale)
+        planned: TablePlan | FigurePlan
+        if table.startswith(_FIGURE):
+            planned = plan_figure(table.removeprefix(_FIGURE))
+        else:
+            planned = plan_table(table, num_seeds=1 if seeds is None and scale == "smoke" else seeds)
+        if plan:
+            _show_plan(common, workshop, table, planned, images_per_second)
+        else:
+            _run(common, workshop, planned)
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def _run(common: Common, workshop: Workshop, planned: TablePlan | FigurePlan) -> None:
+    from objectaware.paper.plan import TablePlan
+    from objectaware.stages.reproduce.figures import run_figure
+    from objectaware.stages.reproduce.study import StagesFailedError, run_table
+
+    mark = f"{workshop.scale.mark} | " if workshop.scale.mark else ""
+    with open_context(common, *_needs(workshop, planned.nodes())) as context:
+        try:
+            if isinstance(planned, TablePlan):
+                _show(common, run_table(context, workshop, planned))
+            else:
+                pictures = run_figure(context, workshop, planned)
+                scale = workshop.scale.mark or "full"
+                write_json(common, {"label": planned.figure.label, "scale": scale, "pictures": pictures})
+                for address in pictures:
+                    print(f"{mark}picture: {address}")
+        except StagesFailedError as error:
+            if error.report is not None:
+                _show(common, error.report)
+            raise
+        print(f"{mark}MLflow UI: {context.tracking.ui_command()}")
+
+
+def _show(common: Common, report: TableReport) -> None:
+    scale = report.mark or "full"
+    write_json(common, {"label": report.table.label, "scale": scale, "seeds": report.seeds, "cells": report.rows()})
+    print(report.text())
+
+
+def _show_plan(
+    common: Common,
+    workshop: Workshop,
+    name: str,
+    planned: TablePlan | FigurePlan,
+    images_per_second: tuple[float, float] | None,
+) -> None:
+    from objectaware.paper.nodes import ordered
+    from objectaware.stages.reproduce.estimate import Throughput
+    from objectaware.stages.reproduce.plan import plan_report
+    from objectaware.stages.reproduce.study import obstacles
+
+    throughput = Throughput() if images_per_second is None else Throughput(*images_per_second, source="as given")
+    adapted = ordered(map(workshop.scale.adapted, planned.nodes()))
+    done = _done(common, workshop, adapted, obstacles(workshop, adapted))
+    report = plan_report(workshop, name, adapted, throughput, done=done, shown=_shown(planned))
+    write_json(common, report.as_data())
+    print(report.text())
+
+
+def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[Node, str]) -> Collection[Node]:
+    """The stages of a plan that are finished in the storage."""
+    from objectaware.data.storage import Storage
+
+    storage = Storage.from_uri(storage_address(common.storage))
+    folder = storage.local_path()
+    if len(missing) == len(nodes) or not (folder is None or (folder / "pretrain").exists()):
+        return ()
+
+    from objectaware.stages.progress import Progress
+    from objectaware.stages.reproduce.plan import finished
+    from objectaware.stages.runner import Context
+    from objectaware.tracking import TrackingStore
+
+    tracking = TrackingStore.open(folder or Path("runs"), common.experiment)
+    # What is reused is told by the plan, and not line by line.
+    context = Context(storage, tracking, Progress(io.StringIO()), verify=common.verify, only_finished=True)
+    return finished(context, workshop, nodes, missing)
+
+
+def _shown(planned: TablePlan | FigurePlan) -> list[Images]:
+    """Images that are shown as they are, without a stage."""
+    from objectaware.paper.figures import FigurePlan
+
+    return list(planned.images.values()) if isinstance(planned, FigurePlan) else []
+
+
+def _workshop(common: Common, at: Place, scale: str) -> Workshop:
+    from objectaware.stages.reproduce.workshop import Workshop
+
+    return Workshop(_smoke(common) if scale == "smoke" else _full(at), at.recipes)
+
+
+def _full(at: Place) -> Full:
+    from objectaware.paper.trainings import PUBLISHED_NAMES
+    from objectaware.stages.reproduce.full import Full, read_names
+
+    folders, networks = read_names(at.datasets, "datasets"), read_names(at.networks, "networks", PUBLISHED_NAMES)
+    return Full(at.data, folders, networks)
+
+
+def _smoke(common: Common) -> Smoke:
+    from objectaware.data.storage import Storage
+    from objectaware.stages.reproduce.scale import Smoke
+
+    address = storage_address(common.storage)
+    folder = Storage.from_uri(address).local_path()
+    if folder is None:
+        remedy = "Scenes are written to one: --storage runs."
+        raise InputError("storage", address, "is not a local folder", remedy)
+    return Smoke.build(folder / "scenes" / "reproduce")
+
+
+def _needs(workshop: Workshop, nodes: list[Node]) -> list[list[Need]]:
+    """Processes of the stages that run more than one."""
+    from objectaware.config import LocalizeExecution
+    from objectaware.distributed.detection import fine_tuning_needs
+    from objectaware.distributed.localize import localize_needs
+    from objectaware.distributed.pretrain import pretrain_needs
+    from objectaware.paper.nodes import Detection, Pretrain
+
+    trainings = [workshop.pretrain_config(node, "masks") for node in nodes if isinstance(node, Pretrain)]
+    needs = [pretrain_needs(choice) for config in trainings for choice in either_device(config.execution)]
+    if not workshop.scale.mark and any(isinstance(node, Detection) for node in nodes):
+        needs += [fine_tuning_needs(choice) for choice in either_device(workshop.detection_execution())]
+    return needs + [localize_needs(choice) for choice in either_device(LocalizeExecution())]

@@ -4,7 +4,9 @@ A model's fields are its recipe, what decides the result; `execution` holds what
 """
 
 from objectaware.config.base import DataConfig, Layout, Model
-from objectaware.config.evaluate import LinearConfig, LocalizationConfig
+from objectaware.config.contextual import ClassDistanceConfig, ContextualConfig, FewShotConfig
+from objectaware.config.detection import DetectionConfig, DetectionExecution
+from objectaware.config.evaluate import EvaluateExecution, FeatureConfig, KnnConfig, LinearConfig, LocalizationConfig
 from objectaware.config.localize import (
     LOCALIZE_SETTINGS,
     LOCALIZER_DEFAULTS,
@@ -22,7 +24,15 @@ __all__ = [
     "GROUND_TRUTH",
     "LOCALIZER_DEFAULTS",
     "LOCALIZE_SETTINGS",
+    "ClassDistanceConfig",
+    "ContextualConfig",
     "DataConfig",
+    "DetectionConfig",
+    "DetectionExecution",
+    "EvaluateExecution",
+    "FeatureConfig",
+    "FewShotConfig",
+    "KnnConfig",
     "Layout",
     "LinearConfig",
     "LocalizationConfig",

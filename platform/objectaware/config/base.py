@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from objectaware.data.layouts import LayoutName, layout_named
+
 if TYPE_CHECKING:
-    from objectaware.data.crops import CroppedObjects
-    from objectaware.data.folder import ImageFolder
-    from objectaware.data.shards import PackedImages
+    from objectaware.data.catalog import OpenedImages
 
 
 def _absolute(address: str) -> str:
@@ -24,7 +24,7 @@ Address = Annotated[str, AfterValidator(_absolute)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(ge=1)]
 Byte = Annotated[int, Field(ge=0, le=255)]
-Layout = Literal["folder", "class-folders", "backgrounds-challenge", "coco", "coco-crop", "shards"]
+Layout = LayoutName
 
 
 class Model(BaseModel):
@@ -41,14 +41,18 @@ def filled(values: dict[str, object], defaults: Mapping[str, object]) -> dict[st
 class DataConfig(Model):
     """A set of images on disk.
 
+    Which of the fields a layout takes is in `objectaware.data.layouts`.
+
     Attributes:
         root: The folder.
-        layout: How images lie in it: `folder` any photos at any depth, `class-folders` one folder a class,
-            `backgrounds-challenge` and `coco` as published, `coco-crop` the objects cut out of a COCO folder,
-            `shards` what `objectaware data pack` wrote, in any store.
-        variant: Variant of the Backgrounds Challenge.
-        split: `train` or `val`, for the published layouts.
+        layout: How images lie in it: `folder` any photos at any depth, `class-folders` one folder a class, `shards`
+            what `objectaware data pack` wrote, in any store, and the published layouts of docs/data.md.
+        variant: Variant of the data set, such as `mixed_rand` of the Backgrounds Challenge.
+        split: Part of the data set, such as `train` or `val`.
         subset: List of the images that count, one path relative to the images' folder a line; by default all do.
+        classes: `imagenet-9`: labels are the nine superclasses of ImageNet-9, and images of other classes are left
+            out.
+        metadata: Folder or file of labels and boxes that lie apart from the images.
         shuffle_window: Of the layout `shards`: an epoch goes through the shards in a random order, and through the
             rows of so many shards at a time in a random order. A process keeps at most twice as many in memory.
     """
@@ -56,8 +60,10 @@ class DataConfig(Model):
     root: Address
     layout: Layout = "folder"
     variant: str | None = None
-    split: Literal["train", "val"] | None = None
+    split: str | None = None
     subset: Address | None = None
+    classes: Literal["imagenet-9"] | None = None
+    metadata: Address | None = None
     shuffle_window: Positive | None = None
 
     @model_validator(mode="before")
@@ -70,27 +76,40 @@ class DataConfig(Model):
 
     @model_validator(mode="after")
     def _fits_layout(self) -> Self:
-        published = self.layout in ("backgrounds-challenge", "coco", "coco-crop")
-        if published and self.split is None:
-            raise ValueError(f"split is missing: the layout {self.layout} has train and val")
-        if not published and self.split is not None:
-            raise ValueError(f"split = {self.split} has no meaning for the layout {self.layout}; leave it out")
-        if self.variant is not None and self.layout != "backgrounds-challenge":
-            raise ValueError(f"variant = {self.variant} has no meaning for the layout {self.layout}; leave it out")
-        if self.subset is not None and self.layout in ("coco-crop", "shards"):
+        layout = layout_named(self.layout)
+        self._require("split", layout.splits)
+        self._require("variant", layout.variants, default=layout.default_variant)
+        if self.subset is not None and not layout.are_files:
             problem = f"subset has no meaning for the layout {self.layout}, whose images are no files"
             raise ValueError(f"{problem}; leave it out")
-        if self.shuffle_window is not None and self.layout != "shards":
-            raise ValueError(f"shuffle_window has no meaning for the layout {self.layout}; leave it out")
+        self._allow("classes", layout.has_superclasses)
+        self._allow("metadata", layout.has_metadata)
+        if layout.has_metadata and self.metadata is None:
+            raise ValueError(f"metadata is missing: labels and boxes of the layout {self.layout} lie apart")
+        self._allow("shuffle_window", self.layout == "shards")
         return self
 
-    def open(self) -> ImageFolder | CroppedObjects | PackedImages:
+    def _require(self, field: str, choices: tuple[str, ...], default: str | None = None) -> None:
+        """Refuses a choice that the layout does not have, and the lack of one that it has without a default."""
+        value: str | None = getattr(self, field)
+        self._allow(field, bool(choices))
+        if value is None and choices and default is None:
+            raise ValueError(f"{field} is missing: the layout {self.layout} has {', '.join(choices)}")
+        if value is not None and value not in choices:
+            raise ValueError(f"{field} = {value} is unknown: the layout {self.layout} has {', '.join(choices)}")
+
+    def _allow(self, field: str, has_meaning: bool) -> None:
+        value = getattr(self, field)
+        if value is not None and not has_meaning:
+            raise ValueError(f"{field} = {value} has no meaning for the layout {self.layout}; leave it out")
+
+    def open(self) -> OpenedImages:
         """Opens the images.
 
         Raises:
             InputError: Something is missing or malformed.
         """
-        from objectaware.data.catalog import open_images  # here, or every --help would wait for it
+        from objectaware.data.catalog import open_images  # here, or whatever reads a recipe would wait for it
 
         return open_images(
             self.root,
@@ -98,5 +117,7 @@ class DataConfig(Model):
             variant=self.variant,
             split=self.split,
             subset=self.subset,
+            classes=self.classes,
+            metadata=self.metadata,
             shuffle_window=self.shuffle_window or 1,
         )

@@ -16,7 +16,10 @@ GROUND_TRUTH = "ground_truth"
 _MIX_PROBABILITIES: dict[object, float] = {"moco": 0.4, "byol": 0.3}
 _BACKGROUND = ("background_mixup", "background_hardmix")
 _TWO_SAMPLES = ("mixup", "cutmix")
-_TRUE_LAYOUTS = {"object_crop": ("coco",), "background_hardmix": ("backgrounds-challenge", "coco")}
+_TRUE_LAYOUTS = {
+    "object_crop": ("coco",),
+    "background_hardmix": ("backgrounds-challenge", "coco", "cub", "flowers102"),
+}
 
 
 def policy_defaults(values: Mapping[str, object]) -> dict[str, object]:

@@ -21,9 +21,12 @@ class PretrainExecution(Model):
         min_workers: Train with fewer workers, down to so many, where the cluster has no room for all, and with more
             when it has again; the batch of all workers and the learning rate stay. None always waits for all.
         use_gpu: One GPU a worker; by default where the Ray in use has GPUs.
-        num_loader_threads: Threads a worker that decode and crop.
+        num_loader_threads: Threads that decode and crop, of each worker or of each decoder.
+        decode_on: `workers` decode for themselves; or processes of the `cluster`, on whichever of its CPUs are free,
+            decode for them and hand over views. Which it is changes no result.
+        num_decoders: Such processes a worker, of `num_loader_threads` CPUs each; by default 1 with `cluster`.
         num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
-        cache_mib: Decoded images kept in memory up to this size, a worker.
+        cache_mib: Decoded images kept in memory up to this size, by each worker or decoder.
         checkpoint_interval: Epochs between checkpoints.
         checkpoint_interval_steps: Steps between further checkpoints inside an epoch; none by default.
         keep_every: n: the checkpoint of every n-th epoch is kept for ever, in the folder `kept` of the training's;
@@ -37,6 +40,8 @@ class PretrainExecution(Model):
     min_workers: Positive | None = None
     use_gpu: bool | None = None
     num_loader_threads: Positive = 2
+    decode_on: Literal["workers", "cluster"] = "workers"
+    num_decoders: Positive | None = None
     num_compute_threads: Annotated[int, Field(ge=0)] = 0
     cache_mib: Annotated[int, Field(ge=0)] = 1024
     checkpoint_interval: Positive = 1
@@ -45,6 +50,20 @@ class PretrainExecution(Model):
     evaluation_interval: Positive = 5
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     compile: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_decoders(cls, values: object) -> object:
+        """Writes the default that depends on another field out."""
+        if isinstance(values, dict) and values.get("decode_on") == "cluster":
+            return filled(values, {"num_decoders": 1})
+        return values
+
+    @model_validator(mode="after")
+    def _decoders_are_used(self) -> Self:
+        if self.num_decoders is not None and self.decode_on == "workers":
+            raise ValueError(f"num_decoders = {self.num_decoders} has no meaning for decode_on = workers; leave it out")
+        return self
 
     @model_validator(mode="after")
     def _fewer_than_all(self) -> Self:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from objectaware.data.layouts import layout_named
+
 if TYPE_CHECKING:
     from objectaware.config.pretrain import PretrainConfig
 
@@ -20,8 +22,6 @@ OPTIMIZER_DEFAULTS: dict[str, dict[str, object]] = {
     "lars": {"base_learning_rate": 0.2, "final_learning_rate": 0.0, "weight_decay": 1.5e-6},
 }
 
-_UNLABELLED_LAYOUTS = ("folder", "coco")
-
 
 def training_problem(config: PretrainConfig) -> str | None:
     """What is wrong with how a network is trained: a setting that would be ignored, or one that is missing."""
@@ -32,7 +32,7 @@ def training_problem(config: PretrainConfig) -> str | None:
     if method == "supervised":
         if config.momentum_schedule != "constant":
             return "momentum_schedule has no meaning for the method supervised; leave it out"
-        if config.data.layout in _UNLABELLED_LAYOUTS:
+        if not layout_named(config.data.layout).labels:
             return f"the method supervised learns from labels, and the layout {config.data.layout} has none"
     if config.batch_norm == "shuffled" and method != "moco":
         return f"batch_norm = shuffled has no meaning for the method {method}, which has no keys to shuffle"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +31,8 @@ VARIANTS = (
 """What is shown of a picture: all of it; its object on a background of the same, a random or the next class;
 its object alone; all but the object's shape; all but the object's box, blackened or tiled over."""
 
-Split = Literal["train", "val"]
 
-
-def load_variant(root: str | Path, variant: str, split: Split) -> ImageFolder:
+def load_variant(root: str | Path, variant: str, split: str) -> ImageFolder:
     """Open one variant of the pictures.
 
     Args:
@@ -62,12 +59,21 @@ def load_variant(root: str | Path, variant: str, split: Split) -> ImageFolder:
     return images
 
 
-def has_foreground_masks(root: str | Path, split: Split) -> bool:
+def has_foreground_masks(root: str | Path, split: str) -> bool:
     """Tell whether the true foregrounds were published, or built, for a split: `fg_mask/<split>` is there."""
     return any(place.is_dir() for place in _split_places(root, "fg_mask", split))
 
 
-def load_foreground_mask(root: str | Path, split: Split, image_id: str) -> NDArray[np.bool_]:
+def foreground_folder(root: str | Path, split: str) -> Path:
+    """Finds the folder of the true foregrounds of a split.
+
+    Raises:
+        InputError: There is none.
+    """
+    return _find_split(root, "fg_mask", split)
+
+
+def load_foreground_mask(root: str | Path, split: str, image_id: str) -> NDArray[np.bool_]:
     """Read the true foreground of a picture.
 
     Args:
@@ -117,9 +123,9 @@ class TrainingForegrounds:
         official-implementation §2 (BG-HardMix: masks "derived from IN-9's only_fg training variant (> 0)") and §5.
     """
 
-    def __init__(self, root: str | Path, split: Split, image_ids: list[str]) -> None:
+    def __init__(self, root: str | Path, split: str, image_ids: list[str]) -> None:
         self._root = root
-        self._split: Split = split
+        self._split = split
         self._image_ids = image_ids
         self._has_masks = has_foreground_masks(root, split)
         names = [str(PurePosixPath(name).with_suffix(".npy")) for name in image_ids] if self._has_masks else image_ids
@@ -143,7 +149,7 @@ class TrainingForegrounds:
             raise InputError("only_fg", self.files.path(index), error.reason, remedy) from error
 
 
-def _find_split(root: str | Path, name: str, split: Split) -> Path:
+def _find_split(root: str | Path, name: str, split: str) -> Path:
     places = _split_places(root, name, split)
     for place in places:
         if place.is_dir():
@@ -152,5 +158,5 @@ def _find_split(root: str | Path, name: str, split: Split) -> Path:
     raise InputError("backgrounds_challenge", root, f"holds neither {places[0]} nor {places[1]}", remedy)
 
 
-def _split_places(root: str | Path, name: str, split: Split) -> list[Path]:
+def _split_places(root: str | Path, name: str, split: str) -> list[Path]:
     return [Path(root, name, split), Path(root, "bg_challenge", name, split)]

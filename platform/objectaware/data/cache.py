@@ -52,11 +52,15 @@ class TrainingImages:
                 return pixels
         raise InputError("data", f"{len(self)} images", "hold none that can be read", "Check the files.")
 
+    def is_unreadable(self, index: int) -> bool:
+        """Whether another image stands in for this one, as far as it was read."""
+        return self.image_ids[index] in self.unreadable
+
     def _read_one(self, index: int) -> NDArray[np.uint8] | None:
         kept = self._kept.get(index)
         if kept is not None:
             return kept
-        if self.image_ids[index] in self.unreadable:
+        if self.is_unreadable(index):
             return None
         try:
             pixels = self._images.read(index)

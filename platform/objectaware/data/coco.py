@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from objectaware.data.folder import ImageFolder
 from objectaware.errors import InputError
 
 Box = tuple[float, float, float, float]
-Split = Literal["train", "val"]
 
 
 @dataclass(frozen=True)
@@ -99,6 +97,10 @@ class CocoDataset:
         """Return height and width of a picture in pixels, as the annotation file gives them."""
         return self._records[index].height, self._records[index].width
 
+    def annotations(self, index: int) -> list[CocoAnnotation]:
+        """Return what the file says of the objects of a picture, in its order, crowds included."""
+        return self._annotations[index]
+
     def foreground_mask(self, index: int) -> NDArray[np.bool_]:
         """Return the union of all instances of a picture, crowds included.
 
@@ -130,7 +132,7 @@ class CocoDataset:
         ]
 
 
-def load_coco(root: str | Path, split: Split) -> CocoDataset:
+def load_coco(root: str | Path, split: str) -> CocoDataset:
     """Open one part of COCO, or of any data set in its layout.
 
     Args:

@@ -33,12 +33,14 @@ class CocoAnnotation:
         box: x, y, width, height in pixels.
         area: Of the mask, in pixels.
         segmentation: Polygons (x, y, x, y, … in pixels), or a run-length code (`size` and `counts`).
+        is_crowd: Whether it is a group of objects that were not told apart.
     """
 
     category_index: int
     box: tuple[float, float, float, float]
     area: float
     segmentation: Polygons | RunLengths
+    is_crowd: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,8 @@ def _parse_annotation(file: _File, where: str, record: dict[str, Any], category_
     else:
         file.get(segmentation, "size", list, f"the segmentation of {where}")
         file.get(segmentation, "counts", (list, str), f"the segmentation of {where}")
-    return CocoAnnotation(category_index, (box[0], box[1], box[2], box[3]), area, segmentation)
+    is_crowd = bool(file.get({"iscrowd": 0, **record}, "iscrowd", int, where))
+    return CocoAnnotation(category_index, (box[0], box[1], box[2], box[3]), area, segmentation, is_crowd)
 
 
 def _is_number(value: object) -> bool:

@@ -44,6 +44,18 @@ def list_image_ids(root: str | Path) -> list[str]:
     return image_ids
 
 
+def refuse_escape(image_id: str) -> None:
+    """Refuses an image id that leads out of its data set's folder.
+
+    Raises:
+        InputError: It is an absolute path, or one that goes up.
+    """
+    # Millions of ids are looked at: only those with a sign of it in full.
+    if image_id.startswith("/") or "\0" in image_id or (".." in image_id and ".." in image_id.split("/")):
+        remedy = "Name images by their paths in the folder."
+        raise InputError("images", ascii(image_id), "leads out of the folder of images", remedy)
+
+
 class ImageFolder:
     """Images in a folder, with labels where they are known.
 
@@ -52,6 +64,9 @@ class ImageFolder:
         image_ids: Paths relative to `root` with forward slashes.
         labels: A class index an image, from 0 to `len(class_names) - 1`; kept as an int64 array.
         class_names: Names of the classes, by index.
+
+    Raises:
+        InputError: An id, which may come from somebody else's list, leads out of the folder.
     """
 
     def __init__(
@@ -63,6 +78,8 @@ class ImageFolder:
     ) -> None:
         self.root = Path(root).absolute()
         self.image_ids = list(image_ids)
+        for image_id in self.image_ids:
+            refuse_escape(image_id)
         self.labels = None if labels is None else np.asarray(labels, dtype=np.int64)
         self.class_names = tuple(class_names)
         assert self.labels is None or self.labels.shape == (len(self.image_ids),), "one label an image"
@@ -81,6 +98,24 @@ class ImageFolder:
             objectaware.data.images.UnreadableImage: The file gives no picture.
         """
         return read_image(self.path(index))
+
+    def select(
+        self,
+        places: NDArray[np.int64],
+        labels: NDArray[np.int64] | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> ImageFolder:
+        """Takes some of the images, in a given order.
+
+        Args:
+            places: Their indices, (n,).
+            labels: Labels to give them in place of their own, (n,).
+            class_names: Names of the classes that such labels stand for.
+        """
+        if labels is None and self.labels is not None:
+            labels = self.labels[places]
+        names = self.class_names if class_names is None else class_names
+        return ImageFolder(self.root, [self.image_ids[place] for place in places], labels, names)
 
     @classmethod
     def scan(cls, root: str | Path) -> ImageFolder:

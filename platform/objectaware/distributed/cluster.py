@@ -11,10 +11,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
 import ray
 
+from objectaware import job
 from objectaware.errors import InputError
 
 _KNOCK_SECONDS = 10.0
@@ -110,9 +112,20 @@ def _connect(address: str) -> None:
     remedy = "Start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone."
     try:
         _knock(address)
-        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+        ray.init(address=address, runtime_env=_uploaded_package(), log_to_driver=False, logging_level=logging.WARNING)
     except OSError as error:  # ConnectionError and time-outs among them
         raise InputError("RAY_ADDRESS", address, "no Ray cluster answers there", remedy) from error
+
+
+def _uploaded_package() -> dict[str, dict[str, str]]:
+    """Runtime environment in which a job's workers find this package where its driver did: in what was uploaded."""
+    source_root = Path(__file__).resolve().parents[2]
+    if job.submission_id() is None or "PYTHONPATH" in job.environment_variables():
+        return {}
+    if not source_root.is_relative_to(Path.cwd()):
+        return {}
+    # Relative: every node unpacks the upload to a place of its own, where its workers start.
+    return {"env_vars": {"PYTHONPATH": str(source_root.relative_to(Path.cwd()))}}
 
 
 def _knock(address: str) -> None:
@@ -144,9 +157,16 @@ def _set_defaults(variables: dict[str, str]) -> None:
 
 
 def has_gpus() -> bool:
-    """Whether the Ray that this process is connected to has GPUs."""
+    """Whether the Ray that this process is connected to has GPUs; it has none where there is no Ray."""
+    return num_gpus() > 0
+
+
+def num_gpus() -> int:
+    """How many GPUs the Ray that this process is connected to has; none where there is no Ray."""
+    if not ray.is_initialized():
+        return 0
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return resources.get("GPU", 0) > 0
+    return int(resources.get("GPU", 0))
 
 
 def require_resources(stage: str, needs: Sequence[Need]) -> None:

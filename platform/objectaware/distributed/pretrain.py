@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from pyarrow import fs
@@ -16,9 +16,10 @@ from ray import kill, train
 from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from objectaware.config import PretrainConfig, PretrainExecution
+from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
+from objectaware.distributed.decoding import view_source
 from objectaware.distributed.records import Record, RecordPump
 from objectaware.distributed.train_session import (
     EpochRecorder,
@@ -33,6 +34,11 @@ from objectaware.errors import InputError
 from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 from objectaware.training.preemption import StoppedError, honour_termination
 from objectaware.training.run import run_pretraining
+
+Config = TypeVar("Config", PretrainConfig, DetectionConfig)
+Loop = Callable[[Config, RaySession, Path, Storage], None]
+"""What each worker runs: from the configuration, its session, a folder that the workers of a node share and that goes
+away afterwards, and the folder of checkpoints that are kept for ever."""
 
 _MAX_RETRIES = 3
 _SECONDS_TO_SAVE = 30.0
@@ -50,7 +56,7 @@ _ENVIRONMENT = {
 
 
 def pretrain_needs(execution: PretrainExecution, *, least: bool = False) -> list[Need]:
-    """Processes that pretraining runs; on a GPU the CPUs are for decoding.
+    """Processes that pretraining runs; on a GPU a worker's CPUs are for decoding, unless others do that.
 
     Args:
         execution: How it runs.
@@ -58,24 +64,69 @@ def pretrain_needs(execution: PretrainExecution, *, least: bool = False) -> list
     """
     name = "min_workers" if least and execution.min_workers is not None else "num_workers"
     count = execution.worker_counts()[0 if least else -1]
+    decodes = execution.num_decoders is None
     if execution.use_gpu:
-        return [Need(name, count, execution.num_loader_threads, 1)]
-    return [Need(name, count, max(execution.num_compute_threads, 1))]
+        workers = Need(name, count, execution.num_loader_threads if decodes else 1, 1)
+    else:
+        workers = Need(name, count, max(execution.num_compute_threads, 1))
+    if execution.num_decoders is None:
+        return [workers]
+    num_decoders = count * execution.num_decoders
+    return [workers, Need(f"decoders ({name} × num_decoders)", num_decoders, execution.num_loader_threads)]
 
 
 def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Callable[[Record], None]) -> str:
-    """Pretrains under Ray Train and resumes by itself what was begun under the same name.
+    """Pretrains under Ray Train; see `train_on_ray`.
+
+    Raises:
+        TrainingCollapsedError: All images have the same embedding.
+    """
+    return train_on_ray(
+        _pretraining,
+        config,
+        needs=pretrain_needs(config.execution),
+        least_needs=pretrain_needs(config.execution, least=True),
+        name=name,
+        storage=storage,
+        on_record=on_record,
+    )
+
+
+def _pretraining(config: PretrainConfig, session: RaySession, cache_folder: Path, kept_folder: Storage) -> None:
+    run_pretraining(
+        config,
+        session,
+        cache_folder=cache_folder,
+        kept_folder=kept_folder,
+        feed=lambda loader: view_source(loader, config, session.rank, session.world_size),
+    )
+
+
+def train_on_ray(
+    loop: Loop[Config],
+    config: Config,
+    *,
+    needs: Sequence[Need],
+    least_needs: Sequence[Need],
+    name: str,
+    storage: str,
+    on_record: Callable[[Record], None],
+) -> str:
+    """Runs a training loop under Ray Train and resumes by itself what was begun under the same name.
 
     Needs an initialised Ray (`ray_cluster`). Lost workers and other failures that may pass are retried from the
     newest checkpoint, up to three times in a row without a new one. A worker that is sent SIGTERM has all of them
     save after the step they are in, and training begins again from there with the workers that are left or come.
 
     Args:
-        config: What to train.
+        loop: What each worker runs.
+        config: What to train; says of how many epochs.
+        needs: Processes that it takes, the workers first.
+        least_needs: The fewest with which it may run.
         name: Name of the run: its folder in `storage`.
         storage: Folder that all nodes reach, a path or URI.
         on_record: Called with `{"kind": "epoch", "epoch", …metrics}` once an epoch is saved, and now and then
-            with `{"kind": "progress", "epoch", "step", "num_steps", …}`; with `{"kind": "stopping"}` while an
+            with `{"kind": "progress", …}` and what the loop tells; with `{"kind": "stopping"}` while an
             interrupted training saves where it stands. A resumed run begins with the epochs of the newest
             checkpoints again, in case they were saved but not taken in before.
 
@@ -85,7 +136,6 @@ def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Call
     Raises:
         InputError: The configuration does not fit the data, or the cluster is too small.
         TrainingDivergedError: The loss is not a number any more.
-        TrainingCollapsedError: All images have the same embedding.
         KeyboardInterrupt: On Ctrl-C or SIGTERM, after the workers have saved where they stood and were stopped;
             a second one does not wait for them. The same call resumes.
         Exception: Whatever else a worker raised, or ended its retries, with its traceback in its notes.
@@ -98,21 +148,29 @@ def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Call
     for record in chain.from_iterable(saved.values()):
         on_record(record)
     if last not in saved:
-        require_resources("pretrain", pretrain_needs(config.execution, least=True))
+        require_resources("training", least_needs)
         with RecordPump(on_record) as pump:
-            _fit(config, folder, name, pump, fallback)
+            _fit(loop, config, needs[0], folder, name, pump, fallback)
     return run.child(last).uri
 
 
-def _fit(config: PretrainConfig, folder: Storage, name: str, pump: RecordPump, fallback: Path | None) -> None:
+def _fit(
+    loop: Loop[Config],
+    config: Config,
+    need: Need,
+    folder: Storage,
+    name: str,
+    pump: RecordPump,
+    fallback: Path | None,
+) -> None:
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     path, filesystem = _ray_storage(folder)
-    (need,) = pretrain_needs(config.execution)
     trainer = _StoppableTrainer(
         _train_worker,
         train_loop_config={
-            "config": config.model_dump(),
+            "loop": loop,
+            "config": config,
             "sink": pump.sink,
             "fallback": fallback,
             "kept_folder": folder.child(f"{name}/{KEPT_FOLDER}"),
@@ -151,7 +209,7 @@ def _fit(config: PretrainConfig, folder: Storage, name: str, pump: RecordPump, f
         raise
 
 
-def _num_workers(execution: PretrainExecution) -> Any:  # noqa: ANN401 - mypy sees Ray Train V1, which takes no pair
+def _num_workers(execution: PretrainExecution | DetectionExecution) -> Any:  # noqa: ANN401 - mypy sees Ray Train V1, which takes no pair
     """The number of workers as Ray Train takes it: one, or the least and the most."""
     counts = execution.worker_counts()
     return counts[-1] if len(counts) == 1 else (counts[0], counts[-1])
@@ -197,7 +255,7 @@ class _StoppableTrainer(TorchTrainer):
 
 def _train_worker(settings: dict[str, Any]) -> None:
     """What each worker runs."""
-    config = PretrainConfig.model_validate(settings["config"])
+    config: PretrainConfig | DetectionConfig = settings["config"]
     context = train.get_context()
     num_threads = config.execution.num_compute_threads
     torch.set_num_threads(num_threads or max(len(os.sched_getaffinity(0)) // context.get_local_world_size(), 1))
@@ -206,7 +264,7 @@ def _train_worker(settings: dict[str, Any]) -> None:
     cache_folder = Path.cwd() / "cache"
     try:
         with RaySession(settings["sink"], fallback=settings["fallback"]) as session:
-            run_pretraining(config, session, cache_folder=cache_folder, kept_folder=settings["kept_folder"])
+            settings["loop"](config, session, cache_folder, settings["kept_folder"])
     except StoppedError:
         settings["sink"].push.remote({"kind": "stopped"})
         raise

@@ -25,6 +25,7 @@ def run_tasks(
     use_gpu: bool = False,
     num_cpus: float = 1.0,
     at_once: int | None = None,
+    on_result: Callable[[Result], None] | None = None,
 ) -> list[Result]:
     """Runs a function on the cluster once for each set of arguments and waits for all.
 
@@ -37,6 +38,7 @@ def run_tasks(
         num_cpus: Logical CPUs that each takes.
         at_once: Tasks that run at the same time, at most; by default as many as fit. The local Ray has more logical
             CPUs than the machine has cores, and every task's process takes memory.
+        on_result: Called with each result as it comes, in whatever order; an error ends all at once then.
 
     Returns:
         What the function returns, in the order of the arguments.
@@ -57,9 +59,11 @@ def run_tasks(
     try:
         for args in arguments:
             if len(running) == at_once:
-                _, running = ray.wait(running)
+                running = _wait(running, on_result)
             references.append(task.remote(*args))
             running.append(references[-1])
+        while on_result is not None and running:
+            running = _wait(running, on_result)
         return ray.get(references)
     except BaseException as error:
         for reference in references:
@@ -69,3 +73,13 @@ def run_tasks(
         cause = error.cause
         cause.add_note(str(error))
         raise cause from None
+
+
+def _wait(
+    running: list[ray.ObjectRef[Result]], on_result: Callable[[Result], None] | None
+) -> list[ray.ObjectRef[Result]]:
+    """Waits for one of the tasks and gives the others."""
+    (done,), others = ray.wait(running)
+    if on_result is not None:
+        on_result(ray.get(done))
+    return others

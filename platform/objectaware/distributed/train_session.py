@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -20,6 +21,9 @@ from objectaware.training.preemption import is_terminated
 
 _SECONDS_BETWEEN_PROGRESS = 1.0
 _SECONDS_TO_COMMIT = 60.0
+# Workers wait for each other at a look, a hundredth of a second or so; clusters give notice half a minute ahead.
+_STEPS_BETWEEN_LOOKS = 20
+_WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
 _EARLIER = "epochs_since_the_last_checkpoint"
 _REPEATED = "epochs_of_the_last_checkpoint"
 _STEP = "step_inside_the_epoch"
@@ -76,6 +80,9 @@ class RaySession:
         self._saved: list[dict[str, float]] = []
         self._downloads = ExitStack()
         self._next_progress = 0.0
+        self._num_steps = 0
+        # On by default; a Ray that was started for the command alone has nobody to take machines away.
+        self._is_watched = os.environ.get(_WATCHER, "1") != "0"
 
     def __enter__(self) -> RaySession:
         checkpoint = train.get_checkpoint()
@@ -130,8 +137,18 @@ class RaySession:
         )
 
     def should_stop(self) -> bool:
-        """Whether this process was sent SIGTERM, or the driver has answered rank 0 that training shall end."""
-        return self._driver.shall_stop() or is_terminated()
+        """Whether this process was sent SIGTERM, a machine is to be taken away, or the driver wants training to end.
+
+        All workers call it after every step.
+        """
+        is_drained = self._is_drained()
+        return is_drained or self._driver.shall_stop() or is_terminated()
+
+    def _is_drained(self) -> bool:
+        """Whether Ray is about to take a machine of the workers' away (`ray drain-node`, spot instances)."""
+        self._num_steps += 1
+        looks = self._is_watched and self._num_steps % _STEPS_BETWEEN_LOOKS == 0
+        return looks and train.get_preemption_info() is not None
 
     def agree(self, choice: str) -> str:
         """Rank 0's choice, on every worker."""

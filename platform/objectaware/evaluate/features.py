@@ -64,6 +64,7 @@ def compute_features(
     device: torch.device,
     batch_size: int = 256,
     num_threads: int = 2,
+    allow_empty: bool = False,
 ) -> Features:
     """Computes pooled features with batch statistics frozen.
 
@@ -76,9 +77,13 @@ def compute_features(
         device: Where to compute.
         batch_size: Images at a time.
         num_threads: Threads that decode.
+        allow_empty: Give features (0, 0) where none of the images can be read, such as of one part of many.
 
     Returns:
         Features of the images that can be read.
+
+    Raises:
+        InputError: None of the images can be read.
     """
 
     def read(index: int) -> NDArray[np.uint8] | str:
@@ -104,6 +109,7 @@ def compute_features(
                 batch = normalise(np.stack(views)).to(device, memory_format=torch.channels_last)
                 values.append(backbone(batch).float().cpu())
     backbone.train(was_training)
-    if not values:
+    if not values and not allow_empty:
         raise InputError("data", f"{len(chosen)} images", "hold none that can be read", "Check the files.")
-    return Features(torch.cat(values), torch.tensor(kept, dtype=torch.int64), unreadable)
+    rows = torch.cat(values) if values else torch.empty(0, 0)
+    return Features(rows, torch.tensor(kept, dtype=torch.int64), unreadable)

@@ -7,6 +7,7 @@ has the sum form of `objectaware.evaluate.logistic`, sum_i CE_i + penalty / 2 * 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +17,8 @@ from torch import Tensor
 
 from objectaware.evaluate.checks import Array, check_features, check_labels
 from objectaware.evaluate.holdout import stratified_holdout
-from objectaware.evaluate.logistic import LogisticModel, fit_logistic, logistic_path
+from objectaware.evaluate.logistic import LogisticModel, fit_logistic, logistic_path, solution_path
+from objectaware.evaluate.logistic_stream import FeatureBatches, StreamedProblem
 
 # Relative error of the weights along the path, where models are compared by their accuracy only.
 PATH_TOLERANCE = 3e-3
@@ -28,8 +30,9 @@ class LinearResult:
 
     Attributes:
         model: The classifier to test, for `penalty`.
-        penalty: The value with the best hold-out accuracy; among equals the largest.
-        penalties: (num_values,) float64, from the largest down.
+        penalty: The value with the best hold-out accuracy; among equals the first.
+        penalties: (num_values,) float64, in the order in which they were tried: from the largest down, but for
+            `objectaware.evaluate.official_linear`.
         holdout_accuracies: (num_values,) float64, per cent, in the order of `penalties`.
     """
 
@@ -88,19 +91,87 @@ def linear_evaluation(
         num_classes=classes,
         penalties=penalties.tolist(),
         tolerance=PATH_TOLERANCE,
-        dtype=torch.float64 if features.dtype == torch.float64 else torch.float32,
+        dtype=_path_dtype(features),
     )
     held_features, held_labels = features[held], labels[held]
-    accuracies = np.full(num_values, -np.inf)
-    best = 0
-    for index, model in enumerate(path):
-        accuracies[index] = accuracy(model, held_features, held_labels)
-        if index == 0 or accuracies[index] > accuracies[best]:
-            best, best_model = index, model
+    best, best_model, accuracies = _best_of(path, lambda model: accuracy(model, held_features, held_labels))
     rows = slice(None) if refit else kept
     penalty = float(penalties[best])
     final = fit_logistic(features[rows], labels[rows], num_classes=classes, penalty=penalty, initial=best_model)
     return LinearResult(final, penalty, penalties, accuracies)
+
+
+def streamed_linear_evaluation(
+    batches: FeatureBatches,
+    *,
+    holdout_fraction: float = 0.2,
+    holdout_size: int | None = None,
+    seed: int = 0,
+    num_values: int = 45,
+    min_penalty: float = 1e-6,
+    max_penalty: float = 1e5,
+    refit: bool = True,
+    num_classes: int | None = None,
+) -> LinearResult:
+    """`linear_evaluation` on features that do not fit in memory: the same choices and minimisers, but for rounding.
+
+    Each step of a search is a pass over the batches; the memory taken is that of one batch, whatever their number.
+
+    Args:
+        batches: The training split: features, and labels from 0.
+        holdout_fraction: As of `linear_evaluation`.
+        holdout_size: As of `linear_evaluation`.
+        seed: Seed of the hold-out's draw, which is the same for the same labels.
+        num_values: Number of penalties.
+        min_penalty: Smallest penalty, positive.
+        max_penalty: Largest penalty.
+        refit: As of `linear_evaluation`.
+        num_classes: Number of classes; by default one more than the largest label.
+
+    Returns:
+        As `linear_evaluation`.
+
+    Raises:
+        InputError: As `linear_evaluation`.
+    """
+    labels = batches.labels()
+    classes = int(labels.max()) + 1 if num_classes is None else num_classes
+    _, held = stratified_holdout(labels.numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
+    is_held = torch.zeros(len(labels), dtype=torch.bool)
+    is_held[held] = True
+    kept_batches, held_batches = batches.select(~is_held), batches.select(is_held)
+    penalties = np.geomspace(max_penalty, min_penalty, num_values)
+    dtype = _path_dtype(next(iter(batches.read()))[0])
+    problem = StreamedProblem(kept_batches, classes, dtype)
+    path = solution_path(problem, penalties.tolist(), tolerance=PATH_TOLERANCE)
+    best, best_model, accuracies = _best_of(path, lambda model: _streamed_accuracy(model, held_batches))
+    penalty = float(penalties[best])
+    exact = StreamedProblem(batches if refit else kept_batches, classes, torch.float64)
+    return LinearResult(next(solution_path(exact, [penalty], initial=best_model)), penalty, penalties, accuracies)
+
+
+def _path_dtype(features: Tensor) -> torch.dtype:
+    """Models along the path are compared by their accuracy only; float32 is twice as fast."""
+    return torch.float64 if features.dtype == torch.float64 else torch.float32
+
+
+def _best_of(
+    path: Iterable[LogisticModel], holdout_accuracy: Callable[[LogisticModel], float]
+) -> tuple[int, LogisticModel, NDArray[np.float64]]:
+    """The first of the best models with its place, and the accuracies of all."""
+    accuracies: list[float] = []
+    best: tuple[int, LogisticModel] | None = None
+    for index, model in enumerate(path):
+        accuracies.append(holdout_accuracy(model))
+        if best is None or accuracies[index] > accuracies[best[0]]:
+            best = index, model
+    assert best is not None, "there is no penalty"
+    return *best, np.array(accuracies)
+
+
+def _streamed_accuracy(model: LogisticModel, batches: FeatureBatches) -> float:
+    right = [_is_right(model, features, labels) for features, labels in batches.read()]
+    return 100.0 * float(torch.cat(right).to(torch.float64).mean())
 
 
 def accuracy(model: LogisticModel, features: Array, labels: Array) -> float:

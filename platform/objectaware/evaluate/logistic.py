@@ -23,6 +23,7 @@ from torch import Tensor
 
 from objectaware.evaluate.checks import Array
 from objectaware.evaluate.lbfgs import CurvatureHistory
+from objectaware.evaluate.logistic_base import ScaledProblem
 from objectaware.evaluate.logistic_problem import LogisticProblem
 
 
@@ -112,13 +113,25 @@ def logistic_path(
         dtype: Precision of the products with the features. float32 is twice as fast; fits with a weak penalty
             then end at an error of a per cent or so, where rounding hides further descent.
 
-    Yields:
-        A model for each penalty, in their order.
+    Returns:
+        A model for each penalty, in their order, fitted when it is asked for.
 
     Raises:
         InputError: As in `fit_logistic`.
     """
     problem = LogisticProblem(torch.as_tensor(features), torch.as_tensor(labels), num_classes, dtype)
+    return solution_path(problem, penalties, initial=initial, max_iterations=max_iterations, tolerance=tolerance)
+
+
+def solution_path(
+    problem: ScaledProblem,
+    penalties: Iterable[float],
+    *,
+    initial: LogisticModel | None = None,
+    max_iterations: int = 1000,
+    tolerance: float = 1e-3,
+) -> Iterator[LogisticModel]:
+    """Fits a problem for a sequence of penalties; the arguments are those of `logistic_path`."""
     start = problem.start() if initial is None else problem.point_of(initial.weight, initial.bias)
     history = CurvatureHistory()
     solved: deque[tuple[float, Tensor]] = deque(maxlen=2)

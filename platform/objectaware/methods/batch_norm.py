@@ -8,33 +8,33 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from objectaware.methods.gather import num_workers
+from objectaware.methods.gather import num_workers, worker_rank
 
 
-class _SumOverWorkers(torch.autograd.Function):
-    """Sum of a tensor over all workers; its gradient is the sum of theirs."""
+class _OfAllWorkers(torch.autograd.Function):
+    """A tensor of every worker, (…) to (world size, …); the gradient is the sum of what reaches it on all workers."""
 
     @staticmethod
     def forward(context: Any, values: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
-        """All-reduces a copy."""
-        values = values.clone()
-        dist.all_reduce(values)
-        return values
+        """Gathers."""
+        parts = [torch.empty_like(values) for _ in range(num_workers())]
+        dist.all_gather(parts, values)
+        return torch.stack(parts)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
-        """Every worker's loss depends on this worker's summand."""
+        """Every worker's loss depends on this worker's values."""
         gradient = gradients[0].clone()
         dist.all_reduce(gradient)
-        return gradient
+        return gradient[worker_rank()]
 
 
 class AllReduceBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Batch norm whose training statistics are those of all workers' samples together.
 
-    `torch.nn.SyncBatchNorm` refuses CPU tensors in a process group. This one sums first and second moments
-    through a differentiable all-reduce, so outputs and gradients equal those of one process with the whole
-    batch. Workers must hold equally many samples.
+    `torch.nn.SyncBatchNorm` refuses CPU tensors in a process group. This one combines the workers' means and
+    variances, differentiably, so that outputs and gradients equal those of one process with the whole batch.
+    One exchange forward and one backward. Workers must hold equally many samples.
 
     Shape:
         (N, C, …) to (N, C, …).
@@ -49,15 +49,18 @@ class AllReduceBatchNorm(nn.modules.batchnorm._BatchNorm):
             return super().forward(input)
         values = input.float() if input.dtype in (torch.bfloat16, torch.float16) else input
         axes = [axis for axis in range(values.dim()) if axis != 1]
-        # The mean first, then the variance around it: one pass of squares would lose half the digits.
-        world_size = dist.get_world_size()
-        mean = _SumOverWorkers.apply(values.mean(dim=axes)) / world_size
         shape = [1, -1] + [1] * (values.dim() - 2)
-        centred = values - mean.view(shape)
-        variance = _SumOverWorkers.apply(centred.square().mean(dim=axes)) / world_size
-        self._update_running(mean, variance, values.numel() // values.shape[1] * world_size)
+        own_mean = values.mean(dim=axes)
+        centred = values - own_mean.view(shape)
+        # Means and variances, not sums of squares, which would lose half the digits (Chan et al. 1979).
+        statistics = _OfAllWorkers.apply(torch.stack((own_mean, centred.square().mean(dim=axes))))
+        means, variances = statistics.unbind(dim=1)  # (world size, C) each
+        mean = means.mean(dim=0)
+        variance = (variances + (means - mean).square()).mean(dim=0)
+        self._update_running(mean, variance, values.numel() // values.shape[1] * len(means))
         scale = self.weight * torch.rsqrt(variance + self.eps)
-        output = centred * scale.view(shape) + self.bias.view(shape)
+        offset = self.bias + (own_mean - mean) * scale
+        output = centred * scale.view(shape) + offset.view(shape)
         return output.to(input.dtype)
 
     @torch.no_grad()
@@ -102,14 +105,23 @@ def _convert(module: nn.Module) -> nn.Module:
     return module
 
 
+def running_statistics(module: nn.Module) -> dict[str, Tensor]:
+    """Running means and variances of a module's batch norms, by their names in its state: the buffers themselves."""
+    return {
+        f"{name}.{statistic}": layer.get_buffer(statistic)
+        for name, layer in module.named_modules()
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm)
+        for statistic in ("running_mean", "running_var")
+    }
+
+
 @torch.no_grad()
-def average_running_statistics(module: nn.Module) -> None:
-    """Gives all workers the mean of their running statistics, where each has normalised with its own samples'."""
-    if num_workers() == 1:
-        return
-    for layer in module.modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            for statistics in (layer.running_mean, layer.running_var):
-                assert statistics is not None
-                dist.all_reduce(statistics)
-                statistics.div_(num_workers())
+def averaged_statistics(module: nn.Module) -> dict[str, Tensor]:
+    """Mean of all workers' running statistics, where each has normalised with its own samples' alone."""
+    statistics = running_statistics(module)
+    if num_workers() > 1:
+        statistics = {name: values.clone() for name, values in statistics.items()}
+        for values in statistics.values():
+            dist.all_reduce(values)
+            values.div_(num_workers())
+    return statistics

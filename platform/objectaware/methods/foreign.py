@@ -21,6 +21,9 @@ _MARK = "layer1.0.conv1.weight"
 _WRAPPERS = re.compile(r"^(?:module\.|_orig_mod\.)+")
 """What DistributedDataParallel and torch.compile put before every name."""
 
+EPSILON = 1e-5
+"""What our batch norms, as torchvision's, add to the variance."""
+
 _USUAL_PLACES: tuple[tuple[str, ...], ...] = (("state_dict",), ("model",), ())
 _NAMED = r"((?:conv1|bn1|layer[1-4])\..+)"
 # Of `nn.Sequential(*list(resnet.children())[:-1])`, which loses torchvision's names.
@@ -38,12 +41,14 @@ class Layout:
         projector: Matches the projector's keys; the group is the name inside the projector. None where the system
             saves none.
         places: Where the state dict may lie in the file: keys from the outside in.
+        frozen_epsilon: What the system's frozen batch norms, which keep no count of batches, add to the variance.
     """
 
     system: str
     backbone: str
     projector: str | None
     places: tuple[tuple[str, ...], ...] = _USUAL_PLACES
+    frozen_epsilon: float = EPSILON
 
     def backbone_name(self, key: str) -> str | None:
         """Torchvision's name of a backbone's tensor; None for any other."""
@@ -84,6 +89,9 @@ LAYOUTS = (
     Layout("solo-learn", rf"backbone\.{_NAMED}", r"projector\.(.+)"),
     # solo-learn before it renamed the encoder, and alinlab/object-aware-contrastive @afa4b75, the paper's own code.
     Layout("older solo-learn or the paper's code", rf"encoder\.{_NAMED}", r"projector\.(.+)"),
+    # pytorch/vision 0.29, models/detection. Its published Faster and Mask R-CNN were trained without an epsilon
+    # (`overwrite_eps`, pytorch/vision #2933).
+    Layout("torchvision's detection", rf"backbone\.body\.{_NAMED}", None, frozen_epsilon=0.0),
     # pytorch/vision 0.29 and huggingface/pytorch-image-models 1.0; what many publish of their backbone.
     Layout("torchvision or timm", _NAMED, None),
 )
@@ -142,8 +150,16 @@ def _apply(layout: Layout, content: object) -> ForeignWeights | None:
             else:
                 left_over[key.partition(".")[0]] += 1
         if _MARK in backbone:
-            return ForeignWeights(layout.system, backbone, projector, left_over)
+            return ForeignWeights(layout.system, _thawed(backbone, layout.frozen_epsilon), projector, left_over)
     return None
+
+
+def _thawed(backbone: dict[str, Tensor], epsilon: float) -> dict[str, Tensor]:
+    """Weights whose frozen batch norms, made for another epsilon, give the same with ours."""
+    if epsilon == EPSILON or any(name.endswith("num_batches_tracked") for name in backbone):
+        return backbone
+    change = epsilon - EPSILON
+    return {name: value + change if name.endswith("running_var") else value for name, value in backbone.items()}
 
 
 def _inner(content: object, place: tuple[str, ...]) -> Mapping[object, object]:

@@ -18,7 +18,7 @@ class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
     same means, with `shuffle_batch`.
 
     Running statistics move by the mean of the parts' statistics, so that those of several workers average to those
-    of one process with all parts (`average_running_statistics`).
+    of one process with all parts (`averaged_statistics`).
 
     Args:
         num_features: Channels C.

@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from objectaware.paper.content import Cell, Display, Table, gains
 
-_MISSING = "–"
+MISSING = "–"
+"""What stands where the paper has a dash."""
 
 
-def format_list(displays: dict[str, Display]) -> str:
-    """Lists tables or figures: name, what each shows, and the data sets that it takes.
+def format_list(displays: Mapping[str, Display], missing: Mapping[str, Sequence[str]]) -> str:
+    """Lists tables or figures: name, what each shows, the data sets that it takes, and what of them is not here.
 
     Args:
         displays: Tables or figures by the name to show.
+        missing: By the same names, the data sets and the networks of others that are not here.
     """
     width = max(map(len, displays))
     lines = []
     for name, display in displays.items():
         lines.append(f"{name:{width}}  {display.caption}")
         lines.append(f"{'':{width}}  data: {', '.join(display.datasets)}")
+        lacking = ", ".join(missing[name])
+        lines.append(f"{'':{width}}  {f'not here: {lacking}' if lacking else 'can run: all of it is here'}")
     return "\n".join(lines)
 
 
 def format_table(table: Table) -> str:
     """Shows a table with its numbers, gains computed from them, what it takes, and notes."""
-    lines = _lines(table)
-    num_names = len(table.row_headers)
+    lines = aligned(_lines(table), len(table.row_headers), len(table.column_headers))
+    title = f"{table.label}: {table.caption}\n{table.measure}{'' if table.unit == '1' else f' ({table.unit})'}"
+    return "\n".join([title, *lines, *_footnotes(table)])
+
+
+def aligned(lines: Sequence[Sequence[str]], num_names: int, num_headers: int) -> list[str]:
+    """Lays cells out in columns between rules.
+
+    Args:
+        lines: The texts of the cells, line by line.
+        num_names: Columns from the left that are names and aligned left; the others are numbers.
+        num_headers: Lines from the top that name the columns.
+    """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     text = []
     for line in lines:
@@ -34,29 +51,39 @@ def format_table(table: Table) -> str:
         ]
         text.append("  ".join(cells).rstrip())
     rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
-    header = len(table.column_headers)
-    title = f"{table.label}: {table.caption}\n{table.measure}{'' if table.unit == '1' else f' ({table.unit})'}"
-    return "\n".join([title, rule, *text[:header], rule, *text[header:], rule, *_footnotes(table)])
+    return [rule, *text[:num_headers], rule, *text[num_headers:], rule]
+
+
+def column_lines(table: Table, *, extra: Sequence[str] = ()) -> list[list[str]]:
+    """A line for each column header, the names of the row headers in the last.
+
+    Args:
+        table: The table.
+        extra: Further names behind those of the row headers.
+    """
+    last = len(table.column_headers) - 1
+    names = [*table.row_headers, *extra]
+    return [
+        [*(names if depth == last else [""] * len(names)), *columns]
+        for depth, columns in enumerate(zip(*table.columns, strict=True))
+    ]
 
 
 def _lines(table: Table) -> list[list[str]]:
-    """The texts of all cells: a line for each column header, then one for each row."""
+    """The texts of all cells: the columns' names, then a line for each row."""
     counted = gains(table)
-    last = len(table.column_headers) - 1
-    lines = [
-        [*(table.row_headers if depth == last else [""] * len(table.row_headers)), *names]
-        for depth, names in enumerate(zip(*table.columns, strict=True))
-    ]
+    lines = column_lines(table)
     for row in table.rows:
         cells = zip(table.columns, row.cells, strict=True)
-        texts = [_cell(cell, counted.get((row.name, column)), table.num_digits) for column, cell in cells]
+        texts = [format_cell(cell, counted.get((row.name, column)), table.num_digits) for column, cell in cells]
         lines.append([*row.name, *texts])
     return lines
 
 
-def _cell(cell: Cell | None, gain: float | None, digits: int) -> str:
+def format_cell(cell: Cell | None, gain: float | None, digits: int) -> str:
+    """A number with its deviation and its gain, so far as it has them; a dash for None."""
     if cell is None:
-        return _MISSING
+        return MISSING
     spread = "" if cell.std is None else f" ± {cell.std:.{digits}f}"
     return f"{cell.mean:.{digits}f}{spread}" + ("" if gain is None else f" ({gain:+.{digits}f})")
 

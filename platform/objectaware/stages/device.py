@@ -4,10 +4,27 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from objectaware.config import LocalizeConfig, PretrainConfig
+from objectaware.config import (
+    ClassDistanceConfig,
+    DetectionConfig,
+    FewShotConfig,
+    KnnConfig,
+    LinearConfig,
+    LocalizeConfig,
+    PretrainConfig,
+)
 from objectaware.distributed.cluster import has_gpus
 
-Config = TypeVar("Config", PretrainConfig, LocalizeConfig)
+Config = TypeVar(
+    "Config",
+    PretrainConfig,
+    LocalizeConfig,
+    DetectionConfig,
+    LinearConfig,
+    KnnConfig,
+    FewShotConfig,
+    ClassDistanceConfig,
+)
 
 
 def on_available_device(config: Config) -> Config:

@@ -9,8 +9,10 @@ import shutil
 import sys
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+from objectaware.data.published import PUBLISHED_SETS, check_published
 from objectaware.data.storage import Storage
 from objectaware.findings import Finding
 
@@ -19,16 +21,18 @@ _DEMO_GIB = 6.0
 # Ray's object store of a local start.
 _OBJECT_STORE_GIB = 1.0
 _GIB = 2**30
+_NODE_SECONDS = 120.0
 # Those with parts in C, which break on a machine other than the one that they were installed on.
 _LIBRARIES = ("torch", "torchvision", "cv2", "pyarrow", "pycocotools.mask", "pydensecrf.densecrf", "scipy")
 
 
-def diagnose(storage: Storage, experiment: str) -> Iterator[Finding]:
-    """Checks this machine, the storage, Ray and MLflow, quick checks first.
+def diagnose(storage: Storage, experiment: str, data_folder: Path) -> Iterator[Finding]:
+    """Checks this machine, the storage, the data sets, MLflow and Ray, quick checks first.
 
     Args:
         storage: Storage in use.
         experiment: MLflow experiment in use.
+        data_folder: Folder of the published data sets.
     """
     yield _check_python()
     yield from _check_libraries()
@@ -37,6 +41,7 @@ def diagnose(storage: Storage, experiment: str) -> Iterator[Finding]:
     yield _check_shared_memory(Path("/dev/shm"))
     yield _check_gpu()
     yield _check_storage(storage)
+    yield from _check_data(data_folder)
 
     from objectaware.tracking.check import check_tracking
 
@@ -44,7 +49,7 @@ def diagnose(storage: Storage, experiment: str) -> Iterator[Finding]:
 
     from objectaware.distributed.check import check_ray
 
-    yield from check_ray()
+    yield from check_ray(partial(_check_nodes, storage))
 
 
 def _check_python() -> Finding:
@@ -133,3 +138,49 @@ def _check_storage(storage: Storage) -> Finding:
         return Finding("storage", "broken", f"{storage.uri} gives back other bytes than were written", "Change it.")
     free = "" if local is None else f", {shutil.disk_usage(local.parent if is_new else local).free / _GIB:.0f} GiB free"
     return Finding("storage", "ok", f"{storage.uri} can be written to{free}")
+
+
+def _check_data(folder: Path) -> Iterator[Finding]:
+    """Looks at the published data sets that the folder has; the others are named in one line."""
+    missing = []
+    for published in PUBLISHED_SETS:
+        root = folder / published.folder
+        if not root.is_dir():
+            missing.append(published.name)
+            continue
+        check = check_published(published.name, root, folder)
+        parts = [f"{found.part} {found.num_images}" for found in check.found if found.is_whole]
+        short = [f"{found.part} {found.num_images} of {found.num_published}" for found in check.found]
+        short = [text for text, found in zip(short, check.found, strict=True) if not found.is_whole]
+        lacking = [part.part for part in check.missing]
+        found = ", ".join([*parts, *short, *(f"no {part}" for part in lacking)])
+        remedy = "" if check.is_whole else f"`objectaware data check {published.name!r}` says what is looked for."
+        yield Finding(published.name, "ok" if check.is_whole else "limited", found, remedy)
+    if missing:
+        remedy = "`objectaware data check NAME` says where to get one; --data names another folder."
+        yield Finding("other data sets", "not checked", f"not in {folder}: {', '.join(missing)}", remedy)
+
+
+def _check_nodes(storage: Storage) -> Iterator[Finding]:
+    """Looks at every node of the cluster that this process is connected to."""
+    from objectaware.distributed.nodes import run_on_nodes
+    from objectaware.stages.shared import storage_problems
+
+    problems = storage_problems(storage)
+    broken = [f"node {address} {problem}" for address, problem in problems.items() if problem]
+    if broken:
+        remedy = "Give a folder that all nodes share, such as s3://bucket/runs or an NFS mount."
+        yield Finding("storage of all nodes", "broken", f"{storage.uri}: {'; '.join(broken)}", remedy)
+    else:
+        yield Finding("storage of all nodes", "ok", f"{storage.uri} is one for {len(problems)} nodes")
+    free = run_on_nodes(_free_shared_memory, timeout_seconds=_NODE_SECONDS)
+    small = [f"{size:.2f} GiB on {address}" for address, size in free.items() if size < _OBJECT_STORE_GIB]
+    if small:
+        remedy = "Ray falls back to files, which is slow: start the containers with --shm-size=2g."
+        yield Finding("shared memory of all nodes", "limited", f"free: {', '.join(small)}", remedy)
+    else:
+        yield Finding("shared memory of all nodes", "ok", f"{min(free.values()):.1f} GiB free or more")
+
+
+def _free_shared_memory() -> float:
+    return shutil.disk_usage("/dev/shm").free / _GIB

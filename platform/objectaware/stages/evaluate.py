@@ -2,49 +2,62 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from objectaware.config import LinearConfig, LocalizationConfig
-from objectaware.distributed.cluster import has_gpus
-from objectaware.distributed.task import run_task, run_tasks
+from objectaware.distributed.task import run_tasks
+from objectaware.errors import InputError
 from objectaware.evaluate.background import bg_gap
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.evaluate.mask_scores import MEASURES
 from objectaware.methods.classifier import CLASSIFIER_NAME
-from objectaware.stages.identity import checkpoint_hash, data_hash, masks_hash
-from objectaware.stages.measure_linear import measure_linear
+from objectaware.stages.device import on_available_device
+from objectaware.stages.features import LabelledFeatures, feature_sets, input_hashes, run_on_features
+from objectaware.stages.identity import data_hash, masks_hash
+from objectaware.stages.measure_linear import measure_linear, solver_bytes
 from objectaware.stages.measure_masks import measure_masks, measure_truth
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+from objectaware.stages.truth import true_objects_hash
 from objectaware.tracking.panels import box_histogram
 
+_MIB = 2**20
 _NUM_MEASURED_AT_ONCE = 2  # a process of PyTorch each, where a table may have a dozen rows
 
 
 def run_linear(context: Context, config: LinearConfig, *, title: str | None = None) -> StageResult:
     """Fits a linear classifier to a checkpoint's features and measures it on each test set.
 
+    The features are computed once for a checkpoint and a data set, and read by every evaluation of them. Where the
+    solver would take more memory than `config.execution.max_memory_mib`, it streams them from storage.
+
     Returns:
         Values `accuracies` (per cent, by test set; with `bg_gap` where both of its variants are among them),
         `class_accuracies` (by test set and name of the class, for those that have test images), `penalty`,
         `holdout_accuracy`, `unreadable` (number of images left out), `num_unknown` (by test set, images of classes
-        that have no training image; they count as errors) and `classifier` (folder of the classifier's file; its
-        rows are the classes that have training images, in the order of their numbers).
+        that have no training image; they count as errors), `streamed` (whether the solver streamed) and `classifier`
+        (folder of the classifier's file; its rows are the classes that have training images, in the order of their
+        numbers).
+
+    Raises:
+        InputError: A data set has no labels or no readable image, or `compat` needs more memory than there is.
     """
-    use_gpu = has_gpus()
-    inputs = {
-        "checkpoint": checkpoint_hash(config.checkpoint),
-        "train": data_hash(config.train, verify=context.verify),
-    }
-    for name, data in config.tests.items():
-        inputs[f"test {name}"] = data_hash(data, verify=context.verify)
+    config = on_available_device(config)
+    sets = {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
+    inputs = input_hashes(context, config, sets)
 
     def compute(run: StageRun) -> Mapping[str, Any]:
-        values = run_task(measure_linear, config, use_gpu=use_gpu)
+        found = feature_sets(context, config, sets, inputs)
+        tests = {name: found[f"test {name}"] for name in config.tests}
+        streamed = _has_to_stream(run, config, found["train"])
+        values = run_on_features(measure_linear, config, found["train"], tests, streamed)
         run.folder.write_bytes(CLASSIFIER_NAME, values["classifier"])
-        values["classifier"] = run.folder.uri
+        values |= {"classifier": run.folder.uri, "streamed": streamed}
         for name, number in values["num_unknown"].items():
             if number:
                 run.progress.line(f"{number} images of {name} are of classes without a training image: errors")
@@ -73,21 +86,44 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
     )
 
 
+def _has_to_stream(run: StageRun, config: LinearConfig, train: LabelledFeatures) -> bool:
+    """Whether the solver has to leave the training features in storage; says so."""
+    num_rows, num_columns = train.features.num_rows, train.features.num_columns()
+    needed = solver_bytes(num_rows, num_columns, len(np.unique(train.row_labels())))
+    if needed <= config.execution.max_memory_mib * _MIB:
+        return False
+    problem = f"{num_rows} × {num_columns} features would take {math.ceil(needed / _MIB)} MiB in the solver"
+    if config.compat is not None:
+        remedy = "Raise it where the machine has that, or leave compat out: the exact solver can stream."
+        raise InputError("execution.max_memory_mib", config.execution.max_memory_mib, f"is too low: {problem}", remedy)
+    run.progress.line(
+        f"  {problem}, more than max_memory_mib ({config.execution.max_memory_mib}): streamed from storage"
+    )
+    return True
+
+
 def run_localization(context: Context, config: LocalizationConfig, *, title: str | None = None) -> StageResult:
     """Scores masks against true ones, with the trivial baselines beside them.
 
     Returns:
         Value `scores`: the measures by row (`objectaware.evaluate.mask_scores.MEASURES` says what they are). A mask
         store with CRF gives `<name>` and, for the soft masks before it, `<name> soft`; other masks give `<name>`.
-        Where no masks have that name, `full image` is among the rows, and always the best centred box, an oracle.
+        Where no masks have that name, `full image` is among the rows, and always a baseline in the centre: the best
+        centred box, an oracle, or where there are boxes alone or ignored pixels, `center map`. A measure that the
+        truth does not allow is absent: without masks mIoU and PxAP, without boxes MaxBoxAccV2 and CorLoc.
         Value `boxes_per_image`: by name, and for `truth`, how many images have each number of boxes.
     """
-    inputs = {"data": data_hash(config.data, verify=context.verify)}
+    inputs = {
+        "data": data_hash(config.data, verify=context.verify),
+        "truth": true_objects_hash(config.data, verify=context.verify),
+    }
     for name, masks in config.masks.items():
         inputs[f"masks {name}"] = masks_hash(masks)
 
     def compute(run: StageRun) -> Mapping[str, Any]:
         *measured, truth = _measure_all(config)
+        if truth["notice"]:
+            run.progress.line(truth["notice"])
         scores = {**truth["scores"]}
         histograms = {"truth": truth["boxes_per_image"]}
         for name, values in zip(config.masks, measured, strict=True):

@@ -74,6 +74,7 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
     notices = _checkpoint_notices(config.checkpoint)
     for notice in notices:
         run.progress.line(f"  {notice}")
+    look = Look(images, truth_of(config.data, images))  # now, since annotations may be malformed
     summary = localize(
         config, manifest=Manifest.of(images), store=run.folder, on_record=lambda record: _show(run, record)
     )
@@ -81,7 +82,6 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
         "store.json",
         {"identity": run.identity, "config": config.model_dump(mode="json"), "inputs": dict(inputs)},
     )
-    look = Look(images, truth_of(config.data, images))
     # One reading of the store serves all.
     run.folder.write_pieces("annotations.json", coco_json(look.watch(read_rows(run.folder))))
     _record_look(run, look, title=config.data.root)

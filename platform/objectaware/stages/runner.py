@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +24,10 @@ _RESULT = "result.json"
 _STAGE = "stage.json"
 
 
+class NotFinishedError(Exception):
+    """A stage is not finished, and none was to be computed."""
+
+
 @dataclass
 class Context:
     """What the stages of one command share.
@@ -33,6 +39,7 @@ class Context:
         parent: The study's run, if the stages belong to one.
         fresh: Compute anew what is finished already.
         verify: Hash the inputs' content instead of their times.
+        only_finished: Compute nothing: a stage that is not finished raises `NotFinishedError`.
         computed: Identities that this command has begun; `fresh` starts each over once.
         waits: Wait for a stage that another command is computing, and reuse what it came to; by default it is refused.
         on_epoch: Called with the number of each finished epoch of a training, from 0, and its metrics.
@@ -45,6 +52,7 @@ class Context:
     parent: Tracker | None = None
     fresh: bool = False
     verify: bool = False
+    only_finished: bool = False
     computed: set[str] = field(default_factory=set)
     waits: bool = False
     on_epoch: Callable[[int, Mapping[str, float]], None] | None = None
@@ -83,6 +91,11 @@ def study(
         parent.finish("KILLED" if interrupted else "FAILED", error=repr(error))
         raise
     parent.finish("FINISHED")
+
+
+def study_key(config: Mapping[str, Any]) -> str:
+    """The key of a study that is what its configuration says, plain values: 20 hexadecimal digits."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True)
@@ -149,10 +162,13 @@ def run_stage(
     Raises:
         InputError: `out` belongs to another run.
         LeaseHeldError: Another command is computing the same.
+        NotFinishedError: It is not finished, and the context wants finished stages alone.
     """
     identity = stage_identity(stage, recipe(config), inputs)
     folder = out or context.storage.child(stage).child(identity)
     _check_owner(folder, identity)
+    if context.only_finished and not folder.exists(_RESULT):
+        raise NotFinishedError(title)
     if context.fresh and identity not in context.computed:
         with context.lease(folder):
             folder.delete_all()
@@ -227,8 +243,10 @@ def _compute(
     except BaseException as error:
         if context.is_stopped():
             tracker.finish("KILLED", error="stopped")
-        else:
-            tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
+            raise
+        tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
+        if tracker.run_id is not None:
+            context.progress.line(f"MLflow run: {context.tracking.run_url(tracker.run_id)}")
         raise
     tracker.finish("FINISHED")
     parent = context.parent.spool_folder.name if context.parent is not None else None

@@ -7,6 +7,8 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
+from objectaware.job import submission_id, submitted_commit
+
 PACKAGES = ("objectaware", "torch", "ray", "mlflow")
 
 
@@ -17,8 +19,9 @@ def environment_tags(device: str) -> dict[str, str]:
         device: What computes, such as `cpu` or `NVIDIA H100 80GB HBM3`.
 
     Returns:
-        `device`, `version.<package>` for every package that is installed, `mlflow.user`, and, if this code
-        lies in a git repository that tracks it, `git_commit` and MLflow's own `mlflow.source.git.commit`.
+        `device`, `version.<package>` for every package that is installed, `mlflow.user`, in a Ray job
+        `ray.submission_id`, and, if this code lies in a git repository that tracks it or was submitted from one,
+        `git_commit` and MLflow's own `mlflow.source.git.commit`.
     """
     tags = {"device": device, "mlflow.source.name": "objectaware"}
     for package in PACKAGES:
@@ -26,7 +29,9 @@ def environment_tags(device: str) -> dict[str, str]:
             tags[f"version.{package}"] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    if (commit := git_commit(Path(__file__))) is not None:
+    if (job := submission_id()) is not None:
+        tags["ray.submission_id"] = job
+    if (commit := git_commit(Path(__file__)) or submitted_commit()) is not None:
         tags |= {"git_commit": commit, "mlflow.source.git.commit": commit}
     try:
         tags["mlflow.user"] = getpass.getuser()

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 
 import numpy as np
 import torch
@@ -16,9 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from objectaware.methods.backbones import channels_last
-from objectaware.methods.batch_norm import average_running_statistics, synchronise_batch_norm
-from objectaware.methods.checkpoint import load_state, save_checkpoint
-from objectaware.methods.gather import gather_batch
+from objectaware.methods.batch_norm import synchronise_batch_norm
 from objectaware.methods.method import Method
 from objectaware.methods.mixing import Mixing
 from objectaware.training.collapse import TrainingDivergedError, check_collapse
@@ -26,11 +21,13 @@ from objectaware.training.kept import KeptCheckpoints
 from objectaware.training.observation import mean_over_workers, observe
 from objectaware.training.optimization import Optimization, build_optimizer
 from objectaware.training.preemption import StoppedError, any_worker
-from objectaware.training.preparation import prepared_views
+from objectaware.training.preparation import PreparedViews, prepared_views
 from objectaware.training.schedule import epoch_batches, worker_share
 from objectaware.training.session import Session
+from objectaware.training.state import TrainingState
 from objectaware.training.totals import EpochTotals
-from objectaware.training.views import ViewBatch, ViewLoader
+from objectaware.training.unreadable import UnreadableSamples
+from objectaware.training.views import ViewBatch, ViewSource
 
 
 class Trainer:
@@ -38,7 +35,7 @@ class Trainer:
 
     Args:
         method: MoCo, BYOL or Supervised: a module from two views, the last one with labels, to a loss.
-        loader: Loads views.
+        views: Where views come from.
         num_samples: Size of the data set.
         optimization: How the weights are fitted.
         session: This worker's place among the others.
@@ -49,7 +46,6 @@ class Trainer:
         checkpoint_interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
         evaluate: Called after some epochs by rank 0 with the online backbone, for metrics such as k-NN accuracy.
         evaluation_interval: Epochs between those calls.
-        num_unreadable: Tells how many images could not be read so far.
         labels: Class index of each sample, (N,), for a method that is given them.
         kept: Where some checkpoints are kept for ever.
     """
@@ -57,7 +53,7 @@ class Trainer:
     def __init__(
         self,
         method: Method,
-        loader: ViewLoader,
+        views: ViewSource,
         num_samples: int,
         optimization: Optimization,
         session: Session,
@@ -69,23 +65,20 @@ class Trainer:
         batches: Callable[[int], NDArray[np.int64]] | None = None,
         evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
         evaluation_interval: int = 1,
-        num_unreadable: Callable[[], int] | None = None,
         labels: NDArray[np.int64] | None = None,
         kept: KeptCheckpoints | None = None,
     ) -> None:
         self._optimization = optimization
         self._session = session
-        self._loader = loader
+        self._views = views
         self._batches = batches or (
             lambda epoch: epoch_batches(num_samples, optimization.batch_size, seed=optimization.seed, epoch=epoch)
         )
-        self._config = config
         self._precision = precision
         self._checkpoint_interval = checkpoint_interval
         self._checkpoint_interval_steps = checkpoint_interval_steps
         self._evaluate = evaluate
         self._evaluation_interval = evaluation_interval
-        self._num_unreadable = num_unreadable
         self._labels = labels
         self._kept = kept
         self._initial_momentum = method.momentum
@@ -94,10 +87,11 @@ class Trainer:
         self.method = method
         channels_last(method, session.device)
         self.optimizer = build_optimizer(method.parameters(), optimization)
-        self.next_epoch = 0
-        self._begun: EpochTotals | None = None
-        self._restore()
+        self._unreadable = UnreadableSamples(num_samples, session.device)
+        self._state = TrainingState(method, self.optimizer, views.policy, self._unreadable, session, config)
         self._step_module = self._distributed(self.method)
+        # After that: it gives all workers rank 0's buffers.
+        self.next_epoch, self._begun = self._state.restore()
 
     def _distributed(self, method: nn.Module) -> nn.Module:
         if self._session.world_size == 1:
@@ -105,21 +99,6 @@ class Trainer:
         # Buffers are equal on all workers already: batch statistics and keys are those of the whole batch. Where
         # they are a worker's own on purpose, training does not read them.
         return nn.parallel.DistributedDataParallel(method, forward_sync_buffers=False)
-
-    def _restore(self) -> None:
-        folder = self._session.restored()
-        if folder is None:
-            return
-        state = load_state(folder)
-        self.method.load_state_dict(state["method"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.next_epoch = int(state["next_epoch"])
-        # A policy's state is its worker's own; with another number of workers, one of those that there were.
-        rank, device = self._session.rank, self._session.device
-        policy = {name: values[rank % len(values)].to(device) for name, values in state["policy"].items()}
-        self._loader.policy.load_state(policy)
-        if state["totals"] is not None:
-            self._begun = EpochTotals(**state["totals"])
 
     def run(self) -> None:
         """Trains from where the restored checkpoint stands, also inside an epoch, to the last epoch.
@@ -136,35 +115,38 @@ class Trainer:
             self._report(epoch, metrics)
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
-        settings = self._optimization
         share = worker_share(self._batches(epoch), self._session.rank, self._session.world_size)
         self.method.train()
         totals, self._begun = self._begun or EpochTotals(), None
-        views = prepared_views(self._loader.epoch(epoch, list(share[totals.num_steps :])), self._session.device)
-        while True:
-            asked = time.perf_counter()
-            prepared = next(views, None)
-            totals.waiting_seconds += time.perf_counter() - asked
-            if prepared is None:
-                break
-            self._set_schedules(epoch * len(share) + totals.num_steps, len(share))
-            totals.loss += self._step(*prepared)
-            totals.observe(observe(self.method))
-            totals.num_steps += 1
-            totals.num_images += settings.batch_size
-            place = {"epoch": epoch, "step": totals.num_steps, "num_steps": len(share)}
-            self._session.progress({**place, **totals.metrics(), "chance_loss": self.method.chance_loss})
-            self._save_inside(epoch, totals, len(share))
-        self._share_statistics()
+        batches = self._views.epoch(epoch, list(share), first=totals.num_steps)
+        with closing(prepared_views(batches, self._session.device)) as views:
+            while True:
+                asked = time.perf_counter()
+                prepared = next(views, None)
+                totals.waiting_seconds += time.perf_counter() - asked
+                if prepared is None:
+                    break
+                self._train_step(epoch, len(share), prepared, totals)
+        self._state.share_statistics()
         last_step = (epoch + 1) * len(share) - 1
-        metrics = {
+        return {
             **totals.metrics(),
             "chance_loss": self.method.chance_loss,
-            "learning_rate": settings.learning_rate_at(last_step, len(share)),
+            "learning_rate": self._optimization.learning_rate_at(last_step, len(share)),
+            "unreadable_images": float(len(self._unreadable.gather())),
         }
-        if self._num_unreadable is not None:
-            metrics["unreadable_images"] = float(self._num_unreadable())
-        return metrics
+
+    def _train_step(self, epoch: int, num_steps: int, prepared: PreparedViews, totals: EpochTotals) -> None:
+        """Makes the next of an epoch's steps, adds it to the totals, tells of it, and saves where that is due."""
+        self._set_schedules(epoch * num_steps + totals.num_steps, num_steps)
+        totals.loss += self._step(*prepared)
+        totals.observe(observe(self.method))
+        self._unreadable.add(prepared[2])
+        totals.num_steps += 1
+        totals.num_images += self._optimization.batch_size
+        place = {"epoch": epoch, "step": totals.num_steps, "num_steps": num_steps}
+        self._session.progress({**place, **totals.metrics(), "chance_loss": self.method.chance_loss})
+        self._save_inside(epoch, totals, num_steps)
 
     def _set_schedules(self, step: int, steps_per_epoch: int) -> None:
         """Sets the learning rate and the target network's momentum of a step of the whole run, from 0."""
@@ -174,11 +156,6 @@ class Trainer:
             momentum = self._optimization.target_momentum_at(step, steps_per_epoch, self._initial_momentum)
             self.method.momentum = momentum
 
-    def _share_statistics(self) -> None:
-        """Gives all workers one set of running statistics, where each keeps its own on purpose."""
-        if self.method.keeps_batch_norm_local:
-            average_running_statistics(self.method)
-
     def _save_inside(self, epoch: int, totals: EpochTotals, num_steps: int) -> None:
         """Saves inside an epoch, where that is due or a worker was told to end."""
         stop = any_worker(self._session.should_stop(), self._session.device)
@@ -186,15 +163,14 @@ class Trainer:
         # The epoch's own checkpoint follows its last step.
         due = interval is not None and totals.num_steps % interval == 0 and totals.num_steps < num_steps
         if stop or due:
-            self._share_statistics()
-            with self._checkpoint(next_epoch=epoch, totals=totals) as folder:
+            with self._state.checkpoint(next_epoch=epoch, totals=totals) as folder:
                 self._session.save(folder, epoch=epoch, step=totals.num_steps)
         if stop:
             raise StoppedError(f"training was told to end and is saved at epoch {epoch}, step {totals.num_steps}")
 
     def _step(self, view1: Tensor, view2: Tensor, batch: ViewBatch) -> float:
         # Here and not ahead of the step: a policy's state is then always that of the steps taken.
-        view1, mixing = self._loader.policy.mix_batch(view1, batch.mix_draws, batch.masks)
+        view1, mixing = self._views.policy.mix_batch(view1, batch.mix_draws, batch.masks)
         inputs = [view1, view2]
         if self._labels is not None:
             inputs.append(torch.from_numpy(self._labels[batch.indices]).to(view1.device))
@@ -243,32 +219,8 @@ class Trainer:
         if not last and keep is None and (epoch + 1) % self._checkpoint_interval:
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
-        with self._checkpoint(next_epoch=epoch + 1) as folder:
+        with self._state.checkpoint(next_epoch=epoch + 1) as folder:
             if keep is not None and folder is not None:
                 # First: a run that is stopped between the two makes this checkpoint again.
                 keep.keep(folder, epoch)
             self._session.report(metrics, epoch=epoch, checkpoint=folder)
-
-    @contextmanager
-    def _checkpoint(self, *, next_epoch: int, totals: EpochTotals | None = None) -> Iterator[Path | None]:
-        """Rank 0's checkpoint in a folder that goes away afterwards; None for the other workers, who call it, too.
-
-        Nothing of a random generator is in it: what is drawn is a function of seed, epoch and sample, and the
-        order of an epoch of seed and epoch.
-        """
-        policy = {name: gather_batch(value[None]) for name, value in self._loader.policy.state().items()}
-        if self._session.rank != 0:
-            yield None
-            return
-        folder = Path(tempfile.mkdtemp(prefix="checkpoint-"))
-        try:
-            state = {
-                "optimizer": self.optimizer.state_dict(),
-                "next_epoch": next_epoch,
-                "totals": None if totals is None else totals.state(),
-                "policy": policy,
-            }
-            save_checkpoint(folder, self.method, self._config, state)
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)

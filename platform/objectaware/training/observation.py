@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -21,7 +22,7 @@ def observe(method: Method) -> dict[str, float]:
         view 1; `top1_accuracy` in per cent where it classifies.
     """
     if method.embeddings is not None:
-        first, second = (gather_batch(embedding) for embedding in method.embeddings)
+        first, second = gather_batch(torch.stack(method.embeddings, dim=1)).unbind(dim=1)
         return {
             "alignment": alignment(first, second),
             "uniformity": uniformity(first),

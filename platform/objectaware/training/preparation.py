@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -15,7 +15,7 @@ from objectaware.training.views import ViewBatch
 PreparedViews = tuple[Tensor, Tensor, ViewBatch]
 
 
-def prepared_views(batches: Iterator[ViewBatch], device: torch.device) -> Iterator[PreparedViews]:
+def prepared_views(batches: Iterator[ViewBatch], device: torch.device) -> Generator[PreparedViews, None, None]:
     """Prepares each batch's views in a thread of its own while the batch before it trains.
 
     On a CPU one core then works on colours and another on convolutions; two threads on each operation in turn were

@@ -3,42 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from objectaware.augment.color import ColorDistribution
-from objectaware.config import DataConfig, PretrainConfig
-from objectaware.data.cache import TrainingImages
-from objectaware.data.shards import PackedImages
+from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
-from objectaware.errors import InputError
-from objectaware.evaluate.features import compute_features
-from objectaware.evaluate.knn import knn_accuracy
 from objectaware.methods.byol import BYOL
 from objectaware.methods.checkpoint import CONFIG_NAME
 from objectaware.methods.method import Method
 from objectaware.methods.moco import MoCo
 from objectaware.methods.supervised import Supervised
 from objectaware.training.compilation import compile_networks
+from objectaware.training.inputs import build_loader, open_inputs
 from objectaware.training.kept import KeptCheckpoints
 from objectaware.training.loop import Trainer
 from objectaware.training.optimization import Optimization
-from objectaware.training.packed import packed_batches, require_detail
-from objectaware.training.policies import build_policy
 from objectaware.training.precision import choose_precision
 from objectaware.training.schedule import scaled_learning_rate
 from objectaware.training.session import Session
-from objectaware.training.views import ViewLoader
+from objectaware.training.views import ViewLoader, ViewSource
+from objectaware.training.watch import KnnWatch
 
-_NUM_KNN_IMAGES = 2000
 
-
-def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: Path, kept_folder: Storage) -> None:
+def run_pretraining(
+    config: PretrainConfig,
+    session: Session,
+    *,
+    cache_folder: Path,
+    kept_folder: Storage,
+    feed: Callable[[ViewLoader], ViewSource] = lambda loader: loader,
+) -> None:
     """Pretrains as one of the session's workers.
 
     Args:
@@ -46,6 +43,8 @@ def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: P
         session: This worker's place among the others.
         cache_folder: Local folder that the workers of a node share, for the mask store's copy.
         kept_folder: Where the checkpoints go that are kept for ever.
+        feed: Gives the source of the views that the loader would load: by default the loader itself, in threads of
+            this process.
 
     Raises:
         InputError: The images, their labels or the masks do not fit the configuration.
@@ -53,58 +52,33 @@ def run_pretraining(config: PretrainConfig, session: Session, *, cache_folder: P
         TrainingCollapsedError: All images have the same embedding.
         StoppedError: A worker was told to end; where training stood is saved.
     """
-    images = config.data.open()
-    labels = images.labels
-    if config.method == "supervised" and labels is None:
-        raise _unlabelled(config.data)
-    if len(images) < config.batch_size:
-        raise InputError("batch_size", config.batch_size, f"is more than the {len(images)} images", "Lower it.")
-    batches: Callable[[int], NDArray[np.int64]] | None = None
-    watched = np.random.default_rng(config.seed).permutation(len(images))[:_NUM_KNN_IMAGES]
-    if isinstance(images, PackedImages):
-        require_detail(config, images.short_side)
-        batches = packed_batches(config, images.shard_sizes)
-        # They lie in random order; any others would have all shards read.
-        watched = np.arange(min(len(images), _NUM_KNN_IMAGES))
-    kept = TrainingImages(images, max_bytes=config.execution.cache_mib * 2**20)
+    inputs = open_inputs(config)
     # Weights and the queue's first negatives come from the seed; nothing after that draws from this generator.
     torch.manual_seed(config.seed)
-    method = build_method(config, num_classes=len(images.class_names))
+    method = build_method(config, num_classes=inputs.num_classes)
     precision = resolve_precision(config, method.backbone, session)
     if config.execution.compile:
         compile_networks(method)
-    loader = ViewLoader(
-        kept,
-        build_policy(config, kept, cache_folder),
-        size=config.image_size,
-        min_crop_scale=config.min_crop_scale,
-        colors=_colors(config),
-        seed=config.seed,
-        num_threads=config.execution.num_loader_threads,
-    )
+    watch = None
+    if inputs.labels is not None:
+        watch = KnnWatch(inputs.images, inputs.labels, config.image_size, inputs.watched)
     trainer = Trainer(
         method,
-        loader,
-        len(kept),
+        feed(build_loader(config, inputs.images, cache_folder)),
+        len(inputs.images),
         _optimization(config),
         session,
         config={**config.model_dump(mode="json"), "precision": precision},
         precision=precision,
         checkpoint_interval=config.execution.checkpoint_interval,
-        batches=batches,
         checkpoint_interval_steps=config.execution.checkpoint_interval_steps,
-        evaluate=None if labels is None else _KnnWatch(kept, labels, config.image_size, watched),
+        batches=inputs.batches,
+        evaluate=watch,
         evaluation_interval=config.execution.evaluation_interval,
-        num_unreadable=lambda: len(kept.unreadable),
-        labels=labels if config.method == "supervised" else None,
+        labels=inputs.labels if config.method == "supervised" else None,
         kept=KeptCheckpoints(kept_folder, config.execution.keep_every),
     )
     trainer.run()
-
-
-def _unlabelled(data: DataConfig) -> InputError:
-    problem = f"has no labels in {data.root}, and the method supervised learns from labels"
-    return InputError("data.layout", data.layout, problem, "Give images in a folder a class (layout class-folders).")
 
 
 def build_method(config: PretrainConfig, *, num_classes: int) -> Method:
@@ -143,17 +117,6 @@ def resolve_precision(config: PretrainConfig, backbone: nn.Module, session: Sess
     return session.agree(chosen)
 
 
-def _colors(config: PretrainConfig) -> ColorDistribution:
-    brightness, contrast, saturation, hue = config.color_jitter
-    return ColorDistribution(
-        brightness=brightness,
-        contrast=contrast,
-        saturation=saturation,
-        hue=hue,
-        grayscale_probability=config.grayscale_probability,
-    )
-
-
 def _optimization(config: PretrainConfig) -> Optimization:
     return Optimization(
         num_epochs=config.num_epochs,
@@ -169,27 +132,3 @@ def _optimization(config: PretrainConfig) -> Optimization:
         momentum_schedule=config.momentum_schedule,
         num_accumulation_steps=config.num_accumulation_steps,
     )
-
-
-class _KnnWatch:
-    """k-NN accuracy of the online backbone within the training images: a tenth of them classified by the rest."""
-
-    def __init__(self, images: TrainingImages, labels: NDArray[np.int64], size: int, chosen: NDArray[np.int64]) -> None:
-        self._images = images
-        self._size = size
-        self._chosen = chosen
-        self._labels = torch.from_numpy(labels[chosen])
-
-    def __call__(self, backbone: nn.Module) -> Mapping[str, float]:
-        device = next(backbone.parameters()).device
-        features: Tensor = compute_features(
-            backbone, self._images, self._chosen.tolist(), size=self._size, center_crop=False, device=device
-        ).values
-        num_queries = max(len(features) // 10, 1)
-        accuracy = knn_accuracy(
-            features[num_queries:],
-            self._labels[num_queries:],
-            features[:num_queries],
-            self._labels[:num_queries],
-        )
-        return {"knn_accuracy": accuracy}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -30,6 +31,7 @@ class ViewBatch:
         colors: Colour parameters of view 1 and view 2.
         mix_draws: Uniform numbers of each sample for the policy's `mix_batch`, (N, NUM_MIX_DRAWS).
         masks: Masks under view 1 in 8 bits, (N, 1, H, W) uint8, where the policy needs them.
+        unreadable: Whether another image stands in for a sample's, which cannot be read, (N,).
         indices: The samples, (N,).
     """
 
@@ -37,7 +39,50 @@ class ViewBatch:
     colors: tuple[ColorParameters, ColorParameters]
     mix_draws: torch.Tensor
     masks: torch.Tensor | None
+    unreadable: NDArray[np.bool_]
     indices: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ViewPart:
+    """What is loaded of n samples, before it is put together to a `ViewBatch`.
+
+    Attributes:
+        pixels: Of both views, (2, n, H, W, 3) uint8.
+        color_draws: Of both views, (2, n, NUM_COLOR_DRAWS).
+        mix_draws: (n, NUM_MIX_DRAWS).
+        masks: Under view 1, (n, H, W) uint8, where the policy needs them.
+        unreadable: Whether another image stands in for a sample's, (n,).
+    """
+
+    pixels: NDArray[np.uint8]
+    color_draws: NDArray[np.float64]
+    mix_draws: NDArray[np.float64]
+    masks: NDArray[np.uint8] | None
+    unreadable: NDArray[np.bool_]
+
+
+class ViewSource(Protocol):
+    """Where a training's batches come from.
+
+    Attributes:
+        policy: What is done to the positives.
+    """
+
+    policy: Policy
+
+    def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
+        """Yields an epoch's batches in order, from batch `first` on; nothing before it is read.
+
+        Args:
+            epoch: Epoch, from 0.
+            batches: Sample indices of each batch of the epoch, (n,) each.
+            first: Number of the first batch that is wanted.
+
+        Yields:
+            Each batch's views.
+        """
+        ...
 
 
 class ViewLoader:
@@ -53,6 +98,7 @@ class ViewLoader:
         colors: How strongly colours are changed; its blur is meant for views of 224 pixels and scaled to `size`.
         seed: Seed of the run.
         num_threads: Threads that decode and crop; Pillow works outside the interpreter's lock.
+        is_unreadable: Tells of an image that was read whether another one stands in for it.
 
     Attributes:
         policy: What is done to the positives.
@@ -68,8 +114,10 @@ class ViewLoader:
         colors: ColorDistribution,
         seed: int,
         num_threads: int,
+        is_unreadable: Callable[[int], bool] = lambda index: False,
     ) -> None:
         self._images = images
+        self._is_unreadable = is_unreadable
         self.policy = policy
         self._size = size
         self._min_crop_scale = min_crop_scale
@@ -79,31 +127,43 @@ class ViewLoader:
         low, high = colors.blur_sigma
         self._colors = replace(colors, blur_sigma=(low * size / 224, high * size / 224))
 
-    def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]]) -> Iterator[ViewBatch]:
-        """Yields an epoch's batches in order.
-
-        Args:
-            epoch: Epoch, from 0.
-            batches: Sample indices of each batch, (n,) each.
-
-        Yields:
-            Each batch's views.
-        """
+    def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
+        """Yields an epoch's batches in order (`ViewSource.epoch`)."""
         with ThreadPoolExecutor(self._num_threads, thread_name_prefix="views") as pool:
-            waiting: deque[tuple[NDArray[np.int64], list[Future[_Part]]]] = deque()
-            upcoming = iter(batches)
-            for indices in upcoming:
-                waiting.append((indices, self._submit(pool, epoch, indices)))
+            waiting: deque[tuple[NDArray[np.int64], list[Future[ViewPart]]]] = deque()
+            for indices in batches[first:]:
+                waiting.append((indices, self.submit(pool, epoch, indices)))
                 if len(waiting) > 2:
-                    yield _collect(*waiting.popleft(), self._colors)
+                    yield self._collect(*waiting.popleft())
             while waiting:
-                yield _collect(*waiting.popleft(), self._colors)
+                yield self._collect(*waiting.popleft())
 
-    def _submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[_Part]]:
+    def submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[ViewPart]]:
+        """Has some samples loaded in the pool's threads, shared out evenly; their parts are in order."""
         parts = np.array_split(indices, min(len(indices), 2 * self._num_threads))
         return [pool.submit(self.load, epoch, part) for part in parts]
 
-    def load(self, epoch: int, indices: NDArray[np.int64]) -> _Part:
+    def _collect(self, indices: NDArray[np.int64], futures: list[Future[ViewPart]]) -> ViewBatch:
+        return self.assemble(indices, [future.result() for future in futures])
+
+    def assemble(self, indices: NDArray[np.int64], parts: Sequence[ViewPart]) -> ViewBatch:
+        """Puts the parts of a batch, in order, together."""
+        views, parameters = [], []
+        for view in range(2):
+            pixels = np.concatenate([part.pixels[view] for part in parts])  # (N, H, W, 3)
+            views.append(torch.from_numpy(pixels).permute(0, 3, 1, 2))
+            parameters.append(sample_colors(np.concatenate([part.color_draws[view] for part in parts]), self._colors))
+        masks = [part.masks for part in parts if part.masks is not None]
+        return ViewBatch(
+            views=(views[0], views[1]),
+            colors=(parameters[0], parameters[1]),
+            mix_draws=torch.from_numpy(np.concatenate([part.mix_draws for part in parts])),
+            masks=torch.from_numpy(np.concatenate(masks)).unsqueeze(1) if masks else None,
+            unreadable=np.concatenate([part.unreadable for part in parts]),
+            indices=indices,
+        )
+
+    def load(self, epoch: int, indices: NDArray[np.int64]) -> ViewPart:
         """Loads both views of some samples in this thread.
 
         Args:
@@ -114,6 +174,7 @@ class ViewLoader:
             Their pixels, draws and masks.
         """
         images = [self._images.read(int(index)) for index in indices]
+        unreadable = np.array([self._is_unreadable(int(index)) for index in indices], dtype=np.bool_)
         regions = self._regions(epoch, indices, images)
         pixels = np.empty((2, len(indices), self._size, self._size, 3), dtype=np.uint8)
         masks = np.zeros((len(indices), self._size, self._size), dtype=np.uint8) if self.policy.needs_masks else None
@@ -130,9 +191,8 @@ class ViewLoader:
                 if masks is not None and view == 0:
                     masks[position] = self._mask(image, index, crop, flip)
         colors = draws[:, :, NUM_CROP_DRAWS : NUM_CROP_DRAWS + NUM_COLOR_DRAWS].swapaxes(0, 1)
-        return _Part(
-            pixels, colors, counter_uniforms(self._seed, epoch, indices, NUM_MIX_DRAWS, stream=_STREAM_MIX), masks
-        )
+        mix_draws = counter_uniforms(self._seed, epoch, indices, NUM_MIX_DRAWS, stream=_STREAM_MIX)
+        return ViewPart(pixels, colors, mix_draws, masks, unreadable)
 
     def _regions(self, epoch: int, indices: NDArray[np.int64], images: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
         draws = counter_uniforms(self._seed, epoch, indices, NUM_POLICY_DRAWS, stream=_STREAM_REGION)
@@ -158,40 +218,6 @@ class ViewLoader:
         return resize_patch(mask, self._size, flip=flip)
 
 
-@dataclass(frozen=True)
-class _Part:
-    """Some samples of a batch.
-
-    Attributes:
-        pixels: Of both views, (2, n, H, W, 3) uint8.
-        color_draws: Of both views, (2, n, NUM_COLOR_DRAWS).
-        mix_draws: (n, NUM_MIX_DRAWS).
-        masks: Under view 1, (n, H, W) uint8, where the policy needs them.
-    """
-
-    pixels: NDArray[np.uint8]
-    color_draws: NDArray[np.float64]
-    mix_draws: NDArray[np.float64]
-    masks: NDArray[np.uint8] | None
-
-
 def _region(crop: NDArray[np.int64]) -> Region:
     top, left, height, width = (int(value) for value in crop)
     return top, left, height, width
-
-
-def _collect(indices: NDArray[np.int64], futures: list[Future[_Part]], colors: ColorDistribution) -> ViewBatch:
-    parts = [future.result() for future in futures]
-    views, parameters = [], []
-    for view in range(2):
-        pixels = np.concatenate([part.pixels[view] for part in parts])  # (N, H, W, 3)
-        views.append(torch.from_numpy(pixels).permute(0, 3, 1, 2))
-        parameters.append(sample_colors(np.concatenate([part.color_draws[view] for part in parts]), colors))
-    masks = [part.masks for part in parts if part.masks is not None]
-    return ViewBatch(
-        views=(views[0], views[1]),
-        colors=(parameters[0], parameters[1]),
-        mix_draws=torch.from_numpy(np.concatenate([part.mix_draws for part in parts])),
-        masks=torch.from_numpy(np.concatenate(masks)).unsqueeze(1) if masks else None,
-        indices=indices,
-    )

@@ -22,6 +22,7 @@ from objectaware.training.policies import (
     Policy,
     build_policy,
 )
+from published_trees import rectangle, write_cub
 
 DRAWS = np.array([0.0, 0.99])
 
@@ -68,6 +69,23 @@ def test_a_picture_that_another_stands_in_for_has_no_mask(in9: Path, tmp_path: P
     )
     stand_in = images.read(0)
     assert policy.change_patch(stand_in, 0, (0, 0, 40, 60), 40, 60, DRAWS) is stand_in
+
+
+def test_hardmix_with_the_masks_of_a_published_data_set(tmp_path: Path) -> None:
+    """The bird stays where it is, and what is around it becomes the other picture's."""
+    write_cub(tmp_path / "cub")
+    data = {"root": str(tmp_path / "cub"), "layout": "cub", "split": "redo-train"}
+    fields = {"data": data, "policy": "background_hardmix", "masks": "ground_truth"}
+    policy, images = _build(tmp_path, tmp_path, **fields)
+    assert type(policy) is BackgroundHardMix
+    picture = images.read(0)
+    marked = np.full_like(picture, 255)
+    mixed = policy.change_patch(marked, 0, (0, 0, *marked.shape[:2]), *marked.shape[:2], DRAWS)
+    kept = (mixed == 255).all(axis=2)
+    np.testing.assert_array_equal(kept, rectangle(0))
+    (tmp_path / "cub" / "segmentations").rename(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"Extract segmentations\.tgz"):
+        _build(tmp_path, tmp_path, **fields)
 
 
 def test_no_background_at_all_is_refused(in9: Path, tmp_path: Path) -> None:

@@ -76,10 +76,13 @@ def _masks(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -
     data = config.data
     assert data.split is not None
     foregrounds: Foregrounds
-    if data.layout == "coco":
-        foregrounds = GroundTruth(data.root, data.layout, data.split, images.image_ids)
-    else:
+    if data.layout == "backgrounds-challenge":
         foregrounds = TrainingForegrounds(data.root, data.split, images.image_ids)
+    else:
+        truth = GroundTruth(data.root, data.layout, data.split, images.image_ids)
+        if not truth.has_masks:
+            raise InputError("masks", GROUND_TRUTH, "is not there", truth.notice)
+        foregrounds = truth
     return TrueMasks(foregrounds, images.image_ids, images.unreadable)
 
 

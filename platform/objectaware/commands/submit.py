@@ -1,0 +1,174 @@
+"""The command that runs another one as a Ray job."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import tyro
+
+from objectaware.commands.common import STORAGE_VARIABLE
+from objectaware.errors import InputError
+
+if TYPE_CHECKING:
+    from objectaware.distributed.submit import ClusterShape
+
+_TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
+_INTERPRETERS = ("python", "python3", "bash", "sh")
+
+
+def submit(program: str, arguments: list[str]) -> None:
+    """`objectaware submit [--address URL] -- COMMAND …`."""
+    place = arguments.index("--") if "--" in arguments else len(arguments)
+    words = arguments[place + 1 :]
+
+    def command(address: str | None = None, working_dir: Path = Path(), submission_id: str | None = None) -> None:
+        """Runs a command as a Ray job, written after --, follows its log and ends with its exit status.
+
+        The working directory is uploaded without data, runs and history. MLFLOW_TRACKING_URI and
+        OBJECTAWARE_STORAGE go with it; where they are not set here, what the cluster's nodes have set holds, or
+        ./runs where this machine is all of the cluster. Ctrl-C stops the job.
+
+        Args:
+            address: Of the cluster's dashboard; RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or http://127.0.0.1:8265.
+            working_dir: Folder that is uploaded, a clone or whatever holds the recipe.
+            submission_id: Name of the job. A cluster takes each name once, so that a command sent twice under one
+                name runs once.
+        """
+        folder = working_dir.resolve()
+        entrypoint = job_command(words, folder)
+
+        from objectaware.distributed import submit as jobs
+        from objectaware.tracking.environment import git_commit
+
+        client = jobs.connect_jobs(address)
+        environment = job_environment(os.environ, folder, jobs.cluster_shape())
+        commit = git_commit(folder / "pyproject.toml")
+        submission = jobs.Submission(
+            submission_id or f"objectaware-{uuid.uuid4().hex[:16]}",
+            shlex.join(entrypoint),
+            folder,
+            environment,
+            excludes=_own_storage(environment.get(STORAGE_VARIABLE), folder),
+            metadata={} if commit is None else {"git_commit": commit},
+        )
+        jobs.submit_job(client, submission)
+        print(f"job: {submission.submission_id}", flush=True)
+        for name, value in environment.items():
+            print(f"{name}: {value}", flush=True)
+        status = jobs.follow_job(client, submission.submission_id, _write)
+        if status:
+            print(f"objectaware: job {submission.submission_id} ended with {status}", file=sys.stderr)
+            sys.exit(status)
+
+    tyro.cli(command, prog=program, args=arguments[:place])
+
+
+def job_command(words: Sequence[str], working_dir: Path) -> list[str]:
+    """What the job runs: a command of this package, with or without `objectaware` before it, or a script.
+
+    Args:
+        words: The command as the user wrote it.
+        working_dir: Folder that is uploaded; recipes are named relative to it in what is returned.
+
+    Raises:
+        InputError: There is no such command, or a recipe is not uploaded with the working directory.
+    """
+    from objectaware.commands import COMMANDS
+
+    if not words:
+        raise InputError("command", "", "is missing", "Write it after --: objectaware submit -- pretrain RECIPE.")
+    rest = list(words[1:] if words[0] == "objectaware" else words)
+    if rest and rest[0] in {name.split()[0] for name in COMMANDS}:
+        # Not the console script: the package may be there in the upload alone.
+        rest = ["python", "-m", "objectaware.cli", *rest]
+    elif words[0] not in _INTERPRETERS:
+        remedy = "Give a command of `objectaware --help`, or `python SCRIPT …`."
+        raise InputError("command", shlex.join(words), "is not known", remedy)
+    return [_uploaded_recipe(word, working_dir) for word in rest]
+
+
+def _uploaded_recipe(word: str, working_dir: Path) -> str:
+    """The word, or where it is a recipe that is here, with its path relative to the working directory."""
+    option, equals, text = word.rpartition("=")
+    recipe = Path(text)
+    if recipe.suffix not in (".yaml", ".yml") or not recipe.is_file():
+        return word
+    if not recipe.resolve().is_relative_to(working_dir):
+        remedy = f"Copy it into {working_dir}, or give --working-dir a folder that holds it."
+        raise InputError("recipe", text, "lies outside of the working directory, which is all that a job sees", remedy)
+    return f"{option}{equals}{recipe.resolve().relative_to(working_dir)}"
+
+
+def job_environment(given: Mapping[str, str], working_dir: Path, shape: ClusterShape) -> dict[str, str]:
+    """Environment variables of the job: where its results go, and where its package is.
+
+    Args:
+        given: Environment of this process.
+        working_dir: Folder that is uploaded.
+        shape: The cluster's.
+
+    Raises:
+        InputError: Results would go to one node's disk, or a password would stand in Ray's logs.
+    """
+    environment = {}
+    if (working_dir / "platform" / "objectaware").is_dir():
+        environment["PYTHONPATH"] = "platform"
+    storage, tracking = given.get(STORAGE_VARIABLE), given.get(_TRACKING_VARIABLE)
+    for name, address in ((STORAGE_VARIABLE, storage), (_TRACKING_VARIABLE, tracking)):
+        _refuse_password(name, address or "")
+    alone_here = shape.is_this_machine and not shape.has_several_nodes
+    if storage is None and alone_here:
+        storage = str(working_dir / "runs")
+    if storage is not None:
+        environment[STORAGE_VARIABLE] = _job_storage(storage, alone_here=alone_here)
+    if tracking is not None:
+        environment[_TRACKING_VARIABLE] = _job_tracking(tracking, alone_here=alone_here)
+    return environment
+
+
+def _refuse_password(name: str, address: str) -> None:
+    parts = urlsplit(address)
+    if parts.password is not None:
+        shown = address.replace(parts.netloc, parts.netloc.rpartition("@")[2])
+        remedy = (
+            "Leave it out here, and set the variable, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
+        )
+        remedy += "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, on the cluster's nodes."
+        raise InputError(name, shown, "holds a password, which Ray would write into its logs", remedy)
+
+
+def _job_storage(storage: str, *, alone_here: bool) -> str:
+    if "://" in storage or Path(storage).is_absolute():
+        # Whether a path is one that all nodes share is seen there, by the job.
+        return storage
+    if not alone_here:
+        remedy = "Give a folder that all nodes share, such as s3://bucket/runs or /shared/runs."
+        raise InputError(STORAGE_VARIABLE, storage, "is a folder of this machine alone", remedy)
+    return str(Path(storage).absolute())
+
+
+def _job_tracking(uri: str, *, alone_here: bool) -> str:
+    if not uri.startswith("sqlite:"):
+        return uri
+    if not alone_here:
+        remedy = "Start an MLflow server that the cluster reaches (docs/cluster.md), and give its address."
+        raise InputError(_TRACKING_VARIABLE, uri, "is a file of this machine alone", remedy)
+    return f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}"
+
+
+def _own_storage(storage: str | None, working_dir: Path) -> list[str]:
+    """Pattern of the storage in the working directory: a file written there during the upload would spoil it."""
+    if storage is None or not Path(storage).is_relative_to(working_dir):
+        return []
+    return [f"/{Path(storage).relative_to(working_dir)}"]
+
+
+def _write(text: str) -> None:
+    print(text, end="", flush=True)

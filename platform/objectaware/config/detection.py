@@ -1,0 +1,128 @@
+"""Configuration of fine-tuning a detector on COCO and of scoring detectors."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from objectaware.config.base import Address, DataConfig, Model, Positive
+
+Side = Annotated[int, Field(ge=32)]
+Count = Annotated[int, Field(ge=0)]
+_OF_TEST = ("published", "test", "test_short_side", "max_side", "num_test_proposals", "execution")
+
+
+class DetectionExecution(Model):
+    """How fine-tuning and scoring run.
+
+    Attributes:
+        num_workers: Processes that train together; the batch is split evenly among them. As many tasks score.
+        use_gpu: One GPU a worker; by default where the Ray in use has GPUs.
+        num_loader_threads: Threads a worker that decode images and draw masks.
+        num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
+        checkpoint_interval: Iterations between checkpoints, rounded up to whole log intervals.
+        precision: `bf16` computes convolutions and linear layers in bfloat16, boxes and losses in 32 bits.
+    """
+
+    num_workers: Positive = 1
+    use_gpu: bool | None = None
+    num_loader_threads: Positive = 2
+    num_compute_threads: Count = 0
+    checkpoint_interval: Positive = 5000
+    precision: Literal["fp32", "bf16"] = "fp32"
+
+    def worker_counts(self) -> range:
+        """Every number of workers that may train."""
+        return range(self.num_workers, self.num_workers + 1)
+
+
+class DetectionConfig(Model):
+    """Fine-tuning of a Mask R-CNN (R50-C4 of the paper) on COCO, and its average precision; or that of a published one.
+
+    The defaults are MoCo's (facebookresearch/moco, detection/configs/coco_R_50_C4_2x_moco.yaml, on detectron2).
+
+    Attributes:
+        checkpoint: Backbone to fine-tune: a folder that pretraining wrote, or a file of another system's.
+        published: Instead, state dict of torchvision's fasterrcnn_resnet50_fpn or maskrcnn_resnet50_fpn, which is
+            scored as it is.
+        data: COCO images to train on; only with `checkpoint`.
+        test: COCO images to score on.
+        num_iterations: Updates of the weights.
+        decay_iterations: Where the learning rate falls to a tenth.
+        num_warmup_iterations: Iterations in which the learning rate rises linearly from a thousandth.
+        learning_rate: Learning rate, not scaled with the batch.
+        sgd_momentum: Momentum of the optimizer.
+        weight_decay: Weight decay; batch norm has none.
+        batch_size: Images an update, over all workers; the paper's code has 8 and the same learning rate.
+        short_sides: Sides in pixels that the short side of a training image is resized to, one at random.
+        test_short_side: Short side of an image in the test.
+        max_side: Longest side of any image.
+        num_regions: Regions an image that the heads learn from.
+        num_train_proposals: Proposals an image that they are drawn from.
+        num_test_proposals: Proposals an image in the test.
+        num_precise_batches: Batches that batch norm's statistics are taken from anew after the last iteration
+            (detectron2's PreciseBN); 0 keeps the moving averages.
+        log_interval: Iterations that a point of the loss curve is the mean of.
+        seed: Decides new weights, order, flips, sizes and which regions are drawn.
+        execution: How it runs.
+    """
+
+    checkpoint: Address | None = None
+    published: Address | None = None
+    data: DataConfig | None = None
+    test: DataConfig
+    num_iterations: Positive = 180_000
+    decay_iterations: tuple[Positive, ...] = (120_000, 160_000)
+    num_warmup_iterations: Count = 1000
+    learning_rate: Annotated[float, Field(gt=0)] = 0.02
+    sgd_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    batch_size: Positive = 16
+    short_sides: Annotated[tuple[Side, ...], Field(min_length=1)] = (640, 672, 704, 736, 768, 800)
+    test_short_side: Side = 800
+    max_side: Side = 1333
+    num_regions: Positive = 512
+    num_train_proposals: Positive = 2000
+    num_test_proposals: Positive = 1000
+    num_precise_batches: Count = 200
+    log_interval: Positive = 100
+    seed: Count = 0
+    execution: DetectionExecution = DetectionExecution()
+
+    @property
+    def num_epochs(self) -> int:
+        """Log intervals: what training reports to its session as epochs."""
+        return -(-self.num_iterations // self.log_interval)
+
+    @model_validator(mode="after")
+    def _one_network(self) -> Self:
+        if (self.checkpoint is None) == (self.published is None):
+            raise ValueError("give either a checkpoint to fine-tune or a published network to score")
+        if self.published is None and self.data is None:
+            raise ValueError("data is missing: the images to train on")
+        return self
+
+    @model_validator(mode="after")
+    def _fields_apply(self) -> Self:
+        """Refuses settings of a training that does not take place."""
+        if self.published is None:
+            return self
+        for name, field in type(self).model_fields.items():
+            if name not in _OF_TEST and getattr(self, name) != field.default:
+                raise ValueError(f"{name} has no meaning for a published network, which is not trained; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _coco(self) -> Self:
+        for name, data in (("data", self.data), ("test", self.test)):
+            if data is not None and data.layout != "coco":
+                raise ValueError(f"{name}.layout = {data.layout} has no boxes of objects; use the layout coco")
+        return self
+
+    @model_validator(mode="after")
+    def _whole_shares(self) -> Self:
+        workers = self.execution.num_workers
+        if self.published is None and self.batch_size % workers:
+            raise ValueError(f"batch_size = {self.batch_size} is not a multiple of execution.num_workers = {workers}")
+        return self

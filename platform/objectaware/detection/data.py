@@ -1,0 +1,189 @@
+"""COCO's images and objects as the network takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from objectaware.augment.randomness import counter_uniforms
+from objectaware.config import DataConfig
+from objectaware.data.coco import CocoDataset, load_coco
+from objectaware.data.coco_json import CocoAnnotation
+from objectaware.data.coco_masks import union_mask
+from objectaware.data.images import UnreadableImage, resize_image
+from objectaware.data.tensors import normalise
+from objectaware.detection.regions import Target
+from objectaware.errors import InputError
+
+_STREAM_CHANGES, _STREAM_KEYS = 10, 11
+Box = tuple[float, float, float, float]
+
+
+def open_coco(data: DataConfig) -> CocoDataset:
+    """Opens images and annotations of a configuration of the layout `coco`.
+
+    Raises:
+        InputError: Something is missing or malformed.
+    """
+    assert data.split is not None
+    coco = load_coco(data.root, data.split)
+    return coco if data.subset is None else coco.select(data.open().image_ids)
+
+
+class TrainingImages:
+    """Images with objects to learn from, resized and mirrored at random.
+
+    Crowds are left out, and images without any other object. What is drawn is a function of seed, epoch and image.
+
+    Args:
+        coco: The data set.
+        short_sides: One of them, at random, is the short side of an image in pixels …
+        max_side: … unless the long one would be longer than this.
+        seed: Seed of the run.
+
+    Raises:
+        InputError: No image has an object.
+
+    Source:
+        detectron2, data/build.py (`filter_images_with_only_crowd_annotations`) and data/dataset_mapper.py.
+    """
+
+    def __init__(self, coco: CocoDataset, *, short_sides: Sequence[int], max_side: int, seed: int) -> None:
+        self._coco = coco
+        self._short_sides = short_sides
+        self._max_side = max_side
+        self._seed = seed
+        self._places = [index for index in range(len(coco)) if _usable(coco, index)]
+        if not self._places:
+            problem = "has no image with an object that is no crowd"
+            raise InputError("data", coco.images.root, problem, "Give COCO's images with their annotations.")
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def are_wide(self) -> NDArray[np.bool_]:
+        """Whether each image is wider than high, (N,)."""
+        sizes = [self._coco.size(place) for place in self._places]
+        return np.array([width > height for height, width in sizes], dtype=np.bool_)
+
+    def load(self, index: int, *, epoch: int, iteration: int) -> tuple[Tensor, Target]:
+        """Loads an image, (3, H, W) normalised, and its objects as `MaskRCNN` takes them.
+
+        Args:
+            index: Of the image.
+            epoch: Epoch, which its size and flip are drawn for.
+            iteration: Iteration, which its anchors and regions are drawn for.
+
+        Raises:
+            InputError: The image or a mask of it cannot be read.
+        """
+        place = self._places[index]
+        which = np.array([index])
+        choice, coin = counter_uniforms(self._seed, epoch, which, 2, stream=_STREAM_CHANGES)[0]
+        image = read_pixels(self._coco, place)
+        size = resized_shape(image.shape[:2], self._short_sides[int(choice * len(self._short_sides))], self._max_side)
+        flip = bool(coin < 0.5)
+        target = self._objects(place, size, flip)
+        key = counter_uniforms(self._seed, iteration, which, 1, stream=_STREAM_KEYS)[0, 0]
+        target["key"] = torch.tensor(int(key * 2**53))
+        return prepared(image, size, flip=flip), target
+
+    def _objects(self, place: int, size: tuple[int, int], flip: bool) -> Target:
+        objects = _usable(self._coco, place)
+        masks = np.stack([draw_mask(one, self._coco.size(place), size) for one in objects])
+        height, width = self._coco.size(place)
+        boxes = np.array([_clipped(one, width, height) for one in objects], dtype=np.float32)
+        boxes *= np.array([size[1] / width, size[0] / height] * 2, dtype=np.float32)
+        if flip:
+            boxes[:, [0, 2]] = size[1] - boxes[:, [2, 0]]
+            masks = np.ascontiguousarray(masks[:, :, ::-1])
+        return {
+            "boxes": torch.from_numpy(boxes),
+            "labels": torch.tensor([one.category_index + 1 for one in objects]),
+            "masks": torch.from_numpy(masks),
+        }
+
+
+def read_pixels(coco: CocoDataset, index: int) -> NDArray[np.uint8]:
+    """Reads an image, (H, W, 3), of the size that the annotations are for.
+
+    Raises:
+        InputError: It cannot be read, or has another size.
+    """
+    name = str(coco.images.path(index))
+    try:
+        image = coco.images.read(index)
+    except UnreadableImage as error:
+        raise InputError("data", name, error.reason, "Replace the file.") from error
+    if image.shape[:2] != coco.size(index):
+        (height, width), (rows, columns) = coco.size(index), image.shape[:2]
+        problem = f"is {columns} × {rows} pixels, its annotations are for {width} × {height}"
+        raise InputError("data", name, problem, "Replace the file.")
+    return image
+
+
+def prepared(image: NDArray[np.uint8], size: tuple[int, int], *, flip: bool = False) -> Tensor:
+    """An image (H, W, 3) resized, mirrored where `flip`, and normalised: (3, height, width)."""
+    resized = resize_image(image, size)
+    return normalise(np.ascontiguousarray(resized[:, ::-1] if flip else resized)[None])[0]
+
+
+def resized_shape(shape: tuple[int, ...], short_side: int, max_side: int) -> tuple[int, int]:
+    """Height and width of an image whose short side is set, unless the long one would be longer than `max_side`.
+
+    Source:
+        detectron2, data/transforms/augmentation_impl.py, `ResizeShortestEdge.get_output_shape`.
+    """
+    height, width = shape
+    scale = min(short_side / min(height, width), max_side / max(height, width))
+    return int(height * scale + 0.5), int(width * scale + 0.5)
+
+
+def draw_mask(annotation: CocoAnnotation, shape: tuple[int, int], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """Draws an object as it looks in the resized image: polygons at the new size, run lengths by the nearest pixel.
+
+    Args:
+        annotation: Of the object.
+        shape: Height and width of the image as annotated.
+        size: Height and width wanted.
+
+    Returns:
+        0 or 1, (height, width).
+
+    Raises:
+        InputError: The segmentation is malformed.
+    """
+    segmentation, (height, width) = annotation.segmentation, size
+    try:
+        if isinstance(segmentation, list):
+            scale = (width / shape[1], height / shape[0])
+            polygons = [[value * scale[place % 2] for place, value in enumerate(one)] for one in segmentation]
+            return union_mask([polygons], height, width).astype(np.uint8)
+        mask = union_mask([segmentation], *shape).astype(np.uint8)
+    except (ValueError, TypeError) as error:
+        remedy = "Repair the annotation file."
+        raise InputError("segmentation", annotation.box, f"cannot be drawn ({error})", remedy) from error
+    return np.asarray(cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST), dtype=np.uint8)
+
+
+def _usable(coco: CocoDataset, index: int) -> list[CocoAnnotation]:
+    """An image's objects that are no crowds and have a box and an outline."""
+    height, width = coco.size(index)
+    found = []
+    for one in coco.annotations(index):
+        left, top, right, bottom = _clipped(one, width, height)
+        if not one.is_crowd and right - left > 1e-5 and bottom - top > 1e-5 and one.segmentation:
+            found.append(one)
+    return found
+
+
+def _clipped(annotation: CocoAnnotation, width: int, height: int) -> Box:
+    x, y, box_width, box_height = annotation.box
+    left, right = (min(max(value, 0.0), width) for value in (x, x + box_width))
+    top, bottom = (min(max(value, 0.0), height) for value in (y, y + box_height))
+    return left, top, right, bottom

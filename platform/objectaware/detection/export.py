@@ -1,0 +1,117 @@
+"""Fine-tuned networks and backbones as files for others."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+
+from objectaware.detection.network import MaskRCNN
+from objectaware.errors import InputError
+from objectaware.methods.backbones import build_backbone
+from objectaware.methods.checkpoint import CONFIG_NAME, load_encoder, load_file, load_state, local_checkpoint
+
+_NAMES = "category_names"
+
+
+def load_detector(address: str, *, num_test_proposals: int = 1000) -> tuple[MaskRCNN, tuple[str, ...]]:
+    """Loads a fine-tuned network: a checkpoint's folder, or what `export_detector` wrote.
+
+    Args:
+        address: Path or URI.
+        num_test_proposals: Proposals an image.
+
+    Returns:
+        The network in evaluation mode, and the names of its classes, of which the first has label 1.
+
+    Raises:
+        InputError: There is none.
+    """
+    with local_checkpoint(address) as path:
+        if path.is_dir():
+            state, about = load_state(path)["method"], json.loads((path / CONFIG_NAME).read_text())
+        else:
+            state, about = load_file(path), _metadata(path)
+    if _NAMES not in about:
+        problem = "holds no fine-tuned detector"
+        raise InputError("checkpoint", address, problem, "Give what evaluate detection trained.")
+    names = tuple(about[_NAMES])
+    network = MaskRCNN(build_backbone(about["backbone"]), len(names), num_test_proposals=num_test_proposals)
+    network.load_state_dict(state)
+    return network.eval(), names
+
+
+def export_detector(address: str, path: Path) -> None:
+    """Writes a fine-tuned network as safetensors, with the names of its backbone and classes in the metadata.
+
+    Raises:
+        InputError: There is no fine-tuned network, or the file cannot be written.
+    """
+    with local_checkpoint(address) as local:
+        state = load_state(local)["method"]
+        about = json.loads((local / CONFIG_NAME).read_text())
+    if _NAMES not in about:
+        problem = "holds no fine-tuned detector"
+        raise InputError("checkpoint", address, problem, "Give what evaluate detection trained.")
+    tensors = {name: value.contiguous().clone() for name, value in state.items()}
+    metadata = {"backbone": str(about["backbone"]), _NAMES: json.dumps(about[_NAMES])}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        safetensors.torch.save_file(tensors, path, metadata=metadata)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError("out", str(path), f"cannot be written ({error})", "Give another file.") from error
+
+
+def export_detectron2(address: str, path: Path) -> str:
+    """Writes a checkpoint's backbone as detectron2's models load it (MODEL.WEIGHTS, with STRIDE_IN_1X1 False).
+
+    Args:
+        address: Of any checkpoint that `load_encoder` reads.
+        path: The new file, whose name has to end in `.pkl` for detectron2 to take it.
+
+    Returns:
+        Name of the backbone.
+
+    Raises:
+        InputError: The checkpoint cannot be read, the file's name does not fit, or it cannot be written.
+
+    Source:
+        facebookresearch/moco, detection/convert-pretrain-to-detectron2.py.
+    """
+    if path.suffix != ".pkl":
+        raise InputError("out", str(path), "is no name that detectron2 takes", "Give a file such as backbone.pkl.")
+    with local_checkpoint(address) as local:
+        encoder = load_encoder(local)
+    content = {
+        "model": {detectron2_name(name): value.numpy() for name, value in encoder.backbone.state_dict().items()},
+        "__author__": "objectaware",
+        "matching_heuristics": True,
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(pickle.dumps(content))
+    except OSError as error:
+        raise InputError("out", str(path), f"cannot be written ({error})", "Give another file.") from error
+    return str(encoder.config["backbone"])
+
+
+def detectron2_name(name: str) -> str:
+    """Detectron2's name of a backbone's tensor: `layer1.0.bn1.weight` is `res2.0.conv1.norm.weight`."""
+    parts = name.split(".")
+    if parts[0].startswith("layer"):
+        parts[0] = f"res{int(parts[0].removeprefix('layer')) + 1}"
+    else:
+        parts.insert(0, "stem")
+    renamed = ".".join(f"conv{part[2:]}.norm" if part in ("bn1", "bn2", "bn3") else part for part in parts)
+    return renamed.replace("downsample.0", "shortcut").replace("downsample.1", "shortcut.norm")
+
+
+def _metadata(path: Path) -> dict[str, object]:
+    if path.suffix != ".safetensors":
+        return {}
+    with safetensors.safe_open(path, "pt") as file:
+        about = dict(file.metadata() or {})
+    return {**about, _NAMES: json.loads(about[_NAMES])} if _NAMES in about else {}

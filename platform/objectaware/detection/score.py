@@ -1,0 +1,78 @@
+"""COCO's average precision of detections, by pycocotools."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+Kind = Literal["box", "mask"]
+Scores = Mapping[Kind, tuple[dict[str, float], dict[str, float]]]
+"""Of each kind, what `average_precision` gives."""
+
+_TYPES: Mapping[Kind, str] = {"box": "bbox", "mask": "segm"}
+_STATISTICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
+
+
+def category_numbers(annotations: Path) -> dict[str, int]:
+    """COCO's numbers of the categories of an annotation file, by name, in ascending order of number."""
+    with redirect_stdout(io.StringIO()):
+        truth = COCO(annotations)
+    return {category["name"]: category["id"] for category in sorted(truth.dataset["categories"], key=_number)}
+
+
+def average_precision(
+    results: Sequence[Mapping[str, Any]], annotations: Path, image_numbers: Sequence[int], kind: Kind
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Scores detections as COCO's server does, at most 100 an image.
+
+    Args:
+        results: COCO's result records of these images; with `segmentation` for the kind `mask`.
+        annotations: COCO annotation file.
+        image_numbers: Images that are scored.
+        kind: What has to overlap with the truth.
+
+    Returns:
+        `ap` (mean over IoU 0.50 to 0.95), `ap50`, `ap75`, and `ap_small`, `ap_medium`, `ap_large` by the object's
+        area (below 32², below 96², and above), in per cent; those of which there is no object are missing. And AP of
+        each category that has objects, by name.
+    """
+    with redirect_stdout(io.StringIO()):  # pycocotools prints what it does
+        truth = COCO(annotations)
+        evaluation = COCOeval(truth, _loaded(truth, results, kind), _TYPES[kind])
+        evaluation.params.imgIds = sorted(image_numbers)
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    statistics = dict(zip(_STATISTICS, evaluation.stats, strict=False))
+    names = {category["id"]: category["name"] for category in truth.loadCats(truth.getCatIds())}
+    # (IoU, recall, category, area, most detections): all areas, 100 detections.
+    precision = evaluation.eval["precision"][:, :, :, 0, -1]
+    by_category = {
+        names[number]: 100 * float(np.mean(values))
+        for place, number in enumerate(evaluation.params.catIds)
+        if (values := precision[:, :, place])[values > -1].size
+    }
+    return {name: 100 * float(value) for name, value in statistics.items() if value > -1}, by_category
+
+
+def _loaded(truth: COCO, results: Sequence[Mapping[str, Any]], kind: Kind) -> COCO:
+    """The results as pycocotools takes them; it cannot take none at all."""
+    if results:
+        # With a box, the area that makes a mask small or large would be the box's (detectron2, coco_evaluation.py).
+        unused = ("bbox",) if kind == "mask" else ("segmentation",)
+        return truth.loadRes([{key: one[key] for key in one if key not in unused} for one in results])
+    empty = COCO()
+    empty.dataset = {"images": truth.dataset["images"], "categories": truth.dataset["categories"], "annotations": []}
+    empty.createIndex()
+    return empty
+
+
+def _number(category: Mapping[str, Any]) -> int:
+    return int(category["id"])

@@ -1,0 +1,207 @@
+"""A command as a Ray job: uploaded, followed, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import requests
+from ray.exceptions import AuthenticationError
+from ray.job_submission import JobStatus, JobSubmissionClient
+from ray.util.state import list_nodes
+
+from objectaware.errors import InputError
+
+_ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
+_DEFAULT_ADDRESS = "http://127.0.0.1:8265"
+_SECONDS_AWAY = 300.0
+_SECONDS_BETWEEN_TRIES = 1.0
+# Pretraining saves where it stands when it is stopped; Ray's own patience is 3 s.
+_SECONDS_TO_STOP = 60
+
+EXCLUDES = (
+    # A slash in front means the working directory's own: platform/objectaware/data is code.
+    *("/data", "/runs", "/ray_results", "/mlruns", "/mlartifacts", "mlflow.db*", "*.log", ".env"),
+    *(".git", ".venv", "venv", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis", "node_modules"),
+)
+"""What is never uploaded, as patterns of .gitignore; what .gitignore and .rayignore name is not either."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What is submitted.
+
+    Attributes:
+        submission_id: Name of the job; a cluster takes each once.
+        entrypoint: Shell command that the job runs in a copy of the working directory.
+        working_dir: Folder that is uploaded.
+        environment: Environment variables of the job's processes. They stand in Ray's logs: no secrets.
+        excludes: Further patterns of what is not uploaded.
+        metadata: Notes that Ray keeps with the job.
+    """
+
+    submission_id: str
+    entrypoint: str
+    working_dir: Path
+    environment: Mapping[str, str]
+    excludes: Sequence[str] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClusterShape:
+    """How many machines a cluster has.
+
+    Attributes:
+        has_several_nodes: Whether work may run on another node than the head.
+        is_this_machine: Whether the head is this machine.
+    """
+
+    has_several_nodes: bool
+    is_this_machine: bool
+
+
+def connect_jobs(address: str | None) -> JobSubmissionClient:
+    """Connects to a cluster's dashboard, which takes jobs.
+
+    Args:
+        address: Of the dashboard; by default RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or port 8265 of this machine,
+            where `ray dashboard cluster.yaml` opens a tunnel.
+
+    Raises:
+        InputError: Nobody answers there, or the token is not the cluster's.
+    """
+    if address is None and not any(os.environ.get(name) for name in _ADDRESS_VARIABLES):
+        address = _DEFAULT_ADDRESS
+    if address is not None:
+        # Ray gives the environment precedence over what it is passed.
+        os.environ[_ADDRESS_VARIABLES[0]] = address if "://" in address else f"http://{address}"
+    shown = next(os.environ[name] for name in _ADDRESS_VARIABLES if os.environ.get(name))
+    try:
+        return JobSubmissionClient()
+    except AuthenticationError as error:
+        remedy = "Set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's token (docs/cluster.md)."
+        raise InputError("address", shown, "refuses the token", remedy) from error
+    except (ConnectionError, requests.RequestException) as error:
+        remedy = "Open a tunnel with `ray dashboard cluster.yaml`, start a head, or give --address."
+        raise InputError("address", shown, f"no Ray dashboard answers there ({error})", remedy) from error
+
+
+def cluster_shape() -> ClusterShape:
+    """Asks the dashboard that `connect_jobs` found about the cluster's nodes."""
+    alive = [node for node in list_nodes(detail=True) if node.state == "ALIVE"]
+    head = next(node for node in alive if node.is_head_node)
+    # A head that takes no work has an autoscaler beside it, which adds nodes for the job.
+    is_idle_head = not head.resources_total.get("CPU")
+    return ClusterShape(len(alive) > 1 or is_idle_head, _is_own_address(head.node_ip))
+
+
+def _is_own_address(address: str) -> bool:
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def submit_job(client: JobSubmissionClient, submission: Submission) -> None:
+    """Uploads the working directory and starts the job.
+
+    Raises:
+        InputError: The id is taken, or the directory cannot be uploaded.
+    """
+    taken = {job.submission_id for job in client.list_jobs()}
+    if submission.submission_id in taken:
+        remedy = f"See `ray job logs {submission.submission_id}`, or give another --submission-id."
+        raise InputError("submission-id", submission.submission_id, "is a job of this cluster already", remedy)
+    runtime_env = {
+        "working_dir": str(submission.working_dir),
+        "excludes": [*EXCLUDES, *submission.excludes],
+        "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_SECONDS_TO_STOP), **submission.environment},
+    }
+    try:
+        client.submit_job(
+            entrypoint=submission.entrypoint,
+            submission_id=submission.submission_id,
+            runtime_env=runtime_env,
+            metadata=dict(submission.metadata),
+        )
+    except (ValueError, RuntimeError) as error:  # too large a package, or refused by the dashboard
+        remedy = "Name what the job does not need in .rayignore; Ray takes 100 MiB."
+        raise InputError("working-dir", str(submission.working_dir), f"is not taken ({error})", remedy) from error
+
+
+def follow_job(client: JobSubmissionClient, submission_id: str, write: Callable[[str], object]) -> int:
+    """Passes a job's log on until the job has ended. On Ctrl-C the job is stopped, and waited for.
+
+    Args:
+        client: Connection to the cluster.
+        submission_id: The job.
+        write: Called with each piece of the log.
+
+    Returns:
+        Exit status of the job's command, 128 + n where signal n ended it; 1 where Ray could not run it or somebody
+        stopped it.
+
+    Raises:
+        KeyboardInterrupt: On Ctrl-C, after the job has ended; a second one does not wait for that.
+    """
+    log = _Log(client, submission_id, write)
+    try:
+        asyncio.run(log.follow())
+    except KeyboardInterrupt:
+        client.stop_job(submission_id)
+        write(f"\nstopping {submission_id}\n")
+        asyncio.run(log.follow())
+        raise
+    details = client.get_job_info(submission_id)
+    if details.status == JobStatus.SUCCEEDED:
+        return 0
+    status = details.driver_exit_code
+    if status is None and details.message:
+        # Ray itself could not start or keep the command, and its log does not say why.
+        write(f"{details.message}\n")
+    # As a shell says that a signal ended a command.
+    return 128 - status if status is not None and status < 0 else status or 1
+
+
+class _Log:
+    """A job's log, of which each character is passed on once, also over a connection that breaks."""
+
+    def __init__(self, client: JobSubmissionClient, submission_id: str, write: Callable[[str], object]) -> None:
+        self._client = client
+        self._submission_id = submission_id
+        self._write = write
+        self._num_written = 0
+
+    async def follow(self) -> None:
+        """Returns when the job has ended and its log is written."""
+        deadline = time.monotonic() + _SECONDS_AWAY
+        while True:
+            try:
+                await self._pass_on()
+                if self._client.get_job_status(self._submission_id).is_terminal():
+                    return
+                deadline = time.monotonic() + _SECONDS_AWAY
+            except (RuntimeError, OSError, aiohttp.ClientError, requests.RequestException):
+                # The dashboard or the tunnel to it is away; the job goes on without them.
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
+
+    async def _pass_on(self) -> None:
+        """Passes on what is new, from one connection."""
+        position = 0
+        async for text in self._client.tail_job_logs(self._submission_id):
+            new = position + len(text) - self._num_written
+            position += len(text)
+            if new > 0:
+                self._write(text[-new:])
+                self._num_written += new

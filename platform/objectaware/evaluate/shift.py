@@ -1,0 +1,121 @@
+"""Accuracies under background and distribution shift, put together as the paper's tables have them."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from objectaware.errors import InputError
+from objectaware.evaluate.background import bg_gap
+from objectaware.evaluate.summary import mean_and_std
+
+CORRUPTIONS: dict[str, str] = {
+    "gaussian_noise": "Noise",
+    "shot_noise": "Noise",
+    "impulse_noise": "Noise",
+    "defocus_blur": "Blur",
+    "glass_blur": "Blur",
+    "motion_blur": "Blur",
+    "zoom_blur": "Blur",
+    "snow": "Weather",
+    "frost": "Weather",
+    "fog": "Weather",
+    "brightness": "Weather",
+    "contrast": "Digital",
+    "elastic_transform": "Digital",
+    "pixelate": "Digital",
+    "jpeg_compression": "Digital",
+}
+"""Folders of ImageNet-C's corruptions (Hendrycks & Dietterich, 2019), in the order of the paper's table `bg-imagenetc`,
+and what kind each is. Its `extra` ones are none of them."""
+
+_SEVERITY = re.compile(r"(?P<corruption>[\w ]+)-(?P<severity>[1-5])")
+
+
+@dataclass(frozen=True)
+class ShiftResult:
+    """What one classifier does on the test sets of a shift; all in the unit of the accuracies, per cent.
+
+    Attributes:
+        accuracies: By test set, the severities of corruptions left out.
+        bg_gap: Mixed-Same less Mixed-Rand; None where one of the two is missing.
+        corruptions: By corruption, the mean over its severities.
+        corruption_mean: Mean over the corruptions, the paper's ImageNet-C-9; None where there is none.
+    """
+
+    accuracies: dict[str, float]
+    bg_gap: float | None
+    corruptions: dict[str, float]
+    corruption_mean: float | None
+
+    def cells(self) -> dict[str, float]:
+        """All numbers in one row: test sets, then `bg_gap`, corruptions, and `corruption_mean`, where there are any."""
+        cells = dict(self.accuracies)
+        if self.bg_gap is not None:
+            cells["bg_gap"] = self.bg_gap
+        cells |= self.corruptions
+        if self.corruption_mean is not None:
+            cells["corruption_mean"] = self.corruption_mean
+        return cells
+
+
+def shift_result(accuracies: Mapping[str, float]) -> ShiftResult:
+    """Puts the accuracies of one classifier together.
+
+    Args:
+        accuracies: By test set. Names like `gaussian_noise-3` are a corruption at a severity from 1 to 5; `mixed_same`
+            and `mixed_rand` make the BG-Gap. A given `bg_gap` is no test set and is left out.
+
+    Raises:
+        InputError: Corruptions differ in their severities, so that their means could not be compared.
+    """
+    plain: dict[str, float] = {}
+    severities: dict[str, dict[int, float]] = {}
+    for name, accuracy in accuracies.items():
+        found = _SEVERITY.fullmatch(name)
+        if found is not None:
+            severities.setdefault(found["corruption"], {})[int(found["severity"])] = accuracy
+        elif name != "bg_gap":
+            plain[name] = accuracy
+    if len({frozenset(of_one) for of_one in severities.values()}) > 1:
+        shown = {corruption: sorted(of_one) for corruption, of_one in severities.items()}
+        raise InputError("tests", shown, "have unlike severities", "Give each corruption the same, 1 to 5 for all.")
+    corruptions = {name: statistics.fmean(of_one.values()) for name, of_one in severities.items()}
+    has_gap = {"mixed_same", "mixed_rand"} <= plain.keys()
+    return ShiftResult(
+        plain,
+        bg_gap(plain) if has_gap else None,
+        {name: corruptions[name] for name in sorted(corruptions, key=_paper_place)},
+        statistics.fmean(corruptions.values()) if corruptions else None,
+    )
+
+
+def shift_over_seeds(results: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], dict[str, float]]:
+    """Mean and standard deviation of each cell over classifiers of several seeds.
+
+    The BG-Gap and the means over corruptions are taken of each seed first, and their deviation is that of these values.
+
+    Args:
+        results: Accuracies by test set of each seed, as `shift_result` takes them.
+
+    Returns:
+        Mean and standard deviation (divisor n - 1; 0 for one seed) by cell, in the order of `ShiftResult.cells`.
+
+    Raises:
+        InputError: As `shift_result`, or the seeds were not measured on the same test sets.
+    """
+    cells = [shift_result(result).cells() for result in results]
+    for one in cells[1:]:
+        if one.keys() != cells[0].keys():
+            unlike = sorted(one.keys() ^ cells[0].keys())
+            remedy = "Measure all of them on the same."
+            raise InputError("tests", unlike, "are test sets of some checkpoints and not of others", remedy)
+    return mean_and_std(cells)
+
+
+def _paper_place(corruption: str) -> tuple[int, str]:
+    """The paper's corruptions in the paper's order, others after them by name."""
+    known = list(CORRUPTIONS)
+    return (known.index(corruption) if corruption in known else len(known), corruption)

@@ -1,0 +1,164 @@
+"""The plans of the figures: which stages and images each is drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from objectaware.errors import InputError
+from objectaware.paper.background import challenge, in9_network
+from objectaware.paper.content import Figure, load_figures
+from objectaware.paper.localization import (
+    BOXED,
+    contracam,
+    imagenet_contracam,
+    saliency_masks,
+)
+from objectaware.paper.multi import COCO_VAL, class_distance, classified, coco_network, kept
+from objectaware.paper.nodes import Images, Localize, MaskScore, Node, options, ordered
+from objectaware.paper.trainings import CROP, MIXUP, SEGMENTED_IMAGES, SUPERVISED_IMAGENET, TRAINING_IMAGES, training
+
+EPOCHS = tuple(range(100, 900, 100))
+"""Epochs whose checkpoints the curves are drawn from."""
+CROPS = ("MoCov2", "+OA-Crop")
+VARIANTS = ("original", "mixed_same", "mixed_rand", "mixed_next", "only_fg", "no_fg", "only_bg_b", "only_bg_t")
+"""Variants of the Backgrounds Challenge, as they are shown."""
+
+
+@dataclass(frozen=True)
+class FigurePlan:
+    """What a figure is drawn from.
+
+    Attributes:
+        figure: The figure.
+        stages: By the name that its drawing knows them under, in the order of the columns.
+        images: Parts of data sets that are shown as they are.
+    """
+
+    figure: Figure
+    stages: dict[str, Node] = field(default_factory=dict)
+    images: dict[str, Images] = field(default_factory=dict)
+
+    def nodes(self) -> list[Node]:
+        """All stages, each once, after what it needs."""
+        return ordered(self.stages.values())
+
+
+Parts = tuple[dict[str, Node], dict[str, Images]]
+
+
+def _intro() -> Parts:
+    stages: dict[str, Node] = {
+        f"{crop} {epoch}": classified(kept(crop, epoch), "Flowers") for crop in CROPS for epoch in EPOCHS
+    }
+    stages["classifier"] = challenge(in9_network("MoCov2", "Baseline", 0))
+    shown = {"crops": COCO_VAL, "original": Images("Backgrounds Challenge", "original")}
+    return stages, {**shown, "mixed_rand": Images("Backgrounds Challenge", "mixed_rand")}
+
+
+def _method_iconcam() -> Parts:
+    chosen = options(**{**dict(CROP), "num_iterations": 3})
+    network = training("moco_resnet18_coco")
+    return {"ContraCAM": Localize(COCO_VAL, network, chosen, record_iterations=True)}, {}
+
+
+def _method_bg() -> Parts:
+    return {"masks": Localize(TRAINING_IMAGES["in9"], training("moco_resnet18_in9"), MIXUP)}, {}
+
+
+def _loc_cam() -> Parts:
+    return {name: contracam(name) for name in SEGMENTED_IMAGES}, {}
+
+
+def _bg_challenge() -> Parts:
+    return {}, {variant: Images("Backgrounds Challenge", variant) for variant in VARIANTS}
+
+
+def _dist_shifts() -> Parts:
+    names = ("ImageNet-Sketch", "Stylized-ImageNet", "ImageNet-R")
+    return {}, {
+        **{name: Images(f"{name}-9", "test") for name in names},
+        "ImageNet-C": Images("ImageNet-C-9", "gaussian_noise-3"),
+    }
+
+
+def _loc_neg() -> Parts:
+    return {
+        "ContraCAM w/o NSR": contracam("COCO", remove_negative_signals=False),
+        "ContraCAM (ours)": contracam("COCO"),
+    }, {}
+
+
+def _batch_giraffe() -> Parts:
+    network = training("moco_resnet18_coco")
+    return {
+        "Giraffe-only batch": Localize(COCO_VAL, network, CROP, negatives="giraffe"),
+        "Random batch": Localize(COCO_VAL, network, CROP),
+    }, {}
+
+
+def _loc_clfcon() -> Parts:
+    chosen = options(localizer="classifier_cam", expansion=1, crf=False)
+    supervised = Localize(BOXED["CUB"], SUPERVISED_IMAGENET, chosen, classifier=SUPERVISED_IMAGENET)
+    return {"Classifier CAM": supervised, "ContraCAM (ours)": imagenet_contracam("CUB")}, {}
+
+
+def _loc_saliency() -> Parts:
+    methods = ("IntGrad", "SmoothGrad", "ContraCAM (ours)")
+    return {method: saliency_masks(method, "ImageNet") for method in methods}, {}
+
+
+def _hard_loss() -> Parts:
+    crops = ("Baseline", "OA-Crop (CAM)", "OA-Crop (GT)")
+    return {crop: coco_network("MoCov2", "ResNet-50", crop, 0) for crop in crops}, {}
+
+
+def _coco_boxes() -> Localize:
+    return Localize(COCO_VAL, training("moco_resnet50_coco"), CROP)
+
+
+def _hard_hist() -> Parts:
+    return {"boxes": MaskScore(_coco_boxes(), COCO_VAL)}, {}
+
+
+def _hard_box() -> Parts:
+    return {"boxes": _coco_boxes()}, {}
+
+
+def _multi_bias() -> Parts:
+    crops = ("Baseline", "OA-Crop (CAM)")
+    return {crop: class_distance(coco_network("MoCov2", "ResNet-50", crop, 0)) for crop in crops}, {}
+
+
+_PARTS: dict[str, Callable[[], Parts]] = {
+    "intro": _intro,
+    "method-iconcam": _method_iconcam,
+    "method-bg": _method_bg,
+    "loc-cam": _loc_cam,
+    "bg-challenge": _bg_challenge,
+    "dist-shifts": _dist_shifts,
+    "loc-neg": _loc_neg,
+    "batch-giraffe": _batch_giraffe,
+    "loc-clfcon": _loc_clfcon,
+    "loc-saliency": _loc_saliency,
+    "hard-loss": _hard_loss,
+    "hard-hist": _hard_hist,
+    "hard-box": _hard_box,
+    "multi-bias": _multi_bias,
+}
+
+
+def plan_figure(label: str) -> FigurePlan:
+    """Plans a figure.
+
+    Args:
+        label: Its label, without `figure:`.
+
+    Raises:
+        InputError: The paper has no such figure.
+    """
+    figures = {figure.label: figure for figure in load_figures()}
+    if label not in figures:
+        remedy = "objectaware reproduce list shows them all."
+        raise InputError("figure", label, "is no figure of the paper", remedy)
+    return FigurePlan(figures[label], *_PARTS[label]())

@@ -1,0 +1,74 @@
+"""Stage `class_distance`: how far two classes that co-occur lie apart, and how that looks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from torch.nn.functional import normalize
+
+from objectaware.config import ClassDistanceConfig
+from objectaware.errors import InputError
+from objectaware.evaluate.class_distance import class_distance, plane
+from objectaware.stages.device import on_available_device
+from objectaware.stages.features import LabelledFeatures, compute_device, feature_sets, input_hashes, run_on_features
+from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+from objectaware.tracking.figures import scatter
+
+
+def run_class_distance(context: Context, config: ClassDistanceConfig, *, title: str | None = None) -> StageResult:
+    """Measures the distance between the embeddings of two classes and draws them in the plane.
+
+    Returns:
+        Values `distance` (average minimum ℓ2 distance of the pooled features as they are), `distance_normalised` (of
+        the features brought to unit length), `tsne` (`[x, y, class]` of up to `num_points` images of each class),
+        `num_images` (by class) and `unreadable`. The picture is `embedding.png` in MLflow and in the stage's folder.
+
+    Raises:
+        InputError: The data set has not the two classes, or the perplexity is too large for the number of points.
+
+    Source:
+        Paper, appendix "Analysis on the contextual bias", table and figure multi-bias; docs/evaluation.md says what
+        they leave open and what is done here.
+    """
+    config = on_available_device(config)
+    sets = {"data": config.data}
+    inputs = input_hashes(context, config, sets)
+
+    def compute(run: StageRun) -> Mapping[str, Any]:
+        found = feature_sets(context, config, sets, inputs, class_names=config.class_names)["data"]
+        values = run_on_features(measure_class_distance, config, found)
+        points = values["tsne"]
+        picture = scatter({name: [(x, y) for x, y, of in points if of == name] for name in config.class_names})
+        run.folder.write_bytes("embedding.png", picture)
+        run.tracker.log_png("embedding.png", picture)
+        run.tracker.log_table("embedding", [{"x": x, "y": y, "class": name} for x, y, name in points])
+        run.tracker.log_metrics({name: values[name] for name in ("distance", "distance_normalised")})
+        return {**values, "num_images": found.counts(), "unreadable": len(found.features.unreadable)}
+
+    tags = {"dataset": config.data.root}
+    name = title or f"distance of {' and '.join(config.class_names)}"
+    return run_stage(context, "class_distance", name, config, inputs, compute, tags=tags)
+
+
+def measure_class_distance(config: ClassDistanceConfig, found: LabelledFeatures) -> dict[str, Any]:
+    """The distances, and the points of the picture."""
+    device = compute_device(config)
+    values, labels = found.load()
+    features = values.to(device)
+    classes = [features[(labels == number).to(device)] for number in range(len(config.class_names))]
+    for name, members in zip(config.class_names, classes, strict=True):
+        if not len(members):
+            remedy = "Give a data set that shows both classes."
+            raise InputError("class_names", name, f"has no readable image in {config.data.root}", remedy)
+    generator = np.random.default_rng(config.seed)
+    drawn = [generator.permutation(len(members))[: config.num_points] for members in classes]
+    shown = np.concatenate([members.cpu().numpy()[rows] for members, rows in zip(classes, drawn, strict=True)])
+    names = [name for name, rows in zip(config.class_names, drawn, strict=True) for _ in rows]
+    places = plane(shown, perplexity=config.perplexity, seed=config.seed)
+    return {
+        "distance": class_distance(*classes),
+        "distance_normalised": class_distance(*(normalize(members, dim=1) for members in classes)),
+        "tsne": [[float(x), float(y), name] for (x, y), name in zip(places, names, strict=True)],
+    }

@@ -1,0 +1,111 @@
+"""Stage `detection`: a backbone fine-tuned to find COCO's objects, and how well it does; or how well others do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from objectaware.config import DetectionConfig
+from objectaware.detection.score import Scores
+from objectaware.distributed.detection import fine_tune
+from objectaware.distributed.task import run_task, run_tasks
+from objectaware.stages.device import on_available_device
+from objectaware.stages.identity import checkpoint_hash, data_hash
+from objectaware.stages.measure_detection import find_share, score
+from objectaware.stages.progress import format_seconds
+from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+
+RESULTS_NAME = "detections.json"
+"""COCO's result file in the stage's folder."""
+
+
+def run_detection(context: Context, config: DetectionConfig, *, title: str | None = None) -> StageResult:
+    """Fine-tunes a detector and scores it, or scores a published one; reuses what is finished.
+
+    Returns:
+        Values `box_ap` and, of a network that finds masks, `mask_ap`: COCO's average precision in per cent;
+        `box` and `mask` with all of `average_precision`'s measures; `box_by_category` and `mask_by_category`;
+        `detections` (address of COCO's result file); and, of a fine-tuned one, `checkpoint` (address of the folder)
+        and the last log interval's losses.
+    """
+    config = on_available_device(config)
+    inputs = {"test": data_hash(config.test, verify=context.verify)}
+    if config.checkpoint is not None:
+        assert config.data is not None
+        inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
+        inputs["data"] = data_hash(config.data, verify=context.verify)
+    else:
+        assert config.published is not None
+        inputs["published"] = checkpoint_hash(config.published)
+
+    def compute(run: StageRun) -> Mapping[str, Any]:
+        values: dict[str, Any] = {}
+        network = config.published
+        if config.checkpoint is not None:
+            recorder = _Recorder(run)
+            network = fine_tune(config, name="train", storage=run.folder.uri, on_record=recorder)
+            values = {"checkpoint": network, **recorder.last_metrics}
+        assert network is not None
+        run.progress.update(f"finding objects in {config.test.root}")
+        return {**values, **_measure(run, config, network)}
+
+    return run_stage(
+        context,
+        "detection",
+        title or ("detection" if config.published is None else f"detection {Path(config.published).stem}"),
+        config,
+        inputs,
+        compute,
+        tags={"dataset": config.test.root},
+    )
+
+
+def _measure(run: StageRun, config: DetectionConfig, network: str) -> dict[str, Any]:
+    num_shares = config.execution.num_workers
+    shares = [(config, network, run.folder.child("shares"), share, num_shares) for share in range(num_shares)]
+    found = run_tasks(find_share, shares, use_gpu=bool(config.execution.use_gpu))
+    records = [record for share in found for record in share]
+    run.folder.write_bytes(RESULTS_NAME, json.dumps(records).encode())
+    scores = run_task(score, config, records)
+    values: dict[str, Any] = {"detections": run.folder.child(RESULTS_NAME).uri}
+    for kind, (measures, by_category) in scores.items():
+        values |= {f"{kind}_ap": measures["ap"], kind: measures, f"{kind}_by_category": by_category}
+        run.tracker.log_metrics({f"{kind}.{name}": value for name, value in measures.items()})
+    _log_tables(run, scores)
+    return values
+
+
+def _log_tables(run: StageRun, scores: Scores) -> None:
+    run.tracker.log_table("detection", [{"overlap of": kind, **measures} for kind, (measures, _) in scores.items()])
+    names = scores["box"][1]
+    rows = [
+        {"category": name, **{f"{kind} ap": by_category[name] for kind, (_, by_category) in scores.items()}}
+        for name in names
+    ]
+    run.tracker.log_table("detection by category", rows)
+
+
+class _Recorder:
+    """Turns the workers' records into progress and metrics."""
+
+    def __init__(self, run: StageRun) -> None:
+        self._run = run
+        self.last_metrics: dict[str, float] = {}
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        if record["kind"] == "epoch":
+            metrics = {key: float(value) for key, value in record.items() if key not in ("kind", "epoch", "iteration")}
+            self._run.tracker.log_metrics(metrics, step=int(record["iteration"]))
+            self.last_metrics = metrics
+        elif record["kind"] == "progress":
+            self._run.progress.update(_text(record))
+        elif record["kind"] == "stopping":
+            self._run.progress.line("saving where training stands; once more to end without that")
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    iteration, last = int(record["iteration"]), int(record["num_iterations"])
+    left = (last - iteration) * float(record["seconds_per_iteration"])
+    return f"iteration {iteration}/{last} · loss {record['loss']:.3f} · {format_seconds(left)} left"

@@ -1,0 +1,242 @@
+"""Features of data sets, computed once for a checkpoint and kept in storage for every evaluation of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from objectaware.config import DataConfig, FeatureConfig
+from objectaware.data.storage import Storage
+from objectaware.distributed.cluster import num_gpus
+from objectaware.distributed.task import run_task, run_tasks
+from objectaware.evaluate.feature_store import PART_SIZE, FeatureSet, finished_parts, write_part
+from objectaware.evaluate.features import compute_features
+from objectaware.methods.backbones import channels_last
+from objectaware.methods.checkpoint import load_encoder, local_checkpoint
+from objectaware.stages.identity import checkpoint_hash, data_hash, recipe, stage_identity
+from objectaware.stages.labelled import LabelledImages, open_labelled
+from objectaware.stages.runner import Context
+
+Result = TypeVar("Result")
+
+# A task loads the network and lists the data set once; fewer tasks than this for each process would tell progress
+# rarely, and leave processes idle where the last one runs long.
+_TASKS_A_WORKER = 4
+
+
+@dataclass(frozen=True)
+class LabelledFeatures:
+    """Features with the classes of their images. Picklable.
+
+    Attributes:
+        features: In storage.
+        labels: Class of each image of the data set, (N,); `features` knows which of them its rows belong to.
+        class_names: Names of the classes.
+    """
+
+    features: FeatureSet
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+
+    def load(self) -> tuple[Tensor, Tensor]:
+        """Reads all: features (M, C) float32 and labels (M,) int64, on the CPU."""
+        values, indices = self.features.load()
+        return values, torch.from_numpy(self.labels[indices])
+
+    def counts(self) -> dict[str, int]:
+        """Number of rows by class."""
+        labels = self.row_labels()
+        return {name: int((labels == number).sum()) for number, name in enumerate(self.class_names)}
+
+    def row_labels(self) -> NDArray[np.int64]:
+        """Labels of all rows, (M,)."""
+        return self.labels[np.concatenate(self.features.indices)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a data set's features that is to be computed; what a task needs to know of it.
+
+    Attributes:
+        data: The data set.
+        class_names: The classes that count.
+        folder: Of the set of features.
+        number: Of the part.
+        begin: Place of its first image among those that count.
+        num_images: How many images it has.
+    """
+
+    data: DataConfig
+    class_names: tuple[str, ...] | None
+    folder: Storage
+    number: int
+    begin: int
+    num_images: int
+
+
+def input_hashes(context: Context, config: FeatureConfig, sets: Mapping[str, DataConfig]) -> dict[str, str]:
+    """Content hash of an evaluation's inputs: of each data set by its name, and of the checkpoint as `checkpoint`.
+
+    Raises:
+        InputError: One of them is missing or malformed.
+    """
+    assert "checkpoint" not in sets
+    hashes = {name: data_hash(data, verify=context.verify) for name, data in sets.items()}
+    return {"checkpoint": checkpoint_hash(config.checkpoint), **hashes}
+
+
+def feature_sets(
+    context: Context,
+    config: FeatureConfig,
+    sets: Mapping[str, DataConfig],
+    hashes: Mapping[str, str],
+    *,
+    class_names: tuple[str, ...] | None = None,
+) -> dict[str, LabelledFeatures]:
+    """Finds the features of several data sets in storage, and computes what is missing, all sets' parts at once.
+
+    What is there was computed by this checkpoint (by its content) of these images (by the data set's hash), at this
+    size and crop. It lies under `features/` of the storage and may be deleted at any time.
+
+    Args:
+        context: What the command's stages share; `fresh` computes anew.
+        config: Checkpoint, size, crop, and how to compute.
+        sets: Data sets by name.
+        hashes: As `input_hashes` gives them.
+        class_names: The classes that count; see `open_labelled`.
+
+    Raises:
+        InputError: A data set has no labels or no readable image, or the checkpoint does not fit.
+    """
+    opened = {name: open_labelled(data, class_names) for name, data in sets.items()}
+    folders = {name: _folder(context, config, sets[name], class_names, hashes[name], hashes) for name in sets}
+    missing: dict[str, list[Part]] = {}
+    for name, data in sets.items():
+        folder = folders[name]
+        if folder.uri not in missing:
+            missing[folder.uri] = _missing_parts(context, folder, data, class_names, len(opened[name].indices))
+    pending = list(chain.from_iterable(missing.values()))
+    if pending:
+        _compute(context, config, pending)
+    return {
+        name: LabelledFeatures(
+            FeatureSet.open(folders[name], _num_parts(images)), images.labels, tuple(images.class_names)
+        )
+        for name, images in opened.items()
+    }
+
+
+def run_on_features(function: Callable[..., Result], config: FeatureConfig, *arguments: object) -> Result:
+    """Runs a function of a configuration and of features as one task, on a GPU where the configuration says so."""
+    use_gpu = bool(config.execution.use_gpu)
+    num_cpus = 1 if use_gpu else config.execution.num_compute_threads
+    return run_task(function, config, *arguments, use_gpu=use_gpu, num_cpus=num_cpus)
+
+
+def compute_device(config: FeatureConfig) -> torch.device:
+    """Where a task computes, with the threads of PyTorch set to those that it may use."""
+    if config.execution.use_gpu:
+        return torch.device("cuda")
+    torch.set_num_threads(config.execution.num_compute_threads)
+    return torch.device("cpu")
+
+
+def write_parts(config: FeatureConfig, parts: Sequence[Part]) -> int:
+    """Computes parts and writes them, as a task anywhere on the cluster.
+
+    Returns:
+        How many images were looked at.
+    """
+    device = compute_device(config)
+    with local_checkpoint(config.checkpoint) as folder:
+        backbone = channels_last(load_encoder(folder).backbone, device)
+    for _, of_set in groupby(parts, key=lambda part: part.folder.uri):
+        members = list(of_set)
+        images = open_labelled(members[0].data, members[0].class_names)
+        for part in members:
+            _write_part(config, backbone, images, part, device)
+    return sum(part.num_images for part in parts)
+
+
+def _write_part(
+    config: FeatureConfig, backbone: nn.Module, images: LabelledImages, part: Part, device: torch.device
+) -> None:
+    chosen = images.indices[part.begin : part.begin + part.num_images].tolist()
+    features = compute_features(
+        backbone,
+        images.images,
+        chosen,
+        size=config.image_size,
+        center_crop=config.center_crop,
+        device=device,
+        num_threads=config.execution.num_loader_threads,
+        allow_empty=True,
+    )
+    write_part(part.folder, part.number, features)
+
+
+def _missing_parts(
+    context: Context, folder: Storage, data: DataConfig, class_names: tuple[str, ...] | None, num_images: int
+) -> list[Part]:
+    """The parts of a set of features that are not there, or all where the user wants them anew."""
+    is_fresh = context.fresh and folder.uri not in context.computed
+    context.computed.add(folder.uri)
+    there = set() if is_fresh else finished_parts(folder)
+    return [
+        Part(data, class_names, folder, number, begin, min(PART_SIZE, num_images - begin))
+        for number, begin in enumerate(range(0, num_images, PART_SIZE))
+        if number not in there
+    ]
+
+
+def _compute(context: Context, config: FeatureConfig, pending: Sequence[Part]) -> None:
+    execution = config.execution
+    num_workers = execution.num_workers or (max(num_gpus(), 1) if execution.use_gpu else 1)
+    num_tasks = min(len(pending), num_workers * _TASKS_A_WORKER)
+    shares = [list(share) for share in np.array_split(np.arange(len(pending)), num_tasks)]
+    num_images, num_done = sum(part.num_images for part in pending), 0
+
+    def show(num_computed: int) -> None:
+        nonlocal num_done
+        num_done += num_computed
+        context.progress.update(f"features of {num_done}/{num_images} images")
+
+    run_tasks(
+        write_parts,
+        [(config, [pending[index] for index in share]) for share in shares],
+        use_gpu=bool(execution.use_gpu),
+        num_cpus=execution.num_loader_threads if execution.use_gpu else execution.num_compute_threads,
+        at_once=num_workers,
+        on_result=show,
+    )
+
+
+def _num_parts(images: LabelledImages) -> int:
+    return -(-len(images.indices) // PART_SIZE)
+
+
+def _folder(
+    context: Context,
+    config: FeatureConfig,
+    data: DataConfig,
+    class_names: Sequence[str] | None,
+    data_hash: str,
+    hashes: Mapping[str, str],
+) -> Storage:
+    of_data: dict[str, Any] = recipe(data)
+    how = {
+        "data": of_data,
+        "class_names": class_names,
+        "image_size": config.image_size,
+        "center_crop": config.center_crop,
+        "part_size": PART_SIZE,
+    }
+    identity = stage_identity("features", how, {"checkpoint": hashes["checkpoint"], "data": data_hash})
+    return context.storage.child("features").child(identity)

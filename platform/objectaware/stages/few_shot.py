@@ -1,0 +1,117 @@
+"""Stage `few_shot`: two classes that co-occur, told apart after a look at a few images of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from objectaware.config import FewShotConfig
+from objectaware.errors import InputError
+from objectaware.evaluate.few_shot import few_shot_error
+from objectaware.evaluate.summary import mean_and_std
+from objectaware.stages.device import on_available_device
+from objectaware.stages.features import LabelledFeatures, compute_device, feature_sets, input_hashes, run_on_features
+from objectaware.stages.runner import Context, StageResult, StageRun, run_stage, study, study_key
+from objectaware.tracking import Tracker
+from objectaware.tracking.figures import curves
+
+_EPOCH = re.compile(r"epoch_(\d+)")
+
+
+def run_few_shot(context: Context, config: FewShotConfig, *, title: str | None = None) -> StageResult:
+    """Measures the error of a classifier that was shown `num_shots` images of each class, once for each seed.
+
+    Returns:
+        Values `error` (`mean` and `std` over the seeds, per cent; the deviation is that of a sample), `errors` (by
+        seed), `num_images` (by class) and `unreadable`.
+
+    Raises:
+        InputError: The data set has not the two classes, or too few images of one.
+
+    Source:
+        Paper, appendix "Analysis on the contextual bias", table multi-bias-epoch; docs/evaluation.md says what it
+        leaves open and what is done here.
+    """
+    config = on_available_device(config)
+    sets = {"data": config.data}
+    inputs = input_hashes(context, config, sets)
+
+    def compute(run: StageRun) -> Mapping[str, Any]:
+        found = feature_sets(context, config, sets, inputs, class_names=config.class_names)["data"]
+        errors = run_on_features(measure_few_shot, config, found)
+        mean, std = mean_and_std([{"error": error} for error in errors])
+        rows = [{"seed": seed, "error": error} for seed, error in zip(config.seeds, errors, strict=True)]
+        run.tracker.log_table("few shot", rows)
+        run.tracker.log_metrics({"error": mean["error"], "error_std": std["error"]})
+        return {
+            "error": {"mean": mean["error"], "std": std["error"]},
+            "errors": {str(row["seed"]): row["error"] for row in rows},
+            "num_images": found.counts(),
+            "unreadable": len(found.features.unreadable),
+        }
+
+    tags = {"dataset": config.data.root}
+    name = title or f"{config.num_shots}-shot {' or '.join(config.class_names)}"
+    return run_stage(context, "few_shot", name, config, inputs, compute, tags=tags)
+
+
+def measure_few_shot(config: FewShotConfig, found: LabelledFeatures) -> list[float]:
+    """Error in per cent for each seed."""
+    device = compute_device(config)
+    values, labels = found.load()
+    if len(np.unique(labels.numpy())) < len(config.class_names):
+        problem = f"shows {found.counts()} images alone"
+        raise InputError("data", config.data.root, problem, "Give a data set that shows both classes.")
+    features = values.to(device)
+    return [few_shot_error(features, labels, num_shots=config.num_shots, seed=seed) for seed in config.seeds]
+
+
+def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Sequence[str]) -> dict[str, Any]:
+    """Measures several checkpoints of one training, such as those that pretraining keeps, under one parent run.
+
+    Args:
+        context: What the stages share.
+        config: How; its checkpoint is not looked at.
+        checkpoints: Their addresses, in the order of the curve; a path absolute.
+
+    Returns:
+        Value `curve`: for each checkpoint `checkpoint`, `epoch` (how many had been trained; None where the name of
+        its folder does not say it), and `mean` and `std` of the error.
+    """
+    dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
+    root = config.data.root
+    name = f"few shot {root}"
+    with study(context, "few_shot", name=name, key=study_key(dumped), dataset=root, config=dumped) as parent:
+        curve = []
+        for checkpoint in checkpoints:
+            epoch = epoch_of(checkpoint)
+            title = f"{config.num_shots}-shot {checkpoint if epoch is None else f'epoch {epoch}'}"
+            one = config.model_copy(update={"checkpoint": checkpoint})
+            error = run_few_shot(context, one, title=title).values["error"]
+            curve.append({"checkpoint": checkpoint, "epoch": epoch, **error})
+        _log_curve(parent, curve)
+    return {"curve": curve}
+
+
+def _log_curve(parent: Tracker, curve: Sequence[Mapping[str, Any]]) -> None:
+    parent.log_table("few shot", curve)
+    has_epochs = all(point["epoch"] is not None for point in curve)
+    places = [point["epoch"] if has_epochs else number for number, point in enumerate(curve, start=1)]
+    for place, point in zip(places, curve, strict=True):
+        parent.log_metrics({"error": point["mean"], "error_std": point["std"]}, step=place)
+    picture = curves(
+        {"error": (places, [point["mean"] for point in curve])},
+        x_title="epoch" if has_epochs else "checkpoint",
+        y_title="error in per cent",
+        deviations={"error": [point["std"] for point in curve]},
+    )
+    parent.log_png("few_shot.png", picture)
+
+
+def epoch_of(checkpoint: str) -> int | None:
+    """How many epochs had been trained when a checkpoint was made, by the name that pretraining gives its folder."""
+    found = _EPOCH.fullmatch(checkpoint.rstrip("/").rpartition("/")[2])
+    return None if found is None else int(found[1]) + 1

@@ -1,0 +1,76 @@
+"""Study `losses`: the loss of several pretrainings over their epochs in one picture (paper, figure hard-loss)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.stages.runner import Context, study, study_key
+from objectaware.tracking.figures import curves
+from objectaware.tracking.history import metric_history
+
+_STAGE = "stage.json"
+# A checkpoint lies two folders below its stage's, one that is kept three.
+_MAX_DEPTH = 4
+
+
+def run_losses(context: Context, runs: Mapping[str, str], *, metric: str = "loss") -> dict[str, Any]:
+    """Draws a metric of several pretrainings, as MLflow has recorded it after each epoch.
+
+    Args:
+        context: What the stages share.
+        runs: Folder of each pretraining, or any checkpoint of it, by the name in the legend.
+        metric: Which one; those of docs/pretraining.md.
+
+    Returns:
+        `curves`, by name the epochs (counted from 1) and the values; `picture`, the address of the PNG, which is also
+        in MLflow.
+
+    Raises:
+        InputError: A folder is no pretraining's, or MLflow knows no such metric of it.
+    """
+    identities = {name: _identity(address) for name, address in runs.items()}
+    config = {"runs": identities, "metric": metric}
+    key = study_key(config)
+    with study(context, "losses", name=f"{metric} of pretrainings", key=key, dataset="", config=config) as parent:
+        series = {name: _series(context, runs[name], identity, metric) for name, identity in identities.items()}
+        picture = curves(series, x_title="epoch", y_title=metric)
+        parent.log_png(f"{metric}.png", picture)
+        rows = [
+            {"training": name, "epoch": epoch, metric: value}
+            for name, (epochs, values) in series.items()
+            for epoch, value in zip(epochs, values, strict=True)
+        ]
+        parent.log_table(metric, rows)
+        folder = context.storage.child("losses").child(key)
+        folder.write_bytes(f"{metric}.png", picture)
+    return {
+        "curves": {name: {"epochs": epochs, "values": values} for name, (epochs, values) in series.items()},
+        "picture": f"{folder.uri}/{metric}.png",
+    }
+
+
+def _identity(address: str) -> str:
+    """Identity of the pretraining whose folder, or a folder in it, lies at an address."""
+    folder = Storage.from_uri(address)
+    for _ in range(_MAX_DEPTH):
+        if folder.exists(_STAGE):
+            record = folder.read_json(_STAGE)
+            if record["stage"] == "pretrain":
+                return str(record["identity"])
+        folder, name = folder.split()
+        if not name:
+            break
+    problem = "is no folder of a pretraining, nor in one"
+    raise InputError("runs", address, problem, "Give the folder that objectaware pretrain prints, or its checkpoint.")
+
+
+def _series(context: Context, address: str, identity: str, metric: str) -> tuple[list[int], list[float]]:
+    history = metric_history(context.tracking, identity, metric)
+    if not history:
+        problem = f"has no {metric} in the experiment {context.tracking.experiment} of MLflow"
+        remedy = "Give the --experiment and MLFLOW_TRACKING_URI that it was trained with."
+        raise InputError("runs", address, problem, remedy)
+    return [step + 1 for step, _ in history], [value for _, value in history]

@@ -1,0 +1,76 @@
+"""What the tasks of the stage `detection` compute."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from objectaware.config import DetectionConfig
+from objectaware.data.storage import Storage
+from objectaware.detection.data import open_coco
+from objectaware.detection.detect import Detector, Record, detect_objects, fine_tuned_detector
+from objectaware.detection.export import load_detector
+from objectaware.detection.published import load_published, published_detector
+from objectaware.detection.score import Kind, Scores, average_precision, category_numbers
+from objectaware.methods.checkpoint import local_checkpoint
+
+
+def find_share(config: DetectionConfig, network: str, kept: Storage, share: int, num_shares: int) -> list[Record]:
+    """Finds the objects of a share of the test's images, or takes what was found before.
+
+    Args:
+        config: Of the stage.
+        network: Address of the fine-tuned or published network.
+        kept: Folder that shares are kept in.
+        share: Number of the share, from 0: images `share`, `share + num_shares`, …
+        num_shares: Number of shares.
+
+    Returns:
+        COCO's result records.
+
+    Raises:
+        InputError: The network or an image cannot be read.
+    """
+    name = f"share-{share:04d}-of-{num_shares:04d}.json"
+    if kept.exists(name):
+        return list(kept.read_json(name))
+    torch.set_num_threads(config.execution.num_compute_threads or max(len(os.sched_getaffinity(0)) // num_shares, 1))
+    coco = open_coco(config.test)
+    detector, numbers = _detector(config, network)
+    records = detect_objects(detector, coco, range(share, len(coco), num_shares), numbers)
+    kept.write_json(name, records)
+    return records
+
+
+def score(config: DetectionConfig, records: Sequence[Record]) -> Scores:
+    """`average_precision` of boxes, and of masks where there are some."""
+    numbers = open_coco(config.test).numbers
+    kinds: tuple[Kind, ...] = ("box", "mask") if _finds_masks(config, records) else ("box",)
+    return {kind: average_precision(records, annotation_file(config), numbers, kind) for kind in kinds}
+
+
+def annotation_file(config: DetectionConfig) -> Path:
+    """COCO's annotations of the test's images."""
+    return Path(config.test.root, "annotations", f"instances_{config.test.split}2017.json")
+
+
+def _finds_masks(config: DetectionConfig, records: Sequence[Record]) -> bool:
+    return config.published is None or any("segmentation" in record for record in records)
+
+
+def _detector(config: DetectionConfig, network: str) -> tuple[Detector, dict[int, int]]:
+    """The detector, and COCO's number of each of its labels."""
+    device = torch.device("cuda" if config.execution.use_gpu else "cpu")
+    numbers = category_numbers(annotation_file(config))
+    sizes: dict[str, Any] = {"short_side": config.test_short_side, "max_side": config.max_side}
+    if config.published is not None:
+        with local_checkpoint(network) as path:
+            published = load_published(path, **sizes, num_proposals=config.num_test_proposals)
+        return published_detector(published.to(device), device), {number: number for number in numbers.values()}
+    fine_tuned, names = load_detector(network, num_test_proposals=config.num_test_proposals)
+    labels = {place + 1: numbers[name] for place, name in enumerate(names) if name in numbers}
+    return fine_tuned_detector(fine_tuned.to(device), **sizes, device=device), labels

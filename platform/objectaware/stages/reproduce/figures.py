@@ -1,0 +1,59 @@
+"""A figure of the paper: its stages under one study, and its pictures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from objectaware.errors import InputError
+from objectaware.paper.figures import FigurePlan
+from objectaware.stages.reproduce.drawing import DRAWINGS
+from objectaware.stages.reproduce.materials import Materials
+from objectaware.stages.reproduce.study import obstacles, open_study, run_nodes
+from objectaware.stages.reproduce.workshop import Workshop
+from objectaware.stages.runner import Context
+
+
+def adapted_figure(workshop: Workshop, plan: FigurePlan) -> FigurePlan:
+    """The plan of a figure at the scale in use."""
+    return replace(plan, stages={name: workshop.scale.adapted(node) for name, node in plan.stages.items()})
+
+
+def figure_obstacles(workshop: Workshop, plan: FigurePlan) -> list[str]:
+    """Why a figure cannot be had: stages that cannot run, and images that are to be shown and are not here."""
+    shown = (workshop.scale.images_problem(images) for images in plan.images.values())
+    reasons = [*obstacles(workshop, plan.nodes()).values(), *(problem for problem in shown if problem is not None)]
+    return list(dict.fromkeys(reasons))
+
+
+def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[str]:
+    """Runs a figure's stages under one study, draws it, and logs its pictures there.
+
+    Args:
+        context: What the stages share.
+        workshop: What runs them.
+        plan: The figure's plan.
+
+    Returns:
+        Addresses of its PNGs, in the storage's folder `figures`.
+
+    Raises:
+        InputError: Something that it takes is not here.
+        StagesFailedError: Some stages failed.
+    """
+    plan, label = adapted_figure(workshop, plan), plan.figure.label
+    missing = figure_obstacles(workshop, plan)
+    if missing:
+        reasons = "; ".join(missing)
+        remedy = f"`objectaware reproduce figure:{label} --plan` says what it takes."
+        raise InputError("figure", label, f"cannot be drawn with what is here ({reasons})", remedy)
+    scale = workshop.scale
+    name = f"{label}-smoke" if scale.mark else label
+    with open_study(context, workshop, f"figure:{label}", plan.figure.datasets, (0,)) as parent:
+        outcome = run_nodes(context, workshop, plan.nodes(), {})
+        outcome.raise_failures()
+        pictures = DRAWINGS[label](Materials(workshop, plan, outcome.results, context.tracking))
+        folder = context.storage.child("figures").child(name)
+        for file, png in pictures.items():
+            folder.write_bytes(file, png)
+            parent.log_png(f"{name}/{file}", png)
+    return [f"{folder.uri}/{file}" for file in pictures]

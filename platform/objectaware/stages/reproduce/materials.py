@@ -1,0 +1,70 @@
+"""What a figure of the paper is drawn from: finished stages by name, and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from objectaware.data.folder import ImageFolder
+from objectaware.data.storage import Storage
+from objectaware.localize.mask_store import MaskRow, read_rows
+from objectaware.paper.figures import FigurePlan
+from objectaware.paper.nodes import Images, Localize, Node
+from objectaware.stages.reproduce.tiles import Tile, tiles_png
+from objectaware.stages.reproduce.workshop import Workshop
+from objectaware.stages.runner import StageResult
+from objectaware.tracking import TrackingStore
+
+Pictures = dict[str, bytes]
+"""PNGs by the names of their files."""
+
+NUM_ROWS = 4
+"""Pictures that a figure shows, one below the other."""
+
+
+@dataclass
+class Materials:
+    """What a figure is drawn from.
+
+    Attributes:
+        workshop: Where images lie.
+        plan: The figure's plan, at the scale in use.
+        results: Of its stages.
+        tracking: Where the stages' metrics are.
+    """
+
+    workshop: Workshop
+    plan: FigurePlan
+    results: Mapping[Node, StageResult]
+    tracking: TrackingStore
+
+    def stage(self, name: str) -> StageResult:
+        """The result of a stage by its name in the plan."""
+        return self.results[self.plan.stages[name]]
+
+    def masks(self, name: str) -> dict[str, MaskRow]:
+        """What a localization found, by image, in the order of its groups: a random one."""
+        rows = read_rows(Storage.from_uri(self.workshop.address(self.plan.stages[name], self.results)))
+        return {row.image_id: row for row in rows if row.status == "ok"}
+
+    def folder(self, images: Images) -> ImageFolder:
+        """Opens a part of a data set."""
+        opened = self.workshop.scale.data(images).open()
+        assert isinstance(opened, ImageFolder), "pictures that are shown are files"
+        return opened
+
+    def localized(self, name: str) -> ImageFolder:
+        """The images of a localization."""
+        node = self.plan.stages[name]
+        assert isinstance(node, Localize)
+        return self.folder(node.images)
+
+    def tiles(self, rows: Sequence[Sequence[Tile]], title: str = "") -> bytes:
+        """Rows of pictures as PNG, the scale said above them."""
+        return tiles_png(rows, title=", ".join(filter(None, (title, self.workshop.scale.mark))))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The plan's localizations, in order."""
+        return tuple(name for name, node in self.plan.stages.items() if isinstance(node, Localize))

@@ -1,0 +1,213 @@
+"""What reproducing a table or figure takes: which stages, which are done, what data, how many GPU hours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from objectaware.data.published import published_set
+from objectaware.paper.nodes import Images, Node, images_of, needs, title
+from objectaware.stages.reproduce.estimate import Cost, Throughput, cost_of
+from objectaware.stages.reproduce.full import published_number
+from objectaware.stages.reproduce.nodes import is_stage, run_node
+from objectaware.stages.reproduce.study import obstacles
+from objectaware.stages.reproduce.workshop import Workshop
+from objectaware.stages.runner import Context, NotFinishedError, StageResult
+
+State = Literal["done", "to do", "cannot run"]
+
+
+@dataclass(frozen=True)
+class StageLine:
+    """A stage of a plan.
+
+    Attributes:
+        title: What it is called.
+        kind: What kind of stage it is.
+        state: Whether it is finished, can be run, or cannot.
+        cost: What it takes.
+        reason: Why it cannot run.
+    """
+
+    title: str
+    kind: str
+    state: State
+    cost: Cost
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class DataLine:
+    """A data set of a plan.
+
+    Attributes:
+        name: The set.
+        parts: Its parts that are taken.
+        problem: What is missing first; empty where all parts are there.
+        num_images: Images by part, where they are there.
+        num_published: Published numbers by part, where they are known.
+        source: Where to get it; empty where it is made of scenes.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    problem: str
+    num_images: tuple[int | None, ...]
+    num_published: tuple[int | None, ...]
+    source: str
+
+    def state(self) -> str:
+        """Whether it is there, and how much of it."""
+        if self.problem:
+            return f"missing: {self.problem} Get it: {self.source}"
+        few = [
+            f"{found:,} of {published:,} images of {part}"
+            for part, found, published in zip(self.parts, self.num_images, self.num_published, strict=True)
+            if found is not None and published is not None and found < published
+        ]
+        return f"there, but {', '.join(few)}" if few else "there"
+
+
+@dataclass(frozen=True)
+class PlanReport:
+    """What a table or figure takes.
+
+    Attributes:
+        name: Its name.
+        stages: All stages in the order in which they run.
+        data: The data sets.
+        throughput: What the hours are counted with.
+        mark: What every line says of the scale.
+    """
+
+    name: str
+    stages: tuple[StageLine, ...]
+    data: tuple[DataLine, ...]
+    throughput: Throughput
+    mark: str = ""
+
+    def text(self) -> str:
+        """The plan for the terminal, every line with the mark."""
+        lines = [f"{self.name}: {len(self.stages)} stages", *self._stage_lines(), *self._data_lines()]
+        lines += [*self._obstacles(), *self._sums()]
+        start = f"{self.mark} | " if self.mark else ""
+        return "\n".join(start + line for line in lines)
+
+    def totals(self) -> Cost:
+        """What the stages that are not done take together, those that cannot run yet included."""
+        waiting = [line.cost for line in self.stages if line.state != "done"]
+        return Cost(
+            sum(cost.gpu_hours for cost in waiting),
+            sum(cost.cpu_hours for cost in waiting),
+            sum(cost.disk_bytes for cost in waiting),
+            all(cost.is_known for cost in waiting),
+        )
+
+    def as_data(self) -> dict[str, Any]:
+        """The plan as plain values."""
+        return {**asdict(self), "totals": asdict(self.totals())}
+
+    def _stage_lines(self) -> list[str]:
+        lines = []
+        for line in self.stages:
+            hours = f"  {line.cost.gpu_hours:.1f} GPU h" if line.cost.gpu_hours >= 0.05 else ""
+            lines.append(f"  {line.state:10}  {line.title}{hours}")
+        return lines
+
+    def _obstacles(self) -> list[str]:
+        reasons = Counter(line.reason for line in self.stages if line.reason)
+        return [f"{number} stages cannot run: {reason}" for reason, number in reasons.items()]
+
+    def _data_lines(self) -> list[str]:
+        return ["data sets:", *(f"  {line.name} ({', '.join(line.parts)}): {line.state()}" for line in self.data)]
+
+    def _sums(self) -> list[str]:
+        totals, rate = self.totals(), self.throughput
+        counts = {state: sum(line.state == state for line in self.stages) for state in ("done", "to do", "cannot run")}
+        unknown = "" if totals.is_known else ", without stages on images that are not here to be counted"
+        return [
+            ", ".join(f"{number} {state}" for state, number in counts.items()),
+            f"not done: about {totals.gpu_hours:.0f} GPU hours at {rate.resnet18:g} images/s (ResNet-18) and "
+            f"{rate.resnet50:g} (ResNet-50) a GPU ({rate.source}){unknown}",
+            f"not done: about {totals.cpu_hours:.1f} core hours of CRF, {totals.disk_bytes / 1e9:.1f} GB of masks",
+        ]
+
+
+def plan_report(
+    workshop: Workshop,
+    name: str,
+    nodes: Sequence[Node],
+    throughput: Throughput,
+    *,
+    done: Collection[Node],
+    shown: Sequence[Images] = (),
+) -> PlanReport:
+    """Says what a plan takes.
+
+    Args:
+        workshop: What would run the stages.
+        name: Of the table or figure.
+        nodes: All nodes of the plan, each after what it needs.
+        throughput: What hours are counted with.
+        done: Those of the nodes that are `finished`.
+        shown: Images that a figure shows as they are.
+    """
+    missing = obstacles(workshop, nodes)
+    lines = []
+    for node in filter(is_stage, nodes):
+        state: State = "cannot run" if node in missing else "done" if node in done else "to do"
+        cost = Cost() if state == "done" else cost_of(workshop, node, throughput)
+        lines.append(StageLine(title(node), type(node).__name__, state, cost, missing.get(node, "")))
+    return PlanReport(name, tuple(lines), data_lines(workshop, nodes, shown), throughput, workshop.scale.mark)
+
+
+def finished(
+    context: Context, workshop: Workshop, nodes: Sequence[Node], missing: dict[Node, str]
+) -> dict[Node, StageResult]:
+    """Finds the stages of a plan that are finished; those above a stage that is not cannot be.
+
+    Args:
+        context: With `only_finished` set: nothing is computed.
+        workshop: What would run the stages.
+        nodes: Each after what it needs.
+        missing: Nodes that cannot run.
+    """
+    assert context.only_finished
+    found: dict[Node, StageResult] = {}
+    for node in nodes:
+        if node in missing or not is_stage(node) or any(one not in found for one in _stages_below(node)):
+            continue
+        try:
+            found[node] = run_node(context, workshop, node, found)
+        except NotFinishedError:
+            continue
+    return found
+
+
+def _stages_below(node: Node) -> list[Node]:
+    """The stages that a node needs directly, checkpoints in the middle of a training looked through."""
+    below = [inner for needed in needs(node) for inner in ([needed] if is_stage(needed) else needs(needed))]
+    return [one for one in below if is_stage(one)]
+
+
+def data_lines(workshop: Workshop, nodes: Iterable[Node], shown: Iterable[Images] = ()) -> tuple[DataLine, ...]:
+    """The data sets of a plan, and those that are shown as they are: which parts, and what is missing."""
+    parts: dict[str, list[Images]] = {}
+    for images in dict.fromkeys([*(images for node in nodes for images in images_of(node)), *shown]):
+        parts.setdefault(images.name, []).append(images)
+    return tuple(_data_line(workshop, name, wanted) for name, wanted in parts.items())
+
+
+def _data_line(workshop: Workshop, name: str, wanted: Sequence[Images]) -> DataLine:
+    scale = workshop.scale
+    problems = [problem for one in wanted if (problem := scale.images_problem(one)) is not None]
+    return DataLine(
+        name,
+        parts=tuple(one.part if one.subset is None else f"{one.part}, {one.subset}" for one in wanted),
+        problem=problems[0] if problems else "",
+        num_images=tuple(map(scale.num_images, wanted)),
+        num_published=tuple(None if scale.mark else published_number(one) for one in wanted),
+        source="" if scale.mark else published_set(name).source,
+    )

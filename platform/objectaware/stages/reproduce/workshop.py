@@ -1,0 +1,186 @@
+"""From a node of a plan to its stage's configuration, at the scale in use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from objectaware.config import (
+    GROUND_TRUTH,
+    ClassDistanceConfig,
+    DetectionConfig,
+    DetectionExecution,
+    FewShotConfig,
+    LinearConfig,
+    LocalizationConfig,
+    LocalizeConfig,
+    PretrainConfig,
+)
+from objectaware.data.coco import load_coco
+from objectaware.distributed.pretrain import KEPT_FOLDER
+from objectaware.errors import InputError
+from objectaware.paper.nodes import (
+    ClassDistance,
+    Detection,
+    FewShot,
+    Images,
+    Kept,
+    Linear,
+    Localize,
+    MaskScore,
+    Node,
+    Pretrain,
+    Published,
+    title,
+)
+from objectaware.recipes import read_recipe
+from objectaware.stages.reproduce.scale import Scale
+from objectaware.stages.runner import StageResult
+
+Results = Mapping[Node, StageResult]
+"""Results of the stages that a node needs, by node."""
+
+DETECTION_RECIPE = "detection_coco.yaml"
+"""Recipe of all detectors that are fine-tuned."""
+
+FOUND = "found"
+"""Name of the masks that are scored."""
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """What turns the nodes of a plan into configurations.
+
+    Attributes:
+        scale: At what scale they run.
+        recipes: Folder of the trainings' recipes.
+    """
+
+    scale: Scale
+    recipes: Path
+
+    def name(self, node: Node) -> str:
+        """What the node's stage is called, scale included."""
+        return title(node) if not self.scale.mark else f"{self.scale.mark}: {title(node)}"
+
+    def pretrain_config(self, node: Pretrain, masks: str | None) -> PretrainConfig:
+        """The configuration of a training.
+
+        Args:
+            node: The training.
+            masks: Address of its masks; None where the recipe needs none of another training.
+        """
+        recipe = read_recipe(self.recipes / f"{node.recipe}.yaml")
+        if recipe.get("masks") not in (None, GROUND_TRUTH):
+            recipe["masks"] = masks
+        if node.mix_probability is not None:
+            recipe["mix_probability"] = node.mix_probability
+        fields = {**recipe, "data": self.scale.data(node.images), "seed": node.seed, **self.scale.fields(node)}
+        return PretrainConfig.model_validate(fields)
+
+    def localize_config(self, node: Localize, results: Results) -> LocalizeConfig:
+        """The configuration of a localization."""
+        data = self.scale.data(node.images)
+        fields: dict[str, Any] = {"data": data, **dict(node.options)}
+        if node.network is not None:
+            fields["checkpoint"] = self.address(node.network, results)
+        if node.classifier is not None:
+            fields["classifier"] = self.address(node.classifier, results)
+        if node.negatives is not None:
+            fields["negatives"] = images_with(node.negatives, self, node.images)
+        fields |= self.scale.fields(node)
+        if node.record_iterations:
+            fields["execution"] = {**fields.get("execution", {}), "record_iterations": True}
+        return LocalizeConfig.model_validate(fields)
+
+    def linear_config(self, node: Linear, results: Results) -> LinearConfig:
+        """The configuration of a linear evaluation."""
+        holdout: dict[str, Any] = {}
+        if node.holdout is not None:
+            holdout["holdout_size" if isinstance(node.holdout, int) else "holdout_fraction"] = node.holdout
+        fields = {
+            "checkpoint": self.address(node.network, results),
+            "train": self.scale.data(node.train),
+            "tests": {name: self.scale.data(images) for name, images in node.tests},
+            **(self.scale.fields(node) or holdout),
+        }
+        return LinearConfig.model_validate(fields)
+
+    def score_config(self, node: MaskScore, results: Results) -> LocalizationConfig:
+        """The configuration of a scoring."""
+        fields = {
+            "data": self.scale.data(node.images),
+            "masks": {FOUND: self.address(node.masks, results)},
+            **self.scale.fields(node),
+        }
+        return LocalizationConfig.model_validate(fields)
+
+    def few_shot_config(self, node: FewShot, results: Results) -> FewShotConfig:
+        """The configuration of a few-shot evaluation."""
+        draws = {"num_shots": node.num_shots, "seeds": tuple(range(node.num_seeds))}
+        return FewShotConfig.model_validate({**self._class_pair(node, results), **draws})
+
+    def class_distance_config(self, node: ClassDistance, results: Results) -> ClassDistanceConfig:
+        """The configuration of a distance between two classes."""
+        return ClassDistanceConfig.model_validate(self._class_pair(node, results))
+
+    def _class_pair(self, node: FewShot | ClassDistance, results: Results) -> dict[str, Any]:
+        return {
+            "checkpoint": self.address(node.network, results),
+            "data": self.scale.data(node.images),
+            "class_names": tuple(map(self.scale.class_name, node.classes)),
+            **self.scale.fields(node),
+        }
+
+    def detection_config(self, node: Detection, results: Results) -> DetectionConfig:
+        """The configuration of a fine-tuned detector, or of a published one."""
+        recipe = read_recipe(self.recipes / DETECTION_RECIPE)
+        fields: dict[str, Any] = {"test": self.scale.data(node.test)}
+        if isinstance(node.network, Published):
+            return DetectionConfig.model_validate(
+                {**fields, "published": self.scale.file(node.network), "execution": recipe["execution"]}
+            )
+        fields |= {"checkpoint": self.address(node.network, results), "data": self.scale.data(node.train)}
+        return DetectionConfig.model_validate({**recipe, **fields, **self.scale.fields(node)})
+
+    def detection_execution(self) -> DetectionExecution:
+        """How detectors are fine-tuned."""
+        return DetectionExecution.model_validate(read_recipe(self.recipes / DETECTION_RECIPE)["execution"])
+
+    def address(self, node: Node, results: Results) -> str:
+        """Where what a node makes lies: a checkpoint, masks or a classifier."""
+        match node:
+            case Published():
+                return self.scale.file(node)
+            case Kept():
+                # The folder is named by the epoch's number from 0.
+                epoch = self.scale.epoch(node.epoch) - 1
+                return f"{results[node.training].folder.uri}/train/{KEPT_FOLDER}/epoch_{epoch:04d}"
+            case Pretrain():
+                return str(results[node].values["checkpoint"])
+            case Localize():
+                return str(results[node].values["masks"])
+            case _:
+                return str(results[node].values["classifier"])
+
+
+def images_with(class_name: str, workshop: Workshop, images: Images) -> tuple[str, ...]:
+    """Images of a part of COCO that show a class, by their paths: the first of them, at most a group.
+
+    Raises:
+        InputError: None does.
+    """
+    data = workshop.scale.data(images)
+    assert data.split is not None, "classes are those of COCO"
+    coco = load_coco(data.root, data.split)
+    name = workshop.scale.class_name(class_name)
+    shown = [
+        image_id
+        for index, image_id in enumerate(coco.images.image_ids)
+        if any(coco.category_names[instance.category_index] == name for instance in coco.instances(index))
+    ]
+    if not shown:
+        raise InputError("class", name, f"is in no picture of {data.root}", "Give a data set that shows it.")
+    return tuple(shown[: LocalizeConfig.model_fields["group_size"].default])

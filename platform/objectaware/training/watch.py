@@ -1,0 +1,46 @@
+"""What is watched between epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from objectaware.data.images import Images
+from objectaware.evaluate.features import compute_features
+from objectaware.evaluate.knn import knn_accuracy
+
+
+class KnnWatch:
+    """k-NN accuracy of the online backbone within the training images: a tenth of them classified by the rest.
+
+    Args:
+        images: The training images.
+        labels: Their classes, (N,).
+        size: Side in pixels that they are resized to.
+        chosen: Indices of those that are looked at.
+    """
+
+    def __init__(self, images: Images, labels: NDArray[np.int64], size: int, chosen: NDArray[np.int64]) -> None:
+        self._images = images
+        self._size = size
+        self._chosen = chosen
+        self._labels = torch.from_numpy(labels[chosen])
+
+    def __call__(self, backbone: nn.Module) -> Mapping[str, float]:
+        """Measures it in per cent, as `knn_accuracy`."""
+        device = next(backbone.parameters()).device
+        features: Tensor = compute_features(
+            backbone, self._images, self._chosen.tolist(), size=self._size, center_crop=False, device=device
+        ).values
+        num_queries = max(len(features) // 10, 1)
+        accuracy = knn_accuracy(
+            features[num_queries:],
+            self._labels[num_queries:],
+            features[:num_queries],
+            self._labels[:num_queries],
+        )
+        return {"knn_accuracy": accuracy}

@@ -1,0 +1,55 @@
+"""A checkpoint that lost its end while nobody looked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from inputs import write_pictures
+from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
+from objectaware.distributed.pretrain import pretrain
+from objectaware.errors import InputError
+
+
+def _train(images: Path, storage: Path, num_epochs: int) -> tuple[Path, list[int]]:
+    epochs: list[int] = []
+
+    def record(entry: dict[str, Any]) -> None:
+        if entry["kind"] == "epoch":
+            epochs.append(entry["epoch"])
+
+    config = PretrainConfig(
+        data=DataConfig(root=str(images)),
+        backbone="resnet10_narrow",
+        image_size=32,
+        num_epochs=num_epochs,
+        batch_size=16,
+        queue_size=64,
+        execution=PretrainExecution(num_loader_threads=1, num_compute_threads=1, cache_mib=8, precision="fp32"),
+    )
+    return Path(pretrain(config, name="train", storage=str(storage), on_record=record)), epochs
+
+
+@pytest.mark.slow
+@pytest.mark.chaos(
+    fault="a truncated checkpoint", holds="a message with its name, and no retries; nothing is overwritten"
+)
+@pytest.mark.timeout(600)
+def test_a_truncated_checkpoint_is_named(ray_session: None, tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    write_pictures(photos, 32, 40)
+    checkpoint, _ = _train(photos, tmp_path, 2)
+    state = checkpoint / "state.pt"
+    whole = state.read_bytes()
+    state.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"epoch_0001.*state\.pt") as refusal:
+        _train(photos, tmp_path, 3)
+    print(refusal.value)
+    assert state.read_bytes() == whole[: len(whole) // 2]
+    state.write_bytes(whole)
+    _, epochs = _train(photos, tmp_path, 3)
+    assert epochs[-1] == 2
+    assert int(torch.load(tmp_path / "train" / "epoch_0002" / "state.pt", weights_only=True)["next_epoch"]) == 3

@@ -1,0 +1,70 @@
+"""An object store in the place of all folders: the pack, checkpoints and what is kept."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+
+from object_store import object_store
+from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
+from objectaware.data.pack import pack_images
+from objectaware.data.shards import PackedImages
+from objectaware.data.storage import Storage
+from objectaware.distributed.pretrain import pretrain
+from objectaware.methods.checkpoint import BACKBONE_NAME
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    """Ray's workers have the environment that their Ray was started with, so that the URI has to say all."""
+    with object_store() as form:
+        yield form
+
+
+def test_a_pack_in_a_bucket_trains_and_resumes_inside_an_epoch(
+    ray_session: None, tiny_images: Path, bucket: str
+) -> None:
+    images = DataConfig(root=str(tiny_images)).open()
+    summary = pack_images(images, Storage.from_uri(bucket.format("pack")), source={}, shard_bytes=60_000)
+    packed = PackedImages.open(bucket.format("pack"))
+    assert summary.num_shards == len(packed.shard_sizes) > 1
+    assert len(packed) == len(images)
+
+    config = PretrainConfig(
+        data=DataConfig(root=bucket.format("pack"), layout="shards", shuffle_window=2),
+        backbone="resnet10_narrow",
+        image_size=32,
+        num_epochs=1,
+        batch_size=4,
+        queue_size=16,
+        execution=PretrainExecution(
+            num_loader_threads=1, num_compute_threads=1, precision="fp32", cache_mib=0, keep_every=1
+        ),
+    )
+    kinds: list[str] = []
+
+    def interrupt_once(record: dict[str, Any]) -> None:
+        kinds.append(record["kind"])
+        if kinds == ["progress"]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(config, name="train", storage=bucket.format("runs"), on_record=interrupt_once)
+    assert kinds[-1] == "stopped"
+    stopped = Storage.from_uri(bucket.format("runs/train"))
+    (checkpoint,) = {name.split("/")[0] for name, _, _ in stopped.list_files() if name.endswith("state.pt")}
+    assert checkpoint.startswith("epoch_0000_step_")
+
+    address = pretrain(config, name="train", storage=bucket.format("runs"), on_record=interrupt_once)
+    assert kinds.count("epoch") == 1
+    kept = stopped.child("kept/epoch_0000").read_bytes(BACKBONE_NAME)
+    assert Storage.from_uri(address).read_bytes(BACKBONE_NAME) == kept
+    assert len(safetensors.torch.load(kept)) > 10

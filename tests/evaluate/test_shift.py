@@ -1,0 +1,64 @@
+"""What a table of shifts is made of."""
+
+from __future__ import annotations
+
+import pytest
+
+from objectaware.errors import InputError
+from objectaware.evaluate.shift import CORRUPTIONS, shift_over_seeds, shift_result
+
+
+def corrupted(corruption: str, *values: float) -> dict[str, float]:
+    return {f"{corruption}-{severity}": value for severity, value in enumerate(values, start=1)}
+
+
+def test_severities_become_one_number_and_corruptions_another() -> None:
+    result = shift_result({**corrupted("fog", 50, 40, 30, 20, 10), **corrupted("gaussian_noise", 9, 7, 5, 3, 1)})
+    assert result.corruptions == {"gaussian_noise": 5.0, "fog": 30.0}
+    assert list(result.corruptions) == ["gaussian_noise", "fog"]  # the paper's order
+    assert result.corruption_mean == 17.5
+    assert result.accuracies == {}
+    assert result.bg_gap is None
+
+
+def test_the_gap_is_taken_where_both_of_its_variants_are() -> None:
+    # Paper, table bg-main, MoCov2, Baseline; the table prints the mean of three seeds' gaps.
+    result = shift_result({"original": 89.17, "mixed_same": 80.98, "mixed_rand": 60.34, "bg_gap": 1.0})
+    assert result.bg_gap == pytest.approx(20.64)
+    assert list(result.cells()) == ["original", "mixed_same", "mixed_rand", "bg_gap"]
+    assert shift_result({"mixed_same": 80.98}).bg_gap is None
+
+
+def test_other_names_with_a_dash_are_test_sets() -> None:
+    accuracies = {"ImageNet-R-9": 40.0, "CIFAR-10": 1.0, "fog-6": 2.0}
+    assert shift_result(accuracies).accuracies == accuracies
+
+
+def test_unlike_severities_are_refused() -> None:
+    with pytest.raises(InputError, match="unlike severities"):
+        shift_result({**corrupted("fog", 50, 40, 30, 20, 10), **corrupted("snow", 9, 7)})
+
+
+def test_seeds_are_averaged_after_each_has_its_gap_and_means() -> None:
+    seeds = [
+        {"mixed_same": 80.0, "mixed_rand": 60.0, **corrupted("snow", 10, 20)},
+        {"mixed_same": 84.0, "mixed_rand": 70.0, **corrupted("snow", 30, 40)},
+    ]
+    mean, std = shift_over_seeds(seeds)
+    assert mean == {
+        "mixed_same": 82.0, "mixed_rand": 65.0, "bg_gap": 17.0, "snow": 25.0, "corruption_mean": 25.0
+    }  # fmt: skip
+    # Two values 6 apart have 6 / √2; the sets' own deviations would give another gap.
+    assert std["bg_gap"] == pytest.approx(6 / 2**0.5)
+    assert std["snow"] == pytest.approx(20 / 2**0.5)
+    assert shift_over_seeds(seeds[:1])[1]["bg_gap"] == 0.0
+
+
+def test_seeds_on_unlike_test_sets_are_refused() -> None:
+    with pytest.raises(InputError, match=r"\['b'\]"):
+        shift_over_seeds([{"a": 1.0}, {"a": 1.0, "b": 2.0}])
+
+
+def test_the_corruptions_are_imagenet_cs_fifteen() -> None:
+    assert len(CORRUPTIONS) == 15
+    assert sorted(set(CORRUPTIONS.values())) == ["Blur", "Digital", "Noise", "Weather"]

@@ -1,0 +1,143 @@
+"""The plans of the paper's tables: every cell is bound to a stage, and what several need is one node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from objectaware.errors import InputError
+from objectaware.paper import TABLE_LABELS, load_table
+from objectaware.paper.nodes import (
+    Kept,
+    Linear,
+    Localize,
+    MaskScore,
+    Node,
+    Pretrain,
+    Published,
+    images_of,
+    needs,
+    title,
+)
+from objectaware.paper.plan import plan_table
+from objectaware.paper.trainings import CROP, MIXUP, PUBLISHED_NAMES, TRAINING_IMAGES, training
+from objectaware.recipes import read_recipe
+
+RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
+
+
+def _trainings(nodes: list[Node]) -> list[Pretrain]:
+    return [node for node in nodes if isinstance(node, Pretrain)]
+
+
+@pytest.mark.parametrize("label", TABLE_LABELS)
+def test_every_cell_has_a_value_for_each_trial(label: str) -> None:
+    table, plan = load_table(label), plan_table(label)
+    assert plan.seeds == tuple(range(table.num_trials))
+    printed = {place for place, cell in table.cells().items() if cell is not None}
+    assert set(plan.cells) == printed
+    for values in plan.cells.values():
+        assert len(values) == table.num_trials
+        assert all(value.paths and all(value.paths) for value in values)
+
+
+@pytest.mark.parametrize("label", TABLE_LABELS)
+def test_no_two_cells_are_the_same_number(label: str) -> None:
+    values = [value for values in plan_table(label).cells.values() for value in values]
+    assert len(set(values)) == len(values)
+
+
+@pytest.mark.parametrize("label", TABLE_LABELS)
+def test_a_table_takes_its_own_trainings_networks_and_data_sets(label: str) -> None:
+    """What the table's file says that it takes, and besides it no more than where masks come from."""
+    table, nodes = load_table(label), plan_table(label).nodes()
+    measured = {one for node in nodes if not isinstance(node, Localize) for one in needs(node)}
+    measured |= {one for node in nodes if isinstance(node, MaskScore) for one in needs(node.masks)}
+    named = set()
+    for words in table.trainings:
+        recipe, *overrides = words.split()
+        probability = float(overrides[-1]) if overrides else None
+        named |= {training(recipe, seed=seed, mix_probability=probability) for seed in range(table.num_trials)}
+    networks = {one.training if isinstance(one, Kept) else one for one in measured}
+    assert {one for one in networks if isinstance(one, Pretrain)} == named
+    published = {node.name for node in nodes if isinstance(node, Published)}
+    assert published == set(table.published_networks)
+    assert published <= set(PUBLISHED_NAMES)
+    assert {images.name for node in nodes for images in images_of(node)} == set(table.datasets)
+
+
+@pytest.mark.parametrize("label", TABLE_LABELS)
+def test_a_node_comes_once_and_after_what_it_needs(label: str) -> None:
+    nodes = plan_table(label).nodes()
+    place = {node: index for index, node in enumerate(nodes)}
+    assert len(place) == len(nodes)
+    assert all(place[one] < place[node] for node in nodes for one in needs(node))
+    assert len({title(node) for node in nodes if isinstance(node, Pretrain)}) == len(_trainings(nodes))
+
+
+def test_masks_come_once_from_the_network_of_seed_0() -> None:
+    nodes = plan_table("bg-main").nodes()
+    mixed = [node for node in _trainings(nodes) if node.masks is not None]
+    assert {node.seed for node in mixed} == {0, 1, 2}
+    sources = {node.masks for node in mixed}
+    assert len(sources) == 2
+    assert {source.network for source in sources if source is not None} == {
+        training("moco_resnet18_in9"),
+        training("byol_resnet18_in9"),
+    }
+
+
+def test_stages_are_shared_between_tables() -> None:
+    main, more, probability = (set(plan_table(label).nodes()) for label in ("bg-main", "bg-more-bg", "bg-probability"))
+    assert len(main & more) >= 12
+    first = plan_table("bg-probability").cells[("MoCov2", "0.4"), ("Original",)][0]
+    assert first == plan_table("bg-main").cells[("Original",), ("MoCov2", "BG-Mixup (CAM)")][0]
+    assert len(_trainings([*probability])) == 10
+
+
+def test_seeds_can_be_chosen() -> None:
+    plan = plan_table("multi-main", num_seeds=2)
+    assert plan.seeds == (0, 1)
+    assert all(len(values) == 2 for values in plan.cells.values())
+    with pytest.raises(InputError, match="seeds = 0: leaves no training"):
+        plan_table("multi-main", num_seeds=0)
+
+
+def test_the_class_wise_table_is_a_column_of_the_main_one() -> None:
+    wise = plan_table("multi-class-wise").cells[("BYOL", "GT"), ("Ship",)][0]
+    whole = plan_table("multi-main").cells[("BYOL", "ResNet-50", "GT"), ("CIFAR10",)][0]
+    assert wise.node == whole.node
+    assert wise.paths == (("class_accuracies", "test", "ship"),)
+
+
+def test_imagenet_c_is_the_mean_over_corruptions_and_severities() -> None:
+    whole = plan_table("bg-domain").cells[("BYOL", "Baseline"), ("ImageNet-C-9",)][0]
+    one = plan_table("bg-imagenetc").cells[("BYOL", "Baseline"), ("Blur", "Motion")][0]
+    assert isinstance(whole.node, Linear)
+    assert whole.node == one.node
+    assert len(whole.paths) == 75
+    assert one.paths == tuple(("accuracies", f"motion_blur-{severity}") for severity in (1, 2, 3, 4, 5))
+    assert one.read({"accuracies": {f"motion_blur-{severity}": 10.0 * severity for severity in range(1, 6)}}) == 30
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*_resnet*.yaml")), ids=lambda path: path.stem)
+def test_a_training_says_of_its_masks_and_p_what_its_recipe_says(path: Path) -> None:
+    recipe, name = read_recipe(path), path.stem
+    if name.endswith("_folder"):
+        return
+    node = training(name)
+    masks = recipe.get("masks")
+    source = None if masks in (None, "ground_truth") else str(masks).removeprefix("runs/masks/")
+    found = node.masks.network if node.masks is not None else None
+    assert (found.recipe if isinstance(found, Pretrain) else None) == source
+    assert node.mix_probability == recipe.get("mix_probability")
+    assert training(name, seed=2).masks == node.masks, "masks are those of seed 0"
+    assert node.images in TRAINING_IMAGES.values()
+
+
+def test_the_settings_are_the_named_ones_of_localize() -> None:
+    from objectaware.config import LOCALIZE_SETTINGS
+
+    assert dict(CROP) == LOCALIZE_SETTINGS["crop"]
+    assert dict(MIXUP) == LOCALIZE_SETTINGS["mixup"]

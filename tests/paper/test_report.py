@@ -1,0 +1,66 @@
+"""A measured table beside the paper's."""
+
+from __future__ import annotations
+
+import pytest
+
+from objectaware.paper import Cell, load_table
+from objectaware.paper.report import Measured, TableReport
+
+PLACE = (("Original",), ("MoCov2", "Baseline"))
+
+
+def _report(mark: str = "") -> TableReport:
+    table = load_table("bg-main")
+    measured = {place: Measured(None, "no GPU") for place in table.cells()}
+    measured[PLACE] = Measured.of([88.0, 89.0, 90.5])
+    return TableReport(table, measured, (0, 1, 2), mark)
+
+
+def test_several_seeds_give_mean_and_deviation() -> None:
+    cell = Measured.of([88.0, 89.0, 90.5]).cell
+    assert cell is not None
+    assert cell == Cell(pytest.approx(89.16667), pytest.approx(1.25831, abs=1e-5))  # type: ignore[arg-type]
+    assert Measured.of([3.0]) == Measured(Cell(3.0))
+
+
+def test_a_row_shows_paper_measured_and_difference() -> None:
+    lines = _report().text().splitlines()
+    place = next(index for index, line in enumerate(lines) if line.startswith("Original"))
+    assert lines[place].split()[:5] == ["Original", "paper", "89.17", "±", "0.49"]
+    assert lines[place + 1].split()[:4] == ["measured", "89.17", "±", "1.26"]
+    assert lines[place + 2].split() == ["difference", "-0.00"]
+    assert "47 cells missing: no GPU" in lines
+    assert len({len(line) for line in lines[place : place + 1]}) == 1
+
+
+def test_every_line_says_that_it_is_smoke() -> None:
+    report = _report("smoke on scenes")
+    assert all(line.startswith("smoke on scenes | ") for line in report.text().splitlines())
+    assert all(row["scale"] == "smoke on scenes" for row in report.rows())
+    assert report.markdown().startswith("# bg-main (smoke on scenes)")
+
+
+def test_rows_hold_names_numbers_and_reasons() -> None:
+    rows = _report().rows()
+    assert len(rows) == 48
+    first = next(row for row in rows if row["measured"] is not None)
+    assert (first["Dataset"], first["Model"], first["Augmentation"]) == ("Original", "MoCov2", "Baseline")
+    assert (first["paper"], first["paper std"]) == (89.17, 0.49)
+    assert first["difference"] == pytest.approx(89.16667 - 89.17, abs=1e-4)
+    assert {row["missing"] for row in rows} == {"", "no GPU"}
+
+
+def test_a_dash_of_the_papers_stays_a_dash() -> None:
+    table = load_table("multi-supervised-det")
+    report = TableReport(table, {}, (0,))
+    dash = (("COCO Segmentation",), ("Faster R-CNN", "-"))
+    assert report.difference(dash) is None
+    assert "–" in report.text()
+    assert next(row for row in report.rows() if row["paper"] is None)["missing"] == "the paper has none"
+
+
+def test_markdown_has_as_many_cells_in_each_line() -> None:
+    lines = [line for line in _report().markdown().splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in lines}) == 1
+    assert len(lines) == 2 + 3 * 8

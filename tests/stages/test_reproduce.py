@@ -1,0 +1,368 @@
+"""Plans of the paper run as stages: order, reuse, failures, and what becomes of the cells. Nothing starts Ray here."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from objectaware.config import LinearConfig, LocalizeConfig, PretrainConfig
+from objectaware.data.scenes import build_scenes
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.paper import TABLE_LABELS, load_figures
+from objectaware.paper.figures import plan_figure
+from objectaware.paper.nodes import (
+    Images,
+    Linear,
+    Localize,
+    MaskScore,
+    Node,
+    Pretrain,
+    Published,
+    images_of,
+    needs,
+    ordered,
+)
+from objectaware.paper.plan import plan_table
+from objectaware.paper.trainings import PUBLISHED_NAMES, training
+from objectaware.stages.progress import Progress
+from objectaware.stages.reproduce import nodes as reproduce_nodes
+from objectaware.stages.reproduce.drawing import DRAWINGS
+from objectaware.stages.reproduce.estimate import Throughput, cost_of
+from objectaware.stages.reproduce.full import Full, read_names
+from objectaware.stages.reproduce.nodes import is_stage
+from objectaware.stages.reproduce.plan import finished, plan_report
+from objectaware.stages.reproduce.scale import SMOKE_MARK, Smoke
+from objectaware.stages.reproduce.study import StagesFailedError, obstacles, run_nodes, run_table
+from objectaware.stages.reproduce.workshop import Results, Workshop, images_with
+from objectaware.stages.runner import Context, NotFinishedError, StageResult, run_stage
+from objectaware.tracking import TrackingStore
+
+RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
+PLANS = [*(plan_table(label, num_seeds=1) for label in TABLE_LABELS), *(plan_figure(f.label) for f in load_figures())]
+
+_NAMES = [*TABLE_LABELS, *(f"figure:{figure.label}" for figure in load_figures())]
+RECIPES_IN_USE = sorted({node.recipe for plan in PLANS for node in plan.nodes() if isinstance(node, Pretrain)})
+
+
+@pytest.fixture(scope="module")
+def tracking(tmp_path_factory: pytest.TempPathFactory) -> TrackingStore:
+    return TrackingStore.open(tmp_path_factory.mktemp("mlflow"))
+
+
+@pytest.fixture
+def context(tmp_path: Path, tracking: TrackingStore) -> Context:
+    return Context(Storage.from_uri(tmp_path), tracking, Progress(io.StringIO()))
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    folder = tmp_path_factory.mktemp("scenes")
+    build_scenes(folder / "multi-object", variant="multi-object", num_train=9, num_val=9, image_size=32)
+    return Workshop(Smoke(folder / "single-object", folder / "multi-object"), RECIPES)
+
+
+class _Stages:
+    """Stands in for all stages; every number that it gives is 50, and that of a training's seed the seed."""
+
+    def __init__(self, failing: tuple[str, ...] = ()) -> None:
+        self.ran: list[Node] = []
+        self.failing = failing
+
+    def run(self, context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+        for one in needs(node):
+            assert one in results or not is_stage(one), "what it needs has not run"
+        self.ran.append(node)
+        if isinstance(node, Pretrain) and node.recipe in self.failing:
+            raise RuntimeError("out of memory")
+        return StageResult("id", context.storage, _Fifty(), None, reused=False)
+
+
+class _Fifty(dict[str, Any]):
+    def __missing__(self, key: str) -> Any:
+        return 50.0 if key in ("miou", "original", "test", "box_ap") else _Fifty()
+
+
+@pytest.fixture
+def stages(monkeypatch: pytest.MonkeyPatch) -> _Stages:
+    return _install(monkeypatch, _Stages())
+
+
+def _install(monkeypatch: pytest.MonkeyPatch, stages: _Stages) -> _Stages:
+    kinds = dict.fromkeys(reproduce_nodes.RUNNERS, stages.run)
+    monkeypatch.setattr(reproduce_nodes, "RUNNERS", kinds)
+    return stages
+
+
+def test_every_stage_runs_once_after_what_it_needs(smoke: Workshop, context: Context, stages: _Stages) -> None:
+    nodes = [smoke.scale.adapted(node) for node in plan_table("loc-main").nodes()]
+    outcome = run_nodes(context, smoke, ordered(nodes), {})
+    assert set(outcome.results) == {node for node in ordered(nodes) if is_stage(node)}
+    assert len(stages.ran) == len(set(stages.ran)) == len(outcome.results)
+
+
+def test_a_failure_takes_with_it_what_needs_it_and_is_named(
+    smoke: Workshop, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _install(monkeypatch, _Stages(failing=("moco_resnet18_cub",)))
+    with pytest.raises(
+        StagesFailedError, match="pretrain moco_resnet18_cub seed 0: RuntimeError: out of memory"
+    ) as info:
+        run_table(context, smoke, plan_table("loc-iter"))
+    assert isinstance(info.value.__cause__, RuntimeError)
+    report = info.value.report
+    assert report is not None
+    assert report.measured[("1",), ("CUB",)].cell is None
+    assert "out of memory" in str(report.measured[("1",), ("CUB",)].reason)
+    flowers = report.measured[("1",), ("Flowers",)].cell
+    assert flowers is not None
+    assert flowers.mean == 50
+
+
+def test_a_study_logs_the_table_and_says_that_it_is_smoke(smoke: Workshop, context: Context, stages: _Stages) -> None:
+    report = run_table(context, smoke, plan_table("loc-cam"))
+    assert all(one.cell is not None for one in report.measured.values())
+    assert report.mark == SMOKE_MARK
+    assert context.parent is not None
+    assert context.parent.opening.name == f"loc-cam ({SMOKE_MARK})"
+    folder = context.parent.spool_folder
+    assert any("tables/loc-cam (smoke on scenes).json" in path.read_text() for path in folder.glob("records.jsonl"))
+
+
+def test_a_number_of_several_seeds_is_their_mean(
+    smoke: Workshop, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class BySeed(_Stages):
+        def run(self, context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+            seed = node.network.seed if isinstance(node, Linear) and isinstance(node.network, Pretrain) else 0
+            values: Mapping[str, Any] = {"accuracies": {"test": 10.0 * seed}}
+            return StageResult("id", context.storage, values, None, reused=False)
+
+    _install(monkeypatch, BySeed())
+    report = run_table(context, smoke, plan_table("multi-second", num_seeds=3))
+    cell = report.measured[("BYOL", "CAM", "2"), ("Pets",)].cell
+    assert cell is not None
+    assert (cell.mean, cell.std) == (10, 10)
+
+
+def test_a_stage_that_is_not_built_leaves_its_cells_missing(
+    smoke: Workshop, context: Context, stages: _Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = {kind: run for kind, run in reproduce_nodes.RUNNERS.items() if kind is not MaskScore}
+    monkeypatch.setattr(reproduce_nodes, "RUNNERS", kinds)
+    with pytest.raises(InputError, match="the stage MaskScore is not built yet"):
+        run_table(context, smoke, plan_table("loc-iter"))
+    assert stages.ran == []
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=_NAMES)
+def test_every_smoke_stage_has_a_valid_configuration(plan: Any, smoke: Workshop, tmp_path: Path) -> None:
+    """What a training makes is stood in for by an address; the models refuse what does not fit together."""
+    results = _AnyResult(tmp_path)
+    for node in ordered(map(smoke.scale.adapted, plan.nodes())):
+        assert not isinstance(node, Published)
+        if isinstance(node, Pretrain):
+            config = smoke.pretrain_config(node, "masks" if node.masks is not None else None)
+            assert (config.backbone, config.seed) == ("resnet10_narrow", node.seed)
+        elif isinstance(node, Localize):
+            assert smoke.localize_config(node, results).image_size == 48
+        elif isinstance(node, Linear):
+            assert smoke.linear_config(node, results).num_penalties == 3
+
+
+@pytest.mark.parametrize("name", RECIPES_IN_USE)
+def test_at_full_scale_a_training_is_its_recipe(name: str, tmp_path: Path) -> None:
+    workshop = Workshop(Full(tmp_path), RECIPES)
+    node = training(name, seed=2)
+    config = workshop.pretrain_config(node, "runs/masks/x")
+    recipe = {**yaml.safe_load((RECIPES / f"{name}.yaml").read_text())}
+    assert (config.method, config.backbone) == (recipe["method"], recipe["backbone"])
+    assert config.policy == recipe.get("policy", "none")
+    assert config.num_epochs == (2000 if node.images.name in ("CUB-200-2011", "Flowers102") else 800)
+    assert config.seed == 2
+    assert (config.masks is None) == (config.policy in ("none", "mixup", "cutmix"))
+
+
+class _AnyResult(dict[Node, StageResult]):
+    def __init__(self, folder: Path) -> None:
+        self._result = StageResult(
+            "id",
+            Storage.from_uri(folder),
+            {"checkpoint": "checkpoint", "masks": "masks", "classifier": "classifier"},
+            None,
+            reused=False,
+        )
+
+    def __getitem__(self, node: Node) -> StageResult:
+        return self._result
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=_NAMES)
+def test_every_full_stage_has_a_valid_configuration(plan: Any, tmp_path: Path) -> None:
+    workshop = Workshop(Full(tmp_path, networks=dict.fromkeys(PUBLISHED_NAMES, "network.pth")), RECIPES)
+    results = _AnyResult(tmp_path)
+    for node in plan.nodes():
+        if isinstance(node, Localize) and node.negatives is None:
+            config = workshop.localize_config(node, results)
+            assert config.image_size == 224
+            assert config.execution.record_iterations == node.record_iterations
+        elif isinstance(node, Linear):
+            assert workshop.linear_config(node, results).image_size == 224
+        elif isinstance(node, MaskScore):
+            assert list(workshop.score_config(node, results).masks) == ["found"]
+
+
+def test_every_figure_is_planned_from_what_its_file_says() -> None:
+    for figure in load_figures():
+        plan = plan_figure(figure.label)
+        nodes = plan.nodes()
+        recipes = {node.recipe for node in nodes if isinstance(node, Pretrain)}
+        assert set(figure.trainings) == recipes
+        assert {node.name for node in nodes if isinstance(node, Published)} == set(figure.published_networks)
+        assert plan.stages or plan.images
+    with pytest.raises(InputError, match="is no figure of the paper"):
+        plan_figure("loc-main")
+
+
+def test_every_figure_has_a_drawing() -> None:
+    assert set(DRAWINGS) == {figure.label for figure in load_figures()}
+
+
+def test_without_data_nothing_runs_and_the_first_thing_missing_is_named(tmp_path: Path, context: Context) -> None:
+    workshop = Workshop(Full(tmp_path), RECIPES)
+    nodes = plan_table("bg-main").nodes()
+    missing = obstacles(workshop, nodes)
+    assert set(missing) == set(nodes)
+    assert all("original/train" in reason or "variant" in reason or "val" in reason for reason in missing.values())
+    with pytest.raises(InputError, match="table = bg-main: cannot be computed"):
+        run_table(context, workshop, plan_table("bg-main"))
+
+
+def test_a_published_network_is_missing_until_its_file_is_named(tmp_path: Path) -> None:
+    node = Published("MoCo v2 ResNet-50 (ImageNet)")
+    file = tmp_path / "moco.pth"
+    assert "no file of it is named" in str(Full(tmp_path).problem(node))
+    full = Full(tmp_path, networks={node.name: str(file)})
+    assert "does not exist" in str(full.problem(node))
+    file.write_bytes(b"")
+    assert full.problem(node) is None
+    assert full.file(node) == str(file)
+
+
+def test_every_part_of_a_data_set_is_one_of_the_catalog(tmp_path: Path) -> None:
+    """At full scale, all layouts known and their fields valid; nothing lies there, which is told in one line."""
+    full = Full(tmp_path)
+    parts = {images for plan in PLANS for node in plan.nodes() for images in images_of(node)}
+    parts |= {images for plan in PLANS for images in getattr(plan, "images", {}).values()}
+    assert len(parts) > 100
+    for images in parts:
+        assert full.data(images).root.startswith(str(tmp_path))
+        problem = full.images_problem(images)
+        assert problem is not None
+        assert "\n" not in problem
+
+
+def test_names_in_the_files_are_checked(tmp_path: Path) -> None:
+    file = tmp_path / "names.yaml"
+    file.write_text(f"{PUBLISHED_NAMES[0]}: /weights.pth\n")
+    assert read_names(file, "networks", PUBLISHED_NAMES) == {PUBLISHED_NAMES[0]: "/weights.pth"}
+    file.write_text("coco: /sets/coco\n")
+    assert read_names(file, "datasets") == {"COCO": "/sets/coco"}
+    with pytest.raises(InputError, match="networks = coco: is named by no table"):
+        read_names(file, "networks", PUBLISHED_NAMES)
+    with pytest.raises(InputError, match="does not exist"):
+        read_names(tmp_path / "none.yaml", "datasets")
+    assert read_names(None, "datasets") == {}
+
+
+def test_hours_are_images_times_epochs_over_throughput(tmp_path: Path) -> None:
+    workshop = Workshop(Full(tmp_path), RECIPES)
+    throughput = Throughput(100, 25, "test")
+    small = cost_of(workshop, training("moco_resnet18_coco"), throughput)
+    large = cost_of(workshop, training("byol_resnet50_coco"), throughput)
+    assert small.gpu_hours == pytest.approx(118_287 * 800 / 100 / 3600)
+    assert large.gpu_hours == pytest.approx(4 * small.gpu_hours)
+    masks = training("moco_resnet18_coco_object_crop").masks
+    assert masks is not None
+    found = cost_of(workshop, masks, throughput)
+    assert found.gpu_hours == pytest.approx(118_287 * 10 / (8 * 100) / 3600)
+    assert found.cpu_hours == pytest.approx(118_287 * 0.048 / 3600)
+    assert found.disk_bytes == 118_287 * 20_000
+
+
+def test_a_plan_tells_what_is_done_and_what_is_not(
+    smoke: Workshop, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first training is finished; what follows from it is not."""
+    plan = plan_table("loc-iter")
+    nodes = ordered(map(smoke.scale.adapted, plan.nodes()))
+    first = next(node for node in nodes if isinstance(node, Pretrain))
+
+    class OneDone(_Stages):
+        def run(self, context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+            if node == first:
+                return StageResult("id", context.storage, {"checkpoint": "x", "masks": "x"}, None, reused=True)
+            raise NotFinishedError
+
+    _install(monkeypatch, OneDone())
+    context.only_finished = True
+    done = finished(context, smoke, nodes, {})
+    report = plan_report(smoke, "loc-iter", nodes, Throughput(), done=done)
+    states = [line.state for line in report.stages]
+    assert states.count("done") == 1
+    assert states.count("to do") == len(states) - 1
+    lines = report.text().splitlines()
+    assert all(line.startswith(f"{SMOKE_MARK} | ") for line in lines)
+    assert any("COCO (val, train): there" in line or "COCO (train, val): there" in line for line in lines)
+
+
+def test_a_context_for_plans_computes_nothing(context: Context) -> None:
+    config = PretrainConfig.model_validate({"data": {"root": "photos"}})
+
+    def run() -> StageResult:
+        return run_stage(context, "pretrain", "title", config, {}, lambda _: {"answer": 42}, tags={})
+
+    context.only_finished = True
+    with pytest.raises(NotFinishedError):
+        run()
+    context.only_finished = False
+    run()
+    context.only_finished = True
+    assert run().reused
+
+
+def test_smoke_puts_every_image_on_scenes_and_shifted_sets_on_variants() -> None:
+    smoke = Smoke(Path("/single"), Path("/multi"))
+    assert smoke.data(Images("COCO", "val")).layout == "coco"
+    assert smoke.data(Images("CIFAR-10", "test")).variant == "original"
+    assert smoke.data(Images("Backgrounds Challenge", "mixed_rand")).variant == "mixed_rand"
+    shifted = {smoke.data(Images("ImageNet-C-9", f"fog-{severity}")).variant for severity in range(1, 6)}
+    assert len(shifted) == 5
+    assert smoke.path(("class_accuracies", "test", "airplane")) == ("class_accuracies", "test", "02_square")
+
+
+def test_negatives_are_the_pictures_that_show_a_class(smoke: Workshop) -> None:
+    shown = images_with("giraffe", smoke, Images("COCO", "val"))
+    # Each of nine pictures is of another class, and shows one or two of its companions' besides.
+    assert "000000000001.jpg" in shown
+    assert 1 <= len(shown) < 9
+    assert shown == tuple(sorted(shown))
+
+
+def test_localize_and_linear_configurations_hold_what_the_plan_says(tmp_path: Path) -> None:
+    workshop, results = Workshop(Full(tmp_path), RECIPES), _AnyResult(tmp_path)
+    node = next(
+        n for n in plan_table("loc-batch").nodes() if isinstance(n, Localize) and ("group_size", 4) in n.options
+    )
+    config = workshop.localize_config(node, results)
+    assert isinstance(config, LocalizeConfig)
+    assert (config.group_size, config.num_iterations, config.expansion, config.crf) == (4, 10, 2, True)
+    linear = next(n for n in plan_table("multi-main").nodes() if isinstance(n, Linear) and n.train.name == "Food-101")
+    evaluation = workshop.linear_config(linear, results)
+    assert isinstance(evaluation, LinearConfig)
+    assert (evaluation.holdout_size, evaluation.num_penalties, evaluation.center_crop) == (7575, 45, True)

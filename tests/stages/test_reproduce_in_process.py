@@ -1,0 +1,66 @@
+"""Every smoke plan, its stages' work done in this process: all tables have all numbers, all figures their pictures.
+
+One storage for all of them: what a table has computed is reused by the next.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from objectaware.data.storage import Storage
+from objectaware.paper import TABLE_LABELS, load_figures
+from objectaware.paper.figures import plan_figure
+from objectaware.paper.plan import plan_table
+from objectaware.stages.progress import Progress
+from objectaware.stages.reproduce.figures import run_figure
+from objectaware.stages.reproduce.scale import Smoke
+from objectaware.stages.reproduce.study import run_table
+from objectaware.stages.reproduce.workshop import Workshop
+from objectaware.stages.runner import Context
+from objectaware.tracking import TrackingStore
+from stages_in_process import work_in_process
+
+RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Context, Workshop]]:
+    folder = tmp_path_factory.mktemp("reproduce")
+    with pytest.MonkeyPatch.context() as patch:
+        work_in_process(patch)
+        context = Context(Storage.from_uri(folder), TrackingStore.open(folder), Progress(io.StringIO()))
+        yield context, Workshop(Smoke.build(folder / "scenes"), RECIPES)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("label", TABLE_LABELS)
+def test_a_table_has_all_its_numbers(label: str, place: tuple[Context, Workshop]) -> None:
+    context, workshop = place
+    report = run_table(context, workshop, plan_table(label, num_seeds=1))
+    missing = {one.reason for one in report.measured.values() if one.cell is None}
+    assert not missing
+    numbers = [one.cell.mean for one in report.measured.values() if one.cell is not None]
+    assert all(math.isfinite(number) for number in numbers)
+    assert report.table.unit != "%" or all(-100 <= number <= 100 for number in numbers)
+    assert all(line.startswith("smoke on scenes | ") for line in report.text().splitlines())
+    assert json.dumps(report.rows())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("label", [figure.label for figure in load_figures()])
+def test_a_figure_has_its_pictures(label: str, place: tuple[Context, Workshop]) -> None:
+    context, workshop = place
+    addresses = run_figure(context, workshop, plan_figure(label))
+    assert addresses
+    for address in addresses:
+        with Image.open(address) as picture:
+            assert min(picture.size) > 100

@@ -1,0 +1,123 @@
+"""All stages' work done in this process, one piece after the other, in place of Ray's."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from objectaware.config import DetectionConfig, LocalizeConfig, PretrainConfig
+from objectaware.data.manifest import Manifest
+from objectaware.data.storage import Storage
+from objectaware.detection.run import run_fine_tuning
+from objectaware.distributed import localize_groups, task
+from objectaware.distributed.localize import LocalizeSummary
+from objectaware.distributed.localize_actors import CamActor, CrfActor
+from objectaware.distributed.localize_groups import GroupPlan, read_group
+from objectaware.distributed.pretrain import KEPT_FOLDER
+from objectaware.distributed.train_session import checkpoint_name
+from objectaware.stages import detection, localize, pretrain
+from objectaware.training.run import run_pretraining
+from objectaware.training.session import LocalSession
+
+Record = Mapping[str, Any]
+
+
+def work_in_process(patch: pytest.MonkeyPatch) -> None:
+    """Lets stages pretrain, localize and evaluate without Ray; what they compute is the same."""
+    patch.setattr(pretrain, "pretrain", _pretrain)
+    patch.setattr(localize, "localize", _localize)
+    patch.setattr(detection, "fine_tune", _fine_tune)
+    patch.setattr(localize_groups, "ray", _InlineRay())
+    patch.setattr(task, "ray", _InlineRay())
+    patch.setattr(task, "require_resources", lambda *_: None)
+
+
+class _InlineRay:
+    """The few of Ray's functions that tasks take: a task is done when it is asked for, and is its own reference."""
+
+    def remote(self, function: Callable[..., Any]) -> _InlineTask:
+        return _InlineTask(function)
+
+    def get(self, references: Any) -> Any:
+        return references
+
+    def wait(self, references: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        return list(references[:1]), list(references[1:])
+
+    def cancel(self, reference: Any, *, force: bool) -> None:
+        pass
+
+
+class _InlineTask:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.remote = function
+
+    def options(self, **_: object) -> _InlineTask:
+        return self
+
+
+class _Session(LocalSession):
+    """A session of one process that hands epochs' records on."""
+
+    def __init__(self, folder: Path, on_record: Callable[[Record], None]) -> None:
+        super().__init__(folder)
+        self._on_record = on_record
+
+    def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
+        super().report(metrics, epoch=epoch, checkpoint=checkpoint)
+        self._on_record({"kind": "epoch", "epoch": epoch, **metrics})
+
+
+def _pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Callable[[Record], None]) -> str:
+    folder = Storage.from_uri(storage).child(name)
+    working = Path(tempfile.mkdtemp(prefix="oa-train"))
+    session = _Session(working, on_record)
+    run_pretraining(config, session, cache_folder=working / "cache", kept_folder=folder.child(KEPT_FOLDER))
+    return _kept(session, working, folder, config.num_epochs)
+
+
+def _fine_tune(config: DetectionConfig, *, name: str, storage: str, on_record: Callable[[Record], None]) -> str:
+    working = Path(tempfile.mkdtemp(prefix="oa-train"))
+    session = _Session(working, lambda record: on_record({**record, "iteration": config.num_iterations}))
+    run_fine_tuning(config, session)
+    return _kept(session, working, Storage.from_uri(storage).child(name), config.num_epochs)
+
+
+def _kept(session: LocalSession, working: Path, folder: Storage, num_epochs: int) -> str:
+    """Moves the last checkpoint to where it is looked for."""
+    restored = session.restored()
+    assert restored is not None
+    last = folder.child(checkpoint_name(num_epochs - 1))
+    for file in restored.iterdir():
+        last.write_bytes(file.name, file.read_bytes())
+    shutil.rmtree(working)
+    return last.uri
+
+
+def _localize(
+    config: LocalizeConfig, *, manifest: Manifest, store: Storage, on_record: Callable[[Record], None]
+) -> LocalizeSummary:
+    plan = GroupPlan.of(
+        manifest,
+        group_size=config.group_size,
+        seed=config.seed,
+        image_size=config.image_size,
+        negatives=config.negatives,
+    )
+    values = config.model_dump()
+    cam, crf = CamActor(values), CrfActor(values, store)
+    summary = LocalizeSummary(num_images=len(manifest))
+    for group in range(plan.num_groups):
+        batch = pa.table({"group": pa.array([group], pa.int64())})
+        for step in (lambda table: read_group(table, plan=plan), cam, crf):
+            batch = step(batch)
+            assert "fault" not in batch.column_names, batch
+        row = batch.to_pylist()[0]
+        summary.add(row["num_images"], list(zip(row["failed_ids"], row["reasons"], strict=True)))
+    return summary
