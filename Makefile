@@ -21,7 +21,8 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 # Each writes its CSV; one that misses what is asked of it does not keep the others from running.
-BENCHMARKS := contracam_cost crf_throughput pretrain_overhead localization_scale driver_memory linear_evaluation
+BENCHMARKS := augmentation decoding training_step pretrain_overhead contracam_cost contracam_peers crf_throughput \
+	mask_measures linear_evaluation localization_scale driver_memory
 
 bench: $(STAMP)
 	status=0; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || status=1; done; \
@@ -39,7 +40,7 @@ image:
 
 $(STAMP):
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[test]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[test,bench]"
 	rm -f $(VENV)/.installed-*
 	touch $@
 

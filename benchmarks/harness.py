@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -81,6 +82,13 @@ def in_turn(
         for side in (0, 1) if pair % 2 == 0 else (1, 0):
             values[side].append((ours, reference)[side]())
     return values
+
+
+def computing_in_turn(
+    ours: Callable[[], object], reference: Callable[[], object], num_pairs: int
+) -> tuple[list[float], list[float]]:
+    """`in_turn` on the seconds that this process computes for in each of two pieces of one thread's work."""
+    return in_turn(partial(processor_seconds, ours), partial(processor_seconds, reference), num_pairs)
 
 
 def compare(

@@ -33,7 +33,8 @@ def test_paths_are_made_absolute_and_addresses_left_alone(monkeypatch: pytest.Mo
     data = config.data
     assert LocalizeConfig(data=data, checkpoint="s3://bucket/run").checkpoint == "s3://bucket/run"
     assert LinearConfig(checkpoint="run", train=data, tests={}).checkpoint == str(tmp_path / "run")
-    assert LocalizationConfig(data=data, masks={"with": "masks"}).masks == {"with": str(tmp_path / "masks")}
+    measured = data.model_copy(update={"layout": "coco", "split": "val"})
+    assert LocalizationConfig(data=measured, masks={"with": "masks"}).masks == {"with": str(tmp_path / "masks")}
 
 
 def test_defaults_are_the_papers() -> None:

@@ -18,7 +18,9 @@ objectaware: object-aware contrastive learning
   objectaware reproduce list            the paper's tables and figures, and the data sets that each takes
   objectaware reproduce show TABLE      a table of the paper
   objectaware data list [ROOT]          the layouts of data sets, or what a folder holds
+  objectaware data check NAME           whether a published data set is whole, and where to get it
   objectaware data build scenes --out DIR
+  objectaware data build imagenet9 IMAGENET --out DIR
   objectaware data subset ROOT --fraction F --out FILE
   objectaware data pack ROOT --out URI  shards that training streams from any store
   objectaware export backbone CHECKPOINT --out FILE

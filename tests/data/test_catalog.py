@@ -85,5 +85,5 @@ def test_true_masks_of_coco_are_the_union_of_the_instances(several: Path) -> Non
 
 
 def test_layouts_without_masks_are_refused(single: Path) -> None:
-    with pytest.raises(InputError, match="has no true masks"):
+    with pytest.raises(InputError, match="has neither true masks nor true boxes"):
         GroundTruth(single, "folder", "val", [])

@@ -7,7 +7,14 @@ import pytest
 
 from objectaware.data.masks import resize_mask
 from objectaware.evaluate.corloc import is_correctly_localized, largest_region_box
-from objectaware.evaluate.mask_scores import MEASURES, MaskScores, foreground, resize_soft_mask
+from objectaware.evaluate.mask_scores import (
+    MEASURES,
+    MaskScores,
+    center_map,
+    foreground,
+    resize_soft_mask,
+    whole_pixels,
+)
 
 SIZE = 40
 
@@ -79,6 +86,49 @@ def test_missing_masks_and_images_without_a_box() -> None:
     empty.add(None, np.zeros_like(truth), boxes[:0])
     assert np.isnan([empty.result()[name] for name in ("px_ap", "corloc", "max_box_acc_v2")]).all()
     assert empty.result()["miou"] == 1
+
+
+def test_boxes_alone_have_no_measures_of_masks() -> None:
+    truth, boxes = _half()
+    scores = MaskScores(SIZE)
+    scores.add(truth.astype(np.float32), None, boxes)
+    result = scores.result()
+    assert np.isnan([result[name] for name in ("miou", "miou_1_255", "px_ap")]).all()
+    assert (result["max_box_acc_v2"], result["corloc"], result["num_images"]) == (100, 100, 1)
+
+
+def test_ignored_pixels_count_neither_way() -> None:
+    truth, boxes = _half()
+    soft = truth.astype(np.float32)
+    soft[:10] = 1  # 400 pixels too many
+    truth[25:30, 10:30] = False  # 100 of 400 are not said to be true
+    ignored = np.zeros_like(truth)
+    scores = MaskScores(SIZE)
+    scores.add(soft, truth, boxes, ignored)
+    assert scores.result()["miou"] == pytest.approx(300 / 800)
+    ignored[:10], ignored[25:30] = True, True
+    scores = MaskScores(SIZE)
+    scores.add(soft, truth, boxes, resize_mask(ignored, 2 * SIZE, 3 * SIZE))
+    result = scores.result()
+    assert (result["miou"], result["miou_1_255"], result["px_ap"]) == (1, 1, 100)
+
+
+def test_edges_on_whole_pixels_stay_there() -> None:
+    """wsolevaluation scales whole pixels before it divides: 51 of 102 is exactly the middle."""
+    for width in range(50, 400, 7):
+        pixels = np.arange(width, dtype=np.float64)
+        relative = np.stack([pixels / width] * 4, axis=1)
+        expected = (pixels * 224 / width).astype(int)
+        np.testing.assert_array_equal(whole_pixels(relative, 224)[:, 0], expected)
+
+
+def test_the_center_map_falls_off_with_the_distance_from_the_centre() -> None:
+    soft = center_map(SIZE)
+    assert soft.dtype == np.float32
+    assert (soft.min(), soft[0, 0]) == (0, 0)
+    assert soft.max() == soft[20, 20] == soft[19, 19] > 0.97
+    np.testing.assert_allclose(soft, soft[::-1, ::-1].T, atol=1e-6)
+    assert (np.diff(soft[20, 20:]) < 0).all()
 
 
 def test_masks_of_any_size_are_compared_at_one() -> None:

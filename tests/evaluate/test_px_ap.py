@@ -54,6 +54,17 @@ def test_it_equals_a_loop_over_the_thresholds(seed: int, share: float) -> None:
     assert px_ap([scores], [truth]) == pytest.approx(_brute_force(scores, truth))
 
 
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_ignored_pixels_are_as_if_they_were_not_there(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    scores, truth = generator.random((6, 8)), generator.random((6, 8)) < 0.4
+    ignored = generator.random((6, 8)) < 0.3
+    truth[0, 0], ignored[0, 0] = True, False
+    kept = ~ignored
+    assert px_ap([scores], [truth], [ignored]) == px_ap([scores[kept][None]], [truth[kept][None]])
+
+
 def test_wrong_arguments_are_named() -> None:
     scores, truth = np.zeros((2, 3)), np.ones((2, 3), dtype=bool)
     with pytest.raises(InputError, match="truths"):
@@ -62,5 +73,11 @@ def test_wrong_arguments_are_named() -> None:
         px_ap([scores], [~truth])
     with pytest.raises(InputError, match="truths"):
         px_ap([scores], [truth[:1]])
+    with pytest.raises(InputError, match="truths"):
+        px_ap([scores, scores], [truth, truth], [truth])
+    with pytest.raises(InputError, match="ignored"):
+        px_ap([scores], [truth], [truth[:1]])
+    with pytest.raises(InputError, match="ignored"):
+        px_ap([scores], [truth], [truth.astype(np.uint8)])
     with pytest.raises(InputError, match="score_maps"):
         px_ap([scores + 2], [truth])

@@ -114,24 +114,29 @@ def test_a_map_of_nan_is_refused() -> None:
         px_ap([score_map], [np.ones((3, 3), dtype=bool)])
 
 
-def _mask(pixels: tuple[int, int]) -> NDArray[np.bool_]:
-    """One row with that much foreground and background, mixed."""
-    return np.random.default_rng(0).permutation(np.repeat([True, False], pixels))[None]
+def _mask(pixels: tuple[int, int]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """That much foreground and background of 224 × 224, mixed, and the rest of it, which is ignored."""
+    num_true, num_false = pixels
+    kinds = np.repeat([1, 0, 255], [num_true, num_false, 224 * 224 - num_true - num_false])
+    kinds = np.random.default_rng(0).permutation(kinds).reshape(224, 224)
+    return kinds == 1, kinds == 255
 
 
 @pytest.mark.parametrize("pixels", PIXELS)
-def test_a_perfect_map_has_all_the_area(pixels: tuple[int, int]) -> None:
+@pytest.mark.parametrize("ignored_score", [0.0, 1.0])
+def test_a_perfect_map_has_all_the_area(ignored_score: float, pixels: tuple[int, int]) -> None:
     """`mask_evaluator_masks_perfect_scoremap`."""
-    mask = _mask(pixels)
-    assert px_ap([mask.astype(np.float64)], [mask]) == 100.0
+    mask, ignored = _mask(pixels)
+    scores = np.where(ignored, ignored_score, mask.astype(np.float64))
+    assert px_ap([scores], [mask], [ignored]) == 100.0
 
 
 @pytest.mark.parametrize("pixels", PIXELS)
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
 def test_a_constant_map_has_the_share_of_the_foreground(value: float, pixels: tuple[int, int]) -> None:
     """`mask_evaluator_masks_{zero,half,one}_scoremap_mask{0,1,2}`."""
-    mask = _mask(pixels)
-    assert px_ap([np.full(mask.shape, value)], [mask]) == pytest.approx(100 * pixels[0] / sum(pixels))
+    mask, ignored = _mask(pixels)
+    assert px_ap([np.full(mask.shape, value)], [mask], [ignored]) == pytest.approx(100 * pixels[0] / sum(pixels))
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])

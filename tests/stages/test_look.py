@@ -66,10 +66,10 @@ def test_the_sample_is_bounded(images: ImageFolder, monkeypatch: pytest.MonkeyPa
 
 
 def test_each_image_is_scored_against_its_true_mask(images: ImageFolder) -> None:
-    def truth(image_id: str) -> NDArray[np.bool_]:
+    def truth(image_id: str) -> tuple[NDArray[np.bool_], None]:
         if image_id == images.image_ids[2]:
             raise InputError("fg_mask", image_id, "does not exist", "Restore it.")
-        return {0: left_half(), 1: ~left_half()}[images.image_ids.index(image_id)]
+        return {0: left_half(), 1: ~left_half()}[images.image_ids.index(image_id)], None
 
     watcher = Look(images, truth)
     list(watcher.watch([row(image_id) for image_id in images.image_ids[:3]]))
@@ -77,6 +77,15 @@ def test_each_image_is_scored_against_its_true_mask(images: ImageFolder) -> None
     assert page.count("data-miou=") == 2
     assert page.index('data-miou="1.0000"') < page.index('data-miou="0.0000"')
     assert "no true mask: fg_mask = 02.png: does not exist" in page
+
+
+def test_ignored_pixels_do_not_count(images: ImageFolder) -> None:
+    """The mask of `row` is the left half; the truth is the upper half, and only the upper left counts besides."""
+    upper = left_half().T
+    counted = left_half() & upper
+    watcher = Look(images, lambda image_id: (upper, ~counted))
+    list(watcher.watch([row(images.image_ids[0])]))
+    assert 'data-miou="1.0000"' in watcher.gallery("photos")
 
 
 def test_a_picture_that_is_gone_is_said_and_not_fatal(images: ImageFolder) -> None:
@@ -99,6 +108,8 @@ def test_true_masks_are_found_where_the_layout_has_them(tmp_path: Path) -> None:
     data, images = opened(split="val", variant="original")
     truth = truth_of(data, images)
     assert truth is not None
-    assert 0.05 < truth(images.image_ids[0]).mean() < 0.6
+    mask, ignored = truth(images.image_ids[0])
+    assert 0.05 < mask.mean() < 0.6
+    assert ignored is None
     assert truth_of(*opened(split="val", variant="mixed_rand")) is None
     assert truth_of(DataConfig(root=str(tmp_path)), images) is None

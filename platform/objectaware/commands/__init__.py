@@ -13,6 +13,7 @@ from objectaware.commands.evaluate import (
 )
 from objectaware.commands.export import export_backbone, export_boxes, export_masks
 from objectaware.commands.look import doctor, ui
+from objectaware.commands.published import build_imagenet9, check_data
 from objectaware.commands.reproduce import list_paper, show_table
 from objectaware.commands.stages import demo, localize, pretrain
 from objectaware.commands.submit import submit
@@ -26,6 +27,8 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "evaluate localization": evaluate_localization,
     "evaluate localizers": evaluate_localizers,
     "data build scenes": build_scenes,
+    "data build imagenet9": build_imagenet9,
+    "data check": check_data,
     "export backbone": export_backbone,
     "data list": list_data,
     "data subset": draw_subset,

@@ -84,6 +84,8 @@ class DataConfig(Model):
             raise ValueError(f"{problem}; leave it out")
         self._allow("classes", layout.has_superclasses)
         self._allow("metadata", layout.has_metadata)
+        if layout.has_metadata and self.metadata is None:
+            raise ValueError(f"metadata is missing: labels and boxes of the layout {self.layout} lie apart")
         self._allow("shuffle_window", self.layout == "shards")
         return self
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from objectaware.config.base import Address, DataConfig, Model, Positive
+from objectaware.data.layouts import LAYOUTS, layout_named
 
 
 class LinearConfig(Model):
@@ -45,16 +46,28 @@ class LinearConfig(Model):
         return self
 
 
+def _has_objects(data: DataConfig) -> DataConfig:
+    if not layout_named(data.layout).masks:
+        known = ", ".join(layout.name for layout in LAYOUTS if layout.masks)
+        raise ValueError(f"the layout {data.layout} has neither true masks nor true boxes; those that have: {known}")
+    return data
+
+
+MeasurableData = Annotated[DataConfig, AfterValidator(_has_objects)]
+"""Images of a layout that comes with true masks or boxes."""
+
+
 class LocalizationConfig(Model):
-    """Scoring of masks against true masks.
+    """Scoring of masks against true masks and boxes.
 
     Attributes:
-        data: Images with true masks (`backgrounds-challenge` or `coco`).
+        data: Images with true masks or boxes: docs/data.md says which layouts have them. Where there are boxes alone,
+            they are measured by MaxBoxAccV2 and CorLoc alone.
         masks: Masks of these images, by name of the row in the table: a mask store, a folder of PNG or NPY files
             named as the images, or a COCO result file (`.json`).
         image_size: Side in pixels that pictures are squashed to for all measures; the paper's is 224.
     """
 
-    data: DataConfig
+    data: MeasurableData
     masks: dict[str, Address]
     image_size: Annotated[int, Field(ge=32)] = 224

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from objectaware.config.base import Address, DataConfig, Model
-from objectaware.config.evaluate import LinearConfig
+from objectaware.config.base import Address, Model
+from objectaware.config.evaluate import LinearConfig, MeasurableData
 from objectaware.config.localize import LocalizeConfig, localizer_fields
 
 
@@ -17,7 +17,7 @@ class LocalizersConfig(Model):
     """Several localizers on the same images, in one table.
 
     Attributes:
-        data: Images with true masks (`backgrounds-challenge` or `coco`).
+        data: Images with true masks or boxes, as in `LocalizationConfig`.
         checkpoint: Of the network that all of them look through, the baselines apart.
         localizers: Fields of `LocalizeConfig` that differ, by name of the row: `localizer` and its settings.
         shared: Fields of `LocalizeConfig` that all have in common, such as `crf`, `image_size` or `execution`.
@@ -26,7 +26,7 @@ class LocalizersConfig(Model):
         masks: Masks of other systems to be scored beside them, as in `LocalizationConfig`.
     """
 
-    data: DataConfig
+    data: MeasurableData
     checkpoint: Address
     localizers: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
     shared: dict[str, Any] = Field(default_factory=dict)

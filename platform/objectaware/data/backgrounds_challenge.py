@@ -64,6 +64,15 @@ def has_foreground_masks(root: str | Path, split: str) -> bool:
     return any(place.is_dir() for place in _split_places(root, "fg_mask", split))
 
 
+def foreground_folder(root: str | Path, split: str) -> Path:
+    """Finds the folder of the true foregrounds of a split.
+
+    Raises:
+        InputError: There is none.
+    """
+    return _find_split(root, "fg_mask", split)
+
+
 def load_foreground_mask(root: str | Path, split: str, image_id: str) -> NDArray[np.bool_]:
     """Read the true foreground of a picture.
 

@@ -6,16 +6,30 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from objectaware.data.backgrounds_challenge import load_variant
+from objectaware.data.cifar import ArrayImages, load_cifar
 from objectaware.data.coco import load_coco
 from objectaware.data.crops import CroppedObjects
+from objectaware.data.cub import load_cub
+from objectaware.data.flowers102 import load_flowers102
 from objectaware.data.folder import ImageFolder
+from objectaware.data.imagenet import load_imagenet
+from objectaware.data.imagenet_shifts import load_corrupted, load_renditions, load_sketch, load_stylized
 from objectaware.data.layouts import LAYOUTS, Layout, LayoutName, layout_named
+from objectaware.data.listed import load_food, load_pets
+from objectaware.data.objectnet import BorderlessImages, load_objectnet, objectnet_superclasses
+from objectaware.data.published.imagenet9 import SUPERCLASSES, superclass_of_class
 from objectaware.data.shards import PackedImages
+from objectaware.data.si_score import load_si_score
 from objectaware.data.subset import restrict
+from objectaware.data.voc import load_voc
+from objectaware.data.wsolevaluation import load_wsolevaluation
 from objectaware.errors import InputError
 
-OpenedImages = ImageFolder | CroppedObjects | PackedImages
+OpenedImages = ImageFolder | CroppedObjects | BorderlessImages | ArrayImages | PackedImages
 
 
 @dataclass(frozen=True)
@@ -43,6 +57,21 @@ _OPEN: Mapping[LayoutName, Callable[[Place], OpenedImages]] = {
     "backgrounds-challenge": lambda place: load_variant(place.root, place.variant, place.split),
     "coco": lambda place: load_coco(place.root, place.split).images,
     "coco-crop": lambda place: CroppedObjects(load_coco(place.root, place.split)),
+    "imagenet": lambda place: load_imagenet(place.root, place.split),
+    "imagenet-sketch": lambda place: load_sketch(place.root),
+    "imagenet-r": lambda place: load_renditions(place.root),
+    "imagenet-c": lambda place: load_corrupted(place.root, place.variant),
+    "stylized-imagenet": lambda place: load_stylized(place.root, place.split),
+    "objectnet": lambda place: load_objectnet(place.root),
+    "si-score": lambda place: load_si_score(place.root, place.variant),
+    "cifar-10": lambda place: load_cifar(place.root, 10, place.split),
+    "cifar-100": lambda place: load_cifar(place.root, 100, place.split),
+    "food-101": lambda place: load_food(place.root, place.split),
+    "oxford-iiit-pets": lambda place: load_pets(place.root, place.split),
+    "cub": lambda place: load_cub(place.root, place.split),
+    "flowers102": lambda place: load_flowers102(place.root, place.split),
+    "voc": lambda place: load_voc(place.root, place.split),
+    "wsolevaluation": lambda place: load_wsolevaluation(place.root, place.metadata, place.split),
     "shards": lambda place: PackedImages.open(place.root, window=place.shuffle_window),
 }
 
@@ -80,8 +109,25 @@ def open_images(
     if subset is not None:
         assert isinstance(images, ImageFolder), f"the images of the layout {layout} are no files"
         images = restrict(images, subset)
-    assert classes is None, f"the layout {layout} has no superclasses"
-    return images
+    if classes is None:
+        return images
+    assert known.has_superclasses, f"the layout {layout} has no superclasses"
+    assert isinstance(images, ImageFolder | BorderlessImages), type(images)
+    own_table = known.name == "objectnet"
+    return _by_superclass(images, objectnet_superclasses(place.root) if own_table else superclass_of_class())
+
+
+def _by_superclass(
+    images: ImageFolder | BorderlessImages, superclass_of_label: NDArray[np.int64]
+) -> ImageFolder | BorderlessImages:
+    """Labels images with the nine superclasses and leaves the others out."""
+    assert images.labels is not None
+    superclasses = superclass_of_label[images.labels]
+    places = np.flatnonzero(superclasses >= 0)
+    if not len(places):
+        remedy = "Leave classes out, or give a folder that has some."
+        raise InputError("classes", "imagenet-9", f"has none of its 370 classes in {images.root}", remedy)
+    return images.select(places, superclasses[places], SUPERCLASSES)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ class CroppedObjects:
         margin: Share of a box's width and height added on each side.
 
     Attributes:
+        files: The pictures that have objects.
         root: Folder of the pictures.
         image_ids: `<picture>#<number of the crop>`.
         labels: Category index of each crop, (N,).
@@ -32,6 +33,8 @@ class CroppedObjects:
     def __init__(self, coco: CocoDataset, *, min_area: float = 0.01, margin: float = 0.2) -> None:
         self._images = coco.images
         self._crops = object_crops(coco, min_area=min_area, margin=margin)
+        shown = sorted({crop.image_index for crop in self._crops})
+        self.files = coco.images.select(np.array(shown, dtype=np.int64))
         self.root: Path = coco.images.root
         self.image_ids = [
             f"{coco.images.image_ids[crop.image_index]}#{number}" for number, crop in enumerate(self._crops)

@@ -99,6 +99,24 @@ class ImageFolder:
         """
         return read_image(self.path(index))
 
+    def select(
+        self,
+        places: NDArray[np.int64],
+        labels: NDArray[np.int64] | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> ImageFolder:
+        """Takes some of the images, in a given order.
+
+        Args:
+            places: Their indices, (n,).
+            labels: Labels to give them in place of their own, (n,).
+            class_names: Names of the classes that such labels stand for.
+        """
+        if labels is None and self.labels is not None:
+            labels = self.labels[places]
+        names = self.class_names if class_names is None else class_names
+        return ImageFolder(self.root, [self.image_ids[place] for place in places], labels, names)
+
     @classmethod
     def scan(cls, root: str | Path) -> ImageFolder:
         """Take every image under a folder, at any depth, without labels.

@@ -9,9 +9,32 @@ from dataclasses import dataclass
 from typing import Literal
 
 from objectaware.data.backgrounds_challenge import VARIANTS
+from objectaware.data.variants import CORRUPTED_VARIANTS, FACTORS
 from objectaware.errors import InputError
 
-LayoutName = Literal["folder", "class-folders", "backgrounds-challenge", "coco", "coco-crop", "shards"]
+LayoutName = Literal[
+    "folder",
+    "class-folders",
+    "backgrounds-challenge",
+    "coco",
+    "coco-crop",
+    "imagenet",
+    "imagenet-sketch",
+    "imagenet-r",
+    "imagenet-c",
+    "stylized-imagenet",
+    "objectnet",
+    "si-score",
+    "cifar-10",
+    "cifar-100",
+    "food-101",
+    "oxford-iiit-pets",
+    "cub",
+    "flowers102",
+    "voc",
+    "wsolevaluation",
+    "shards",
+]
 
 
 @dataclass(frozen=True)
@@ -22,7 +45,7 @@ class Layout:
         name: As in `data.layout` of a recipe.
         content: What lies in the folder.
         labels: What the labels are; empty where there are none.
-        masks: What the true masks are; empty where there are none.
+        masks: What the true masks or boxes are; empty where there are none.
         splits: Values of `data.split`, one of which must be given; empty where the field has no meaning.
         variants: Values of `data.variant`; empty where the field has no meaning.
         default_variant: Variant where none is given; None where one must be.
@@ -45,6 +68,10 @@ class Layout:
 
 
 _TRAIN_VAL = ("train", "val")
+_TRAIN_TEST = ("train", "test")
+_IMAGENET_CLASS = "class of ImageNet"
+_REDO = ("redo-train", "redo-val", "redo-test")
+_VOC = ("train", "val", "trainval")
 
 LAYOUTS = (
     Layout("folder", "photos at any depth"),
@@ -65,6 +92,75 @@ LAYOUTS = (
         splits=_TRAIN_VAL,
     ),
     Layout("coco-crop", "the same folder; each object cut out", "category", splits=_TRAIN_VAL, are_files=False),
+    Layout(
+        "imagenet",
+        "{train,val}/<wnid>/*.JPEG, or val flat beside its labels",
+        _IMAGENET_CLASS,
+        splits=_TRAIN_VAL,
+        has_superclasses=True,
+    ),
+    Layout("imagenet-sketch", "sketch/<wnid>/*.JPEG", _IMAGENET_CLASS, has_superclasses=True),
+    Layout("imagenet-r", "imagenet-r/<wnid>/*.jpg", _IMAGENET_CLASS, has_superclasses=True),
+    Layout(
+        "imagenet-c",
+        "<corruption>/<severity>/<wnid>/*.JPEG, also below {noise,blur,weather,digital}",
+        _IMAGENET_CLASS,
+        variants=CORRUPTED_VARIANTS,
+        has_superclasses=True,
+    ),
+    Layout("stylized-imagenet", "{train,val}/<wnid>/*", _IMAGENET_CLASS, splits=_TRAIN_VAL, has_superclasses=True),
+    Layout(
+        "objectnet",
+        "objectnet-1.0/images/<class>/*.png and mappings/*.json; the border is cut off",
+        "class",
+        are_files=False,
+        has_superclasses=True,
+    ),
+    Layout(
+        "si-score",
+        "object_{size,location,rotation}/<class>/*.jpg",
+        _IMAGENET_CLASS,
+        variants=FACTORS,
+        has_superclasses=True,
+    ),
+    Layout(
+        "cifar-10",
+        "cifar-10-batches-py/{data_batch_1…5,test_batch,batches.meta}",
+        "class",
+        splits=_TRAIN_TEST,
+        are_files=False,
+    ),
+    Layout("cifar-100", "cifar-100-python/{train,test,meta}", "fine class", splits=_TRAIN_TEST, are_files=False),
+    Layout("food-101", "images/<class>/*.jpg and meta/{classes,train,test}.txt", "class", splits=_TRAIN_TEST),
+    Layout("oxford-iiit-pets", "images/*.jpg and annotations/{trainval,test}.txt", "breed", splits=_TRAIN_TEST),
+    Layout(
+        "cub",
+        "images.txt, images/<class>/*.jpg and segmentations/<class>/*.png of CUB-200-2011",
+        "species",
+        "segmentations and boxes",
+        splits=("train", "test", *_REDO),
+    ),
+    Layout(
+        "flowers102",
+        "jpg/image_*.jpg, setid.mat, imagelabels.mat and segmim/segmim_*.jpg of Flowers 102",
+        "species",
+        "segmim",
+        splits=("train", "val", "test", *_REDO),
+    ),
+    Layout(
+        "voc",
+        "JPEGImages, Annotations, ImageSets and SegmentationClass of VOC 2012",
+        masks="boxes; of the parts segmentation-… masks, too",
+        splits=(*_VOC, *(f"segmentation-{part}" for part in _VOC)),
+    ),
+    Layout(
+        "wsolevaluation",
+        "images of CUB, ImageNet or OpenImages, with wsolevaluation's metadata in another folder",
+        "class",
+        "boxes; of OpenImages masks",
+        splits=("train", "val", "test"),
+        has_metadata=True,
+    ),
     Layout(
         "shards",
         "shard-*.parquet and pack.json, from `objectaware data pack`",

@@ -71,8 +71,7 @@ def restrict(images: ImageFolder, address: str) -> ImageFolder:
         missing = min(wanted.difference(images.image_ids))
         remedy = "A list holds paths relative to that folder, as objectaware data subset writes them."
         raise InputError("subset", address, f"names {missing}, which is not in {images.root}", remedy)
-    labels = None if images.labels is None else images.labels[places]
-    return ImageFolder(images.root, [images.image_ids[index] for index in places], labels, images.class_names)
+    return images.select(np.array(places, dtype=np.int64))
 
 
 def _read_list(address: str) -> set[str]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.errors import InputError
+
+_LEVELS_A_LOOK = 12
+
+Rectangle = Sequence[int]
 
 # The tool's own grid, 0 to 0.999: the floating-point steps of its arange decide where int(τ·max) changes.
 SCORE_THRESHOLDS: NDArray[np.float64] = np.arange(0, 1, 0.001)
@@ -81,26 +86,44 @@ def box_hits(
     _check_arguments(score_map, true_boxes, iou_thresholds)
     grey = (score_map * 255).astype(np.uint8)
     levels = (SCORE_THRESHOLDS * grey.max()).astype(np.int64)
-    # A map has at most 256 levels, so that most of the 1000 thresholds share their boxes.
-    distinct_levels, level_of_threshold = np.unique(levels, return_inverse=True)
-    best_ious = np.array([_best_iou(grey > level, true_boxes, multi_contour) for level in distinct_levels])
+    # A map has at most 256 values, and a nearly binary one a few: most of the 1000 thresholds share their boxes. They
+    # rise, so that no sorting is needed to tell them apart.
+    num_values_up_to = np.cumsum(cv2.calcHist([grey], [0], None, [256], [0, 256]) > 0)
+    is_new = np.diff(num_values_up_to[levels], prepend=-1) > 0
+    distinct_levels, level_of_threshold = levels[is_new], is_new.cumsum() - 1
+    rectangles = list(_rectangles(grey, distinct_levels.tolist(), multi_contour))
+    # All levels' boxes at once: a call of NumPy a level would take longer than finding the contours.
+    boxes = _corners(np.array(list(chain(*rectangles)), dtype=np.int64), *grey.shape)
+    best_of_box = _pairwise_ious(boxes, true_boxes).max(axis=1)
+    first_of_level = np.cumsum([0, *map(len, rectangles[:-1])])
+    best_ious = np.maximum.reduceat(best_of_box, first_of_level)  # (levels,)
     required = np.array(iou_thresholds)[:, None] / 100
     return np.asarray(best_ious[level_of_threshold][None] >= required)
 
 
-def _best_iou(foreground: NDArray[np.bool_], true_boxes: NDArray[np.number], multi_contour: bool) -> float:
-    return float(_pairwise_ious(_predicted_boxes(foreground, multi_contour), true_boxes).max())
+def _rectangles(grey: NDArray[np.uint8], levels: Sequence[int], multi_contour: bool) -> Iterator[list[Rectangle]]:
+    """Left, top, width and height around each contour of what is above each level, holes included; never none.
+
+    Levels rise, so that a level's pixels lie within the boxes of any level before it: nothing else is searched. Where
+    that is, is looked up now and then, which is cheaper than always.
+    """
+    left, top, right, bottom = 0, 0, grey.shape[1], grey.shape[0]
+    for number, level in enumerate(levels):
+        _, foreground = cv2.threshold(grey[top:bottom, left:right], level, 1, cv2.THRESH_BINARY)
+        contours, _ = cv2.findContours(foreground, cv2.RETR_TREE, cv2.CHAIN_APPROX_SIMPLE, offset=(left, top))
+        found = list(map(cv2.boundingRect, contours))
+        if not found:
+            yield [(0, 0, 0, 0)]
+            continue
+        yield found if multi_contour else [found[int(np.argmax([cv2.contourArea(contour) for contour in contours]))]]
+        if number % _LEVELS_A_LOOK == 0:
+            left, top = min(x for x, _, _, _ in found), min(y for _, y, _, _ in found)
+            right = max(x + width for x, _, width, _ in found)
+            bottom = max(y + height for _, y, _, height in found)
 
 
-def _predicted_boxes(foreground: NDArray[np.bool_], multi_contour: bool) -> NDArray[np.int64]:
-    """Boxes (n, 4) around the contours, holes included; their far edges stop at the last pixel."""
-    height, width = foreground.shape
-    contours, _ = cv2.findContours(foreground.view(np.uint8), cv2.RETR_TREE, cv2.CHAIN_APPROX_SIMPLE)
-    if not contours:
-        return np.zeros((1, 4), dtype=np.int64)
-    if not multi_contour:
-        contours = [max(contours, key=cv2.contourArea)]
-    rectangles = np.array([cv2.boundingRect(contour) for contour in contours], dtype=np.int64)
+def _corners(rectangles: NDArray[np.int64], height: int, width: int) -> NDArray[np.int64]:
+    """Boxes x0 y0 x1 y1 (n, 4), whose far edges stop at the last pixel."""
     x, y, box_width, box_height = rectangles.T
     right, bottom = np.minimum(x + box_width, width - 1), np.minimum(y + box_height, height - 1)
     return np.stack([x, y, right, bottom], axis=1)

@@ -18,6 +18,7 @@ from objectaware.stages.identity import checkpoint_hash, data_hash, masks_hash
 from objectaware.stages.measure_linear import measure_linear
 from objectaware.stages.measure_masks import measure_masks, measure_truth
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+from objectaware.stages.truth import true_objects_hash
 from objectaware.tracking.panels import box_histogram
 
 _NUM_MEASURED_AT_ONCE = 2  # a process of PyTorch each, where a table may have a dozen rows
@@ -79,15 +80,22 @@ def run_localization(context: Context, config: LocalizationConfig, *, title: str
     Returns:
         Value `scores`: the measures by row (`objectaware.evaluate.mask_scores.MEASURES` says what they are). A mask
         store with CRF gives `<name>` and, for the soft masks before it, `<name> soft`; other masks give `<name>`.
-        Where no masks have that name, `full image` is among the rows, and always the best centred box, an oracle.
+        Where no masks have that name, `full image` is among the rows, and always a baseline in the centre: the best
+        centred box, an oracle, or where there are boxes alone or ignored pixels, `center map`. A measure that the
+        truth does not allow is absent: without masks mIoU and PxAP, without boxes MaxBoxAccV2 and CorLoc.
         Value `boxes_per_image`: by name, and for `truth`, how many images have each number of boxes.
     """
-    inputs = {"data": data_hash(config.data, verify=context.verify)}
+    inputs = {
+        "data": data_hash(config.data, verify=context.verify),
+        "truth": true_objects_hash(config.data, verify=context.verify),
+    }
     for name, masks in config.masks.items():
         inputs[f"masks {name}"] = masks_hash(masks)
 
     def compute(run: StageRun) -> Mapping[str, Any]:
         *measured, truth = _measure_all(config)
+        if truth["notice"]:
+            run.progress.line(truth["notice"])
         scores = {**truth["scores"]}
         histograms = {"truth": truth["boxes_per_image"]}
         for name, values in zip(config.masks, measured, strict=True):

@@ -10,7 +10,6 @@ from typing import Any
 
 from objectaware.config import DataConfig, Model
 from objectaware.data.backgrounds_challenge import TrainingForegrounds
-from objectaware.data.crops import CroppedObjects
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 from objectaware.data.shards import PackedImages, shard_name
@@ -19,7 +18,7 @@ from objectaware.errors import InputError
 from objectaware.methods.checkpoint import checkpoint_file
 from objectaware.methods.classifier import read_classifier
 
-STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 3, "localization": 2}
+STAGE_VERSIONS = {"pretrain": 3, "localize": 2, "linear": 3, "localization": 3}
 """Version of the code that computes each stage: raised when the same input would give another result."""
 
 _IDENTITY_LENGTH = 20
@@ -36,7 +35,7 @@ def recipe(config: Model) -> dict[str, Any]:
 
 def _without_addresses(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
     if isinstance(value, dict):
-        addresses = ("root", "subset", "masks", "checkpoint", "classifier")
+        addresses = ("root", "subset", "metadata", "masks", "checkpoint", "classifier")
         return {key: _without_addresses(item) for key, item in value.items() if key not in addresses}
     return value
 
@@ -70,9 +69,10 @@ def data_hash(data: DataConfig, *, verify: bool = False) -> str:
         return _pack_hash(data.root, verify)
     images = data.open()
     assert not isinstance(images, PackedImages)
-    if isinstance(images, CroppedObjects):
-        images = ImageFolder(images.root, sorted({name.rsplit("#", 1)[0] for name in images.image_ids}))
-    digest = hashlib.sha256(Manifest.of(images).content_hash(verify).encode())
+    files = images if isinstance(images, ImageFolder) else images.files
+    digest = hashlib.sha256(Manifest.of(files).content_hash(verify).encode())
+    if images.labels is not None:
+        digest.update(images.labels.tobytes())  # some lie in files of their own
     if data.layout in ("coco", "coco-crop"):
         digest.update(Path(data.root, "annotations", f"instances_{data.split}2017.json").read_bytes())
     return digest.hexdigest()

@@ -9,23 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.config import DataConfig
-from objectaware.data.backgrounds_challenge import has_foreground_masks
 from objectaware.data.folder import ImageFolder, refuse_escape
 from objectaware.data.images import UnreadableImage, read_image
-from objectaware.data.layouts import layout_named
 from objectaware.data.masks import resize_mask
-from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import mask_ious
 from objectaware.localize.gallery import GalleryEntry, gallery_html
 from objectaware.localize.mask_store import MaskRow
+from objectaware.stages.truth import find_true_objects
 from objectaware.tracking.panels import localization_panel, localization_strip
 
 NUM_PANEL_IMAGES = 12
 NUM_GALLERY_IMAGES = 200
 NUM_GALLERY_FAILURES = 100
 
-Truth = Callable[[str], NDArray[np.bool_]]
+Truth = Callable[[str], tuple[NDArray[np.bool_], NDArray[np.bool_] | None]]
 
 
 class Look:
@@ -36,7 +34,8 @@ class Look:
 
     Args:
         images: The data set.
-        truth: True mask (H, W) of an image by its id, or None where they are not known.
+        truth: True mask (H, W) of an image by its id, with the pixels that do not count where there are any; or None
+            where they are not known.
 
     Attributes:
         box_counts: How many of the images that were localized have each number of boxes.
@@ -115,22 +114,18 @@ class Look:
         assert row.cam is not None, row.image_id
         assert row.mask is not None, row.image_id
         height, width = row.cam.shape
-        truth = resize_mask(self._truth(row.image_id), height, width)
-        return float(mask_ious(resize_mask(row.mask, height, width)[None], truth[None])[0])
+        found, (truth, ignored) = row.mask, self._truth(row.image_id)
+        if ignored is not None:
+            counted = ~ignored
+            found, truth = resize_mask(found, *counted.shape) & counted, truth & counted
+        found, truth = (resize_mask(mask, height, width) for mask in (found, truth))
+        return float(mask_ious(found[None], truth[None])[0])
 
 
 def truth_of(data: DataConfig, images: ImageFolder) -> Truth | None:
     """Gives the true masks of a data set by image id, or None where it has none."""
-    if (
-        not layout_named(data.layout).masks
-        or data.split is None
-        or (
-            data.layout == "backgrounds-challenge"
-            # Other variants have pictures of other names.
-            and (data.variant not in (None, "original") or not has_foreground_masks(data.root, data.split))
-        )
-    ):
+    masks = find_true_objects(data, images.image_ids)
+    if masks is None or not masks.has_masks:
         return None
-    masks = GroundTruth(data.root, data.layout, data.split, images.image_ids)
     place = {image_id: index for index, image_id in enumerate(images.image_ids)}
-    return lambda image_id: masks[place[image_id]]
+    return lambda image_id: (masks[place[image_id]], masks.ignored(place[image_id]))

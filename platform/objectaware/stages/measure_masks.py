@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from objectaware.config import LocalizationConfig
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import best_center_box
-from objectaware.evaluate.mask_scores import MaskScores
+from objectaware.evaluate.mask_scores import MaskScores, center_map
 from objectaware.evaluate.predictions import (
     Prediction,
     coco_predictions,
@@ -21,8 +22,10 @@ from objectaware.evaluate.predictions import (
     store_predictions,
 )
 from objectaware.localize.mask_store import read_rows
+from objectaware.stages.truth import true_objects
 
 BEST_CENTER_BOX = "best center box (oracle)"
+CENTER_MAP = "center map"
 FULL_IMAGE = "full image"
 
 
@@ -34,10 +37,11 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
         name: Of the masks in `config.masks`.
 
     Returns:
-        `scores`: the measures of `MaskScores` by row, `name` and, where a CRF refined the masks, `name soft` for
-        those before it; `boxes_per_image`: the number of boxes of each image.
+        `scores`: the measures of `MaskScores` that the truth allows by row, `name` and, where a CRF refined the masks,
+        `name soft` for those before it; `boxes_per_image`: the number of boxes of each image.
     """
-    truths, image_ids = _truths(config)
+    image_ids = config.data.open().image_ids
+    truths = true_objects(config.data, image_ids)
     place = {image_id: index for index, image_id in enumerate(image_ids)}
     scores: dict[str, MaskScores] = {}
     counts: list[int] = []
@@ -46,11 +50,10 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
         if index is None:
             remedy = "Give masks of the images that are measured."
             raise InputError("masks", prediction.image_id, "is no image of the data set, or comes twice", remedy)
-        truth, boxes = truths[index], truths.boxes(index)
-        scores.setdefault(name, MaskScores(config.image_size)).add(prediction.soft, truth, boxes)
+        truth = _truth_of(truths, index)
+        scores.setdefault(name, MaskScores(config.image_size)).add(prediction.soft, *truth)
         if prediction.unrefined is not None:
-            row = scores.setdefault(f"{name} soft", MaskScores(config.image_size))
-            row.add(prediction.unrefined, truth, boxes)
+            scores.setdefault(f"{name} soft", MaskScores(config.image_size)).add(prediction.unrefined, *truth)
         counts.append(prediction.num_boxes)
     if place:
         problem = f"lacks {len(place)} of the {len(image_ids)} images, such as {next(iter(place))}"
@@ -59,8 +62,15 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
     return {"scores": values, "boxes_per_image": counts}
 
 
+def _truth_of(
+    truths: GroundTruth, index: int
+) -> tuple[NDArray[np.bool_] | None, NDArray[np.float64], NDArray[np.bool_] | None]:
+    """What `MaskScores.add` takes of an image: mask, boxes, ignored pixels."""
+    return (truths[index] if truths.has_masks else None), truths.boxes(index), truths.ignored(index)
+
+
 def _finite(measures: Mapping[str, float]) -> dict[str, float]:
-    """Without those that the data set does not allow: MaxBoxAcc where no object has a box."""
+    """Without those that the data set does not allow: MaxBoxAcc where no object has a box, mIoU where no mask is."""
     return {measure: value for measure, value in measures.items() if math.isfinite(value)}
 
 
@@ -68,24 +78,37 @@ def measure_truth(config: LocalizationConfig) -> dict[str, Any]:
     """The baselines that need no masks.
 
     Returns:
-        `scores`: mIoU of the whole picture and of the centred box whose size fits this very set best, an oracle;
-        `boxes_per_image`: the number of true boxes of each image.
+        `scores`: Where all pixels have a true class, mIoU of the whole picture and of the centred box whose size fits
+        this very set best, an oracle. Where some are ignored, or where there are boxes alone, what the truth allows of
+        the whole picture's measures and of `center_map`'s MaxBoxAccV2 and PxAP.
+        `boxes_per_image`: the number of true boxes of each image. `notice`: what the user should know of the truth.
     """
-    truths, _ = _truths(config)
+    truths = true_objects(config.data, config.data.open().image_ids)
+    scores = _mask_baselines(truths) if _all_pixels(truths) else _baselines(truths, config.image_size)
+    counts = [len(truths.boxes(index)) for index in range(len(truths))]
+    return {"scores": scores, "boxes_per_image": counts, "notice": truths.notice}
+
+
+def _all_pixels(truths: GroundTruth) -> bool:
+    return truths.has_masks and not truths.has_ignored
+
+
+def _mask_baselines(truths: GroundTruth) -> dict[str, dict[str, float]]:
     full = [float(truths[index].mean()) if truths[index].any() else 0.0 for index in range(len(truths))]
     _, center = best_center_box(truths[index] for index in range(len(truths)))
-    return {
-        "scores": {BEST_CENTER_BOX: {"miou": center}, FULL_IMAGE: {"miou": float(np.mean(full))}},
-        "boxes_per_image": [len(truths.boxes(index)) for index in range(len(truths))],
-    }
+    return {BEST_CENTER_BOX: {"miou": center}, FULL_IMAGE: {"miou": float(np.mean(full))}}
 
 
-def _truths(config: LocalizationConfig) -> tuple[GroundTruth, list[str]]:
-    data = config.data
-    images = data.open()
-    if data.split is None:
-        raise InputError("layout", data.layout, "has no true masks", "Use backgrounds-challenge or coco.")
-    return GroundTruth(data.root, data.layout, data.split, images.image_ids), images.image_ids
+def _baselines(truths: GroundTruth, size: int) -> dict[str, dict[str, float]]:
+    center, full = MaskScores(size), MaskScores(size)
+    center_soft, full_soft = center_map(size), np.ones((size, size), dtype=np.float32)
+    for index in range(len(truths)):
+        truth = _truth_of(truths, index)
+        center.add(center_soft, *truth)
+        full.add(full_soft, *truth)
+    # At the fixed thresholds of mIoU and CorLoc, the map would be a box of an arbitrary size.
+    ranked = {name: value for name, value in _finite(center.result()).items() if name in ("max_box_acc_v2", "px_ap")}
+    return {CENTER_MAP: ranked, FULL_IMAGE: _finite(full.result())}
 
 
 def _predictions(address: str, image_ids: list[str], truths: GroundTruth) -> Iterator[Prediction]:

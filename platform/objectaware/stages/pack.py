@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from objectaware.augment.crop import least_short_side
 from objectaware.config import DataConfig
-from objectaware.data.backgrounds_challenge import has_foreground_masks
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import layout_named
 from objectaware.data.pack import pack_images
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 from objectaware.stages.progress import Progress
+from objectaware.stages.truth import find_true_objects
 
 
 def run_pack(
@@ -74,10 +73,6 @@ def run_pack(
 
 
 def _truth(data: DataConfig, images: ImageFolder) -> GroundTruth | None:
-    """True masks and boxes of whole pictures; other variants of the Backgrounds Challenge are cut along theirs."""
-    if not layout_named(data.layout).masks or data.split is None:
-        return None
-    is_challenge = data.layout == "backgrounds-challenge"
-    if is_challenge and (data.variant not in (None, "original") or not has_foreground_masks(data.root, data.split)):
-        return None
-    return GroundTruth(data.root, data.layout, data.split, images.image_ids)
+    """True masks and boxes of whole pictures; a pack holds no boxes without masks."""
+    found = find_true_objects(data, images.image_ids)
+    return found if found is not None and found.has_masks else None

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from objectaware.data.published import PUBLISHED_SETS, check_published, published_data, published_set
-from objectaware.data.scenes import build_scenes
+from objectaware.data.layouts import LAYOUTS
+from objectaware.data.published import PUBLISHED_SETS, published_data, published_set
 from objectaware.errors import InputError
 
 PARTS = [pytest.param(one.name, part, id=f"{one.name}: {part}") for one in PUBLISHED_SETS for part in one.parts]
@@ -33,15 +33,18 @@ def test_a_set_is_found_by_its_name_however_it_is_written() -> None:
 
 def test_sets_lie_where_the_user_says() -> None:
     assert published_data("COCO", "val", "data", {"COCO": "/mnt/photos"}).root == "/mnt/photos"
+    assert published_data("COCO-Crop", "val", "data", {"COCO": "/mnt/photos"}).root == "/mnt/photos"
+    both = {"ImageNet-R": "/mnt/r", "ImageNet-R-9": "/mnt/nine"}
+    assert published_data("imagenet-r-9", "test", "data", both).root == "/mnt/nine"
     assert published_data("COCO", "val", "/data", {"ImageNet": "/mnt/photos"}).root == "/data/COCO"
 
 
-def test_a_check_tells_what_is_there_and_what_is_missing(tmp_path: Path) -> None:
-    build_scenes(tmp_path, variant="single-object", num_train=9, num_val=9, image_size=32)
-    check = check_published("Backgrounds Challenge", tmp_path)
-    assert {part.part: part.num_images for part in check.found}["mixed_rand"] == 9
-    assert not check.is_whole, "9 of 4,050 images"
-    (tmp_path / "only_fg" / "val").rename(tmp_path / "elsewhere")
-    missing = check_published("Backgrounds Challenge", tmp_path).missing
-    assert [part.part for part in missing] == ["only_fg"]
-    assert str(tmp_path / "only_fg" / "val") in missing[0].problem
+def test_the_documentation_says_what_the_table_says() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    for one in PUBLISHED_SETS:
+        name = one.name.removesuffix("-9") if "classes" in next(iter(one.parts.values())) else one.name
+        assert any(name in row.split("|")[1] and f"`{one.folder}`" in row for row in rows), one.name
+        assert one.name in page
+    for layout in LAYOUTS:
+        assert any(f"`{layout.name}`" in row.split("|")[1] for row in rows), layout.name

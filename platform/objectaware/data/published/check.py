@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from objectaware.data.folder import ImageFolder
 from objectaware.data.published.place import part_data, published_set
 from objectaware.data.published.sets import PublishedSet
+from objectaware.data.shards import PackedImages
 from objectaware.errors import InputError
+
+if TYPE_CHECKING:
+    from objectaware.config import DataConfig
 
 
 @dataclass(frozen=True)
@@ -82,9 +88,21 @@ def check_published(name: str, root: str | Path, data_folder: str | Path | None 
     missing: list[MissingPart] = []
     for part in published.parts:
         try:
-            num_images = len(part_data(published, part, root, beside).open())
+            num_images = _count(part_data(published, part, root, beside))
         except InputError as error:
             missing.append(MissingPart(part, str(error)))
         else:
             found.append(FoundPart(part, num_images, published.num_images.get(part)))
     return PublishedCheck(published, Path(root), tuple(found), tuple(missing))
+
+
+def _count(data: DataConfig) -> int:
+    """How many images there are, all of whose files exist."""
+    images = data.open()
+    assert not isinstance(images, PackedImages), "no published set is a pack"
+    files = images if isinstance(images, ImageFolder) else images.files
+    absent = [index for index in range(len(files)) if not files.path(index).exists()]
+    if absent:
+        problem = f"does not exist, nor do {len(absent) - 1} others of {len(files)}"
+        raise InputError("file", files.path(absent[0]), problem, "Extract the archive again.")
+    return len(images)

@@ -42,13 +42,15 @@ def published_data(
         name: Of the data set; see `published_set`.
         part: One of its parts.
         data_folder: Folder in which data sets lie under their usual names.
-        folders: Folders of the data sets that lie elsewhere, by name as in `PUBLISHED_SETS`.
+        folders: Folders of the data sets that lie elsewhere, by name as in `PUBLISHED_SETS`. Sets that usually share
+            a folder, such as ImageNet-R and ImageNet-R-9, share it here, too, unless each has its own.
 
     Raises:
         InputError: There is no such data set or part.
     """
     found = published_set(name)
-    root = folders.get(found.name, str(Path(data_folder, found.folder)))
+    sharing = (folders[one.name] for one in PUBLISHED_SETS if one.folder == found.folder and one.name in folders)
+    root = folders.get(found.name) or next(sharing, str(Path(data_folder, found.folder)))
     return part_data(found, part, root, data_folder)
 
 

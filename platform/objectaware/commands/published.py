@@ -1,0 +1,119 @@
+"""Commands about published data sets: whether they are there, and making one of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from objectaware.commands.common import Common, write_json
+from objectaware.errors import InputError
+
+if TYPE_CHECKING:
+    from objectaware.data.published import PublishedCheck
+
+
+def check_data(program: str, arguments: list[str]) -> None:
+    """`objectaware data check NAME --root DIR`, `objectaware data check --all`."""
+
+    def command(
+        name: Annotated[str | None, tyro.conf.Positional] = None,
+        root: Path | None = None,
+        data_folder: Path = Path("data"),
+        every: Annotated[bool, tyro.conf.arg(name="all")] = False,
+        json: Path | None = None,
+    ) -> None:
+        """Says what of a published data set is there, what is missing, where to get it, and its licence.
+
+        Exit status 0 when it is whole, 2 when it is not. With --all, a line for each data set, and status 0.
+
+        Args:
+            name: Name of the data set, such as ImageNet-R-9; case and punctuation do not matter.
+            root: Its folder; by default the usual one in the data folder.
+            data_folder: Folder in which data sets lie under their usual names.
+            every: Check all data sets in the data folder.
+            json: File that what is printed is written to as data.
+        """
+        from objectaware.data.published import PUBLISHED_SETS, check_published, published_set
+
+        if every == (name is not None):
+            raise InputError("name", name, "does not go with --all", "Give the name of a data set, or --all alone.")
+        if every:
+            checks = [check_published(one.name, data_folder / one.folder, data_folder) for one in PUBLISHED_SETS]
+            for check in checks:
+                print(f"{check.published.name:24} {_state(check):20} {check.root}")
+            write_json(Common(json=json), {"checks": [_values(check) for check in checks]})
+            return
+        assert name is not None
+        check = check_published(name, root or data_folder / published_set(name).folder, data_folder)
+        _print(check)
+        write_json(Common(json=json), _values(check))
+        if not check.is_whole:
+            remedy = f"Get it from {check.published.source}."
+            raise InputError("root", check.root, f"does not hold all of {check.published.name}", remedy)
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def build_imagenet9(program: str, arguments: list[str]) -> None:
+    """`objectaware data build imagenet9 IMAGENET --out DIR`."""
+
+    def command(
+        imagenet: Annotated[Path, tyro.conf.Positional],
+        out: Path,
+        seed: int = 0,
+        num_per_class: int = 5045,
+        boxes: Path | None = None,
+        copy: bool = False,
+    ) -> None:
+        """Makes ImageNet-9's training images (the variant original) out of ImageNet.
+
+        Args:
+            imagenet: Folder that holds ImageNet's train.
+            out: Folder of the data set; the published test pictures may lie in it, and what they show is not drawn.
+            seed: Decides which images are drawn.
+            num_per_class: Images of each of the nine superclasses.
+            boxes: Folder of the training images' box annotations: only images with exactly one box are drawn.
+            copy: Copy files instead of linking to them.
+        """
+        from objectaware.data.published.build import build_imagenet9 as build
+
+        built = build(imagenet, out, seed=seed, num_per_class=num_per_class, boxes=boxes, copy=copy)
+        print(f"imagenet9: {built.folder} ({built.num_images} images)")
+        print(f"candidates by superclass: {', '.join(str(number) for number in built.num_candidates)}")
+        print(f"held back, as published test pictures show them: {built.num_held_back}")
+
+    tyro.cli(command, prog=program, args=arguments)
+
+
+def _print(check: PublishedCheck) -> None:
+    print(f"{check.published.name} in {check.root}")
+    for part in check.found:
+        published = "" if part.num_published is None else f" of {part.num_published}"
+        print(f"{part.part}: {part.num_images} images{published}")
+    for gap in check.missing:
+        print(f"{gap.part}: missing: {gap.problem}")
+    print(f"source: {check.published.source}")
+    print(f"licence: {check.published.licence}")
+    if check.published.note:
+        print(f"note: {check.published.note}")
+
+
+def _state(check: PublishedCheck) -> str:
+    num_whole = sum(part.is_whole for part in check.found)
+    if check.is_whole:
+        return "whole"
+    return f"{num_whole} of {len(check.published.parts)} parts" if check.found else "missing"
+
+
+def _values(check: PublishedCheck) -> dict[str, object]:
+    return {
+        "name": check.published.name,
+        "root": str(check.root),
+        "whole": check.is_whole,
+        "found": {part.part: part.num_images for part in check.found},
+        "missing": {part.part: part.problem for part in check.missing},
+        "source": check.published.source,
+        "licence": check.published.licence,
+    }

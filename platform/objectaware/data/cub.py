@@ -1,0 +1,121 @@
+"""CUB-200-2011 in its published layout, and ReDO's split of it.
+
+`images.txt`, `image_class_labels.txt`, `classes.txt`, `train_test_split.txt`, `bounding_boxes.txt`,
+`images/NNN.Name/*.jpg`, and from a download of its own `segmentations/NNN.Name/*.png`, in the same folder or beside it.
+Layout as in reference/official-implementation.md §5; ReDO's split as in `datasets.py` of github.com/mickaelChen/ReDO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectaware.data.annotations import Table, TrueObjects, Value, find_base, read_pixels, read_size
+from objectaware.data.folder import ImageFolder
+from objectaware.errors import InputError
+
+_FIELD = "cub"
+_REMEDY = "Give the folder CUB_200_2011 as its archive unpacks to."
+_REDO_REMEDY = (
+    "Put datasplits/cub/train_val_test_split.txt of github.com/mickaelChen/ReDO there, by its own name or as "
+    "redo_split.txt."
+)
+_SEGMENTATIONS_REMEDY = "Extract segmentations.tgz into the folder CUB_200_2011."
+# Codes of the parts in the last column of their files.
+_OFFICIAL = {"train": 1, "test": 0}
+# 10,000, 788 and 1,000 images.
+_REDO = {"redo-train": 0, "redo-val": 1, "redo-test": 2}
+
+
+def load_cub(root: str | Path, split: str) -> ImageFolder:
+    """Opens a part of CUB.
+
+    Args:
+        root: Folder that holds `images.txt`, or the one above it.
+        split: `train` or `test`, or ReDO's `redo-train`, `redo-val` or `redo-test`.
+
+    Returns:
+        The images with their labels, in the order of `images.txt`.
+
+    Raises:
+        InputError: A file is missing or malformed; ReDO's split lies in a file that the user puts there.
+    """
+    base = _base(root)
+    images, classes = _table(base / "images.txt", str), _table(base / "classes.txt", str)
+    class_of_image = _table(base / "image_class_labels.txt", int)
+    part = _table(base / "train_test_split.txt", int) if split in _OFFICIAL else _redo_split(base)
+    code = {**_OFFICIAL, **_REDO}[split]
+    chosen = [number for number in images.rows if part[number] == code]
+    if not chosen:
+        raise InputError(_FIELD, base, f"has no image of the part {split}", "Take the published files.")
+    names = [classes[number] for number in sorted(classes.rows)]
+    index_of_name = {name: index for index, name in enumerate(names)}
+    labels = [index_of_name[classes[class_of_image[number]]] for number in chosen]
+    return ImageFolder(base / "images", [images[number] for number in chosen], labels, names)
+
+
+class CubObjects(TrueObjects):
+    """True masks and boxes of images of CUB, by index.
+
+    A pixel counts as bird from more than half of white on: the masks are means of several people's. The box is the
+    published one. Where the masks were not downloaded there are boxes alone, and `notice` says so.
+
+    Args:
+        root: As for `load_cub`.
+        image_ids: Paths of the images in `images`.
+
+    Raises:
+        InputError: The boxes are missing, or an image is not among them.
+    """
+
+    def __init__(self, root: str | Path, image_ids: list[str]) -> None:
+        base = _base(root)
+        images = _table(base / "images.txt", str)
+        boxes = _table(base / "bounding_boxes.txt", float, 4)
+        self._images = ImageFolder(base / "images", image_ids)
+        number_of_image = {images[number]: number for number in images.rows}
+        self._boxes = [np.array(boxes.values(number_of_image[name])) for name in image_ids]
+        folder = next((place for place in _segmentation_places(base) if place.is_dir()), None)
+        self.has_masks = folder is not None
+        self.files = [ImageFolder(base, ["bounding_boxes.txt"])]
+        if folder is None:
+            place = _segmentation_places(base)[0]
+            self.notice = f"{place} is not there, hence no masks but boxes alone. {_SEGMENTATIONS_REMEDY}"
+        else:
+            names = [str(PurePosixPath(image_id).with_suffix(".png")) for image_id in image_ids]
+            self._masks = ImageFolder(folder, names)
+            self.files = [*self.files, self._masks]
+
+    def mask(self, index: int) -> NDArray[np.bool_]:
+        """Mask (H, W) of the bird."""
+        assert self.has_masks
+        gray = read_pixels(self._masks.path(index), "L", field=_FIELD, remedy=_SEGMENTATIONS_REMEDY)
+        return gray > 127
+
+    def boxes(self, index: int) -> NDArray[np.float64]:
+        """The published box (1, 4), x0 y0 x1 y1 relative to the image."""
+        x, y, width, height = self._boxes[index]
+        image_width, image_height = read_size(self._images.path(index), field=_FIELD)
+        corners = np.array([[x, y, x + width, y + height]])
+        return (corners / np.array([image_width, image_height] * 2)).clip(0, 1)
+
+
+def _base(root: str | Path) -> Path:
+    return find_base(root, ["CUB_200_2011"], ["images.txt", "images"], field=_FIELD, remedy=_REMEDY)
+
+
+def _segmentation_places(base: Path) -> tuple[Path, Path]:
+    return base / "segmentations", base.parent / "segmentations"
+
+
+def _redo_split(base: Path) -> Table[int]:
+    places = [base / "train_val_test_split.txt", base / "redo_split.txt"]
+    path = next((place for place in places if place.exists()), places[0])
+    return Table(path, int, field=_FIELD, remedy=_REDO_REMEDY)
+
+
+def _table(path: Path, kind: Callable[[str], Value], num_values: int = 1) -> Table[Value]:
+    return Table(path, kind, num_values, field=_FIELD, remedy=_REMEDY)

@@ -1,0 +1,109 @@
+"""Oxford Flowers 102 in its published layout, and ReDO's use of its parts.
+
+`jpg/image_%05d.jpg`, `imagelabels.mat`, `setid.mat` and, for the masks, `segmim/segmim_%05d.jpg`; torchvision puts the
+first three into `flowers-102`. Layout as in reference/official-implementation.md §5; ReDO's parts and its rule for the
+masks as in `datasets.py` of github.com/mickaelChen/ReDO.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectaware.data.annotations import TrueObjects, find_base, read_pixels
+from objectaware.data.folder import ImageFolder
+from objectaware.errors import InputError
+
+_FIELD = "flowers102"
+_REMEDY = "Give the folder that holds jpg, imagelabels.mat and setid.mat."
+_MASKS_REMEDY = "Extract 102segmentations.tgz there: it holds segmim."
+# Lists of 1,020, 1,020 and 6,149 images; ReDO trains on the test part and tests on the training part.
+_VARIABLES = {
+    "train": "trnid",
+    "val": "valid",
+    "test": "tstid",
+    "redo-train": "tstid",
+    "redo-val": "valid",
+    "redo-test": "trnid",
+}
+_BLUE = 254
+
+
+def load_flowers102(root: str | Path, split: str) -> ImageFolder:
+    """Opens a part of Flowers102.
+
+    Args:
+        root: Folder that holds `jpg`, or the one above it.
+        split: `train`, `val` or `test`, or ReDO's `redo-train`, `redo-val` or `redo-test`.
+
+    Returns:
+        The images in the order of `setid.mat`, with their labels; classes are named `001` to `102`, the release
+        naming none.
+
+    Raises:
+        InputError: A file is missing or malformed.
+    """
+    base = _base(root)
+    numbers = _read_numbers(base / "setid.mat", _VARIABLES[split])
+    labels = _read_numbers(base / "imagelabels.mat", "labels")
+    if not ((numbers >= 1) & (numbers <= len(labels))).all() or not (labels >= 1).all():
+        problem = f"names images that {base / 'imagelabels.mat'} gives no label"
+        raise InputError(_FIELD, base / "setid.mat", problem, "Take both from the same release.")
+    names = [f"{number:03d}" for number in range(1, int(labels.max()) + 1)]
+    return ImageFolder(base / "jpg", [f"image_{number:05d}.jpg" for number in numbers], labels[numbers - 1] - 1, names)
+
+
+def has_masks(root: str | Path) -> bool:
+    """Tells whether the masks were downloaded, too."""
+    return (_base(root) / "segmim").is_dir()
+
+
+class FlowersObjects(TrueObjects):
+    """True masks of images of Flowers102, by index.
+
+    Their files show the flower on blue, (0, 0, 254), as JPEG, whose noise leaves specks around the flower. ReDO counts
+    as background what has red 0, green 0 or blue 254, and so does the paper; specks stay in the mask, and boxes are
+    those around regions of more than 1% of the picture.
+
+    Args:
+        root: As for `load_flowers102`.
+        image_ids: Names of the images in `jpg`.
+
+    Raises:
+        InputError: There are no masks.
+    """
+
+    def __init__(self, root: str | Path, image_ids: list[str]) -> None:
+        base = _base(root)
+        if not has_masks(root):
+            raise InputError(_FIELD, root, f"holds no {base / 'segmim'}", _MASKS_REMEDY)
+        names = [re.sub(r"^image_", "segmim_", image_id) for image_id in image_ids]
+        self._masks = ImageFolder(base / "segmim", names)
+        self.files = [self._masks]
+
+    def mask(self, index: int) -> NDArray[np.bool_]:
+        """Mask (H, W) of the flower."""
+        pixels = read_pixels(self._masks.path(index), "RGB", field=_FIELD, remedy=_MASKS_REMEDY)
+        red, green, blue = pixels.transpose(2, 0, 1)
+        return np.asarray((red != 0) & (green != 0) & (blue != _BLUE))
+
+
+def _base(root: str | Path) -> Path:
+    needed = ["jpg", "setid.mat", "imagelabels.mat"]
+    return find_base(root, ["flowers-102", "flowers102"], needed, field=_FIELD, remedy=_REMEDY)
+
+
+def _read_numbers(path: Path, variable: str) -> NDArray[np.int64]:
+    """The numbers of a variable of a MATLAB file."""
+    from scipy.io import loadmat  # here, or whatever opens a data set would wait for it
+
+    try:
+        content: dict[str, Any] = loadmat(path)
+        return np.asarray(content[variable]).ravel().astype(np.int64)
+    except Exception as error:  # what SciPy's reader raises for a file of another kind is not told
+        problem = f"holds no variable {variable} ({type(error).__name__}: {error})"
+        raise InputError(_FIELD, path, problem, "Take the published file.") from error

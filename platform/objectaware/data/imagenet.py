@@ -1,0 +1,108 @@
+"""ImageNet (ILSVRC 2012) as it unpacks, and the sets in its form: a folder a class, named by its wnid.
+
+`train/<wnid>/*.JPEG`; `val/<wnid>/*.JPEG` or flat `val/ILSVRC2012_val_*.JPEG`, whose labels lie in
+`LOC_val_solution.csv` (Kaggle's download) or in the development kit's `ILSVRC2012_validation_ground_truth.txt`,
+numbered as its `meta.mat` says. Kaggle's `ILSVRC/Data/CLS-LOC` is found, too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from scipy.io import loadmat
+
+from objectaware.data.folder import ImageFolder
+from objectaware.data.places import find_place, read_lines, wnid_folders
+from objectaware.data.published.imagenet9 import imagenet_wnids
+from objectaware.errors import InputError
+
+_KAGGLE = "ILSVRC/Data/CLS-LOC"
+_DEVKIT = "ILSVRC2012_devkit_t12/data"
+_GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
+
+
+def load_imagenet(root: str | Path, split: str) -> ImageFolder:
+    """Opens the images of a split.
+
+    Args:
+        root: Folder that holds `train` and `val`, or Kaggle's `ILSVRC`.
+        split: `train` or `val`.
+
+    Returns:
+        The images with the numbers of their classes, 0 to 999; class names are wnids.
+
+    Raises:
+        InputError: A folder or the labels of a flat `val` are missing, or a folder is no class of ImageNet.
+    """
+    folder = find_place("imagenet", root, [split, f"{_KAGGLE}/{split}", f"Data/CLS-LOC/{split}"])
+    if split == "val" and not any(wnid_folders(folder)):
+        return _flat_validation(Path(root), folder)
+    return load_wnid_folders(folder)
+
+
+def load_wnid_folders(folder: Path) -> ImageFolder:
+    """Opens a folder that holds a folder a class, named by its wnid; not all of the 1,000 need to be there.
+
+    Returns:
+        The images with the numbers of their classes, 0 to 999; class names are wnids.
+
+    Raises:
+        InputError: A folder has another name, or holds no image; or see `list_image_ids`.
+    """
+    images = ImageFolder.from_classes(folder)
+    number_of_class = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
+    for name in images.class_names:
+        if name not in number_of_class:
+            remedy = "Each folder there must be named by the wnid of its class, such as n01440764."
+            raise InputError("imagenet", folder / name, "is none of ImageNet's 1,000 classes", remedy)
+    assert images.labels is not None
+    numbers = np.array([number_of_class[name] for name in images.class_names], dtype=np.int64)
+    return ImageFolder(folder, images.image_ids, numbers[images.labels], imagenet_wnids())
+
+
+def _flat_validation(root: Path, folder: Path) -> ImageFolder:
+    names = sorted(entry.name for entry in folder.glob("ILSVRC2012_val_*.JPEG"))
+    if not names:
+        remedy = "Give the folder that holds ImageNet's train and val."
+        raise InputError("imagenet", folder, "holds neither class folders nor ILSVRC2012_val_*.JPEG", remedy)
+    number_of_class = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
+    wnids = _validation_wnids(root, folder)
+    unknown = [name for name in names if wnids.get(Path(name).stem) not in number_of_class]
+    if unknown:
+        remedy = "Take the file of labels and the images from the same download."
+        raise InputError("imagenet", folder / unknown[0], "has no label", remedy)
+    labels = [number_of_class[wnids[Path(name).stem]] for name in names]
+    return ImageFolder(folder, names, labels, imagenet_wnids())
+
+
+def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
+    """The wnid of each validation image, by its name without the suffix."""
+    around = [root, folder.parent, root.parent]
+    for place in around:
+        solution = place / "LOC_val_solution.csv"
+        if solution.is_file():
+            rows = (line.split(",", 1) for line in read_lines("imagenet", solution)[1:])
+            return {name: boxes.split()[0] for name, boxes in rows}
+    for place in around:
+        for kit in (place / _DEVKIT, place):
+            if (kit / _GROUND_TRUTH).is_file():
+                return _ground_truth(kit)
+    sought = f"{root / 'LOC_val_solution.csv'} nor {root / _DEVKIT / _GROUND_TRUTH}"
+    remedy = "Put one of them there (Kaggle's download has the first, ILSVRC2012_devkit_t12.tar.gz the second)."
+    raise InputError("imagenet", folder, f"is flat, and for its labels there is neither {sought}", remedy)
+
+
+def _ground_truth(kit: Path) -> dict[str, str]:
+    if not (kit / "meta.mat").is_file():
+        raise InputError("imagenet", kit / "meta.mat", "does not exist", "It comes with the ground truth beside it.")
+    lines = read_lines("imagenet", kit / _GROUND_TRUTH)
+    try:
+        synsets = loadmat(str(kit / "meta.mat"), squeeze_me=True)["synsets"]
+        numbers, wnids = synsets["ILSVRC2012_ID"].tolist(), synsets["WNID"].tolist()
+        wnid_of_number = dict(zip(map(int, numbers), map(str, wnids), strict=True))
+        labels = [wnid_of_number[int(line)] for line in lines]
+    except Exception as error:  # SciPy raises whatever a malformed file provokes in it
+        problem = f"does not hold the kit's meta.mat and {_GROUND_TRUTH} ({type(error).__name__}: {error})"
+        raise InputError("imagenet", kit, problem, "Extract the development kit again.") from error
+    return {f"ILSVRC2012_val_{place:08}": wnid for place, wnid in enumerate(labels, start=1)}

@@ -1,0 +1,204 @@
+"""wsolevaluation (Choe et al., 2020): its metadata tells true boxes of CUB and ImageNet, and masks of OpenImages.
+
+`<metadata>/<split>/{image_ids,class_labels,image_sizes,localization}.txt` beside a folder of images; the metadata of
+each data set is a folder of github.com/clovaai/wsolevaluation. Format as in its `data_loaders.py` at 96f4b88, see
+reference/official-implementation.md §5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from objectaware.data.annotations import TrueObjects, Value, read_lines, read_pixels
+from objectaware.data.folder import ImageFolder
+from objectaware.errors import InputError
+
+_FIELD = "wsolevaluation"
+_REMEDY = "Give metadata/CUB, metadata/ILSVRC or metadata/OpenImages of github.com/clovaai/wsolevaluation."
+_MASK_SIZE = 224
+
+
+def load_wsolevaluation(root: str | Path, metadata: str | Path, split: str) -> ImageFolder:
+    """Opens a part of a data set that wsolevaluation has metadata of.
+
+    Args:
+        root: Folder that the paths of the metadata are relative to, or the one above its `images`. ImageNet's
+            validation images, which the metadata has in one folder, may lie in one folder a class below it.
+        metadata: The data set's folder of metadata.
+        split: `train`, `val` or `test`.
+
+    Returns:
+        The images with their labels; classes are named by their numbers.
+
+    Raises:
+        InputError: A file is missing or malformed, or the images are not there.
+    """
+    folder = Path(metadata, split)
+    names = _image_ids(folder)
+    label_of_image = {name: label for name, [label] in _numbers(folder / "class_labels.txt", 1)}
+    labels = [_entry(label_of_image, name, folder / "class_labels.txt") for name in names]
+    base, image_ids = _place(root, names)
+    return ImageFolder(base, image_ids, labels, [str(number) for number in range(max(labels) + 1)])
+
+
+def has_objects(metadata: str | Path, split: str) -> bool:
+    """Tells whether the metadata has boxes or masks of a part: it has none of most training parts."""
+    path = Path(metadata, split, "localization.txt")
+    return path.is_file() and path.stat().st_size > 0
+
+
+def wsolevaluation_objects(
+    root: str | Path, metadata: str | Path, split: str, image_ids: Sequence[str]
+) -> PublishedBoxes | PublishedMasks:
+    """Opens the true objects of images: masks where the metadata has masks, else boxes.
+
+    Args:
+        root: As for `load_wsolevaluation`.
+        metadata: The data set's folder of metadata.
+        split: `train`, `val` or `test`.
+        image_ids: The images, as `load_wsolevaluation` names them.
+
+    Raises:
+        InputError: The metadata is missing or malformed, or has no objects of an image.
+    """
+    folder = Path(metadata, split)
+    path = folder / "localization.txt"
+    base, placed = _place(root, _image_ids(folder))
+    name_of_image = dict(zip(placed, _image_ids(folder), strict=True))
+    names = [name_of_image[image_id] for image_id in image_ids]
+    lines = read_lines(path, field=_FIELD, remedy=_REMEDY)
+    if not lines:
+        problem = "is empty: the metadata has neither boxes nor masks of this part"
+        raise InputError(_FIELD, path, problem, "Measure on val or test.")
+    if lines[0].count(",") == 2:
+        return PublishedMasks(base, path, lines, names)
+    return PublishedBoxes(folder, names)
+
+
+class PublishedBoxes(TrueObjects):
+    """Boxes of the metadata, several an image, by index.
+
+    Args:
+        folder: The metadata of the part.
+        names: The images, as the metadata names them.
+
+    Raises:
+        InputError: An image has no box or no size.
+    """
+
+    has_masks = False
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        boxes: dict[str, list[list[int]]] = {}
+        for name, box in _numbers(folder / "localization.txt", 4):
+            boxes.setdefault(name, []).append(box)
+        sizes = dict(_numbers(folder / "image_sizes.txt", 2))
+        self._boxes = [_entry(boxes, name, folder / "localization.txt") for name in names]
+        self._sizes = [_entry(sizes, name, folder / "image_sizes.txt") for name in names]
+        self.files = [ImageFolder(folder, ["localization.txt", "image_sizes.txt"])]
+
+    def boxes(self, index: int) -> NDArray[np.float64]:
+        """The published boxes (n, 4), x0 y0 x1 y1 relative to the image."""
+        return np.array(self._boxes[index], dtype=np.float64) / np.array(self._sizes[index] * 2)
+
+
+class PublishedMasks(TrueObjects):
+    """Masks of the metadata, several an image, and regions to be ignored, by index.
+
+    They are given at 224 × 224 pixels, each shrunk by nearest neighbour as the tool does it before it unites them, so
+    that the numbers are the tool's. There are no boxes: an ignored region holds objects, too, that no mask tells.
+
+    Args:
+        root: Folder of the images, which the masks lie beside.
+        path: The list of masks.
+        lines: Its lines: image, mask, and on an image's first line the region to be ignored.
+        names: The images, as the metadata names them.
+
+    Raises:
+        InputError: A line is malformed, or an image has no mask.
+
+    Source:
+        `get_mask` of wsolevaluation's `evaluation.py`.
+    """
+
+    has_ignored = True
+
+    def __init__(self, root: Path, path: Path, lines: Sequence[str], names: Sequence[str]) -> None:
+        masks: dict[str, list[str]] = {}
+        ignored: dict[str, str] = {}
+        for place, line in enumerate(lines, start=1):
+            fields = line.rsplit(",", 2)
+            if len(fields) != 3:
+                raise InputError(_FIELD, path, f"has no image, mask and ignored region in line {place}", _REMEDY)
+            name, mask, ignore = fields
+            masks.setdefault(name, []).append(mask)
+            if ignore:
+                ignored[name] = ignore
+        self._root = root
+        self._masks = [_entry(masks, name, path) for name in names]
+        self._ignored = [ignored.get(name) for name in names]
+        files = [file for one in self._masks for file in one] + [file for file in self._ignored if file]
+        self.files = [ImageFolder(path.parent, [path.name]), ImageFolder(root, files)]
+
+    def mask(self, index: int) -> NDArray[np.bool_]:
+        """Union of an image's masks, (224, 224)."""
+        return np.any([self._read(name) for name in self._masks[index]], axis=0)
+
+    def ignored(self, index: int) -> NDArray[np.bool_] | None:
+        """What is to be ignored, less what a mask covers, (224, 224)."""
+        name = self._ignored[index]
+        return None if name is None else self._read(name) & ~self.mask(index)
+
+    def boxes(self, index: int) -> NDArray[np.float64]:
+        """None, (0, 4)."""
+        return np.zeros((0, 4))
+
+    def _read(self, name: str) -> NDArray[np.bool_]:
+        path = self._root / name
+        pixels = read_pixels(path, "L", field=_FIELD, remedy="Extract wsolevaluation's masks beside the images.")
+        return cv2.resize(pixels, (_MASK_SIZE, _MASK_SIZE), interpolation=cv2.INTER_NEAREST) > 0
+
+
+def _image_ids(folder: Path) -> list[str]:
+    names = read_lines(folder / "image_ids.txt", field=_FIELD, remedy=_REMEDY)
+    if not names:
+        raise InputError(_FIELD, folder / "image_ids.txt", "names no image", _REMEDY)
+    return names
+
+
+def _place(root: str | Path, names: Sequence[str]) -> tuple[Path, list[str]]:
+    """Finds the folder that the images are relative to, and their paths in it."""
+    for base in (Path(root), Path(root, "images")):
+        if (base / names[0]).is_file():
+            return base, list(names)
+    first = PurePosixPath(names[0])
+    by_class = {path.name: path.relative_to(root).as_posix() for path in Path(root, first.parent).glob("*/*")}
+    if first.name not in by_class:
+        remedy = "Give the folder that the paths of its image_ids.txt are relative to."
+        raise InputError(_FIELD, root, f"holds no {Path(root, first)}", remedy)
+    return Path(root), [by_class.get(PurePosixPath(name).name, name) for name in names]
+
+
+def _numbers(path: Path, number: int) -> Iterator[tuple[str, list[int]]]:
+    """Lines of a path and so many whole numbers behind it."""
+    for place, line in enumerate(read_lines(path, field=_FIELD, remedy=_REMEDY), start=1):
+        name, *fields = line.rsplit(",", number)
+        try:
+            values = [int(field) for field in fields]
+        except ValueError:
+            values = []
+        if len(values) < number:
+            problem = f"has no path with {number} whole numbers behind it in line {place}: {line!r}"
+            raise InputError(_FIELD, path, problem, "Take the published file.")
+        yield name, values
+
+
+def _entry(table: Mapping[str, Value], name: str, path: Path) -> Value:
+    if name not in table:
+        raise InputError(_FIELD, path, f"has no line for {name}", "Take the published file.")
+    return table[name]

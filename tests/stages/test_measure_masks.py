@@ -1,0 +1,150 @@
+"""Scoring of masks against the truth of each published layout, without Ray."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydantic import ValidationError
+
+from objectaware.config import DataConfig, LocalizationConfig
+from objectaware.data.folder import ImageFolder
+from objectaware.stages.identity import recipe
+from objectaware.stages.measure_masks import BEST_CENTER_BOX, CENTER_MAP, FULL_IMAGE, measure_masks, measure_truth
+from objectaware.stages.truth import find_true_objects, true_objects, true_objects_hash
+from published_trees import KINDS, write_part
+
+OF_MASKS = {"miou", "miou_1_255", "px_ap"}
+OF_BOXES = {"max_box_acc_v2", "corloc"}
+
+
+def _write_masks(folder: Path, image_ids: list[str], masks: list[np.ndarray]) -> str:
+    for image_id, mask in zip(image_ids, masks, strict=True):
+        path = (folder / image_id).with_suffix(".png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(mask.astype(np.uint8) * 255).save(path)
+    return str(folder)
+
+
+def _perfect(data: DataConfig) -> tuple[list[str], list[np.ndarray]]:
+    """For each image its true mask, or where there are boxes alone the largest of them, filled."""
+    images = data.open()
+    assert isinstance(images, ImageFolder)
+    truth = true_objects(data, images.image_ids)
+    if truth.has_masks:
+        return images.image_ids, [truth[index] for index in range(len(truth))]
+    masks = []
+    for index in range(len(truth)):
+        boxes = truth.boxes(index) * np.array([40, 30, 40, 30])
+        x0, y0, x1, y1 = max(boxes.round().astype(int), key=lambda box: (box[2] - box[0]) * (box[3] - box[1]))
+        mask = np.zeros((30, 40), dtype=bool)
+        mask[y0:y1, x0:x1] = True
+        masks.append(mask)
+    return images.image_ids, masks
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_truth_itself_has_all_of_the_measures_that_its_layout_allows(tmp_path: Path, kind: str) -> None:
+    data = write_part(tmp_path, kind)
+    image_ids, masks = _perfect(data)
+    system = _write_masks(tmp_path / "masks", image_ids, masks)
+    config = LocalizationConfig(data=data, masks={"truth": system}, image_size=224)
+    values = measure_masks(config, "truth")
+    has_masks, has_ignored, has_boxes = KINDS[kind]
+    scores = values["scores"]["truth"]
+    expected = (OF_MASKS if has_masks else set()) | (OF_BOXES if has_boxes else set())
+    assert scores.keys() == expected | {"num_images", "num_missing"}
+    assert scores["num_images"] == len(image_ids)
+    assert len(values["boxes_per_image"]) == len(image_ids)
+    if has_masks:
+        assert scores["miou"] == pytest.approx(1, abs=0.05)  # flowers lose their specks
+        assert scores["px_ap"] == pytest.approx(100, abs=1)
+    if kind not in ("coco", "flowers102", "voc-masks"):  # objects that touch, noise, and a border that is left out
+        assert all(scores[measure] == 100 for measure in expected & OF_BOXES)
+    baselines = measure_truth(config)["scores"]
+    assert set(baselines) == {FULL_IMAGE, BEST_CENTER_BOX if has_masks and not has_ignored else CENTER_MAP}
+    assert all(math.isfinite(value) for row in baselines.values() for value in row.values())
+    assert len(measure_truth(config)["boxes_per_image"]) == len(image_ids)
+
+
+def test_ignored_pixels_change_nothing(tmp_path: Path) -> None:
+    """Masks that also cover what is ignored, and masks that do not, are worth the same."""
+    data = write_part(tmp_path, "wsolevaluation-masks")
+    image_ids, masks = _perfect(data)
+    truth = true_objects(data, image_ids)
+    more = [mask | ignored for index, mask in enumerate(masks) if (ignored := truth.ignored(index)) is not None]
+    addresses = {
+        "exact": _write_masks(tmp_path / "exact", image_ids, masks),
+        "more": _write_masks(tmp_path / "more", image_ids, more),
+        "all": _write_masks(tmp_path / "all", image_ids, [np.ones((30, 40), dtype=bool)] * 6),
+    }
+    config = LocalizationConfig(data=data, masks=addresses, image_size=224)
+    scores = {name: measure_masks(config, name)["scores"][name] for name in addresses}
+    for measure in OF_MASKS:
+        assert scores["exact"][measure] == scores["more"][measure]
+        assert scores["exact"][measure] > scores["all"][measure]
+    counted = sum(~ignored for index in range(6) if (ignored := truth.ignored(index)) is not None)
+    assert scores["all"]["px_ap"] == pytest.approx(100 * sum(masks).sum() / counted.sum())
+
+
+def test_the_center_map_of_boxes_is_the_best_centred_box_at_each_iou(tmp_path: Path) -> None:
+    data = write_part(tmp_path, "wsolevaluation")
+    config = LocalizationConfig(data=data, masks={}, image_size=64)
+    scores = measure_truth(config)["scores"]
+    assert scores[CENTER_MAP].keys() == {"max_box_acc_v2"}
+    assert scores[FULL_IMAGE].keys() == {*OF_BOXES, "num_images", "num_missing"}
+    assert scores[CENTER_MAP]["max_box_acc_v2"] >= scores[FULL_IMAGE]["max_box_acc_v2"]
+    image_ids = data.open().image_ids
+    boxes = [true_objects(data, image_ids).boxes(index) * 64 for index in range(6)]
+    best = [max(_num_hits(boxes, side, iou) for side in range(2, 65, 2)) for iou in (0.3, 0.5, 0.7)]
+    assert scores[CENTER_MAP]["max_box_acc_v2"] == pytest.approx(100 * np.mean(best) / 6, abs=6)
+
+
+def _num_hits(boxes: list[np.ndarray], side: int, iou: float) -> int:
+    edges = np.array([32 - side / 2, 32 + side / 2])
+    hits = 0
+    for each in boxes:
+        ious = []
+        for x0, y0, x1, y1 in each:
+            shared = max(min(edges[1], x1) - max(edges[0], x0), 0) * max(min(edges[1], y1) - max(edges[0], y0), 0)
+            ious.append(shared / (side**2 + (x1 - x0) * (y1 - y0) - shared))
+        hits += max(ious) >= iou
+    return hits
+
+
+def test_a_layout_without_truth_is_refused_by_naming_those_with(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match=r"folder has neither true masks nor true boxes; those that have: .*voc"):
+        LocalizationConfig(data=DataConfig(root=str(tmp_path)), masks={})
+
+
+def test_the_user_is_told_of_masks_that_were_not_downloaded(tmp_path: Path) -> None:
+    data = write_part(tmp_path, "cub")
+    config = LocalizationConfig(data=data, masks={}, image_size=64)
+    assert measure_truth(config)["notice"] == ""
+    (tmp_path / "cub" / "segmentations").rename(tmp_path / "elsewhere")
+    values = measure_truth(config)
+    assert "segmentations" in values["notice"]
+    assert set(values["scores"]) == {FULL_IMAGE, CENTER_MAP}
+
+
+def test_another_truth_is_another_identity_and_another_place_is_not(tmp_path: Path) -> None:
+    data = write_part(tmp_path, "wsolevaluation")
+    before = true_objects_hash(data, verify=True)
+    moved = write_part(tmp_path / "moved", "wsolevaluation")
+    assert true_objects_hash(moved, verify=True) == before
+    masks = {"some": "masks"}
+    assert recipe(LocalizationConfig(data=moved, masks=masks)) == recipe(LocalizationConfig(data=data, masks=masks))
+    path = tmp_path / "metadata" / "wsolevaluation" / "test" / "localization.txt"
+    path.write_text(path.read_text().replace(",0,0,2,3", ",0,0,3,3"))
+    assert true_objects_hash(data, verify=True) != before
+
+
+def test_other_variants_of_the_challenge_have_no_truth(tmp_path: Path) -> None:
+    data = write_part(tmp_path, "backgrounds-challenge")
+    images = data.open()
+    assert find_true_objects(data, images.image_ids) is not None
+    mixed = data.model_copy(update={"variant": "mixed_rand"})
+    assert find_true_objects(mixed, mixed.open().image_ids) is None
