@@ -1,0 +1,57 @@
+"""A machine less, and training goes on with fewer workers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import two_nodes
+from objectaware.data.storage import Storage
+from objectaware.training.run import run_pretraining
+from objectaware.training.session import LocalSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def alone(tiny_images: Path, tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """Loss of each epoch of the same training by one worker."""
+    folder = tmp_path_factory.mktemp("alone")
+    session = LocalSession(folder)
+    kept = Storage.from_uri(folder / "kept")
+    run_pretraining(two_nodes.config(str(tiny_images)), session, cache_folder=folder, kept_folder=kept)
+    return [epoch["loss"] for epoch in session.history]
+
+
+def _train(how: str, images: Path, folder: Path) -> dict[str, Any]:
+    """In a process and a cluster of its own."""
+    command = [sys.executable, two_nodes.__file__, how, str(images), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
+    assert done.returncode == 0, done.stderr[-5000:]
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def _assert_went_on_alone(result: dict[str, Any], alone: list[float]) -> None:
+    """No epoch is lost or comes twice, and batches are those of both workers: but for rounding, the losses are."""
+    assert (max(result["num_workers"]), result["num_workers"][-1]) == (2, 1)
+    assert [int(epoch) for epoch in result["losses"]] == list(range(len(alone)))
+    assert list(result["losses"].values())[:3] == pytest.approx(alone[:3], abs=0.02)
+    assert list(result["losses"].values()) == pytest.approx(alone, abs=0.3)
+
+
+def test_a_lost_machine_costs_a_worker_and_nothing_else(alone: list[float], tiny_images: Path, tmp_path: Path) -> None:
+    _assert_went_on_alone(_train("lost", tiny_images, tmp_path), alone)
+
+
+def test_a_machine_that_is_to_be_taken_away_has_all_save_first(
+    alone: list[float], tiny_images: Path, tmp_path: Path
+) -> None:
+    result = _train("drained", tiny_images, tmp_path)
+    assert "stopped" in result["kinds"]
+    _assert_went_on_alone(result, alone)

@@ -1,0 +1,99 @@
+"""Trains on a cluster of two nodes, each with room for one worker, of which one goes; run as a script.
+
+Usage: two_nodes.py lost|drained IMAGES STORAGE. Prints a line of JSON: the records' kinds, the losses by epoch, and
+the number of workers now and then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from typing import Any
+
+import ray
+from ray._raylet import GcsClient
+from ray.cluster_utils import Cluster
+from ray.core.generated.autoscaler_pb2 import DrainNodeReason
+
+from actors import actors
+from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
+from objectaware.distributed.pretrain import pretrain
+
+
+def config(images: str, num_workers: int = 1) -> PretrainConfig:
+    """Batches of 16 in 30 epochs, on as many workers as there is room for."""
+    execution = PretrainExecution(
+        num_workers=num_workers,
+        min_workers=1 if num_workers > 1 else None,
+        num_loader_threads=1,
+        num_compute_threads=1,
+        precision="fp32",
+        checkpoint_interval_steps=1,
+    )
+    return PretrainConfig(
+        data=DataConfig(root=images),
+        backbone="resnet10_narrow",
+        image_size=32,
+        num_epochs=30,
+        batch_size=16,
+        queue_size=64,
+        execution=execution,
+    )
+
+
+def main(how: str, images: str, storage: str) -> None:
+    """Trains, and takes the second node away after the first epoch."""
+    # Ray Train first tries to start as many workers as there were, for so long; three minutes by default.
+    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = "40"
+    with socket.create_server(("127.0.0.1", 0)) as probe:  # Ray's own choice is a fixed port
+        port = probe.getsockname()[1]
+    head = {"num_cpus": 1, "include_dashboard": True, "dashboard_port": port}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    second = cluster.add_node(num_cpus=1)
+    ray.init(address=cluster.address, log_to_driver=False)
+    has_begun = threading.Event()
+    kinds: list[str] = []
+    num_workers: list[int] = []
+    losses: dict[int, float] = {}
+    errors: list[BaseException] = []
+
+    def on_record(record: dict[str, Any]) -> None:
+        kinds.append(record["kind"])
+        if record["kind"] == "progress":
+            num_workers.append(len(actors(("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE"))))
+        if record["kind"] == "epoch":
+            assert record["epoch"] not in losses, record
+            losses[record["epoch"]] = record["loss"]
+            has_begun.set()
+
+    def train() -> None:
+        try:
+            pretrain(config(images, 2), name="train", storage=storage, on_record=on_record)
+        except BaseException as error:
+            errors.append(error)
+            has_begun.set()
+
+    thread = threading.Thread(target=train)
+    thread.start()  # the cluster's nodes have to be started and ended in the main thread
+    has_begun.wait()
+    if how == "lost":
+        cluster.remove_node(second, allow_graceful=False)
+    else:
+        reason = DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")
+        GcsClient(address=cluster.address).drain_node(second.node_id, reason, "the machine is needed", 2**62)
+    thread.join()
+    if errors:
+        raise errors[0]
+    workers = [actor.node_id for actor in actors(("class_name", "=", "RayTrainWorker"), detail=True)]
+    print(
+        json.dumps({"kinds": kinds, "losses": losses, "on_second": workers.count(second.node_id), "all": len(workers)})
+    )
+    ray.shutdown()
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
