@@ -27,6 +27,8 @@ exec sleep 600
 PYTHON = """\
 if [ "$1" = -c ]; then printf '%064d' 0; exit; fi
 trap 'echo saved; kill $!; exit 3' TERM
+# The second node is started beside the job.
+until grep -q '^n2: ' "$LOG"; do sleep 0.02; done
 echo "job: $* at $RAY_ADDRESS"
 [ "$3" != --wait ] || { sleep 600 & wait $!; }
 exit 5
