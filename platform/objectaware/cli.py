@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from objectaware.errors import InputError
+from objectaware.errors import ExplainedError, InputError
 
 _USAGE = """\
 objectaware: object-aware contrastive learning
@@ -55,7 +55,8 @@ def run(arguments: list[str]) -> int:
         arguments: What follows `objectaware`.
 
     Returns:
-        Exit status: 0 done, 1 the disk is full, 2 the input was refused, 130 interrupted; other errors are raised.
+        Exit status: 0 done, 1 failed for a reason that is told in a line (a full disk, a stage that another command
+        computes, a training that diverged), 2 the input was refused, 130 interrupted; other errors are raised.
     """
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_USAGE)
@@ -71,6 +72,9 @@ def run(arguments: list[str]) -> int:
     except InputError as error:
         print(f"objectaware: {error}", file=sys.stderr)
         return 2
+    except ExplainedError as error:
+        print(f"objectaware: {error}", file=sys.stderr)
+        return 1
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

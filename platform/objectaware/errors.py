@@ -1,6 +1,13 @@
-"""Errors that are the user's to mend."""
+"""Errors whose message says all that the user needs."""
 
 from __future__ import annotations
+
+
+class ExplainedError(RuntimeError):
+    """Something went wrong for a reason that the message gives.
+
+    The command line turns it into that message and exit status 1, without a traceback.
+    """
 
 
 class InputError(ValueError):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from objectaware import commands
 from objectaware.cli import run
 from objectaware.config import (
     ClassDistanceConfig,
@@ -20,6 +21,7 @@ from objectaware.config import (
 )
 from objectaware.errors import InputError
 from objectaware.recipes import override, read_recipe
+from objectaware.stages.lease import LeaseHeldError
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
 
@@ -46,6 +48,19 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         run([*command.split(), "--help"])
     assert exit_status.value.code == 0
     assert "usage: objectaware" in capsys.readouterr().out
+
+
+def test_what_explains_itself_is_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def held(program: str, arguments: list[str]) -> None:
+        raise LeaseHeldError("another command (process 7 on here) is computing it. Wait for it, or stop it.")
+
+    monkeypatch.setitem(commands.COMMANDS, "pretrain", held)
+    assert run(["pretrain"]) == 1
+    assert capsys.readouterr().err == (
+        "objectaware: another command (process 7 on here) is computing it. Wait for it, or stop it.\n"
+    )
 
 
 @pytest.mark.parametrize(

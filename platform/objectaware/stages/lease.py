@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from objectaware.data.storage import Storage
+from objectaware.errors import ExplainedError
 
 _NAME = "lease.json"
 _RENEWAL_SECONDS = 10.0
@@ -20,7 +21,7 @@ _EXPIRY_SECONDS = 90.0
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 
-class LeaseHeldError(RuntimeError):
+class LeaseHeldError(ExplainedError):
     """Another command is computing this stage right now."""
 
 

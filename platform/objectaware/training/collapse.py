@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from objectaware.errors import ExplainedError
+
 MIN_FEATURE_STD = 0.01
 """Embeddings that spread less than this share of an even spread, on average over an epoch, have collapsed.
 
@@ -12,11 +14,11 @@ to bfloat16 leaves of it (2⁻⁹ at most).
 """
 
 
-class TrainingDivergedError(RuntimeError):
+class TrainingDivergedError(ExplainedError):
     """The loss is no longer a number."""
 
 
-class TrainingCollapsedError(RuntimeError):
+class TrainingCollapsedError(ExplainedError):
     """All images have the same embedding."""
 
 
