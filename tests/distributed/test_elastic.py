@@ -28,9 +28,9 @@ def alone(tiny_images: Path, tmp_path_factory: pytest.TempPathFactory) -> list[f
     return [epoch["loss"] for epoch in session.history]
 
 
-def _train(how: str, images: Path, folder: Path) -> dict[str, Any]:
+def _train(images: Path, folder: Path) -> dict[str, Any]:
     """In a process and a cluster of its own."""
-    command = [sys.executable, two_nodes.__file__, how, str(images), str(folder)]
+    command = [sys.executable, two_nodes.__file__, str(images), str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=800)
     assert done.returncode == 0, done.stderr[-5000:]
     result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -45,13 +45,8 @@ def _assert_went_on_alone(result: dict[str, Any], alone: list[float]) -> None:
     assert list(result["losses"].values()) == pytest.approx(alone, abs=0.3)
 
 
+@pytest.mark.chaos(
+    fault="a machine lost during pretraining", holds="no epoch lost or twice, same losses but for rounding"
+)
 def test_a_lost_machine_costs_a_worker_and_nothing_else(alone: list[float], tiny_images: Path, tmp_path: Path) -> None:
-    _assert_went_on_alone(_train("lost", tiny_images, tmp_path), alone)
-
-
-def test_a_machine_that_is_to_be_taken_away_has_all_save_first(
-    alone: list[float], tiny_images: Path, tmp_path: Path
-) -> None:
-    result = _train("drained", tiny_images, tmp_path)
-    assert "stopped" in result["kinds"]
-    _assert_went_on_alone(result, alone)
+    _assert_went_on_alone(_train(tiny_images, tmp_path), alone)

@@ -17,8 +17,8 @@ from objectaware.training.session import LocalSession
 from objectaware.training.watch import KnnWatch
 
 CHANCE = 100 / 9
-# A third of the demo's epochs: what is asked of all of them holds before.
-NUM_EPOCHS = 10
+# Two fifths of the demo's epochs: what is asked of all of them holds before.
+NUM_EPOCHS = 12
 
 
 @pytest.mark.slow
