@@ -73,7 +73,7 @@ def _put_checkpoint_and_masks(store: Storage, scenes: Path, checkpoint: Path) ->
         for name, mask in zip(images.image_ids, masks, strict=True)
     ]
     write_shard(store.child("masks"), 0, rows)
-    store.child("masks").write_json("store.json", {"identity": "given", "config": {}, "inputs": {}})
+    store.child("masks").write_json("store.json", {"identity": "given", "config": {"crf": False}, "inputs": {}})
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from programs import program
 
 _SECONDS = 120
@@ -22,6 +24,7 @@ def postgresql() -> Iterator[str]:
 
     It listens on a socket in a folder of its own and on no port, so that two at once do not meet.
     """
+    pytest.importorskip("psycopg")
     debian = os.pathsep.join(str(path) for path in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True))
     initdb = program("initdb", package="postgresql", places=debian)
     control = program("pg_ctl", package="postgresql", places=debian)

@@ -6,8 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import boto3
-from moto.server import ThreadedMotoServer
+import pytest
 
 BUCKET = "objectaware"
 
@@ -15,8 +14,9 @@ BUCKET = "objectaware"
 @contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
     """Gives the environment in which Arrow and boto3 find it, with an empty bucket."""
+    boto3, moto = pytest.importorskip("boto3"), pytest.importorskip("moto.server")
     logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()
