@@ -97,8 +97,8 @@ def browser(folder: Path) -> Iterator[Browser]:
     """Starts a browser with its profile in a folder, and ends it. It listens on no port: it is spoken to by pipes."""
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", f"--user-data-dir={folder}"]
     (read, requests), (answers, write) = os.pipe(), os.pipe()
-    # The browser reads from descriptor 3 and writes to 4.
-    command = ["sh", "-c", f'exec "$@" 3<&{read} 4>&{write}', "sh", chromium(), *options]
+    # The browser reads from descriptor 3 and writes to 4; sh knows none above 9 to make them from.
+    command = ["bash", "-c", f'exec "$@" 3<&{read} 4>&{write}', "bash", chromium(), *options]
     process = subprocess.Popen(command, pass_fds=(read, write), stderr=subprocess.DEVNULL, start_new_session=True)
     os.close(read)
     os.close(write)
