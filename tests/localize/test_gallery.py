@@ -3,14 +3,13 @@ from __future__ import annotations
 import base64
 import html
 import json
-import os
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from browser import chromium
 from objectaware.localize.gallery import GalleryEntry, gallery_html
 
 HOSTILE = "x\" onmouseover='alert(1)'><script>document.title='owned'</script>&amp;$title${note}\u202e.jpg"
@@ -121,17 +120,6 @@ field("reset").click(); results.reset = visible(); results.title = document.titl
 parent.postMessage(JSON.stringify(results), "*");
 </script>
 """
-
-
-def chromium() -> str:
-    """The browser; CI must have it, elsewhere the test is skipped without it."""
-    for name in ("chromium", "chromium-browser", "google-chrome"):
-        path = shutil.which(name)
-        if path is not None:
-            return path
-    if os.environ.get("CI"):
-        pytest.fail("CI needs a browser: .ci/run installs Debian's chromium")
-    pytest.skip("no chromium on this machine")
 
 
 @pytest.mark.slow

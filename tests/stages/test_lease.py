@@ -25,6 +25,16 @@ def test_a_second_command_is_told_who_holds_the_stage(folder: Storage) -> None:
     assert not folder.exists("lease.json")
 
 
+def test_every_renewal_has_one_length(folder: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads an object store asks for the length first: a renewal in between must not cut it off."""
+    lengths = set()
+    for now in (1.5, 1_795_876_510.1234567):
+        monkeypatch.setattr("objectaware.stages.lease.time.time", lambda now=now: now)
+        with Lease(folder):
+            lengths.add(len(folder.read_bytes("lease.json")))
+    assert len(lengths) == 1
+
+
 def test_the_lease_of_a_killed_process_is_taken_over(folder: Storage, tmp_path: Path) -> None:
     script = (
         "import os, signal; from objectaware.data.storage import Storage; from objectaware.stages.lease import Lease;"

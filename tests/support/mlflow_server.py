@@ -1,4 +1,4 @@
-"""A real MLflow server on an SQLite store."""
+"""A real MLflow server."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -19,16 +21,49 @@ from objectaware.tracking import TrackingStore
 @contextmanager
 def mlflow_server(folder: Path) -> Iterator[str]:
     """Runs `mlflow server` on a folder's SQLite store; gives its address once it answers."""
-    store = TrackingStore.open(folder)
+    store, port = TrackingStore.open(folder), free_port()
+    with _running(store.ui_arguments(port), {"MLFLOW_BACKEND_STORE_URI": store.server.tracking_uri}, port) as address:
+        yield address
+
+
+@contextmanager
+def mlflow_server_on(
+    database: str,
+    artifacts: str,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    *,
+    num_processes: int = 1,
+    port: int | None = None,
+) -> Iterator[str]:
+    """Runs `mlflow server` on any database, which it initialises; gives its address once it answers.
+
+    Args:
+        database: SQLAlchemy's address of it.
+        artifacts: Where artifacts go, which clients send to the server.
+        environment: Further variables of it.
+        num_processes: Processes that answer.
+        port: Where it listens; None takes a free one.
+    """
+    port = port or free_port()
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--workers", str(num_processes), "--artifacts-destination", artifacts]
+    with _running(command, {**environment, "MLFLOW_BACKEND_STORE_URI": database}, port) as address:
+        yield address
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    environment = {
-        **os.environ,
-        "MLFLOW_BACKEND_STORE_URI": store.server.tracking_uri,
-        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    }
-    server = subprocess.Popen(store.ui_arguments(port), env=environment, start_new_session=True)
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _running(command: list[str], variables: Mapping[str, str], port: int) -> Iterator[str]:
+    # The address of clients is none of the server's business.
+    ours = {name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"}
+    environment = {**ours, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **variables}
+    server = subprocess.Popen(command, env=environment, start_new_session=True)
     try:
         _wait_for_health(port, server)
         yield f"http://127.0.0.1:{port}"

@@ -19,6 +19,9 @@ _NAME = "lease.json"
 _RENEWAL_SECONDS = 10.0
 _EXPIRY_SECONDS = 90.0
 _SECONDS_BETWEEN_LOOKS = 1.0
+# Arrow asks an object store how long an object is and reads so many bytes, then: one that was replaced by a longer one
+# in between would be cut off, and one that was replaced by a shorter one would end in rubbish.
+_NUM_BYTES = 512
 
 
 class LeaseHeldError(ExplainedError):
@@ -117,7 +120,7 @@ class Lease:
             "process_started": _process_start(os.getpid()),
             "renewed": time.time(),
         }
-        return json.dumps(holder).encode()
+        return json.dumps(holder).encode().ljust(_NUM_BYTES)
 
 
 def is_live(holder: dict[str, Any]) -> bool:

@@ -1,0 +1,39 @@
+"""moto's S3, in a thread of this process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+BUCKET = "objectaware"
+
+
+@contextmanager
+def s3_server() -> Iterator[dict[str, str]]:
+    """Gives the environment in which Arrow and boto3 find it, with an empty bucket."""
+    boto3, moto = pytest.importorskip("boto3"), pytest.importorskip("moto.server")
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # a line for each request
+    server = moto.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        environment = {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+        }
+        client = boto3.client(
+            "s3",
+            endpoint_url=environment["AWS_ENDPOINT_URL"],
+            region_name=environment["AWS_REGION"],
+            aws_access_key_id=environment["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=environment["AWS_SECRET_ACCESS_KEY"],
+        )
+        client.create_bucket(Bucket=BUCKET)
+        yield environment
+    finally:
+        server.stop()

@@ -1,0 +1,84 @@
+"""Localizes on a cluster of three nodes, of which one goes while it works; run as a script.
+
+Usage: three_nodes.py IMAGES CHECKPOINT STORE. Prints a line of JSON: how many shards there were when the node went,
+and which actors it held.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+
+import ray
+from ray.cluster_utils import Cluster
+
+from actors import actors
+from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
+from objectaware.data.folder import ImageFolder
+from objectaware.data.manifest import Manifest
+from objectaware.data.storage import Storage
+from objectaware.distributed.localize import localize
+from objectaware.localize.mask_store import finished_shards
+
+
+def config(images: str, checkpoint: str) -> LocalizeConfig:
+    """Groups of two images, with two actors for each step."""
+    return LocalizeConfig(
+        data=DataConfig(root=images),
+        checkpoint=checkpoint,
+        image_size=32,
+        num_iterations=1,
+        expansion=4,
+        group_size=2,
+        seed=1,
+        execution=LocalizeExecution(num_compute_threads=1, num_cam_actors=2, num_crf_actors=2, use_gpu=False),
+    )
+
+
+def main(images: str, checkpoint: str, store: str) -> None:
+    """Localizes, and takes a node with actors away once the first groups are done."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:  # Ray's own choice is a fixed port
+        port = probe.getsockname()[1]
+    head = {"num_cpus": 2, "include_dashboard": True, "dashboard_port": port}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    # Six processes; what is left when one node has gone has room for the four actors, and for a reader.
+    others = {node.node_id: node for node in (cluster.add_node(num_cpus=3) for _ in range(2))}
+    ray.init(address=cluster.address, log_to_driver=False)
+    has_begun, has_gone = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
+
+    def on_record(record: dict[str, object]) -> None:
+        has_begun.set()
+        has_gone.wait()
+
+    def work() -> None:
+        settings = config(images, checkpoint)
+        try:
+            manifest = Manifest.of(ImageFolder.scan(settings.data.root))
+            localize(settings, manifest=manifest, store=Storage.from_uri(store), on_record=on_record)
+        except BaseException as error:
+            errors.append(error)
+            has_begun.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()  # the cluster's nodes have to be started and ended in the main thread
+    has_begun.wait()
+    living = [actor for actor in actors(("state", "=", "ALIVE"), detail=True) if actor.node_id in others]
+    ours = [actor for actor in living if "CamActor" in actor.class_name or "CrfActor" in actor.class_name]
+    num_shards = len(finished_shards(Storage.from_uri(store)))
+    if ours:
+        cluster.remove_node(others[ours[0].node_id], allow_graceful=False)
+    has_gone.set()
+    thread.join()
+    if errors:
+        raise errors[0]
+    lost = [actor.class_name for actor in ours if actor.node_id == ours[0].node_id]
+    print(json.dumps({"num_shards": num_shards, "lost": lost}))
+    ray.shutdown()
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
