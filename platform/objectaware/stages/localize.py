@@ -52,6 +52,9 @@ def run_localize(
         inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
     if config.classifier is not None:
         inputs["classifier"] = classifier_hash(config.classifier)
+    if config.execution.record_iterations:
+        # Masks that were made without them cannot show them.
+        inputs["iterations"] = "recorded"
 
     def compute(run: StageRun) -> Mapping[str, Any]:
         return _localize(run, config, inputs)
