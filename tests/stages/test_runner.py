@@ -95,6 +95,17 @@ def test_a_failed_stage_says_so_and_goes_on_in_its_run(context: Context, error: 
     assert _status(context, again.run_id) == "FINISHED"
 
 
+def test_a_stage_that_was_stopped_has_not_failed(context: Context) -> None:
+    context.is_stopped = lambda: True
+    with pytest.raises(RuntimeError):
+        _run(context, _Work(RuntimeError("Ray is gone")), data="stopped")
+    context.is_stopped = lambda: False
+    runs = context.tracking.server.client.search_runs(
+        [context.tracking.server.experiment_id("objectaware")], order_by=["attributes.start_time DESC"]
+    )
+    assert (runs[0].info.status, runs[0].data.tags["error"]) == ("KILLED", "stopped")
+
+
 def test_a_folder_of_another_run_is_refused(context: Context, tmp_path: Path) -> None:
     out = Storage.from_uri(tmp_path / "out")
     _run(context, _Work(), out=out)

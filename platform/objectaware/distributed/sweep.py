@@ -24,7 +24,7 @@ from objectaware.errors import InputError
 Mode = Literal["max", "min"]
 Values = Mapping[str, Any]
 Report = Callable[[int, Mapping[str, float]], None]
-"""Called with the number of an epoch, from 0, and its metrics."""
+"""Called with the number of an epoch, from 0, and its metrics; raises SystemExit where that has stopped the trial."""
 
 _TRIAL = "trial"
 _SCORE = "score"

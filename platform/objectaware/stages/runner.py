@@ -43,6 +43,7 @@ class Context:
         computed: Identities that this command has begun; `fresh` starts each over once.
         waits: Wait for a stage that another command is computing, and reuse what it came to; by default it is refused.
         on_epoch: Called with the number of each finished epoch of a training, from 0, and its metrics.
+        is_stopped: Whether whoever is told of epochs has stopped the training: what it raises then is no failure.
     """
 
     storage: Storage
@@ -55,6 +56,7 @@ class Context:
     computed: set[str] = field(default_factory=set)
     waits: bool = False
     on_epoch: Callable[[int, Mapping[str, float]], None] | None = None
+    is_stopped: Callable[[], bool] = lambda: False
 
     def lease(self, folder: Storage) -> Lease:
         """The right to compute in a folder."""
@@ -239,6 +241,9 @@ def _compute(
         tracker.finish("KILLED", error="interrupted")
         raise
     except BaseException as error:
+        if context.is_stopped():
+            tracker.finish("KILLED", error="stopped")
+            raise
         tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
         if tracker.run_id is not None:
             context.progress.line(f"MLflow run: {context.tracking.run_url(tracker.run_id)}")

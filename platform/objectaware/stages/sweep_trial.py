@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from objectaware.tracking import Tracker, TrackingStore
 
 TrialStatus = Literal["finished", "stopped", "failed"]
 Report = Callable[[int, Mapping[str, float]], None]
-"""Called with the number of an epoch, from 0, and its metrics."""
+"""Called with the number of an epoch, from 0, and its metrics; raises SystemExit where that has stopped the trial."""
 
 _RUNNERS: dict[str, Callable[..., StageResult]] = {
     "pretrain": run_pretrain,
@@ -119,20 +120,39 @@ class TrialJob:
             Exception: What a stage raised, after it was noted.
         """
         trial = Trial(**values)
+        stopped = threading.Event()
+
+        def on_epoch(epoch: int, metrics: Mapping[str, float]) -> None:
+            try:
+                report(epoch, metrics)
+            except SystemExit:
+                # The thread of the records ends; the training's own sees Ray go down under it a moment later.
+                stopped.set()
+                raise
+
         results: dict[str, StageResult] = {}
         try:
             for name in self.config.stages:
-                results[name] = self._run_stage(trial, name, results, report)
+                results[name] = self._run_stage(trial, name, results, on_epoch, stopped)
             outcomes = _values(results)
             columns = {name: float(value_of(outcomes, path)) for name, path in self.config.all_columns().items()}
         except Exception as error:
+            if stopped.is_set():
+                raise  # the driver notes that
             text = "".join(traceback.format_exception_only(error)).strip()
             self.ledger.write(TrialRecord(trial, "failed", {}, text, _outline(results)))
             raise
         self.ledger.write(TrialRecord(trial, "finished", columns, None, _outline(results)))
         return float(value_of(outcomes, self.config.metric))
 
-    def _run_stage(self, trial: Trial, name: str, results: Mapping[str, StageResult], report: Report) -> StageResult:
+    def _run_stage(
+        self,
+        trial: Trial,
+        name: str,
+        results: Mapping[str, StageResult],
+        on_epoch: Report,
+        stopped: threading.Event,
+    ) -> StageResult:
         config = self.config
         is_watched = config.scheduler is not None and config.scheduler.stage == name
         context = Context(
@@ -142,7 +162,8 @@ class TrialJob:
             parent=self.parent,
             verify=self.verify,
             waits=True,
-            on_epoch=report if is_watched else None,
+            on_epoch=on_epoch if is_watched else None,
+            is_stopped=stopped.is_set,
         )
         varied = {parameter: trial.values[parameter] for parameter in parameters_of(config, name)}
         title = f"{name} {Trial(varied, trial.seed).title}"
