@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 
+from object_store import object_store
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 
@@ -337,3 +339,17 @@ def test_what_killed_writers_left_is_deleted_and_nothing_else(storage: Storage) 
     storage.delete_unfinished()
     assert storage.read_bytes("shard-1") == b"whole"
     assert [name for name, _, _ in storage.list_files()] == ["shard-1"]
+
+
+@pytest.mark.parametrize("num_bytes", [2, 512])
+def test_an_object_that_goes_between_being_found_and_being_read_is_missing(num_bytes: int) -> None:
+    """As a lease does that is given back while another command looks who has it."""
+    with object_store() as form:
+        store = Storage.from_uri(form.format("folder"))
+        store.write_bytes("lease.json", b"{}".ljust(num_bytes))
+        with store.open_file("lease.json") as found:
+            store.delete("lease.json")
+            file_info = store._filesystem.get_file_info
+            late = SimpleNamespace(open_input_file=lambda path: found, get_file_info=file_info)
+            with pytest.raises(FileNotFoundError):
+                Storage(store.uri, late, "bucket/folder").read_bytes("lease.json")

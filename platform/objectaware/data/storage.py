@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -113,8 +114,15 @@ class Storage:
         Raises:
             FileNotFoundError: There is none of that name.
         """
-        with self._filesystem.open_input_file(self._locate(name)) as stream:
-            return bytes(stream.read())
+        path = self._locate(name)
+        with self._filesystem.open_input_file(path) as stream:
+            try:
+                return bytes(stream.read())
+            except OSError as error:
+                # Arrow asks for an object before it reads it, and has no name for one that went in between.
+                if "NO_SUCH_KEY" not in str(error) and self.exists(name):
+                    raise
+                raise FileNotFoundError(path) from error
 
     def open_file(self, name: str) -> pa.NativeFile:
         """Open a file to read at any place; as a context manager it is closed again.
@@ -203,7 +211,7 @@ class Storage:
 
     def delete(self, name: str) -> None:
         """Delete a file, if there is one of that name."""
-        if self.exists(name):
+        with suppress(FileNotFoundError):  # another process may delete it, too
             self._filesystem.delete_file(self._locate(name))
 
     def delete_unfinished(self) -> None:

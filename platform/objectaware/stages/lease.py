@@ -105,7 +105,8 @@ class Lease:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        if self._folder.exists(_NAME) and self._folder.read_json(_NAME)["token"] == self._token:
+        holder = self._read(_NAME)
+        if holder is not None and holder["token"] == self._token:
             self._folder.delete(_NAME)
 
     def _renew(self) -> None:
