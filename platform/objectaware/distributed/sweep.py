@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
+from objectaware.distributed.abandoned import remove_abandoned_groups, wait_and_remove_abandoned_groups
 from objectaware.distributed.cluster import Need
 from objectaware.errors import InputError
 
@@ -30,6 +32,8 @@ _TRIAL = "trial"
 _SCORE = "score"
 _EPOCH = "epoch"
 _METRICS = "metrics"
+_SECONDS_TO_DIE = 60.0
+_SECONDS_BETWEEN_CLEANINGS = 2.0
 _LONGEST = 10**6  # epochs; ASHA counts its rungs from the bottom
 
 _ENVIRONMENT = {
@@ -184,6 +188,8 @@ def run_trials(
             run_config=tune.RunConfig(name="trials", storage_path=scratch, verbose=0, callbacks=[_Listener(events)]),
         )
         tuner.fit()
+    if halving is not None:
+        wait_and_remove_abandoned_groups(_SECONDS_TO_DIE)
 
 
 def _this_node() -> str:
@@ -235,6 +241,14 @@ class _Listener(Callback):
 
     def __init__(self, events: TrialEvents) -> None:
         self._events = events
+        self._cleans_until = self._cleaned = 0.0
+
+    def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:  # noqa: ANN401
+        """For a while after a trial was stopped: trials that wait need what its training held."""
+        now = time.monotonic()
+        if now < self._cleans_until and now - self._cleaned > _SECONDS_BETWEEN_CLEANINGS:
+            self._cleaned = now
+            remove_abandoned_groups()
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ANN401
         self._events.started(trial.config[_TRIAL])
@@ -252,6 +266,8 @@ class _Listener(Callback):
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ANN401
         finished = _SCORE in (trial.last_result or {})
+        if not finished:
+            self._cleans_until = time.monotonic() + _SECONDS_TO_DIE
         self._events.ended(trial.config[_TRIAL], "finished" if finished else "stopped", None)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:  # noqa: ANN401
