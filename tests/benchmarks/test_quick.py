@@ -19,7 +19,7 @@ NUM_ROWS = {
     "crf_throughput": 1,
     "decoding": 3,
     "driver_memory": 2,
-    "linear_evaluation": 1,
+    "linear_evaluation": 2,
     "localization_scale": 1,
     "mask_measures": 4,
     "pretrain_overhead": 2,
