@@ -1,7 +1,7 @@
 """The path of 45 penalties of linear evaluation beside 45 fits of scikit-learn, in one process.
 
-Once in one thread, in seconds of computing, and once in as many as there are cores, by the wall clock. Asked: at least 5
-times as fast, with coefficients within 1% of the minimiser for penalties from 1e-3 up.
+Once in one thread, in seconds of computing, and once in as many as there are cores, by the wall clock. Asked: at least
+5 times as fast, with coefficients within 1% of the minimiser for penalties from 1e-3 up.
 
 The features are like a network's: a latent with a signal of the class, mixed by a random layer and rectified.
 scikit-learn fits them in float64 with its default tolerance and enough iterations to reach it.
