@@ -46,7 +46,7 @@ def _times(paths: dict[Path, bytes]) -> dict[Path, int]:
 def test_a_sweep_that_is_killed_goes_on_and_two_commands_share_it(tmp_path: Path, clean_environment: Path) -> None:
     build_scenes(tmp_path / "scenes", variant="single-object", num_train=144, num_val=45, image_size=48, seed=0)
     fields = sweep_fields(execution={"max_concurrent": 1})
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(fields))
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(fields, sort_keys=False))
     ray_folders = [clean_environment / f"s{number}" for number in range(3)]
 
     killed = _start(tmp_path, ray_folders[0], "killed.json")

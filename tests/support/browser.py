@@ -50,7 +50,7 @@ class Browser:
         """A page's HTML, frames aside, as soon as it holds what is waited for; after three minutes as it is."""
         expression = {"expression": "document.documentElement.outerHTML"}
         return self._when(
-            url, lambda session: str(self._ask("Runtime.evaluate", expression, session)["result"]["value"]), is_there
+            url, lambda session: str(self._ask("Runtime.evaluate", expression, session)["result"].get("value", "")), is_there
         )
 
     def picture_when(self, url: str, is_there: Callable[[Picture], bool]) -> Picture:
