@@ -49,9 +49,12 @@ class Browser:
     def text_when(self, url: str, is_there: Callable[[str], bool]) -> str:
         """A page's HTML, frames aside, as soon as it holds what is waited for; after three minutes as it is."""
         expression = {"expression": "document.documentElement.outerHTML"}
-        return self._when(
-            url, lambda session: str(self._ask("Runtime.evaluate", expression, session)["result"].get("value", "")), is_there
-        )
+
+        def look(session: str) -> str:
+            # A page that has only begun to load has no element yet, and the answer no value.
+            return str(self._ask("Runtime.evaluate", expression, session)["result"].get("value", ""))
+
+        return self._when(url, look, is_there)
 
     def picture_when(self, url: str, is_there: Callable[[Picture], bool]) -> Picture:
         """A page's picture, as soon as it shows what is waited for; after three minutes as it is."""
