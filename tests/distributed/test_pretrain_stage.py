@@ -19,7 +19,8 @@ from ray.train.torch import TorchTrainer
 
 from actors import actors
 from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
-from objectaware.distributed.pretrain import _may_pass, pretrain, pretrain_needs
+from objectaware.distributed.pretrain import pretrain, pretrain_needs
+from objectaware.distributed.ray_train import _may_pass
 from objectaware.errors import InputError
 from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 

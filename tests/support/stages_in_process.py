@@ -19,7 +19,7 @@ from objectaware.distributed import localize_groups, task
 from objectaware.distributed.localize import LocalizeSummary
 from objectaware.distributed.localize_actors import CamActor, CrfActor
 from objectaware.distributed.localize_groups import GroupPlan, read_group
-from objectaware.distributed.pretrain import KEPT_FOLDER
+from objectaware.distributed.ray_train import KEPT_FOLDER
 from objectaware.distributed.train_session import checkpoint_name
 from objectaware.stages import detection, localize, pretrain
 from objectaware.training.run import run_pretraining

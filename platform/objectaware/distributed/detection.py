@@ -9,7 +9,7 @@ from objectaware.config import DetectionConfig, DetectionExecution
 from objectaware.data.storage import Storage
 from objectaware.detection.run import run_fine_tuning
 from objectaware.distributed.cluster import Need
-from objectaware.distributed.pretrain import train_on_ray
+from objectaware.distributed.ray_train import train_on_ray
 from objectaware.distributed.records import Record
 from objectaware.distributed.train_session import RaySession
 

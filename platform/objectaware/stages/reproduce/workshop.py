@@ -19,7 +19,7 @@ from objectaware.config import (
     PretrainConfig,
 )
 from objectaware.data.coco import load_coco
-from objectaware.distributed.pretrain import KEPT_FOLDER
+from objectaware.distributed.ray_train import KEPT_FOLDER
 from objectaware.errors import InputError
 from objectaware.paper.nodes import (
     ClassDistance,

@@ -1,0 +1,48 @@
+"""Ray Train's trainer and workers, made to end when they are told to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ray import kill
+from ray.train.torch import TorchConfig, TorchTrainer
+
+from objectaware.training.preemption import honour_termination
+
+
+class TerminationBackend(TorchConfig().backend_cls):  # type: ignore[misc]  # Ray gives it no type
+    """Ray Train's set-up of PyTorch, and of workers on which SIGTERM is a wish to end (`honour_termination`).
+
+    Training runs in a thread of a worker's process, where Python lets no handler be set; this runs in the main one.
+    """
+
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:  # noqa: ANN401 - as Ray declares it
+        """Sets up the process group, then the handler, which replaces Ray's that ends the process."""
+        super().on_start(worker_group, backend_config)
+        worker_group.execute(honour_termination)
+
+
+class TerminationConfig(TorchConfig):
+    """Names the backend to Ray Train."""
+
+    @property
+    def backend_cls(self) -> type[TerminationBackend]:
+        """`TerminationBackend`."""
+        return TerminationBackend
+
+
+class StoppableTrainer(TorchTrainer):
+    """Ray Train's trainer, on which Ctrl-C is an ordinary `KeyboardInterrupt`.
+
+    Ray Train's own handler of Ctrl-C, which this takes the place of, ends the process without any clean-up.
+    """
+
+    _controller: Any = None
+
+    def _register_sigint_handler(self, controller: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
+        self._controller = controller
+
+    def stop(self) -> None:
+        """Ends the training's processes; workers go with their controller."""
+        if self._controller is not None:
+            kill(self._controller)
