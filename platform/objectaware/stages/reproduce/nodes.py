@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import cast
+from typing import Any
 
+from objectaware.config import Model, PretrainConfig
 from objectaware.paper.nodes import (
     ClassDistance,
     Detection,
@@ -49,49 +50,30 @@ def run_node(context: Context, workshop: Workshop, node: Node, results: Results)
     return RUNNERS[type(node)](context, workshop, node, results)
 
 
-def _pretrain(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
-    training = cast(Pretrain, node)
-    masks = None if training.masks is None else workshop.address(training.masks, results)
-    return run_pretrain(context, workshop.pretrain_config(training, masks), title=workshop.name(node))
+Runner = Callable[[Context, Workshop, Node, Results], StageResult]
 
 
-def _localize(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
-    config = workshop.localize_config(cast(Localize, node), results)
-    return run_localize(context, config, title=workshop.name(node))
+def _runner(run: Callable[..., StageResult], configure: Callable[[Workshop, Any, Results], Model]) -> Runner:
+    """Runs a stage with the configuration that the workshop makes of its node."""
+
+    def run_configured(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+        return run(context, configure(workshop, node, results), title=workshop.name(node))
+
+    return run_configured
 
 
-def _linear(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
-    config = workshop.linear_config(cast(Linear, node), results)
-    return run_linear(context, config, title=workshop.name(node))
+def _pretrain_config(workshop: Workshop, node: Pretrain, results: Results) -> PretrainConfig:
+    masks = None if node.masks is None else workshop.address(node.masks, results)
+    return workshop.pretrain_config(node, masks)
 
 
-def _score(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
-    config = workshop.score_config(cast(MaskScore, node), results)
-    return run_localization(context, config, title=workshop.name(node))
-
-
-def _few_shot(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
-    config = workshop.few_shot_config(cast(FewShot, node), results)
-    return run_few_shot(context, config, title=workshop.name(node))
-
-
-def _class_distance(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
-    config = workshop.class_distance_config(cast(ClassDistance, node), results)
-    return run_class_distance(context, config, title=workshop.name(node))
-
-
-def _detection(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
-    config = workshop.detection_config(cast(Detection, node), results)
-    return run_detection(context, config, title=workshop.name(node))
-
-
-RUNNERS: dict[type[Node], Callable[[Context, Workshop, Node, Results], StageResult]] = {
-    Pretrain: _pretrain,
-    Localize: _localize,
-    Linear: _linear,
-    MaskScore: _score,
-    Detection: _detection,
-    FewShot: _few_shot,
-    ClassDistance: _class_distance,
+RUNNERS: dict[type[Node], Runner] = {
+    Pretrain: _runner(run_pretrain, _pretrain_config),
+    Localize: _runner(run_localize, Workshop.localize_config),
+    Linear: _runner(run_linear, Workshop.linear_config),
+    MaskScore: _runner(run_localization, Workshop.score_config),
+    Detection: _runner(run_detection, Workshop.detection_config),
+    FewShot: _runner(run_few_shot, Workshop.few_shot_config),
+    ClassDistance: _runner(run_class_distance, Workshop.class_distance_config),
 }
 """What runs each kind of stage; a kind that is not here cannot run yet, and its cells say so."""
