@@ -53,6 +53,10 @@ class ReachedStages(Exception):  # noqa: N818 - it is how the test knows that al
     """The command line was parsed and its configuration is valid."""
 
 
+def _no_records(*_: object) -> None:
+    raise ReachedStages
+
+
 @contextmanager
 def _no_stages(*_: object) -> Iterator[None]:
     raise ReachedStages
@@ -87,6 +91,7 @@ def test_the_program_takes_it(line: list[str], place: Path, monkeypatch: pytest.
     sweep = sys.modules["objectaware.commands.sweep"]
     for module in (commands.stages, commands.evaluate, commands.detection, sweep):
         monkeypatch.setattr(module, "open_context", _no_stages)
+    monkeypatch.setattr(commands.evaluate, "open_records", _no_records)
     # The documentation's data sets are somewhere else.
     monkeypatch.setattr("objectaware.data.catalog.require_root", lambda root, layout: None)
     is_name_alone = " ".join(line) in commands.COMMANDS

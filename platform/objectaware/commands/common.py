@@ -124,6 +124,23 @@ def validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # n
         ) from error
 
 
+def open_records(common: Common) -> Context:
+    """Opens storage and MLflow store, for a command that computes nothing on Ray.
+
+    Args:
+        common: Settings of every command.
+    """
+    from objectaware.data.storage import Storage
+    from objectaware.stages.progress import Progress
+    from objectaware.stages.runner import Context
+    from objectaware.tracking import TrackingStore
+
+    storage = Storage.from_uri(storage_address(common.storage))
+    tracking = TrackingStore.open(storage.local_path() or Path("runs"), common.experiment)
+    tracking.send_leftovers()
+    return Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
+
+
 @contextmanager
 def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
     """Opens storage, MLflow store and Ray for the stages of one command.
@@ -132,22 +149,15 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
         common: Settings of every command.
         needs: Processes of each stage that runs more than one; a local Ray is large enough for each stage by itself.
     """
-    from objectaware.data.storage import Storage
-    from objectaware.stages.progress import Progress
-    from objectaware.stages.runner import Context
-    from objectaware.tracking import TrackingStore
-
-    storage = Storage.from_uri(storage_address(common.storage))
     # Before Ray starts: a fresh SQLite store is initialised by one process alone.
-    tracking = TrackingStore.open(storage.local_path() or Path("runs"), common.experiment)
-    tracking.send_leftovers()
+    context = open_records(common)
 
     from objectaware.distributed.cluster import ray_cluster, total_cpus
     from objectaware.stages.shared import require_shared
 
     with ray_cluster(min_cpus=max(map(total_cpus, needs), default=0)):
-        require_shared(storage, tracking)
-        yield Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
+        require_shared(context.storage, context.tracking)
+        yield context
 
 
 def either_device(execution: Execution) -> list[Execution]:

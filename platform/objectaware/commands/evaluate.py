@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -14,6 +14,7 @@ from objectaware.commands.common import (
     either_device,
     finish,
     open_context,
+    open_records,
     recipe_command,
     take_list,
     validated,
@@ -22,35 +23,66 @@ from objectaware.commands.common import (
 )
 from objectaware.errors import InputError
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from objectaware.stages.runner import StageResult
+
+    Stage = tuple[type[BaseModel], Callable[..., StageResult]]
+    """Model of a stage's recipe, and what runs the stage."""
+
+
+def _stage_command(
+    program: str,
+    arguments: list[str],
+    load: Callable[[], Stage],
+    *,
+    description: str,
+    hidden: Sequence[str] = (),
+) -> None:
+    """A command that runs one stage by its recipe and prints what it computed.
+
+    Args:
+        program: The command's name.
+        arguments: What follows it.
+        load: Imports the stage; called once there is something to run, so that --help does not wait for it.
+        description: What --help says that it does.
+        hidden: Values that are written but not printed, being long.
+    """
+
+    def run(common: Common, fields: Mapping[str, object]) -> None:
+        model, run_stage = load()
+        config = validated(model, fields)
+        with open_context(common) as context:
+            finish(common, context, run_stage(context, config), hidden=hidden)
+
+    recipe_command(program, arguments, run, description=description)
+
 
 def evaluate_linear(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate linear RECIPE`."""
 
-    def run(common: Common, fields: Mapping[str, object]) -> None:
+    def load() -> Stage:
         from objectaware.config import LinearConfig
         from objectaware.stages.evaluate import run_linear
 
-        config = validated(LinearConfig, fields)
-        with open_context(common) as context:
-            finish(common, context, run_linear(context, config))
+        return LinearConfig, run_linear
 
     description = "Linear evaluation by a recipe of LinearConfig. Every field can be overridden: --checkpoint DIR."
-    recipe_command(program, arguments, run, description=description)
+    _stage_command(program, arguments, load, description=description)
 
 
 def evaluate_knn(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate knn RECIPE`."""
 
-    def run(common: Common, fields: Mapping[str, object]) -> None:
+    def load() -> Stage:
         from objectaware.config import KnnConfig
         from objectaware.stages.knn import run_knn
 
-        config = validated(KnnConfig, fields)
-        with open_context(common) as context:
-            finish(common, context, run_knn(context, config))
+        return KnnConfig, run_knn
 
     description = "Nearest neighbours by a recipe of KnnConfig. Every field can be overridden: --num_neighbours 200."
-    recipe_command(program, arguments, run, description=description)
+    _stage_command(program, arguments, load, description=description)
 
 
 def evaluate_shift(program: str, arguments: list[str]) -> None:
@@ -114,20 +146,17 @@ def evaluate_few_shot(program: str, arguments: list[str]) -> None:
 def evaluate_class_distance(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate class-distance RECIPE`."""
 
-    def run(common: Common, fields: Mapping[str, object]) -> None:
+    def load() -> Stage:
         from objectaware.config import ClassDistanceConfig
         from objectaware.stages.contextual import run_class_distance
 
-        config = validated(ClassDistanceConfig, fields)
-        with open_context(common) as context:
-            result = run_class_distance(context, config)
-            finish(common, context, result, hidden=("tsne",))
+        return ClassDistanceConfig, run_class_distance
 
     description = (
         "Distance between the embeddings of two classes and their t-SNE picture, by a recipe of ClassDistanceConfig. "
         "Every field can be overridden: --checkpoint DIR."
     )
-    recipe_command(program, arguments, run, description=description)
+    _stage_command(program, arguments, load, description=description, hidden=("tsne",))
 
 
 def evaluate_losses(program: str, arguments: list[str]) -> None:
@@ -151,13 +180,13 @@ def evaluate_losses(program: str, arguments: list[str]) -> None:
                     "runs", one, "is not NAME=DIR, or the name comes twice", "Give baseline=runs/pretrain/…"
                 )
             named[name] = folder
-        with open_context(common) as context:
-            values = run_losses(context, named, metric=metric)
-            write_json(common, values)
-            for name, curve in values["curves"].items():
-                print(f"{name}: {metric} {curve['values'][-1]:.4g} after epoch {curve['epochs'][-1]}")
-            print(f"picture: {values['picture']}")
-            print(f"MLflow UI: {context.tracking.ui_command()}")
+        context = open_records(common)
+        values = run_losses(context, named, metric=metric)
+        write_json(common, values)
+        for name, curve in values["curves"].items():
+            print(f"{name}: {metric} {curve['values'][-1]:.4g} after epoch {curve['epochs'][-1]}")
+        print(f"picture: {values['picture']}")
+        print(f"MLflow UI: {context.tracking.ui_command()}")
 
     tyro.cli(command, prog=program, args=arguments)
 
@@ -165,16 +194,14 @@ def evaluate_losses(program: str, arguments: list[str]) -> None:
 def evaluate_localization(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate localization RECIPE`."""
 
-    def run(common: Common, fields: Mapping[str, object]) -> None:
+    def load() -> Stage:
         from objectaware.config import LocalizationConfig
         from objectaware.stages.evaluate import run_localization
 
-        config = validated(LocalizationConfig, fields)
-        with open_context(common) as context:
-            finish(common, context, run_localization(context, config))
+        return LocalizationConfig, run_localization
 
     description = "Scores masks by a recipe of LocalizationConfig. Every field can be overridden: --masks.ours DIR."
-    recipe_command(program, arguments, run, description=description)
+    _stage_command(program, arguments, load, description=description)
 
 
 def evaluate_localizers(program: str, arguments: list[str]) -> None:
