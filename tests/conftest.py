@@ -11,10 +11,15 @@ from pathlib import Path
 import pytest
 
 from chaos_report import ChaosReport
+from ports import free_port
 
 # Before any test module imports a numerical library, or Ray: they read it once.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] = "300"
+# The user's services are none of the tests'. Later, what our own modules set when they are imported would go with it.
+for _name in list(os.environ):
+    if _name.startswith("MLFLOW_") or _name in ("RAY_ADDRESS", "OBJECTAWARE_STORAGE"):
+        del os.environ[_name]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -33,9 +38,6 @@ def clean_environment() -> Iterator[Path]:
     # Ray's sockets lie in it, whose paths must stay below 108 bytes; pytest's own folders are too long for that.
     folder = Path(tempfile.mkdtemp(dir="/tmp", prefix="oa"))
     with pytest.MonkeyPatch.context() as patch:
-        for name in list(os.environ):
-            if name.startswith("MLFLOW_") or name in ("RAY_ADDRESS", "OBJECTAWARE_STORAGE"):
-                patch.delenv(name)
         home = folder / "home"
         home.mkdir()
         patch.setenv("HOME", str(home))
@@ -44,6 +46,12 @@ def clean_environment() -> Iterator[Path]:
         patch.setenv("RAY_memory_monitor_refresh_ms", "0")
         yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def closed_port() -> int:
+    """A port of loopback on which nobody answers."""
+    return free_port()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import pickle
 import struct
 import subprocess
 import sys
-import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageFile
 
+from encoded import encode, noise, png
 from objectaware.data.images import UnreadableImage, decode_image, read_image, resize_image
 
 # pytest resets the filter that the module registers; that nothing leaks is tested in a process of its own.
@@ -39,26 +39,6 @@ FORMATS: list[tuple[str, dict[str, Any]]] = [
     ("JPEG", {"progressive": True}),
     ("GIF", {}),
 ]
-
-
-def noise(height: int = 24, width: int = 36) -> NDArray[np.uint8]:
-    return np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-
-
-def encode(image: Image.Image | NDArray[Any], file_format: str = "PNG", **options: object) -> bytes:
-    stream = io.BytesIO()
-    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(stream, file_format, **options)
-    return stream.getvalue()
-
-
-def png(width: int, height: int, depth: int, colour_type: int, pixels: bytes, *chunks: tuple[bytes, bytes]) -> bytes:
-    """Write a PNG by hand, for what Pillow does not write."""
-    header = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, 0)
-    parts = [(b"IHDR", header), *chunks, (b"IDAT", zlib.compress(pixels)), (b"IEND", b"")]
-    body = [
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
-    ]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(body)
 
 
 @pytest.mark.parametrize(("file_format", "options"), LOSSLESS)

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import fs
 
-from object_store import object_store
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from s3_server import BUCKET, object_store
 
 
 def in_memory() -> fs.FileSystem:
@@ -352,4 +352,4 @@ def test_an_object_that_goes_between_being_found_and_being_read_is_missing(num_b
             file_info = store._filesystem.get_file_info
             late = SimpleNamespace(open_input_file=lambda path: found, get_file_info=file_info)
             with pytest.raises(FileNotFoundError):
-                Storage(store.uri, late, "bucket/folder").read_bytes("lease.json")
+                Storage(store.uri, late, f"{BUCKET}/folder").read_bytes("lease.json")

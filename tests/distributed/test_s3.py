@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import safetensors.torch
 
-from object_store import object_store
 from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
 from objectaware.data.pack import pack_images
 from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.distributed.pretrain import pretrain
 from objectaware.methods.checkpoint import BACKBONE_NAME
+from s3_server import object_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 NUM_EPOCHS = 20

@@ -21,7 +21,6 @@ from objectaware.stages.pretrain import run_pretrain
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context
 from objectaware.tracking import TrackingStore
-from objectaware.tracking.client_settings import DEFAULTS
 
 NUM_EPOCHS = 12
 # The sender tries again after 2, 4, 8 and 16 seconds: the fifth failure comes half a minute after the first.
@@ -50,8 +49,6 @@ def test_training_goes_on_and_no_metric_is_missing(
     port, database = free_port(), f"sqlite:///{tmp_path / 'server.db'}"
     artifacts = (tmp_path / "artifacts").as_uri()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-    for name, value in DEFAULTS.items():  # the tests' clean environment is without these, too
-        monkeypatch.setenv(name, value)
     data = write_colours(tmp_path / "photos", {"red": "red", "blue": "blue"}, 16)
     execution = PretrainExecution(num_loader_threads=1, num_compute_threads=1, precision="fp32")
     config = PretrainConfig(

@@ -10,36 +10,18 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from in_process import Tasks, tasks_in_process, write_colours
+from in_process import Tasks, write_colours
 from objectaware.config import ClassDistanceConfig, DataConfig, FewShotConfig, KnnConfig, LinearConfig, PretrainConfig
-from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.shift import CORRUPTIONS, shift_result
 from objectaware.stages.contextual import run_class_distance
 from objectaware.stages.few_shot import epoch_of, run_few_shot, run_few_shot_curve
 from objectaware.stages.knn import run_knn
 from objectaware.stages.losses import run_losses
-from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageRun, run_stage
 from objectaware.stages.shift import published_tests, run_shift, shift_table
-from objectaware.tracking import TrackingStore
 
 CPU = {"image_size": 32, "execution": {"use_gpu": False}}
-
-
-@pytest.fixture(scope="module")
-def tracking(tmp_path_factory: pytest.TempPathFactory) -> TrackingStore:
-    return TrackingStore.open(tmp_path_factory.mktemp("mlflow"))
-
-
-@pytest.fixture
-def context(tmp_path: Path, tracking: TrackingStore) -> Context:
-    return Context(Storage.from_uri(tmp_path / "runs"), tracking, Progress(io.StringIO()))
-
-
-@pytest.fixture
-def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
-    return tasks_in_process(monkeypatch)
 
 
 @pytest.fixture

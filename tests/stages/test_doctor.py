@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,18 +14,10 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.check import check_ray
 from objectaware.findings import Finding
 from objectaware.stages import doctor
-from objectaware.tracking import client_settings
 from objectaware.tracking.check import check_tracking
 from objectaware.tracking.store import TrackingStore
 
 Usage = namedtuple("Usage", "total used free")
-
-
-@pytest.fixture
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_storage_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
@@ -78,8 +69,6 @@ def test_an_mlflow_store_gets_its_run_back(tmp_path: Path) -> None:
 def test_an_mlflow_server_that_is_away_is_named_without_its_password(
     closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in client_settings.DEFAULTS.items():  # which the tests' clean environment took away
-        monkeypatch.setenv(name, value)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{closed_port}")
     finding = check_tracking(tmp_path, "objectaware")
     assert finding.state == "limited"

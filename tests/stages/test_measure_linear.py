@@ -10,33 +10,15 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from in_process import Tasks, tasks_in_process, write_colours
+from in_process import Tasks, write_colours
 from objectaware.config import DataConfig, LinearConfig
-from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages import features
 from objectaware.stages.evaluate import run_linear
 from objectaware.stages.measure_linear import _among
-from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context
-from objectaware.tracking import TrackingStore
 
 COLOURS = {"grass": "green", "sky": "blue", "brick": "red"}
-
-
-@pytest.fixture(scope="module")
-def tracking(tmp_path_factory: pytest.TempPathFactory) -> TrackingStore:
-    return TrackingStore.open(tmp_path_factory.mktemp("mlflow"))
-
-
-@pytest.fixture
-def context(tmp_path: Path, tracking: TrackingStore) -> Context:
-    return Context(Storage.from_uri(tmp_path / "runs"), tracking, Progress(io.StringIO()))
-
-
-@pytest.fixture
-def tasks(monkeypatch: pytest.MonkeyPatch) -> Tasks:
-    return tasks_in_process(monkeypatch)
 
 
 @pytest.fixture

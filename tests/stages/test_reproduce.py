@@ -50,11 +50,6 @@ _NAMES = [*TABLE_LABELS, *(f"figure:{figure.label}" for figure in load_figures()
 RECIPES_IN_USE = sorted({node.recipe for plan in PLANS for node in plan.nodes() if isinstance(node, Pretrain)})
 
 
-@pytest.fixture(scope="module")
-def tracking(tmp_path_factory: pytest.TempPathFactory) -> TrackingStore:
-    return TrackingStore.open(tmp_path_factory.mktemp("mlflow"))
-
-
 @pytest.fixture
 def context(tmp_path: Path, tracking: TrackingStore) -> Context:
     return Context(Storage.from_uri(tmp_path), tracking, Progress(io.StringIO()))

@@ -17,11 +17,6 @@ from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.tracking import TrackingStore
 
 
-@pytest.fixture(scope="module")
-def tracking(tmp_path_factory: pytest.TempPathFactory) -> TrackingStore:
-    return TrackingStore.open(tmp_path_factory.mktemp("mlflow"))
-
-
 @pytest.fixture
 def context(tmp_path: Path, tracking: TrackingStore) -> Context:
     return Context(Storage.from_uri(tmp_path), tracking, Progress(io.StringIO()))

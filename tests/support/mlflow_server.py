@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from objectaware.tracking import TrackingStore
+from ports import free_port
 
 
 @contextmanager
@@ -51,13 +51,6 @@ def mlflow_server_on(
         yield address
 
 
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def _running(command: list[str], variables: Mapping[str, str], port: int) -> Iterator[str]:
     # The address of clients is none of the server's business.
@@ -65,15 +58,16 @@ def _running(command: list[str], variables: Mapping[str, str], port: int) -> Ite
     environment = {**ours, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **variables}
     server = subprocess.Popen(command, env=environment, start_new_session=True)
     try:
-        _wait_for_health(port, server)
+        wait_for_health(port, server, seconds=300)
         yield f"http://127.0.0.1:{port}"
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait(timeout=60)
 
 
-def _wait_for_health(port: int, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 300
+def wait_for_health(port: int, server: subprocess.Popen[bytes], *, seconds: float) -> None:
+    """Waits until a server answers; one that ends, or does not answer in time, is an error."""
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with suppress(URLError, ConnectionError, TimeoutError):
             urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()

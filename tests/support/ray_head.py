@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from ports import free_port
 
 _SECONDS_TO_START = 300.0
 
@@ -42,7 +43,7 @@ def ray_head(folder: Path, variables: dict[str, str]) -> Iterator[RayHead]:
     home = folder / "home"
     home.mkdir(parents=True)
     programs = Path(sys.executable).parent
-    dashboard, agent, client = (_free_port() for _ in range(3))
+    dashboard, agent, client = (free_port() for _ in range(3))
     environment = {
         **os.environ,
         "HOME": str(home),
@@ -95,9 +96,3 @@ def _answers(address: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -37,3 +37,13 @@ def s3_server() -> Iterator[dict[str, str]]:
         yield environment
     finally:
         server.stop()
+
+
+@contextmanager
+def object_store() -> Iterator[str]:
+    """Gives the form of a URI in the bucket, which names all that a process needs to reach it, credentials included."""
+    with s3_server() as environment:
+        key, secret = environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"]
+        host = environment["AWS_ENDPOINT_URL"].removeprefix("http://")
+        query = f"endpoint_override={host}&scheme=http&region={environment['AWS_REGION']}"
+        yield f"s3://{key}:{secret}@{BUCKET}/{{}}?{query}"

@@ -7,7 +7,6 @@ and which actors it held.
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import threading
 
@@ -21,6 +20,7 @@ from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize import localize
 from objectaware.localize.mask_store import finished_shards
+from ports import free_port
 
 
 def config(images: str, checkpoint: str) -> LocalizeConfig:
@@ -39,9 +39,8 @@ def config(images: str, checkpoint: str) -> LocalizeConfig:
 
 def main(images: str, checkpoint: str, store: str) -> None:
     """Localizes, and takes a node with actors away once the first groups are done."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:  # Ray's own choice is a fixed port
-        port = probe.getsockname()[1]
-    head = {"num_cpus": 2, "include_dashboard": True, "dashboard_port": port}
+    # Ray's own choice of a port is always the same.
+    head = {"num_cpus": 2, "include_dashboard": True, "dashboard_port": free_port()}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     # Six processes; what is left when one node has gone has room for the four actors, and for a reader.
     others = {node.node_id: node for node in (cluster.add_node(num_cpus=3) for _ in range(2))}

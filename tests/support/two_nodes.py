@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import sys
 import threading
 from typing import Any
@@ -19,6 +18,7 @@ from ray.cluster_utils import Cluster
 from actors import actors
 from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
 from objectaware.distributed.pretrain import pretrain
+from ports import free_port
 
 
 def config(images: str, num_workers: int = 1) -> PretrainConfig:
@@ -46,9 +46,8 @@ def main(images: str, storage: str) -> None:
     """Trains, and takes the second node away after the first epoch."""
     # Ray Train first tries to start as many workers as there were, for so long; three minutes by default.
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = "40"
-    with socket.create_server(("127.0.0.1", 0)) as probe:  # Ray's own choice is a fixed port
-        port = probe.getsockname()[1]
-    head = {"num_cpus": 1, "include_dashboard": True, "dashboard_port": port}
+    # Ray's own choice of a port is always the same.
+    head = {"num_cpus": 1, "include_dashboard": True, "dashboard_port": free_port()}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     second = cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, log_to_driver=False)

@@ -8,15 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from logging.handlers import QueueHandler
 from pathlib import Path
 from queue import Queue
-from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
 
+from mlflow_server import wait_for_health
 from objectaware.tracking import TrackingStore, run_ui
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
@@ -27,13 +27,6 @@ import pathlib, sys
 from objectaware.tracking import TrackingStore, run_ui
 run_ui(TrackingStore.open(pathlib.Path(sys.argv[1])), int(sys.argv[2]))
 """
-
-
-@pytest.fixture
-def closed_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture
@@ -55,22 +48,11 @@ def server_on(folder: Path, port: int) -> Iterator[None]:
         [sys.executable, "-c", RUN_UI, str(folder), str(port)], env=environment, start_new_session=True
     )
     try:
-        wait_for_health(port, server)
+        wait_for_health(port, server, seconds=180)
         yield
     finally:
         os.killpg(server.pid, signal.SIGTERM)
         server.wait(timeout=30)
-
-
-def wait_for_health(port: int, server: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 180
-    while time.monotonic() < deadline:
-        with suppress(URLError, ConnectionError, TimeoutError):
-            urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
-            return
-        with suppress(subprocess.TimeoutExpired):
-            raise AssertionError(f"the server ended with {server.wait(timeout=0.2)}")
-    raise AssertionError("the server did not answer in time")
 
 
 def record_a_study(store: TrackingStore) -> float:
