@@ -6,12 +6,11 @@ import io
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
-import ray
 from mlflow.entities import Run
 
+from actors import placement_groups
 from objectaware.config.sweep import SweepConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
@@ -41,23 +40,23 @@ def _runs(context: Context) -> list[Run]:
     return list(store.server.client.search_runs([store.server.experiment_id(store.experiment)]))
 
 
-def _placement_groups() -> set[str]:
-    """Placement groups that hold resources, or wait for them."""
-    groups: dict[str, dict[str, Any]] = ray.util.placement_group_table()
-    return {name for name, group in groups.items() if group["state"] in ("CREATED", "PENDING", "RESCHEDULING")}
-
-
-def _wait_until_there_are_none(seconds: float) -> set[str]:
+def _left_over(before: set[str], seconds: float) -> set[str]:
     """Ray Train removes the groups of a training whose driver is gone a moment after it has noticed."""
     deadline = time.monotonic() + seconds
-    while (groups := _placement_groups()) and time.monotonic() < deadline:
+    while (groups := placement_groups() - before) and time.monotonic() < deadline:
         time.sleep(0.5)
     return groups
 
 
 @pytest.fixture(scope="module")
+def groups_before(ray_session: None) -> set[str]:
+    """Those of other tests in the same Ray, asked for before the first sweep."""
+    return placement_groups()
+
+
+@pytest.fixture(scope="module")
 def grid(
-    ray_session: None, scenes: Path, tmp_path_factory: pytest.TempPathFactory
+    groups_before: set[str], scenes: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Context, SweepConfig, SweepResult]:
     """Five trials that share a training, two at once; one of them holds out more images than there are."""
     parameters = {"holdout": {"paths": ["linear.holdout_size"], "grid": [20, 30, 40, 50, 10_000]}}
@@ -119,8 +118,8 @@ def test_started_again_it_runs_only_what_had_failed(grid: Grid) -> None:
     assert again.run_id == first.run_id
 
 
-def test_no_placement_group_is_left(grid: Grid) -> None:
-    assert _wait_until_there_are_none(60) == set()
+def test_no_placement_group_is_left(groups_before: set[str], grid: Grid) -> None:
+    assert _left_over(groups_before, 60) == set()
 
 
 def test_without_room_for_one_trial_the_message_shows_the_sum(ray_session: None, scenes: Path, tmp_path: Path) -> None:
@@ -131,7 +130,7 @@ def test_without_room_for_one_trial_the_message_shows_the_sum(ray_session: None,
 
 
 def test_trials_that_are_behind_are_stopped_and_leave_nothing_open(
-    ray_session: None, scenes: Path, tmp_path: Path
+    groups_before: set[str], scenes: Path, tmp_path: Path
 ) -> None:
     fields = sweep_fields(
         scenes,
@@ -155,6 +154,6 @@ def test_trials_that_are_behind_are_stopped_and_leave_nothing_open(
     assert "loss" in stopped.data.metrics
     # The trial and its training.
     assert sum(run.info.status == "KILLED" for run in runs) == 2
-    assert _wait_until_there_are_none(60) == set()
+    assert _left_over(groups_before, 60) == set()
     # What was stopped is not run again.
     assert run_sweep(_context(tmp_path), config).num_run == 0

@@ -1,4 +1,4 @@
-"""The actors of the Ray that this process is connected to."""
+"""The actors and the placement groups of the Ray that this process is connected to."""
 
 from __future__ import annotations
 
@@ -14,3 +14,9 @@ def actors(*filters: tuple[str, str, str], detail: bool = False) -> list[ActorSt
     address: Any = ray.get_runtime_context().gcs_address
     found: list[ActorState] = list_actors(address=address, filters=list(filters), limit=1000, detail=detail)
     return found
+
+
+def placement_groups() -> set[str]:
+    """Names of the placement groups that hold resources, or wait for them."""
+    groups: dict[str, dict[str, Any]] = ray.util.placement_group_table()
+    return {name for name, group in groups.items() if group["state"] in ("CREATED", "PENDING", "RESCHEDULING")}

@@ -7,7 +7,10 @@ from typing import Any
 from ray import kill
 from ray.train.torch import TorchConfig, TorchTrainer
 
+from objectaware.distributed.abandoned import wait_and_remove_abandoned_groups
 from objectaware.training.preemption import honour_termination
+
+_SECONDS_TO_DIE = 30.0
 
 
 class TerminationBackend(TorchConfig().backend_cls):  # type: ignore[misc]  # Ray gives it no type
@@ -43,6 +46,7 @@ class StoppableTrainer(TorchTrainer):
         self._controller = controller
 
     def stop(self) -> None:
-        """Ends the training's processes; workers go with their controller."""
+        """Ends the training's processes, workers with their controller, and gives their CPUs and GPUs back."""
         if self._controller is not None:
             kill(self._controller)
+            wait_and_remove_abandoned_groups(_SECONDS_TO_DIE)
