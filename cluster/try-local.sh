@@ -40,14 +40,17 @@ trap 'exit 130' INT TERM
 
 say() { printf '\n== %s\n' "$*"; }
 
-# Where the user sits: the first namespace, in which the others are plugged together.
+# Where the user sits: the first namespace, in which the others are plugged together. /tmp/ray is its own, and has
+# that name: the launcher copies what it notes there to the same place on the head.
 user() {
+  # shellcheck disable=SC2016
   ip netns exec "$net-0" env HOME="$work/user" PATH="$venv/bin:$PATH" PYTHONPATH="$clone/platform" \
-    RAY_TMPDIR="$work/user" RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 "$@"
+    RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0 \
+    bash -c 'mount --bind "$HOME/ray" /tmp/ray && exec "$@"' user "$@"
 }
 
 say "$num_hosts hosts"
-mkdir -p "$work/user/.ssh" "$work/shared" /shared /tmp/ray /run/sshd
+mkdir -p "$work/user/.ssh" "$work/user/ray" "$work/shared" /shared /tmp/ray /run/sshd
 ssh-keygen -q -t ed25519 -N '' -f "$work/user/.ssh/id_ed25519"
 ip netns add "$net-0"
 ip -n "$net-0" link set lo up

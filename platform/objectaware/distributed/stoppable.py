@@ -1,4 +1,4 @@
-"""Ray Train's trainer and workers, made to end when they are told to."""
+"""Ray Train's trainer and workers, made to find each other, and to end when they are told to."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ from ray import kill
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from objectaware.distributed.abandoned import wait_and_remove_abandoned_groups
+from objectaware.distributed.interface import use_rays_interface
 from objectaware.training.preemption import honour_termination
 
 _SECONDS_TO_DIE = 30.0
 
 
 class TerminationBackend(TorchConfig().backend_cls):  # type: ignore[misc]  # Ray gives it no type
-    """Ray Train's set-up of PyTorch, and of workers on which SIGTERM is a wish to end (`honour_termination`).
+    """Ray Train's set-up of PyTorch, over the network that Ray's nodes are in, on workers that heed SIGTERM.
 
     Training runs in a thread of a worker's process, where Python lets no handler be set; this runs in the main one.
     """
 
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:  # noqa: ANN401 - as Ray declares it
-        """Sets up the process group, then the handler, which replaces Ray's that ends the process."""
+        """Sets up the process group, then the handler, which replaces Ray's that ends the process.
+
+        SIGTERM is then a wish to end (`honour_termination`).
+        """
+        worker_group.execute(use_rays_interface)
         super().on_start(worker_group, backend_config)
         worker_group.execute(honour_termination)
 
