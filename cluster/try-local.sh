@@ -151,9 +151,13 @@ user ray job submit --address http://127.0.0.1:8265 --submission-id pretrain --w
   --execution.num_workers "$num_hosts" --execution.num_compute_threads "$(nproc)" --execution.precision fp32
 
 say "a localization, by objectaware submit"
+# More than one host has CPUs for, so that both work.
+cat >"$work/shared/localize.yaml" <<RECIPE
+execution: {num_cam_actors: 1, num_crf_actors: 1, num_compute_threads: 1}
+RECIPE
 checkpoint=/shared/$(cd "$work/shared" && echo runs/pretrain/*/train/epoch_0001)
 user env MLFLOW_TRACKING_URI="$tracking" objectaware submit --address http://127.0.0.1:8265 \
-  --submission-id localize -- localize /shared/scenes/original/train --checkpoint "$checkpoint" --setting scenes
+  --submission-id localize -- localize /shared/scenes/original/train --checkpoint "$checkpoint" --setting scenes --recipe /shared/localize.yaml
 
 say "what ran where"
 user python - <<'PYTHON'

@@ -33,11 +33,6 @@ def is_stage(node: Node) -> bool:
     return not isinstance(node, Published | Kept)
 
 
-def is_built(node: Node) -> bool:
-    """Whether this version of the program has the node's stage."""
-    return type(node) in RUNNERS or not is_stage(node)
-
-
 def run_node(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
     """Runs a node's stage, or reuses it where it is finished.
 
@@ -76,4 +71,4 @@ RUNNERS: dict[type[Node], Runner] = {
     FewShot: _runner(run_few_shot, Workshop.few_shot_config),
     ClassDistance: _runner(run_class_distance, Workshop.class_distance_config),
 }
-"""What runs each kind of stage; a kind that is not here cannot run yet, and its cells say so."""
+"""What runs each kind of stage."""

@@ -14,7 +14,7 @@ from objectaware.paper.plan import TablePlan
 from objectaware.paper.report import Measured, TableReport
 from objectaware.paper.values import Value
 from objectaware.stages.progress import Progress
-from objectaware.stages.reproduce.nodes import is_built, is_stage, run_node
+from objectaware.stages.reproduce.nodes import is_stage, run_node
 from objectaware.stages.reproduce.workshop import Workshop
 from objectaware.stages.runner import Context, StageResult, study
 from objectaware.tracking import Tracker
@@ -69,8 +69,6 @@ def obstacles(workshop: Workshop, nodes: Sequence[Node]) -> dict[Node, str]:
     found: dict[Node, str] = {}
     for node in nodes:
         reason = next((found[needed] for needed in needs(node) if needed in found), None)
-        if reason is None and not is_built(node):
-            reason = f"the stage {type(node).__name__} is not built yet"
         reason = reason or workshop.scale.problem(node)
         if reason is not None:
             found[node] = reason
