@@ -27,7 +27,7 @@ clean_up() {
   set +e
   for number in $(seq 0 "$num_hosts"); do
     # Whatever runs there was started here.
-    ip netns pids "$net-$number" 2>/dev/null | xargs --no-run-if-empty kill -KILL
+    ip netns pids "$net-$number" 2>/dev/null | xargs --no-run-if-empty kill -KILL 2>/dev/null
     ip netns delete "$net-$number" 2>/dev/null
   done
   wait
@@ -179,3 +179,7 @@ PYTHON
 
 say "ray down"
 user ray down --yes "$work/local.yaml"
+if ip netns pids "$net-1" | xargs --no-run-if-empty ps -o comm= -p | grep -q gcs_server; then
+  echo "Ray runs on the head still" >&2
+  exit 1
+fi

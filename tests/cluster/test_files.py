@@ -51,6 +51,16 @@ def test_the_head_takes_no_work_and_the_workers_come_as_needed() -> None:
     assert {bool(worker["resources"].get("GPU")) for worker in types.values()} == {True, False}
 
 
+def test_own_machines_are_started_and_stopped() -> None:
+    """What `cluster/try-local.sh` found: without the first, one machine is all there is; without the second, it stays.
+
+    Ray's second autoscaler starts no machine of a local provider, and `ray down` finds `ray` on the path alone.
+    """
+    config = read("cluster/local.yaml")
+    assert "RAY_enable_autoscaler_v2=0" in config["head_start_ray_commands"][-1]
+    assert any("export PATH=/shared/objectaware/.venv/bin:" in command for command in config["setup_commands"])
+
+
 def test_no_port_is_open_to_the_world() -> None:
     config = read("cluster.yaml")
     assert config["provider"]["use_internal_ips"]
