@@ -93,3 +93,12 @@ def test_the_image_is_pinned_not_root_and_without_a_compiler() -> None:
     users = re.findall(r"^USER (\S+)$", last, re.MULTILINE)
     assert users == ["objectaware"]
     assert lines.count("FROM ${BASE_IMAGE}") == 2
+
+
+def test_what_the_image_copies_is_here_and_reaches_the_builder() -> None:
+    copies = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "docker" / "Dockerfile").read_text(), re.MULTILINE)
+    sources = {source for copy in copies for source in copy.split()}
+    assert {"platform", "jobs", "sweeps"} <= sources
+    assert all((ROOT / source).exists() for source in sources)
+    let_in = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    assert sources == set(let_in)
