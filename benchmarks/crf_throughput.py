@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 from ray.data import ActorPoolStrategy, DataContext
 
 from harness import compare, exit_status, in_turn, parser, write_results
-from inputs import photo_source, photos, soft_masks
+from inputs import photo_source, photos
 from objectaware.config import DataConfig, LocalizeConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster
 from objectaware.distributed.localize_actors import CrfActor
 from objectaware.localize.mask_store import read_rows
+from objectaware.planning.pictures import soft_masks
 
 _LIMIT = 0.9
 _NUM_PROCESSES = 2

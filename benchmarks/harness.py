@@ -15,6 +15,8 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
+from objectaware.planning.hardware import num_cores, processor_name
+
 RESULTS = Path(__file__).parent / "results"
 
 _PACKAGES = ("torch", "ray", "numpy", "opencv-python-headless", "pydensecrf2", "mlflow")
@@ -32,7 +34,7 @@ class Result:
         ratio: Median over the pairs of ours / reference.
         spread: Interquartile range of the pairs' ratios.
         num_pairs: Pairs measured.
-        limit: What the ratio is asked to reach, such as `<= 1.15`; empty where nothing is asked.
+        limit: What the ratio is asked to reach, such as `<= 1.15` or `>= 0.75 and <= 1.25`; empty where nothing is.
         reached: Whether it does; empty where nothing is asked.
     """
 
@@ -113,7 +115,8 @@ def compare(
     ratios = [one / other for one, other in zip(ours, reference, strict=True)]
     ratio = statistics.median(ratios)
     quartiles = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else [ratio] * 3
-    limit = f"<= {at_most:g}" if at_most is not None else f">= {at_least:g}" if at_least is not None else ""
+    bounds = (f"{sign} {bound:g}" for sign, bound in ((">=", at_least), ("<=", at_most)) if bound is not None)
+    limit = " and ".join(bounds)
     # A difference of two times may come out negative where both are too small to tell.
     holds = ratio > 0 and (at_most is None or ratio <= at_most) and (at_least is None or ratio >= at_least)
     return Result(
@@ -160,23 +163,16 @@ def describe(result: Result) -> str:
 
 
 def hardware() -> str:
-    """Processor, cores that this process may use, memory and operating system."""
-    names = [line for line in _lines(Path("/proc/cpuinfo")) if line.startswith("model name")]
-    processor = names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
+    """Processor, cores that this process may use, memory, operating system and load."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    cores = len(os.sched_getaffinity(0))
     load = os.getloadavg()[0]
-    return f"{processor}, {cores} cores, {memory:.0f} GiB, {platform.system()}, load {load:.1f}"
+    return f"{processor_name()}, {num_cores()} cores, {memory:.0f} GiB, {platform.system()}, load {load:.1f}"
 
 
 def versions() -> str:
     """Python's version and those of the packages that the work is done in."""
     packages = [f"{name} {metadata.version(name)}" for name in _PACKAGES]
     return ", ".join([f"python {platform.python_version()}", *packages])
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
 
 
 def parser(description: str, name: str, *, num_pairs: int = 5) -> argparse.ArgumentParser:

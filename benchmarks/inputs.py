@@ -76,13 +76,6 @@ def _scene(index: int, size: int) -> NDArray[np.uint8]:
     return render_scene(plan, 0, "train", index, size)[0]
 
 
-def soft_masks(number: int, size: int) -> NDArray[np.float32]:
-    """What a CAM looks like: maps (number, size, size) in [0, 1], enlarged from 7 × 7."""
-    coarse = np.random.default_rng(0).random((number, 7, 7), dtype=np.float32)
-    maps = [cv2.resize(one, (size, size), interpolation=cv2.INTER_CUBIC) for one in coarse]
-    return np.clip(np.stack(maps), 0, 1)
-
-
 def blob_masks(number: int, size: int) -> NDArray[np.float32]:
     """Maps (number, size, size) of one to three soft blobs in [0, 1], enlarged from 14 × 14, as good CAMs are."""
     random = np.random.default_rng(0)

@@ -20,6 +20,8 @@ objectaware: object-aware contrastive learning
   objectaware reproduce list            the paper's tables and figures, and which can run with the data at hand
   objectaware reproduce show TABLE      a table of the paper
   objectaware reproduce TABLE|figure:LABEL [--plan] [--scale smoke|full]
+  objectaware plan measure --out FILE   what this machine takes for each kind of work
+  objectaware plan show --rates FILE --images N [--gpus G] [--cpus C]   how long stages take, and what they wait for
   objectaware data list [ROOT]          the layouts of data sets, or what a folder holds
   objectaware data check NAME           whether a published data set is whole, and where to get it
   objectaware data build scenes --out DIR

@@ -38,6 +38,12 @@ def test_what_is_asked_decides_the_exit_status(limits: dict[str, float], reached
     assert exit_status([result]) == status
 
 
+@pytest.mark.parametrize(("measured", "reached"), [(0.7, "no"), (0.8, "yes"), (1.2, "yes"), (1.3, "no")])
+def test_a_ratio_may_be_asked_to_lie_between_two_bounds(measured: float, reached: str) -> None:
+    result = compare("case", [measured], [1.0], unit="s", at_least=0.75, at_most=1.25)
+    assert (result.limit, result.reached) == (">= 0.75 and <= 1.25", reached)
+
+
 def test_a_negative_difference_reaches_nothing() -> None:
     assert compare("case", [1.0], [-2.0], unit="s", at_most=1.1).reached == "no"
 

@@ -22,6 +22,7 @@ NUM_ROWS = {
     "linear_evaluation": 2,
     "localization_scale": 1,
     "mask_measures": 4,
+    "planner": 3,
     "pretrain_overhead": 2,
     "training_step": 4,
 }

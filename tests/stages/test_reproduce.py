@@ -30,10 +30,11 @@ from objectaware.paper.nodes import (
 )
 from objectaware.paper.plan import plan_table
 from objectaware.paper.trainings import PUBLISHED_NAMES, training
+from objectaware.planning.model import Machine
 from objectaware.stages.progress import Progress
 from objectaware.stages.reproduce import nodes as reproduce_nodes
 from objectaware.stages.reproduce.drawing import DRAWINGS
-from objectaware.stages.reproduce.estimate import Throughput, cost_of
+from objectaware.stages.reproduce.estimate import cost_of, stated_rates
 from objectaware.stages.reproduce.full import Full, read_names
 from objectaware.stages.reproduce.nodes import is_stage
 from objectaware.stages.reproduce.plan import finished, plan_report
@@ -272,14 +273,15 @@ def test_names_in_the_files_are_checked(tmp_path: Path) -> None:
 
 def test_hours_are_images_times_epochs_over_throughput(tmp_path: Path) -> None:
     workshop = Workshop(Full(tmp_path), RECIPES)
-    throughput = Throughput(100, 25, "test")
-    small = cost_of(workshop, training("moco_resnet18_coco"), throughput)
-    large = cost_of(workshop, training("byol_resnet50_coco"), throughput)
+    rates = stated_rates((100, 25))
+    machine = Machine.of(rates)
+    small = cost_of(workshop, training("moco_resnet18_coco"), rates, machine)
+    large = cost_of(workshop, training("byol_resnet50_coco"), rates, machine)
     assert small.gpu_hours == pytest.approx(118_287 * 800 / 100 / 3600)
     assert large.gpu_hours == pytest.approx(4 * small.gpu_hours)
     masks = training("moco_resnet18_coco_object_crop").masks
     assert masks is not None
-    found = cost_of(workshop, masks, throughput)
+    found = cost_of(workshop, masks, rates, machine)
     assert found.gpu_hours == pytest.approx(118_287 * 10 / (8 * 100) / 3600)
     assert found.cpu_hours == pytest.approx(118_287 * 0.048 / 3600)
     assert found.disk_bytes == 118_287 * 20_000
@@ -302,7 +304,7 @@ def test_a_plan_tells_what_is_done_and_what_is_not(
     _install(monkeypatch, OneDone())
     context.only_finished = True
     done = finished(context, smoke, nodes, {})
-    report = plan_report(smoke, "loc-iter", nodes, Throughput(), done=done)
+    report = plan_report(smoke, "loc-iter", nodes, stated_rates(), done=done)
     states = [line.state for line in report.stages]
     assert states.count("done") == 1
     assert states.count("to do") == len(states) - 1

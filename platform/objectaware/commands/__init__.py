@@ -19,6 +19,7 @@ from objectaware.commands.evaluate import (
 )
 from objectaware.commands.export import export_backbone, export_boxes, export_masks
 from objectaware.commands.look import doctor, ui
+from objectaware.commands.plan import plan_measure, plan_show
 from objectaware.commands.published import build_imagenet9, check_data
 from objectaware.commands.reproduce import list_paper, reproduce_table, show_table
 from objectaware.commands.runs import compare_runs, list_runs, prune_runs, show_run
@@ -52,6 +53,8 @@ COMMANDS: dict[str, Callable[[str, list[str]], None]] = {
     "doctor": doctor,
     "export boxes": export_boxes,
     "export masks": export_masks,
+    "plan measure": plan_measure,
+    "plan show": plan_show,
     "reproduce": reproduce_table,
     "reproduce list": list_paper,
     "reproduce show": show_table,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,12 +17,13 @@ from objectaware.commands.common import (
     storage_address,
     write_json,
 )
+from objectaware.commands.reproduce_plan import UNMEASURED, PlanArguments, show_plan
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
     from objectaware.distributed.cluster import Need
     from objectaware.paper.figures import FigurePlan
-    from objectaware.paper.nodes import Images, Node
+    from objectaware.paper.nodes import Node
     from objectaware.paper.plan import TablePlan
     from objectaware.paper.report import TableReport
     from objectaware.stages.reproduce.full import Full
@@ -120,7 +119,7 @@ def reproduce_table(program: str, arguments: list[str]) -> None:
         plan: bool = False,
         scale: Literal["full", "smoke"] = "full",
         seeds: int | None = None,
-        images_per_second: tuple[float, float] | None = None,
+        using: PlanArguments = UNMEASURED,
     ) -> None:
         """Computes a table of the paper beside its numbers, or draws a figure: what is finished is reused.
 
@@ -131,7 +130,7 @@ def reproduce_table(program: str, arguments: list[str]) -> None:
             plan: Only say what it takes: stages, data, GPU hours, disk.
             scale: full: the paper's data sets and settings; smoke: the same plan on scenes, in minutes.
             seeds: Trainings behind a number; by default as many as in the paper, and one for smoke.
-            images_per_second: What a GPU trains on in a second, with a ResNet-18 and with a ResNet-50, for --plan.
+            using: What a plan's hours are counted with.
         """
         from objectaware.paper.figures import plan_figure
         from objectaware.paper.plan import plan_table
@@ -143,7 +142,7 @@ def reproduce_table(program: str, arguments: list[str]) -> None:
         else:
             planned = plan_table(table, num_seeds=1 if seeds is None and scale == "smoke" else seeds)
         if plan:
-            _show_plan(common, workshop, table, planned, images_per_second)
+            show_plan(common, workshop, table, planned, using)
         else:
             _run(common, workshop, planned)
 
@@ -177,53 +176,6 @@ def _show(common: Common, report: TableReport) -> None:
     scale = report.mark or "full"
     write_json(common, {"label": report.table.label, "scale": scale, "seeds": report.seeds, "cells": report.rows()})
     print(report.text())
-
-
-def _show_plan(
-    common: Common,
-    workshop: Workshop,
-    name: str,
-    planned: TablePlan | FigurePlan,
-    images_per_second: tuple[float, float] | None,
-) -> None:
-    from objectaware.paper.nodes import ordered
-    from objectaware.stages.reproduce.estimate import Throughput
-    from objectaware.stages.reproduce.plan import plan_report
-    from objectaware.stages.reproduce.study import obstacles
-
-    throughput = Throughput() if images_per_second is None else Throughput(*images_per_second, source="as given")
-    adapted = ordered(map(workshop.scale.adapted, planned.nodes()))
-    done = _done(common, workshop, adapted, obstacles(workshop, adapted))
-    report = plan_report(workshop, name, adapted, throughput, done=done, shown=_shown(planned))
-    write_json(common, report.as_data())
-    print(report.text())
-
-
-def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[Node, str]) -> Collection[Node]:
-    """The stages of a plan that are finished in the storage."""
-    from objectaware.data.storage import Storage
-
-    storage = Storage.from_uri(storage_address(common.storage))
-    folder = storage.local_path()
-    if len(missing) == len(nodes) or not (folder is None or (folder / "pretrain").exists()):
-        return ()
-
-    from objectaware.stages.progress import Progress
-    from objectaware.stages.reproduce.plan import finished
-    from objectaware.stages.runner import Context
-    from objectaware.tracking import TrackingStore
-
-    tracking = TrackingStore.open(folder or Path("runs"), common.experiment)
-    # What is reused is told by the plan, and not line by line.
-    context = Context(storage, tracking, Progress(io.StringIO()), verify=common.verify, only_finished=True)
-    return finished(context, workshop, nodes, missing)
-
-
-def _shown(planned: TablePlan | FigurePlan) -> list[Images]:
-    """Images that are shown as they are, without a stage."""
-    from objectaware.paper.figures import FigurePlan
-
-    return list(planned.images.values()) if isinstance(planned, FigurePlan) else []
 
 
 def _workshop(common: Common, at: Place, scale: str) -> Workshop:

@@ -17,6 +17,7 @@ from objectaware.config.localize import (
     localizer_fields,
 )
 from objectaware.config.localizers import LocalizersConfig
+from objectaware.config.planning import MeasureConfig
 from objectaware.config.policies import GROUND_TRUTH
 from objectaware.config.pretrain import PretrainConfig, PretrainExecution
 
@@ -40,6 +41,7 @@ __all__ = [
     "LocalizeExecution",
     "Localizer",
     "LocalizersConfig",
+    "MeasureConfig",
     "Model",
     "PretrainConfig",
     "PretrainExecution",

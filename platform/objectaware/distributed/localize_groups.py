@@ -133,11 +133,21 @@ def _pickled(error: Exception) -> bytes:
 
 @faults_travel
 def read_group(batch: pa.Table, plan: Any) -> pa.Table:  # noqa: ANN401 - Ray's references are Any
-    """Reads and squashes the images of a group.
+    """`group_table` of the group that a row names.
 
     Args:
         batch: One row with the column `group`.
         plan: Reference to the `GroupPlan`.
+    """
+    return group_table(ray.get(plan), batch["group"][0].as_py())
+
+
+def group_table(groups: GroupPlan, group: int) -> pa.Table:
+    """Reads and squashes the images of a group.
+
+    Args:
+        groups: The plan.
+        group: Number of the group.
 
     Returns:
         One row: `group`; `image_ids`, `heights`, `widths` and `errors` of all members; `pixels` of those that
@@ -146,8 +156,6 @@ def read_group(batch: pa.Table, plan: Any) -> pa.Table:  # noqa: ANN401 - Ray's 
     Raises:
         InputError: One of the negatives that the user gave cannot be read.
     """
-    groups: GroupPlan = ray.get(plan)
-    group = batch["group"][0].as_py()
     pixels, sizes, errors = [], [], []
     for index in groups.members(group):
         try:

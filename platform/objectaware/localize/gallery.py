@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from string import Template
 from typing import Literal
 
+NUM_GALLERY_IMAGES = 200
+"""Localized images of a gallery, at most."""
+
 MAX_PICTURE_BYTES = 8 * 2**20
 """How large the pictures of a page are together, as they stand in it: a browser opens that at once."""
 

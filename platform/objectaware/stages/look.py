@@ -14,13 +14,12 @@ from objectaware.data.images import UnreadableImage, read_image
 from objectaware.data.masks import resize_mask
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import mask_ious
-from objectaware.localize.gallery import GalleryEntry, gallery_html
+from objectaware.localize.gallery import NUM_GALLERY_IMAGES, GalleryEntry, gallery_html
 from objectaware.localize.mask_store import MaskRow
 from objectaware.stages.truth import find_true_objects
 from objectaware.tracking.panels import localization_panel, localization_strip
 
 NUM_PANEL_IMAGES = 12
-NUM_GALLERY_IMAGES = 200
 NUM_GALLERY_FAILURES = 100
 
 Truth = Callable[[str], tuple[NDArray[np.bool_], NDArray[np.bool_] | None]]

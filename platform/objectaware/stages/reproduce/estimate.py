@@ -1,9 +1,11 @@
-"""What the stages of a plan will take, before they have run."""
+"""What the stages of a plan will take, before they have run: by rates that were measured, or by the paper's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+from objectaware.config import LOCALIZER_DEFAULTS, LocalizeConfig
 from objectaware.errors import InputError
 from objectaware.paper.nodes import (
     ClassDistance,
@@ -18,8 +20,16 @@ from objectaware.paper.nodes import (
     Pretrain,
     images_of,
 )
+from objectaware.planning.model import Machine, Part, Resource, StageWork
+from objectaware.planning.rates import NOTHING, NetworkRates, Rates, TrainingRates, Work
+from objectaware.planning.work import contracam_work, feature_parts, localize_work, pretrain_work
 from objectaware.stages.reproduce.workshop import Workshop
 
+PAPER_RATES: Final = (183.0, 46.0)
+"""Images a second that a GeForce RTX 2080 Ti trains on by the paper's days: 800 epochs of COCO's 118,287 images in
+1.5 days on 4 (ResNet-18) and in 3 days on 8 (ResNet-50)."""
+
+_PAPER_SOURCE = "a GeForce RTX 2080 Ti by the paper's days"
 # A step of training is two views forwards and backwards, and both forwards through the target network.
 _FORWARDS_PER_TRAINED_IMAGE = 8
 _FORWARDS_PER_GRADIENT = 3
@@ -31,34 +41,43 @@ _BYTES_PER_MASK = 20_000
 _DETECTION_GPU_HOURS = 180_000 * 0.58 * 8 / 3600
 
 
-@dataclass(frozen=True)
-class Throughput:
-    """Images that a GPU trains on in a second.
+def stated_rates(images_per_second: tuple[float, float] | None = None) -> Rates:
+    """Rates of a GPU of which nothing is known but how fast it trains; all else of the paper's, or taken to be free.
 
-    The defaults are what the paper says of a GeForce RTX 2080 Ti: 800 epochs of COCO's 118,287 images in 1.5 days on 4
-    (ResNet-18) and in 3 days on 8 (ResNet-50).
+    Args:
+        images_per_second: That it trains on, with a ResNet-18 and with a ResNet-50; by default the paper's.
 
-    Attributes:
-        resnet18: With a ResNet-18.
-        resnet50: With a ResNet-50.
-        source: Where the numbers are from.
+    Raises:
+        InputError: One of them is nothing that can be divided by.
     """
+    speeds = images_per_second or PAPER_RATES
+    for speed in speeds:
+        if speed <= 0:
+            raise InputError("images-per-second", speed, "is no rate", "Give two positive numbers.")
+    source = _PAPER_SOURCE if images_per_second is None else "as given"
+    return Rates(
+        source=f"at {speeds[0]:g} images/s (ResNet-18) and {speeds[1]:g} (ResNet-50) a GPU ({source})",
+        device="cuda",
+        num_cores=1,
+        num_gpus=1,
+        image_size=224,
+        picture_bytes=1,
+        crf=_CRF_SECONDS,
+        networks=(_stated("resnet18", 512, speeds[0]), _stated("resnet50", 2048, speeds[1])),
+        start_seconds={"pretrain": 0, "localize": 0, "linear": 0},
+    )
 
-    resnet18: float = 183
-    resnet50: float = 46
-    source: str = "a GeForce RTX 2080 Ti by the paper's days"
 
-    def __post_init__(self) -> None:
-        """Refuses what nothing can be divided by."""
-        for rate in (self.resnet18, self.resnet50):
-            if rate <= 0:
-                raise InputError("images-per-second", rate, "is no rate", "Give two positive numbers.")
-
-    def of(self, network: Network | None) -> float:
-        """Images a second of a network; of others' networks, which are ResNet-50."""
-        training = network.training if isinstance(network, Kept) else network
-        is_small = isinstance(training, Pretrain) and "resnet18" in training.recipe
-        return self.resnet18 if is_small else self.resnet50
+def _stated(backbone: str, num_features: int, images_per_second: float) -> NetworkRates:
+    step = TrainingRates(step=Work(gpu_seconds=1 / images_per_second))
+    forward = Work(gpu_seconds=1 / images_per_second / _FORWARDS_PER_TRAINED_IMAGE)
+    return NetworkRates(
+        backbone=backbone,
+        num_features=num_features,
+        training=dict.fromkeys(("moco", "byol", "supervised"), step),
+        forward=forward,
+        iteration=dict.fromkeys((1, 2, 4), forward),
+    )
 
 
 @dataclass(frozen=True)
@@ -66,50 +85,95 @@ class Cost:
     """What a stage takes.
 
     Attributes:
-        gpu_hours: On a GPU of the stated throughput.
-        cpu_hours: On a core, beside it: the dense CRF.
+        gpu_hours: That GPUs work.
+        cpu_hours: That cores work beside them, or in their place.
         disk_bytes: Of its mask store.
+        hours: From begin to end on the machine that is planned for.
+        bottleneck: What it waits for there; None where it takes no time.
         is_known: Whether the number of its images is; else the cost is not counted.
     """
 
     gpu_hours: float = 0.0
     cpu_hours: float = 0.0
     disk_bytes: float = 0.0
+    hours: float = 0.0
+    bottleneck: Resource | None = None
     is_known: bool = True
 
 
-def cost_of(workshop: Workshop, node: Node, throughput: Throughput) -> Cost:
-    """Estimates a stage from its images, its epochs or iterations, and a GPU's throughput."""
+def cost_of(workshop: Workshop, node: Node, rates: Rates, machine: Machine) -> Cost:
+    """Estimates a stage from its images, its epochs or iterations, and the rates.
+
+    Fits of linear classifiers are left out: how many classes there are is known when the labels are read.
+
+    Raises:
+        InputError: The rates lack a network, a method or an expansion.
+    """
     numbers = [workshop.scale.num_images(images) for images in images_of(node)]
     if None in numbers:
         return Cost(is_known=False)
-    count = sum(number for number in numbers if number is not None)
+    work = _work(workshop, node, rates, sum(number for number in numbers if number is not None))
+    if work is None:
+        return Cost()
+    total, time = work.total(), work.on(machine)
+    return Cost(
+        gpu_hours=total.gpu_seconds / 3600,
+        cpu_hours=total.core_seconds / 3600,
+        disk_bytes=numbers[0] * _BYTES_PER_MASK if isinstance(node, Localize) and numbers[0] is not None else 0.0,
+        hours=time.seconds / 3600,
+        bottleneck=time.bottleneck,
+    )
+
+
+def _work(workshop: Workshop, node: Node, rates: Rates, num_images: int) -> StageWork | None:
+    """The work of a stage; None where there is none that counts."""
     match node:
         case Pretrain():
-            epochs = workshop.pretrain_config(node, "masks").num_epochs
-            return Cost(gpu_hours=count * epochs / throughput.of(node) / 3600)
+            config = workshop.pretrain_config(node, "masks")
+            return pretrain_work(
+                rates,
+                backbone=_backbone(node),
+                method=config.method,
+                num_images=num_images,
+                num_epochs=config.num_epochs,
+                cache_mib=config.execution.cache_mib,
+                checkpoint_interval=config.execution.checkpoint_interval,
+            )
         case Localize():
-            forwards = count * _forwards(node)
-            return Cost(
-                gpu_hours=forwards / (throughput.of(node.network) * _FORWARDS_PER_TRAINED_IMAGE) / 3600,
-                cpu_hours=count * _CRF_SECONDS / 3600 if dict(node.options).get("crf", True) else 0.0,
-                disk_bytes=count * _BYTES_PER_MASK,
+            defaults = {name: LocalizeConfig.model_fields[name].default for name in ("crf", "group_size")}
+            chosen = {**defaults, **dict(node.options)}
+            return localize_work(
+                rates,
+                num_images=num_images,
+                soft_mask=_soft_mask(node, rates),
+                crf=bool(chosen["crf"]),
+                group_size=int(str(chosen["group_size"])),
             )
         case Linear() | FewShot() | ClassDistance():
-            return Cost(gpu_hours=count / (throughput.of(node.network) * _FORWARDS_PER_TRAINED_IMAGE) / 3600)
-        case Detection():
-            return Cost(gpu_hours=_DETECTION_GPU_HOURS if isinstance(node.network, Pretrain) else 0.0)
-        case MaskScore() | _:
-            return Cost()
+            parts = feature_parts(rates, backbone=_backbone(node.network), num_images=num_images)
+            return StageWork("linear", rates.start_seconds["linear"], parts)
+        case Detection() if isinstance(node.network, Pretrain):
+            return StageWork("detection", 0.0, (Part(1, Work(gpu_seconds=3600 * _DETECTION_GPU_HOURS)),))
+        case Detection() | MaskScore() | _:
+            return None
 
 
-def _forwards(node: Localize) -> float:
-    """Passes through the network that an image's map takes."""
-    chosen = dict(node.options)
+def _backbone(network: Network | None) -> str:
+    """A network's backbone; others' networks are ResNet-50."""
+    training = network.training if isinstance(network, Kept) else network
+    return "resnet18" if isinstance(training, Pretrain) and "resnet18" in training.recipe else "resnet50"
+
+
+def _soft_mask(node: Localize, rates: Rates) -> Work:
+    """What an image's soft mask takes."""
     if node.network is None:
-        return 0
+        return NOTHING
+    backbone = _backbone(node.network)
+    chosen = {**LOCALIZER_DEFAULTS["contracam"], **dict(node.options)}
+    forward = rates.network(backbone).forward
     if chosen.get("localizer") in ("integrated_gradients", "smoothgrad"):
-        return _FORWARDS_PER_GRADIENT * int(str(chosen["num_gradients"]))
+        return forward.times(_FORWARDS_PER_GRADIENT * int(str(chosen["num_gradients"])))
     if chosen.get("localizer") == "classifier_cam":
-        return 1
-    return int(str(chosen["num_iterations"]))
+        return forward
+    num_iterations, expansion = int(str(chosen["num_iterations"])), int(str(chosen["expansion"]))
+    return contracam_work(rates, backbone=backbone, num_iterations=num_iterations, expansion=expansion)

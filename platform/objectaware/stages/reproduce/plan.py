@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 from objectaware.data.published import published_set
 from objectaware.paper.nodes import Images, Node, images_of, needs, title
-from objectaware.stages.reproduce.estimate import Cost, Throughput, cost_of
+from objectaware.planning.model import Machine
+from objectaware.planning.rates import Rates
+from objectaware.planning.table import format_hours
+from objectaware.stages.reproduce.estimate import Cost, cost_of
 from objectaware.stages.reproduce.full import published_number
 from objectaware.stages.reproduce.nodes import is_stage, run_node
 from objectaware.stages.reproduce.study import obstacles
@@ -78,14 +81,16 @@ class PlanReport:
         name: Its name.
         stages: All stages in the order in which they run.
         data: The data sets.
-        throughput: What the hours are counted with.
+        rates: What the hours are counted with.
+        machine: What elapsed hours are counted for; None where the rates say too little for them.
         mark: What every line says of the scale.
     """
 
     name: str
     stages: tuple[StageLine, ...]
     data: tuple[DataLine, ...]
-    throughput: Throughput
+    rates: Rates
+    machine: Machine | None
     mark: str = ""
 
     def text(self) -> str:
@@ -102,17 +107,21 @@ class PlanReport:
             sum(cost.gpu_hours for cost in waiting),
             sum(cost.cpu_hours for cost in waiting),
             sum(cost.disk_bytes for cost in waiting),
-            all(cost.is_known for cost in waiting),
+            sum(cost.hours for cost in waiting),
+            is_known=all(cost.is_known for cost in waiting),
         )
 
     def as_data(self) -> dict[str, Any]:
         """The plan as plain values."""
-        return {**asdict(self), "totals": asdict(self.totals())}
+        values = {**asdict(self), "totals": asdict(self.totals())}
+        return {**values, "rates": self.rates.model_dump(mode="json")}
 
     def _stage_lines(self) -> list[str]:
         lines = []
         for line in self.stages:
             hours = f"  {line.cost.gpu_hours:.1f} GPU h" if line.cost.gpu_hours >= 0.05 else ""
+            if self.machine is not None and line.cost.bottleneck is not None:
+                hours += f"  {format_hours(3600 * line.cost.hours)}, waits for {line.cost.bottleneck}"
             lines.append(f"  {line.state:10}  {line.title}{hours}")
         return lines
 
@@ -124,23 +133,30 @@ class PlanReport:
         return ["data sets:", *(f"  {line.name} ({', '.join(line.parts)}): {line.state()}" for line in self.data)]
 
     def _sums(self) -> list[str]:
-        totals, rate = self.totals(), self.throughput
+        totals = self.totals()
         counts = {state: sum(line.state == state for line in self.stages) for state in ("done", "to do", "cannot run")}
         unknown = "" if totals.is_known else ", without stages on images that are not here to be counted"
         return [
             ", ".join(f"{number} {state}" for state, number in counts.items()),
-            f"not done: about {totals.gpu_hours:.0f} GPU hours at {rate.resnet18:g} images/s (ResNet-18) and "
-            f"{rate.resnet50:g} (ResNet-50) a GPU ({rate.source}){unknown}",
-            f"not done: about {totals.cpu_hours:.1f} core hours of CRF, {totals.disk_bytes / 1e9:.1f} GB of masks",
+            f"not done: about {totals.gpu_hours:.0f} GPU hours {self.rates.source}{unknown}",
+            f"not done: about {totals.cpu_hours:.1f} core hours, {totals.disk_bytes / 1e9:.1f} GB of masks",
+            *self._elapsed(),
         ]
+
+    def _elapsed(self) -> list[str]:
+        if self.machine is None:
+            return []
+        on = f"{self.machine.num_gpus} GPUs and {self.machine.num_cores} cores"
+        return [f"not done: about {format_hours(3600 * self.totals().hours)} on {on}, one stage after the other"]
 
 
 def plan_report(
     workshop: Workshop,
     name: str,
     nodes: Sequence[Node],
-    throughput: Throughput,
+    rates: Rates,
     *,
+    machine: Machine | None = None,
     done: Collection[Node],
     shown: Sequence[Images] = (),
 ) -> PlanReport:
@@ -150,7 +166,8 @@ def plan_report(
         workshop: What would run the stages.
         name: Of the table or figure.
         nodes: All nodes of the plan, each after what it needs.
-        throughput: What hours are counted with.
+        rates: What hours are counted with.
+        machine: What elapsed hours are counted for; None leaves them out.
         done: Those of the nodes that are `finished`.
         shown: Images that a figure shows as they are.
     """
@@ -158,9 +175,9 @@ def plan_report(
     lines = []
     for node in filter(is_stage, nodes):
         state: State = "cannot run" if node in missing else "done" if node in done else "to do"
-        cost = Cost() if state == "done" else cost_of(workshop, node, throughput)
+        cost = Cost() if state == "done" else cost_of(workshop, node, rates, machine or Machine.of(rates))
         lines.append(StageLine(title(node), type(node).__name__, state, cost, missing.get(node, "")))
-    return PlanReport(name, tuple(lines), data_lines(workshop, nodes, shown), throughput, workshop.scale.mark)
+    return PlanReport(name, tuple(lines), data_lines(workshop, nodes, shown), rates, machine, workshop.scale.mark)
 
 
 def finished(

@@ -1,0 +1,123 @@
+"""`objectaware reproduce … --plan`: what a table or figure takes, before anything is computed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from objectaware.commands.common import Common, storage_address, write_json
+from objectaware.errors import InputError
+
+if TYPE_CHECKING:
+    from objectaware.paper.figures import FigurePlan
+    from objectaware.paper.nodes import Images, Node
+    from objectaware.paper.plan import TablePlan
+    from objectaware.planning.model import Machine
+    from objectaware.planning.rates import Rates
+    from objectaware.stages.reproduce.workshop import Workshop
+
+
+@dataclass(frozen=True)
+class PlanOptions:
+    """What the hours of a plan are counted with.
+
+    Attributes:
+        rates: File that `objectaware plan measure` wrote; by default the paper's GPU, stated and not measured.
+        gpus: GPUs that elapsed hours are counted for, with --rates; by default as where they were measured.
+        cpus: CPU cores, likewise.
+        images_per_second: What a GPU trains on in a second, with a ResNet-18 and with a ResNet-50, without --rates.
+    """
+
+    rates: Path | None = None
+    gpus: int | None = None
+    cpus: int | None = None
+    images_per_second: tuple[float, float] | None = None
+
+
+PlanArguments = tyro.conf.OmitArgPrefixes[PlanOptions]
+UNMEASURED = PlanOptions()
+
+
+def show_plan(
+    common: Common,
+    workshop: Workshop,
+    name: str,
+    planned: TablePlan | FigurePlan,
+    using: PlanOptions,
+) -> None:
+    """Prints what a table or figure takes.
+
+    Args:
+        common: Settings of every command.
+        workshop: What would run the stages.
+        name: Of the table or figure.
+        planned: Its plan.
+        using: What hours are counted with.
+
+    Raises:
+        InputError: The rates cannot be read, do not go with the machine, or lack a network of the plan.
+    """
+    from objectaware.paper.nodes import ordered
+    from objectaware.stages.reproduce.plan import plan_report
+    from objectaware.stages.reproduce.study import obstacles
+
+    rates, machine = _rates(using, workshop)
+    adapted = ordered(map(workshop.scale.adapted, planned.nodes()))
+    done = _done(common, workshop, adapted, obstacles(workshop, adapted))
+    report = plan_report(workshop, name, adapted, rates, machine=machine, done=done, shown=_shown(planned))
+    write_json(common, report.as_data())
+    print(report.text())
+
+
+def _rates(using: PlanOptions, workshop: Workshop) -> tuple[Rates, Machine | None]:
+    """The rates of a plan, and the machine that it is for, where they say enough of one."""
+    from objectaware.planning.model import Machine
+    from objectaware.planning.rates import read_rates
+    from objectaware.stages.reproduce.estimate import stated_rates
+
+    if using.rates is None:
+        for name, value in (("gpus", using.gpus), ("cpus", using.cpus)):
+            if value is not None:
+                problem = "needs measured rates: of what is stated no elapsed time follows"
+                raise InputError(name, value, problem, "Give --rates, by `objectaware plan measure --out FILE`.")
+        return stated_rates(using.images_per_second), None
+    if using.images_per_second is not None:
+        remedy = "Leave one of them out."
+        raise InputError("images-per-second", using.images_per_second, "says what --rates says, too", remedy)
+    if workshop.scale.mark:
+        remedy = "Leave --rates out, or plan the full scale."
+        raise InputError("rates", using.rates, "are of the paper's networks, which a smoke test does not run", remedy)
+    rates = read_rates(using.rates)
+    return rates, Machine.of(rates, num_gpus=using.gpus, num_cores=using.cpus)
+
+
+def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[Node, str]) -> Collection[Node]:
+    """The stages of a plan that are finished in the storage."""
+    from objectaware.data.storage import Storage
+
+    storage = Storage.from_uri(storage_address(common.storage))
+    folder = storage.local_path()
+    if len(missing) == len(nodes) or not (folder is None or (folder / "pretrain").exists()):
+        return ()
+
+    from objectaware.stages.progress import Progress
+    from objectaware.stages.reproduce.plan import finished
+    from objectaware.stages.runner import Context
+    from objectaware.tracking import TrackingStore
+
+    tracking = TrackingStore.open(folder or Path("runs"), common.experiment)
+    # What is reused is told by the plan, and not line by line.
+    context = Context(storage, tracking, Progress(io.StringIO()), verify=common.verify, only_finished=True)
+    return finished(context, workshop, nodes, missing)
+
+
+def _shown(planned: TablePlan | FigurePlan) -> list[Images]:
+    """Images that are shown as they are, without a stage."""
+    from objectaware.paper.figures import FigurePlan
+
+    return list(planned.images.values()) if isinstance(planned, FigurePlan) else []

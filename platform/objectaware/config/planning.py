@@ -1,0 +1,43 @@
+"""Configuration of what is measured for plans."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from objectaware.config.base import Address, Model, filled
+from objectaware.config.pretrain import Backbone
+
+# On a CPU a step of 256 images takes minutes.
+_BATCH_SIZES = {"cpu": 32, "cuda": 256}
+
+
+class MeasureConfig(Model):
+    """What is measured on a machine.
+
+    Attributes:
+        device: Where networks compute.
+        backbones: Networks.
+        methods: How they are trained.
+        expansions: Of ContraCAM.
+        image_size: Side in pixels of what the networks see.
+        batch_size: Images a step; by default 32 on a CPU and 256 on a GPU.
+        images: Folder of photos; by default scenes of 480 pixels.
+    """
+
+    device: Literal["cpu", "cuda"]
+    backbones: Annotated[tuple[Backbone, ...], Field(min_length=1)] = ("resnet18",)
+    methods: Annotated[tuple[Literal["moco", "byol"], ...], Field(min_length=1)] = ("moco",)
+    expansions: Annotated[tuple[Literal[1, 2, 4], ...], Field(min_length=1)] = (1, 2)
+    image_size: Annotated[int, Field(ge=32)] = 224
+    batch_size: Annotated[int, Field(ge=2)]
+    images: Address | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_batch_size(cls, values: object) -> object:
+        """Writes the default that depends on the device out."""
+        if isinstance(values, dict) and values.get("device") in _BATCH_SIZES:
+            return filled(values, {"batch_size": _BATCH_SIZES[str(values["device"])]})
+        return values

@@ -1,0 +1,105 @@
+"""What stages take to start and end, whatever their work: run on a few tiny pictures, and timed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from objectaware.config import (
+    DataConfig,
+    EvaluateExecution,
+    LinearConfig,
+    LocalizeConfig,
+    LocalizeExecution,
+    MeasureConfig,
+    PretrainConfig,
+    PretrainExecution,
+)
+from objectaware.data.scenes import build_scenes
+from objectaware.planning.measure import measure_rates
+from objectaware.planning.rates import Rates, StageName
+from objectaware.stages.evaluate import run_linear
+from objectaware.stages.localize import run_localize
+from objectaware.stages.pretrain import run_pretrain
+from objectaware.stages.runner import Context
+
+_SIZE = 32
+_BATCH_SIZE = 9
+
+
+def measure_all(context: Context, config: MeasureConfig, folder: Path) -> Rates:
+    """Measures the rates of this machine: what stages take to start on its Ray, and pieces of work in this process.
+
+    Args:
+        context: What the stages share: a storage in which they have not been run.
+        config: What is measured.
+        folder: For pictures and checkpoints.
+
+    Raises:
+        InputError: There is no GPU to measure on, or the user's folder holds no image.
+    """
+    start_seconds = measure_start_ups(context, folder / "start-ups", use_gpu=config.device == "cuda")
+    return measure_rates(config, folder / "rates", start_seconds)
+
+
+def measure_start_ups(context: Context, folder: Path, *, use_gpu: bool) -> dict[StageName, float]:
+    """Runs each stage twice on tiny pictures and takes the time of the second: what is left is start and end.
+
+    Args:
+        context: What the stages share: a storage in which they have not been run.
+        folder: For the pictures.
+        use_gpu: Whether their processes take GPUs.
+
+    Returns:
+        Seconds, by stage.
+    """
+    build_scenes(folder, variant="single-object", num_train=2 * _BATCH_SIZE, num_val=_BATCH_SIZE, image_size=_SIZE)
+    for number in range(2):
+        taken = _run_once(context, folder, number, use_gpu=use_gpu)
+    return taken
+
+
+def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> dict[StageName, float]:
+    # Pictures alone, as most users have them: with labels a training would measure k-NN accuracy.
+    photos = DataConfig(root=str(folder / "original" / "train"))
+    seconds: dict[StageName, float] = {}
+
+    def timed(stage: StageName, run: Callable[[], str]) -> str:
+        begun = time.perf_counter()
+        address = run()
+        seconds[stage] = time.perf_counter() - begun
+        return address
+
+    pretrain = PretrainConfig(
+        data=photos,
+        backbone="resnet10_narrow",
+        image_size=_SIZE,
+        batch_size=_BATCH_SIZE,
+        num_epochs=1,
+        queue_size=_BATCH_SIZE,
+        seed=seed,
+        execution=PretrainExecution(use_gpu=use_gpu, precision="fp32"),
+    )
+    checkpoint = timed("pretrain", lambda: str(run_pretrain(context, pretrain).values["checkpoint"]))
+    localize = LocalizeConfig(
+        data=photos,
+        checkpoint=checkpoint,
+        num_iterations=1,
+        image_size=_SIZE,
+        crf=False,
+        execution=LocalizeExecution(use_gpu=use_gpu),
+    )
+    timed("localize", lambda: str(run_localize(context, localize).values["masks"]))
+    train, val = (DataConfig(root=str(folder), layout="backgrounds-challenge", split=name) for name in ("train", "val"))
+    linear = LinearConfig(
+        checkpoint=checkpoint,
+        image_size=_SIZE,
+        train=train,
+        tests={"val": val},
+        num_penalties=1,
+        holdout_size=_BATCH_SIZE,
+        execution=EvaluateExecution(use_gpu=use_gpu),
+    )
+    timed("linear", lambda: str(run_linear(context, linear).values["classifier"]))
+    return seconds
