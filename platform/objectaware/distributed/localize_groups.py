@@ -140,14 +140,24 @@ def read_group(batch: pa.Table, plan: Any) -> pa.Table:  # noqa: ANN401 - Ray's 
         plan: Reference to the `GroupPlan`.
 
     Returns:
+        As `group_table`.
+
+    Raises:
+        InputError: As `group_table`.
+    """
+    return group_table(ray.get(plan), batch["group"][0].as_py())
+
+
+def group_table(groups: GroupPlan, group: int) -> pa.Table:
+    """Reads and squashes the images of a group.
+
+    Returns:
         One row: `group`; `image_ids`, `heights`, `widths` and `errors` of all members; `pixels` of those that
         could be read, (n, S, S, 3); `filler`, pixels of further negatives, (m, S, S, 3), and `filler_ids`.
 
     Raises:
         InputError: One of the negatives that the user gave cannot be read.
     """
-    groups: GroupPlan = ray.get(plan)
-    group = batch["group"][0].as_py()
     pixels, sizes, errors = [], [], []
     for index in groups.members(group):
         try:
