@@ -84,7 +84,12 @@ def measure_roof(device: torch.device, *, is_quick: bool) -> Roof:
     """The best of a few products and of a few copies."""
     sides = (256,) if is_quick else _MATRIX_SIDES[device.type]
     precisions = ("fp32",) if device.type == "cpu" else ("fp32", "bf16")
+    precision_before = torch.get_float32_matmul_precision()
+    if device.type == "cuda":
+        # Of fp32 cuDNN's convolutions take TF32 by default, which products of matrices must be told to.
+        torch.set_float32_matmul_precision("high")
     rates = {name: max(_product_rate(side, DTYPES[name], device) for side in sides) for name in precisions}
+    torch.set_float32_matmul_precision(precision_before)
     return Roof(rates, _copy_rate(2**22 if is_quick else _COPIED_BYTES, device))
 
 
