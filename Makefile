@@ -22,7 +22,7 @@ check: $(STAMP)
 
 # Each writes its CSV; one that misses what is asked of it does not keep the others from running.
 BENCHMARKS := augmentation decoding training_step pretrain_overhead contracam_cost contracam_peers crf_throughput \
-	mask_measures linear_evaluation localization_scale driver_memory planner
+	mask_measures linear_evaluation localization_scale driver_memory floors planner
 
 bench: $(STAMP)
 	status=0; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || status=1; done; \

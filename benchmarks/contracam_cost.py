@@ -44,11 +44,7 @@ def measure(
     backbone: str, image_size: int, batch_size: int, expansion: int, num_iterations: int, num_pairs: int
 ) -> Result:
     """One batch through ContraCAM, and as often through the trunk alone."""
-    torch.manual_seed(0)
-    network = build_backbone(backbone).eval()
-    projector = projection_head(num_features(network), num_features(network), 128).eval()
-    trunk = channels_last(expand_resolution(network, expansion), torch.device("cpu"))
-    images = torch.randn(batch_size, 3, image_size, image_size).to(memory_format=torch.channels_last)
+    images, trunk, projector = set_up(backbone, image_size, batch_size, expansion)
     _check_number_of_forwards(images, trunk, projector, num_iterations)
 
     def features(batch: Tensor) -> Tensor:
@@ -65,6 +61,18 @@ def measure(
     values = in_turn(ours, lambda: processor_seconds(forwards), num_pairs)
     case = f"{num_iterations} iterations, {backbone}, batch {batch_size} at {image_size}, expansion {expansion}"
     return compare(case, *values, unit="s of one core", at_most=_LIMIT)
+
+
+def set_up(
+    backbone: str, image_size: int, batch_size: int, expansion: int
+) -> tuple[Tensor, torch.nn.Module, torch.nn.Module]:
+    """Images of noise (N, 3, S, S), an untrained trunk and its projector."""
+    torch.manual_seed(0)
+    network = build_backbone(backbone).eval()
+    projector = projection_head(num_features(network), num_features(network), 128).eval()
+    trunk = channels_last(expand_resolution(network, expansion), torch.device("cpu"))
+    images = torch.randn(batch_size, 3, image_size, image_size).to(memory_format=torch.channels_last)
+    return images, trunk, projector
 
 
 def _check_number_of_forwards(

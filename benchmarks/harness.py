@@ -8,8 +8,8 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
@@ -134,23 +134,28 @@ def compare(
 
 def write_results(path: Path, results: Sequence[Result]) -> None:
     """Writes a benchmark's rows, each with date, hardware and versions, and prints them."""
-    context = {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "hardware": hardware(),
-        "versions": versions(),
-    }
-    names = [field.name for field in fields(Result)]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow([*names, *context])
-        for result in results:
-            values = [getattr(result, name) for name in names]
-            cells = [f"{value:.6g}" if isinstance(value, float) else value for value in values]
-            writer.writerow([*cells, *context.values()])
+    write_rows(path, [asdict(result) for result in results])
     for result in results:
         print(describe(result))
     print(f"written to {path}")
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Writes rows of the same columns, at least one, each with date, hardware and versions."""
+    origin = context()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow([*rows[0], *origin])
+        for row in rows:
+            cells = [f"{value:.6g}" if isinstance(value, float) else value for value in row.values()]
+            writer.writerow([*cells, *origin.values()])
+
+
+def context() -> dict[str, str]:
+    """Where figures come from: date, hardware and versions."""
+    date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return {"date": date, "hardware": hardware(), "versions": versions()}
 
 
 def describe(result: Result) -> str:

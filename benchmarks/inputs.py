@@ -104,9 +104,9 @@ def write_pictures(folder: Path, number: int, size: int) -> None:
             cv2.imwrite(str(path), picture)
 
 
-def write_tiny_checkpoint(folder: Path) -> None:
-    """A checkpoint of the demo's network, untrained."""
+def write_tiny_checkpoint(folder: Path, backbone: str = "resnet10_narrow") -> None:
+    """A checkpoint of an untrained network, by default the demo's."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(0)
-    method = MoCo("resnet10_narrow", queue_size=8)
-    save_checkpoint(folder, method, {"backbone": "resnet10_narrow"}, {"optimizer": {}, "next_epoch": 0})
+    method = MoCo(backbone, queue_size=8)
+    save_checkpoint(folder, method, {"backbone": backbone}, {"optimizer": {}, "next_epoch": 0})

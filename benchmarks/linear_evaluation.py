@@ -25,7 +25,7 @@ from objectaware.evaluate.logistic import LogisticModel, logistic_path
 
 _LIMIT = 0.2
 _WORST_ERROR = 0.01
-_PENALTIES = np.geomspace(1e5, 1e-6, 45)
+PENALTIES = np.geomspace(1e5, 1e-6, 45)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -63,7 +63,7 @@ def measure(
         num_pairs,
     )
     sizes = f"{len(features)} × {features.shape[1]}, {int(labels.max()) + 1} classes"
-    case = f"{len(_PENALTIES)} penalties, {sizes}, {num_threads} threads"
+    case = f"{len(PENALTIES)} penalties, {sizes}, {num_threads} threads"
     return compare(case, *values, unit="s of one core" if clock is processor_seconds else "s", at_most=_LIMIT)
 
 
@@ -81,7 +81,7 @@ def make_features(num_samples: int, num_features: int, num_classes: int) -> tupl
 def fit_path(features: Tensor, labels: Tensor, tolerance: float, dtype: torch.dtype) -> list[LogisticModel]:
     """Ours: all penalties, each from where the one before ended."""
     num_classes = int(labels.max()) + 1
-    penalties = _PENALTIES.tolist()
+    penalties = PENALTIES.tolist()
     return list(
         logistic_path(features, labels, num_classes=num_classes, penalties=penalties, tolerance=tolerance, dtype=dtype)
     )
@@ -90,7 +90,7 @@ def fit_path(features: Tensor, labels: Tensor, tolerance: float, dtype: torch.dt
 def fit_singly(features: Tensor, labels: Tensor) -> None:
     """scikit-learn's: each penalty by itself."""
     rows, classes = features.double().numpy(), labels.numpy()
-    for penalty in _PENALTIES:
+    for penalty in PENALTIES:
         LogisticRegression(C=1 / penalty, max_iter=10_000).fit(rows, classes)
 
 
@@ -98,7 +98,7 @@ def _check_coefficients(features: Tensor, labels: Tensor) -> None:
     """What is timed finds the minimiser, as a fit in float64 to a small tolerance knows it."""
     fast = fit_path(features, labels, PATH_TOLERANCE, torch.float32)
     exact = fit_path(features, labels, 1e-4, torch.float64)
-    for penalty, one, other in zip(_PENALTIES, fast, exact, strict=True):
+    for penalty, one, other in zip(PENALTIES, fast, exact, strict=True):
         error = float((one.weight - other.weight).norm() / other.weight.norm())
         assert penalty < 1e-3 or error < _WORST_ERROR, (penalty, error)
 

@@ -8,7 +8,8 @@ MaxBoxAccV2 in at most a fifth of the loop's time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import cv2
 import numpy as np
@@ -24,6 +25,8 @@ from objectaware.planning.pictures import soft_masks
 
 _LIMIT = 1 / 5
 _IOUS = (30, 50, 70)
+
+Call = Callable[[], object]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -42,39 +45,35 @@ def main(arguments: Sequence[str]) -> int:
 
 def measure(number: int, size: int, num_pairs: int) -> list[Result]:
     """Each measure on the same masks, as often as asked."""
-    maps, noise = blob_masks(number, size), soft_masks(number, size)
-    corners = np.sort(np.random.default_rng(1).integers(0, size, (number, 2, 2)), axis=1)
-    boxes = [np.array([[x0, y0, x1, y1]]) for (x0, y0), (x1, y1) in corners]
-    predicted, truth = maps > 0.5, np.roll(maps, 9, axis=2) > 0.5
-
-    pairs = (
-        (
-            "MaxBoxAccV2",
-            lambda: max_box_acc(maps, boxes, iou_thresholds=_IOUS),
-            lambda: loop_box_acc(maps, boxes),
-            _LIMIT,
-        ),
-        (
-            "MaxBoxAccV2, maps of noise,",
-            lambda: max_box_acc(noise, boxes, iou_thresholds=_IOUS),
-            lambda: loop_box_acc(noise, boxes),
-            _LIMIT,
-        ),
-        ("mask mIoU", lambda: mask_miou(predicted, truth), lambda: loop_miou(predicted, truth), None),
-        (
-            "boxes of masks",
-            lambda: [extract_boxes(mask, margin=0.0) for mask in predicted],
-            lambda: [labelled_boxes(mask) for mask in predicted],
-            None,
-        ),
-    )
     results = []
-    for name, ours, theirs, limit in pairs:
+    for name, ours, theirs, limit in measures(number, size):
         _check_equal(ours(), theirs())
         values = computing_in_turn(ours, theirs, num_pairs)
         case = f"{name} of {number} masks of {size}, beside a plain loop"
         results.append(compare(case, *values, unit="s of one core", at_most=limit))
     return results
+
+
+def measures(number: int, size: int) -> Iterator[tuple[str, Call, Call, float | None]]:
+    """Name of each measure, ours, the plain loop, and what is asked."""
+    maps, noise = blob_masks(number, size), soft_masks(number, size)
+    corners = np.sort(np.random.default_rng(1).integers(0, size, (number, 2, 2)), axis=1)
+    boxes = [np.array([[x0, y0, x1, y1]]) for (x0, y0), (x1, y1) in corners]
+    predicted, truth = maps > 0.5, np.roll(maps, 9, axis=2) > 0.5
+
+    def box_acc(scores: NDArray[np.float32]) -> tuple[Call, Call, float]:
+        ours = partial(max_box_acc, scores, boxes, iou_thresholds=_IOUS)
+        return ours, partial(loop_box_acc, scores, boxes), _LIMIT
+
+    yield "MaxBoxAccV2", *box_acc(maps)
+    yield "MaxBoxAccV2, maps of noise,", *box_acc(noise)
+    yield "mask mIoU", partial(mask_miou, predicted, truth), partial(loop_miou, predicted, truth), None
+    yield (
+        "boxes of masks",
+        lambda: [extract_boxes(mask, margin=0.0) for mask in predicted],
+        lambda: [labelled_boxes(mask) for mask in predicted],
+        None,
+    )
 
 
 def loop_box_acc(maps: NDArray[np.float32], boxes: Sequence[NDArray[np.int64]]) -> dict[int, float]:

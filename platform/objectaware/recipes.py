@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-import yaml
-
 from objectaware.errors import InputError
+from objectaware.plain_yaml import parse_yaml, read_yaml
 
 
 def read_recipe(path: Path) -> dict[str, object]:
@@ -47,10 +46,7 @@ def merged(below: dict[str, object], above: dict[str, object]) -> dict[str, obje
 def _read_mapping(path: Path) -> dict[str, object]:
     if not path.is_file():
         raise InputError("recipe", str(path), "does not exist", "Give a YAML file such as those in jobs/recipes.")
-    try:
-        content = yaml.safe_load(path.read_text())
-    except yaml.YAMLError as error:
-        raise InputError("recipe", str(path), f"is not YAML ({error})", "Mend the file.") from error
+    content = read_yaml(path, field="recipe")
     if not isinstance(content, dict):
         raise InputError("recipe", str(path), "is not a mapping of fields", "Write `field: value` lines.")
     return content
@@ -60,7 +56,7 @@ def override(recipe: dict[str, object], arguments: list[str]) -> dict[str, objec
     """Lays `--field value` pairs over a recipe; dots reach into nested fields, values are YAML.
 
     Raises:
-        InputError: The arguments are no such pairs.
+        InputError: The arguments are no such pairs, or a value is not YAML.
     """
     if len(arguments) % 2 or any(not name.startswith("--") for name in arguments[::2]):
         raise InputError("arguments", " ".join(arguments), "are not pairs", "Write --field value, such as --seed 1.")
@@ -72,7 +68,7 @@ def override(recipe: dict[str, object], arguments: list[str]) -> dict[str, objec
             if not isinstance(inner, dict):
                 raise InputError("arguments", name, f"reaches into {parent}, which is a single value", "Drop the dot.")
             place = inner
-        place[field] = yaml.safe_load(text)
+        place[field] = parse_yaml(text, field=name, source=text)
     return recipe
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import compare, exit_status, in_turn, write_results
-from page import figures
+from harness import compare, exit_status, in_turn, write_results, write_rows
+from page import NO_GPU, figures
 
 
 def test_pairs_are_measured_in_turn_and_the_first_alternates() -> None:
@@ -65,3 +65,36 @@ def test_the_page_shows_every_row_and_its_origin(tmp_path: Path) -> None:
     assert "| a case | 3 | 2 | s | 1.500 | 0.000 | 1 | <= 2 | yes |" in page
     assert "| another | 1 | 4 | MiB | 0.250 | 0.000 | 1 |  |  |" in page
     assert [line.split(":")[0] for line in page.splitlines() if line.startswith("- ")] == ["- `one`", "- `two`"]
+
+
+FLOOR = {
+    "case": "a step, fp32",
+    "device": "cpu",
+    "gflop": 12.0,
+    "megabytes": 3.0,
+    "floor_seconds": 0.25,
+    "measured_seconds": 0.5,
+    "share": 0.5,
+    "bound_by": "operations",
+    "images_per_second": 64.0,
+}
+FAULT = {"fault": "a full disk", "must hold": "a line", "seen": "held", "seconds": "0.3", "test": "tests/a.py::test"}
+
+
+def test_the_page_shows_floors_and_faults_each_in_their_own_table(tmp_path: Path) -> None:
+    write_results(tmp_path / "one.csv", [compare("a case", [3.0], [2.0], unit="s", at_most=2)])
+    write_rows(tmp_path / "floors.csv", [FLOOR, {**FLOOR, "case": "no images", "images_per_second": None}])
+    write_rows(tmp_path / "chaos.csv", [FAULT, FAULT | {"seconds": "0.5"}, FAULT | {"fault": "b", "seen": "not tried"}])
+    page = figures(tmp_path)
+    assert "| a step, fp32 | cpu | 12 | 3 | 0.25 | 0.5 | 50.0% | operations | 64 |" in page
+    assert "| no images | cpu | 12 | 3 | 0.25 | 0.5 | 50.0% | operations |  |" in page
+    assert "| a full disk | a line | held | 2 | 0.8 |\n| b | a line | not tried | 1 | 0.3 |" in page
+    assert page.index("a case") < page.index("### Floors") < page.index("a step") < page.index("### Faults")
+    origins = [line.split(":")[0] for line in page.splitlines() if line.startswith("- ")]
+    assert origins == ["- `chaos`", "- `floors`", "- `one`"]
+
+
+@pytest.mark.parametrize(("device", "is_said"), [("cpu", True), ("cuda, NVIDIA H200", False)])
+def test_the_page_says_that_no_gpu_was_measured(device: str, is_said: bool, tmp_path: Path) -> None:
+    write_rows(tmp_path / "floors.csv", [FLOOR | {"device": device}])
+    assert (NO_GPU in figures(tmp_path)) == is_said

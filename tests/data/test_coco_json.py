@@ -110,6 +110,7 @@ def test_malformed_content_is_refused_with_its_place(tmp_path: Path, path: str, 
     assert str(file) in str(error.value)
 
 
+@pytest.mark.chaos(fault="a COCO file that is no JSON", holds="a message that says so")
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"images": [nope]}'])
 def test_what_is_no_json_object_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(InputError, match="is not"):

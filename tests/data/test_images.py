@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFile
 
 from encoded import encode, noise, png
+from objectaware.data import images as image_files
 from objectaware.data.images import UnreadableImage, decode_image, read_image, resize_image
 
 # pytest resets the filter that the module registers; that nothing leaks is tested in a process of its own.
@@ -252,6 +253,18 @@ def test_size_is_judged_from_the_header_alone() -> None:
 def test_absurdly_large_header_is_refused(size: tuple[int, int]) -> None:
     with pytest.raises(UnreadableImage, match="too large"):
         decode_image(png(*size, 8, 2, b""))
+
+
+@pytest.mark.chaos(fault="a JPEG whose scans do not end", holds="a reason, after a minute of computing")
+def test_a_jpeg_that_repeats_its_scans_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = encode(np.full((64, 64, 3), 128, np.uint8), "JPEG", progressive=True)
+    last_scan = whole[whole.rindex(b"\xff\xda") : -2]
+    endless = whole[:-2] + last_scan * (300_000 // len(last_scan)) + whole[-2:]
+    assert decode_image(endless).shape == (64, 64, 3)
+    monkeypatch.setattr(image_files, "_MAX_SECONDS", 0.01)
+    with pytest.raises(UnreadableImage, match=r"too slow: it takes more than 0\.01 s"):
+        decode_image(endless)
+    assert decode_image(whole).shape == (64, 64, 3)
 
 
 def test_nothing_leaks_with_warnings_as_errors() -> None:

@@ -53,6 +53,7 @@ def _read_classifier(path: Path) -> object:
     return load_classifier(str(path))
 
 
+@pytest.mark.chaos(fault="a hostile pickle in place of weights", holds="its code does not run; a message says why")
 @pytest.mark.parametrize(
     ("name", "read"),
     [
@@ -75,12 +76,14 @@ def test_the_bomb_would_go_off(tmp_path: Path) -> None:
     assert (tmp_path / "mark").exists()
 
 
+@pytest.mark.chaos(fault="YAML that names a function", holds="its code does not run; a message says why")
 def test_a_recipe_runs_no_code(tmp_path: Path, mark: Path) -> None:
     (tmp_path / "recipe.yaml").write_text(f"data: !!python/object/apply:os.system ['touch {mark}']\n")
     with pytest.raises(InputError, match="is not YAML"):
         read_recipe(tmp_path / "recipe.yaml")
 
 
+@pytest.mark.chaos(fault="a hostile pickle in a mask", holds="its code does not run; a message says why")
 def test_a_mask_runs_no_code(tmp_path: Path, mark: Path) -> None:
     content = io.BytesIO()
     np.save(content, np.array([_Bomb(mark)], dtype=object), allow_pickle=True)

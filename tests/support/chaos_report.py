@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
+from harness import write_rows
 
 COLUMNS = ("fault", "must hold", "seen", "seconds", "test")
 
@@ -40,13 +41,12 @@ class ChaosReport:
         return report
 
     def pytest_sessionfinish(self) -> None:
-        with self.path.open("w", newline="") as stream:
-            writer = csv.DictWriter(stream, COLUMNS)
-            writer.writeheader()
-            writer.writerows(self.rows)
+        if self.rows:
+            write_rows(self.path, self.rows)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("faults")
         for row in self.rows:
             terminalreporter.line(f"{row['fault']}: {row['must hold']}: {row['seen']}")
-        terminalreporter.line(f"written to {self.path}")
+        if self.rows:
+            terminalreporter.line(f"written to {self.path}")

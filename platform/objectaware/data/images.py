@@ -10,9 +10,10 @@ and `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` are left as they are.
 from __future__ import annotations
 
 import io
+import time
 import warnings
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,9 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 DEFAULT_MAX_PIXELS = 178_956_970
 """Twice Pillow's warning level: the number of pixels above which Pillow itself refuses an image."""
+
+# A picture of the most pixels takes seconds. A progressive JPEG of some megabytes may repeat its scans for hours.
+_MAX_SECONDS = 60.0
 
 # An open list would let Pillow start Ghostscript for an EPS file that is named .jpg.
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
@@ -127,11 +131,44 @@ def resize_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.
     return np.array(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
 
 
+class _TooSlowError(Exception):
+    """A decoder asks for more of a file after it has computed for too long."""
+
+
+class _TimedStream:
+    """A file whose reader may compute for so long: what a decoder asks for piece by piece, 64 KiB each.
+
+    Counted is what the thread computes, so that a busy machine and a slow disk are not held against the file.
+
+    Args:
+        stream: The file.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._end = time.thread_time() + _MAX_SECONDS
+
+    def read(self, size: int = -1) -> bytes:
+        """Reads as the file does.
+
+        Raises:
+            _TooSlowError: The time is over.
+        """
+        if time.thread_time() > self._end:
+            raise _TooSlowError(f"it takes more than {_MAX_SECONDS:g} s to decode")
+        return self._stream.read(size)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else of the file Pillow takes
+        return getattr(self._stream, name)
+
+
 def _decode(stream: BinaryIO, max_pixels: int) -> NDArray[np.uint8]:
-    image = _open(stream, max_pixels)
+    image = _open(cast(BinaryIO, _TimedStream(stream)), max_pixels)
     try:
         image.load()
         return np.array(_to_rgb(_upright(image)))
+    except _TooSlowError as error:
+        raise UnreadableImage(f"too slow: {error}") from error
     except Exception as error:  # Pillow's decoders raise whatever a malformed file provokes in them
         raise UnreadableImage(f"truncated or corrupt: {_one_line(error)}") from error
     finally:

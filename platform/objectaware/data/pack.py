@@ -171,9 +171,16 @@ def _image_bytes(footer: pq.FileMetaData) -> int:
 
 def _parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    # Encoded images do not shrink any further, and nobody filters by their bytes.
+    # Encoded images do not shrink any further, and nobody filters by their bytes. Checksums tell a damaged shard from a
+    # good one: an image may still decode, to another picture.
     pq.write_table(
-        table, sink, row_group_size=ROWS_PER_GROUP, compression="none", use_dictionary=False, write_statistics=False
+        table,
+        sink,
+        row_group_size=ROWS_PER_GROUP,
+        compression="none",
+        use_dictionary=False,
+        write_statistics=False,
+        write_page_checksum=True,
     )
     return bytes(sink.getvalue())
 

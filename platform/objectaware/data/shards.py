@@ -11,6 +11,8 @@ Rows lie in a random order that was drawn once, so that any run of them is a sam
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import cv2
@@ -94,12 +96,12 @@ class PackedImages:
             window: Shards that training mixes.
 
         Raises:
-            InputError: There is no finished pack, or one of another format.
+            InputError: There is no finished pack, one of another format, or its index is damaged.
         """
         description = cls.describe(address)
         storage = Storage.from_uri(address)
-        with storage.open_file(INDEX_NAME) as stream:
-            index = pq.read_table(stream)
+        with _opened(storage, INDEX_NAME) as stream:
+            index = pq.read_table(stream, page_checksum_verification=True)
         return cls(storage, description, index, window=window)
 
     @staticmethod
@@ -107,7 +109,7 @@ class PackedImages:
         """Reads what a pack says of itself (`pack.json`).
 
         Raises:
-            InputError: As `open`.
+            InputError: There is no finished pack, or one of another format.
         """
         storage = Storage.from_uri(address)
         if not storage.exists(PACK_NAME):
@@ -126,6 +128,8 @@ class PackedImages:
 
         Raises:
             objectaware.data.images.UnreadableImage: What was packed gives no picture.
+            InputError: Its shard is damaged or missing.
+            OSError: The store is away.
         """
         shard, row = self._locate(index)
         images = self._groups[shard, row // ROWS_PER_GROUP]
@@ -162,14 +166,45 @@ class PackedImages:
         return shard, index - int(self._starts[shard])
 
     def _read_footer(self, shard: int) -> pq.FileMetaData:
-        with self._storage.open_file(shard_name(shard)) as stream:
+        with _opened(self._storage, shard_name(shard)) as stream:
             return pq.read_metadata(stream)
 
     def _read_group(self, key: tuple[int, int]) -> pa.Array:
         return self._read_columns(*key, "image")
 
     def _read_columns(self, shard: int, group: int, column: str) -> pa.Array:
-        with self._storage.open_file(shard_name(shard)) as stream:
-            file = pq.ParquetFile(stream, metadata=self._footers[shard])
+        footer = self._footers[shard]
+        with _opened(self._storage, shard_name(shard)) as stream:
+            file = pq.ParquetFile(stream, metadata=footer, page_checksum_verification=True)
             table = file.read_row_group(group, columns=[column], use_threads=False)
         return table.column(column).combine_chunks()
+
+
+@contextmanager
+def _opened(storage: Storage, name: str) -> Iterator[pa.NativeFile]:
+    """Opens a file of a pack; what fails while it is read is told to be the file's fault or the store's.
+
+    Raises:
+        InputError: The file is damaged or missing.
+        OSError: The store is away, and may come back.
+    """
+    try:
+        with storage.open_file(name) as stream:
+            yield stream
+    except (OSError, pa.ArrowException):
+        _refuse_damaged(storage, name)
+        raise
+
+
+def _refuse_damaged(storage: Storage, name: str) -> None:
+    """Refuses a file that comes whole from its store and cannot be read."""
+    remedy = "Delete it and run the same objectaware data pack again, which writes what is missing."
+    address = f"{storage.uri}/{name}"
+    try:
+        content = storage.read_bytes(name)
+    except FileNotFoundError as error:
+        raise InputError("data.root", address, "is missing", remedy) from error
+    try:
+        pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError("data.root", address, f"is damaged ({error})", remedy) from error

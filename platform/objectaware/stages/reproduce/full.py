@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from objectaware.config import DataConfig
 from objectaware.data.published import published_data, published_set
 from objectaware.errors import InputError
 from objectaware.paper.nodes import Images, Node, Published, images_of
 from objectaware.paper.values import ValuePath
+from objectaware.plain_yaml import read_yaml
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def read_names(file: Path | None, field_name: str, known: tuple[str, ...] = ()) 
         return {}
     if not file.is_file():
         raise InputError(field_name, file, "does not exist", "Give a YAML file of `name: path` lines.")
-    content = yaml.safe_load(file.read_text())
+    content = read_yaml(file, field=field_name)
     if not isinstance(content, dict) or not all(isinstance(path, str) for path in content.values()):
         raise InputError(field_name, file, "is not a mapping of names to paths", "Write `name: path` lines.")
     if field_name == "datasets":
