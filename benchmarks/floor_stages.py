@@ -18,7 +18,7 @@ import torch
 from augmentation import our_views
 from contracam_cost import set_up
 from decoding import normalised, read_ours
-from inputs import photo_folder, photo_source, photos, photos_as_they_are, soft_masks, write_tiny_checkpoint
+from inputs import photo_folder, photo_source, photos, photos_as_they_are, write_tiny_checkpoint
 from linear_evaluation import PENALTIES, fit_path, make_features
 from mask_measures import measures
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
@@ -32,6 +32,7 @@ from objectaware.evaluate.linear import PATH_TOLERANCE
 from objectaware.localize.contracam import contracam
 from objectaware.localize.crf import dense_crf
 from objectaware.methods.backbones import feature_map
+from objectaware.planning.pictures import soft_masks
 from objectaware.training.preparation import blur_kernel_size
 from roof import Work, bytes_of, bytes_of_weights, counted_operations
 
