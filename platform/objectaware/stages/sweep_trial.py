@@ -10,24 +10,15 @@ from typing import Any, Literal
 
 from objectaware.config.sweep import SweepConfig
 from objectaware.data.storage import Storage
-from objectaware.stages.evaluate import run_linear, run_localization
-from objectaware.stages.localize import run_localize
-from objectaware.stages.pretrain import run_pretrain
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult
+from objectaware.stages.sweep_kinds import KINDS
 from objectaware.stages.sweep_points import Trial, parameters_of, stage_config, value_of
 from objectaware.tracking import Tracker, TrackingStore
 
 TrialStatus = Literal["finished", "stopped", "failed"]
 Report = Callable[[int, Mapping[str, float]], None]
 """Called with the number of an epoch, from 0, and its metrics; raises SystemExit where that has stopped the trial."""
-
-_RUNNERS: dict[str, Callable[..., StageResult]] = {
-    "pretrain": run_pretrain,
-    "localize": run_localize,
-    "localization": run_localization,
-    "linear": run_linear,
-}
 
 
 @dataclass(frozen=True)
@@ -168,7 +159,7 @@ class TrialJob:
         varied = {parameter: trial.values[parameter] for parameter in parameters_of(config, name)}
         title = f"{name} {Trial(varied, trial.seed).title}"
         stage = stage_config(config, trial, name, _values(results))
-        return _RUNNERS[config.stages[name].stage](context, stage, title=title)
+        return KINDS[config.stages[name].stage].run(context, stage, title=title)
 
 
 def _values(results: Mapping[str, StageResult]) -> dict[str, Mapping[str, Any]]:
