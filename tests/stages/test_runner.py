@@ -71,7 +71,7 @@ def test_fresh_computes_anew_once_a_command(context: Context) -> None:
     work = _Work()
     _run(context, work)
     context.fresh = True
-    context.computed.clear()
+    context.computed = set()
     _run(context, work)
     _run(context, work)
     assert work.calls == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -174,43 +175,73 @@ def _one_after_another(
         events.ended(trial, "finished", None)
 
 
-def test_a_sweep_runs_and_compares_added_kinds(
-    context: Context, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def added(tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SweepConfig:
+    """A sweep of two trials over neighbours, which share an evaluation under shift, in this process."""
     work_in_process(monkeypatch)
     monkeypatch.setattr(sweep, "run_trials", _one_after_another)
     monkeypatch.setattr(sweep, "num_concurrent", lambda needs, *, wanted: 1)
     build_scenes(tmp_path / "scenes", variant="single-object", num_train=27, num_val=9, image_size=32, seed=0)
-    small = {"checkpoint": str(tiny_checkpoint), "image_size": 32, "center_crop": False}
     train = scenes_data(tmp_path / "scenes", "train")
     # The same pictures as two severities, so that their mean is known.
     tests = dict.fromkeys(("fog-1", "fog-2"), scenes_data(tmp_path / "scenes", "val"))
-    config = SweepConfig.model_validate(
+    labelled = {"checkpoint": str(tiny_checkpoint), "image_size": 32, "train": train, "tests": tests}
+    return SweepConfig.model_validate(
         {
             "name": "kinds",
             "stages": {
-                "neighbours": {"stage": "knn", "fields": {**small, "train": train, "tests": tests}},
-                "shift": {"stage": "shift", "fields": {**small, "train": train, "tests": tests, "num_penalties": 2}},
+                "shift": {"stage": "shift", "fields": {**labelled, "num_penalties": 2}},
+                "neighbours": {"stage": "knn", "fields": labelled},
             },
             "parameters": {"neighbours.num_neighbours": [1, 27]},
             "metric": "neighbours.accuracies.fog-1",
             "columns": {"near": "neighbours.accuracies.fog-1", "fog": "shift.accuracies.fog"},
         }
     )
-    result = sweep.run_sweep(context, config)
+
+
+def test_a_sweep_runs_and_compares_added_kinds(context: Context, added: SweepConfig) -> None:
+    result = sweep.run_sweep(context, added)
     assert (result.num_run, result.num_failed) == (2, 0)
     assert [row["neighbours.num_neighbours"] for row in result.rows] == [1, 27]
-    neighbours, linear = (_values(context, kind) for kind in ("knn", "linear"))
-    assert sorted(row["near"] for row in result.rows) == sorted(each["accuracies"]["fog-1"] for each in neighbours)
+    neighbours, linear = (_results(context, kind) for kind in ("knn", "linear"))
+    near = sorted(each["values"]["accuracies"]["fog-1"] for each in neighbours)
+    assert sorted(row["near"] for row in result.rows) == near
     # What does not go by the parameter is computed once.
-    assert [row["fog"] for row in result.rows] == [linear[0]["accuracies"]["fog-1"]] * 2
     assert (len(neighbours), len(linear)) == (2, 1)
+    assert [row["fog"] for row in result.rows] == [linear[0]["values"]["accuracies"]["fog-1"]] * 2
 
 
-def _values(context: Context, stage: str) -> list[dict[str, Any]]:
+def test_a_fresh_sweep_computes_each_stage_anew_once(context: Context, added: SweepConfig) -> None:
+    first = sweep.run_sweep(context, added)
+    before = _run_ids(context)
+    again = sweep.run_sweep(replace(context, parent=None), added)
+    assert (again.num_run, _run_ids(context)) == (0, before)
+    linear = _linear_runs(context)
+    fresh = sweep.run_sweep(replace(context, parent=None, fresh=True), added)
+    assert (fresh.num_run, fresh.rows) == (2, first.rows)
+    assert len(before) == len(_run_ids(context)) == 3
+    assert not before & _run_ids(context)
+    # The one that both trials share is computed once, though a trial hears of the other's through storage alone.
+    assert len(_linear_runs(context) - linear) == 1
+
+
+def _run_ids(context: Context) -> set[str]:
+    """Runs of the stages that are finished."""
+    return {each["run_id"] for kind in ("knn", "linear") for each in _results(context, kind)}
+
+
+def _linear_runs(context: Context) -> set[str]:
+    """All that there ever were."""
+    store = context.tracking
+    experiments = [store.server.experiment_id(store.experiment)]
+    return {run.info.run_id for run in store.server.client.search_runs(experiments, "tags.stage = 'linear'")}
+
+
+def _results(context: Context, stage: str) -> list[dict[str, Any]]:
     folder = context.storage.child(stage)
     names = {name.split("/")[0] for name, _, _ in folder.list_files()}
-    return [folder.child(name).read_json("result.json")["values"] for name in names]
+    return [folder.child(name).read_json("result.json") for name in names]
 
 
 def test_background_is_the_linear_evaluation_of_all_variants() -> None:

@@ -18,7 +18,7 @@ from objectaware.stages.sweep_kinds import part_needs
 from objectaware.stages.sweep_plot import metric_plot
 from objectaware.stages.sweep_points import Trial, check_trial, planned_trials
 from objectaware.stages.sweep_table import best, compare, comparison_rows, metric_column, trial_rows
-from objectaware.stages.sweep_trial import Ledger, TrialJob, TrialRecord, TrialStatus
+from objectaware.stages.sweep_trial import BegunStages, Ledger, TrialJob, TrialRecord, TrialStatus
 from objectaware.tracking import RunStatus, Tracker, environment_tags
 
 _SECONDS_FOR_STOPPED_TRIALS = 60.0
@@ -84,8 +84,8 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
     """Runs the trials of a sweep that have not ended yet, under one parent run.
 
     A trial that failed is run again by the next call; one that the scheduler stopped is not. Where another command is
-    at the same sweep, this one waits for it and reuses what it came to. With `context.fresh` all trials run again;
-    their stages are found finished by their identity all the same.
+    at the same sweep, this one waits for it and reuses what it came to. With `context.fresh` all trials run again, and
+    each of their stages is computed anew, once for all trials that share it.
 
     Args:
         context: What the stages share.
@@ -115,6 +115,7 @@ class _Sweep:
         self._identity = identity
         self._parent = parent
         self._ledger = Ledger(folder)
+        self._begun = BegunStages(folder)
         self._open_runs: dict[str, Tracker] = {}
         self._num_run = 0
 
@@ -122,6 +123,7 @@ class _Sweep:
         """Runs what has not ended yet and gathers what all trials came to."""
         if self._context.fresh:
             self._ledger.clear()
+            self._begun.clear()
         search = self._estimator() if self._config.search == "optuna" else self._pending()
         if search:
             self._run(search, checked)
@@ -163,7 +165,8 @@ class _Sweep:
         )
         number = search.num_trials if isinstance(search, Estimator) else len(search)
         context.progress.line(f"{config.name}: {number} trials to run, up to {at_once} at once")
-        job = TrialJob(config, context.storage, context.tracking, self._parent, self._ledger, context.verify)
+        begun = self._begun if context.fresh else None
+        job = TrialJob(config, context.storage, context.tracking, self._parent, self._ledger, context.verify, begun)
         asha = config.scheduler
         halving = None if asha is None else Halving(asha.metric, asha.mode, asha.grace_period, asha.reduction_factor)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -77,6 +78,31 @@ class Ledger:
         return TrialRecord(**{**content, "trial": Trial(**content["trial"])})
 
 
+class BegunStages:
+    """The stages that a fresh sweep has begun anew, for all its trials' processes: a file each (`runner.Begun`).
+
+    Args:
+        folder: The sweep's folder.
+    """
+
+    def __init__(self, folder: Storage) -> None:
+        self._folder = folder.child("begun")
+
+    def __contains__(self, key: object, /) -> bool:
+        return self._folder.exists(self._name(key))
+
+    def add(self, key: str, /) -> None:
+        """Notes that one has been begun."""
+        self._folder.write_json(self._name(key), key)
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._folder.delete_all()
+
+    def _name(self, key: object) -> str:
+        return f"{hashlib.sha256(str(key).encode()).hexdigest()[:20]}.json"
+
+
 @dataclass(frozen=True)
 class TrialJob:
     """Runs trials; goes to the trials' processes.
@@ -88,6 +114,7 @@ class TrialJob:
         parent: The sweep's run.
         ledger: Where it is noted how a trial ended.
         verify: Hash the inputs' content instead of their times.
+        begun: Stages that are not to be computed anew; None computes none anew that is finished.
     """
 
     config: SweepConfig
@@ -96,6 +123,7 @@ class TrialJob:
     parent: Tracker
     ledger: Ledger
     verify: bool
+    begun: BegunStages | None
 
     def __call__(self, values: Mapping[str, Any], report: Report) -> float:
         """Runs a trial's stages; what another trial is computing or has computed is not computed again.
@@ -151,7 +179,9 @@ class TrialJob:
             self.tracking,
             Progress(),
             parent=self.parent,
+            fresh=self.begun is not None,
             verify=self.verify,
+            computed=set() if self.begun is None else self.begun,
             waits=True,
             on_epoch=on_epoch if is_watched else None,
             is_stopped=stopped.is_set,
