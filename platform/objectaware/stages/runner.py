@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from objectaware.config import DataConfig, Model
 from objectaware.data.storage import Storage
+from objectaware.distributed.machines import MachineWatch
 from objectaware.errors import InputError
 from objectaware.stages.device import device_name
 from objectaware.stages.identity import recipe, stage_identity
@@ -248,7 +249,8 @@ def _compute(
             tracker.log_dataset(name, PurePath(data.root).name, inputs[name], data.root)
     context.progress.start(title)
     try:
-        values = compute(StageRun(identity, folder, tracker, context.progress, context.on_epoch))
+        with MachineWatch(tracker.log_system_metrics):
+            values = compute(StageRun(identity, folder, tracker, context.progress, context.on_epoch))
     except KeyboardInterrupt:
         tracker.finish("KILLED", error="interrupted")
         raise
