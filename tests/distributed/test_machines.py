@@ -107,7 +107,7 @@ def test_nothing_is_told_once_the_watch_has_ended(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(machines, "_SECONDS_TO_FIRST", 0.0)
     is_read, may_go_on = threading.Event(), threading.Event()
 
-    def slow(seconds: float | None = None) -> dict[str, float]:
+    def slow(seconds: float | None) -> dict[str, float]:
         is_read.set()
         assert may_go_on.wait(timeout=30)
         return {"cpu_utilization_percentage": 1.0}

@@ -108,7 +108,7 @@ def test_a_stages_run_tells_how_busy_the_machine_was(context: Context, monkeypat
     has_logged = threading.Event()
     shares = iter((10.0, 20.0, 30.0))
 
-    def reading(seconds: float | None = None) -> dict[str, float]:
+    def reading(seconds: float | None) -> dict[str, float]:
         share = next(shares, None)
         if share is None:  # all of them are logged
             has_logged.set()

@@ -70,7 +70,7 @@ class MachineWatch:
 
     def _sample(self) -> dict[str, float]:
         """Metrics of this machine and of the others."""
-        sample = {f"system/{name}": value for name, value in reading().items()}
+        sample = {f"system/{name}": value for name, value in reading(None).items()}
         task = ray.remote(reading)
         waiting = {}
         for address, node_id in _other_machines().items():
@@ -84,11 +84,11 @@ class MachineWatch:
         return sample
 
 
-def reading(cpu_seconds: float | None = None) -> dict[str, float]:
+def reading(cpu_seconds: float | None) -> dict[str, float]:
     """How busy the machine is that this process runs on, by MLflow's names.
 
     Args:
-        cpu_seconds: Waits so long and tells of the CPUs in that time; by default, of the time since this thread's last
+        cpu_seconds: Waits so long and tells of the CPUs in that time; None tells of the time since this thread's last
             call.
     """
     memory = psutil.virtual_memory()
