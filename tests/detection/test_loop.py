@@ -53,6 +53,7 @@ Whole = tuple[Path, list[dict[str, float]]]
 def test_intervals_are_reported_with_all_losses(whole: Whole) -> None:
     _, history = whole
     assert [(record["epoch"], record["iteration"]) for record in history] == [(0, 2), (1, 4)]
+    assert all(0 <= record["data_wait_share"] <= 1 for record in history)
     parts = [value for name, value in history[0].items() if name.startswith("loss_")]
     assert len(parts) == 5
     assert sum(parts) == pytest.approx(history[0]["loss"], rel=1e-5)

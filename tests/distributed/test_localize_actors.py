@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
 from objectaware.data.storage import Storage
 from objectaware.data.tensors import normalise
+from objectaware.distributed import localize_actors
 from objectaware.distributed.localize_actors import ITERATIONS_NAME, CamActor, CrfActor
 from objectaware.errors import InputError
 from objectaware.localize import center_box, classifier_cam, contracam, dense_crf, expand_resolution, extract_boxes
@@ -72,6 +74,8 @@ def _cams(batch: pa.Table) -> NDArray[np.float32]:
 def _with_cams(cams: NDArray[np.float32], errors: list[str] | None = None) -> pa.Table:
     group = _group(_pictures(len(cams)), _pictures(0), errors=errors).drop_columns(["filler", "filler_ids"])
     group = group.append_column("iterations", pa.array([b""], pa.large_binary()))
+    for name in ("waiting_seconds", "working_seconds"):
+        group = group.append_column(name, pa.array([0.0]))
     return group.append_column("cams", pa.array([cams.tobytes()], pa.large_binary()))
 
 
@@ -92,6 +96,18 @@ def test_soft_masks_are_the_librarys(tiny_checkpoint: Path) -> None:
     assert "filler" not in result.column_names
     np.testing.assert_allclose(_cams(result), expected[:4, 0].numpy(), atol=1e-4)
     assert expected[:4].amax() == 1
+
+
+def test_how_long_a_group_was_waited_for_and_worked_on_is_told_with_it(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One look at the clock as a group comes, one when it is done: 3 s of work, 5 s without any, 4 s of work.
+    clock = iter((10.0, 13.0, 18.0, 22.0))
+    monkeypatch.setattr(localize_actors, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    actor, crf = CamActor(_config(tiny_checkpoint)), CrfActor(_config(tiny_checkpoint), Storage.from_uri(tmp_path))
+    groups = [actor(_group(_pictures(2), _pictures(0), number=number)) for number in range(2)]
+    rows = [crf(group).to_pylist()[0] for group in groups]
+    assert [(row["waiting_seconds"], row["working_seconds"]) for row in rows] == [(0, 3), (5, 4)]
 
 
 def test_the_filler_takes_part_as_negatives(tiny_checkpoint: Path) -> None:
@@ -222,8 +238,9 @@ def test_an_image_where_nothing_is_found_has_an_empty_mask_and_no_boxes(tmp_path
 def test_failed_images_are_rows_of_their_own(tmp_path: Path) -> None:
     cams = np.ones((2, SIZE, SIZE), dtype=np.float32) * np.array([1, 0.9], dtype=np.float32)[:, None, None]
     batch = _with_cams(cams, ["", "the file is empty", ""])
-    summary = CrfActor(_config(crf=False), Storage.from_uri(tmp_path))(batch).to_pylist()
-    assert summary == [{"group": 7, "num_images": 3, "failed_ids": ["1.png"], "reasons": ["the file is empty"]}]
+    (summary,) = CrfActor(_config(crf=False), Storage.from_uri(tmp_path))(batch).to_pylist()
+    told = {name: summary[name] for name in ("group", "num_images", "failed_ids", "reasons")}
+    assert told == {"group": 7, "num_images": 3, "failed_ids": ["1.png"], "reasons": ["the file is empty"]}
     rows = list(read_rows(Storage.from_uri(tmp_path)))
     assert [(row.image_id, row.status, row.error) for row in rows] == [
         ("0.png", "ok", ""),

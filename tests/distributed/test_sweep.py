@@ -15,6 +15,7 @@ from objectaware.distributed.cluster import Need
 from objectaware.distributed.sweep import Estimator, Report, Values, num_concurrent, run_trials
 from objectaware.distributed.task import run_task
 from objectaware.errors import InputError
+from objectaware.job import CONFIG_VARIABLE, submission_id
 from objectaware.tracking import Tracker, TrackingStore
 
 slow = pytest.mark.slow
@@ -78,9 +79,10 @@ def test_no_room_for_one_trial_is_told_with_the_sum(needs: list[list[Need]], mes
 @slow
 def test_the_driver_is_told_of_every_trial(ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(CONFIG_VARIABLE, '{"metadata": {"job_submission_id": "ours"}}')
 
     def job(values: Values, report: Report) -> float:
-        Path(f"here {values['number']}").touch()  # in the driver's working directory
+        Path(f"here {values['number']}").write_text(str(submission_id()))  # in the driver's working directory
         if values["number"] == 1:
             raise InputError("number", 1, "is not taken", "Give another.")
         report(0, {"loss": 0.5})
@@ -99,7 +101,7 @@ def test_the_driver_is_told_of_every_trial(ray_session: None, tmp_path: Path, mo
         (2, 0, {"loss": 0.5}),
         (2, "finished"),
     ]
-    assert len(list(tmp_path.glob("here *"))) == 3
+    assert [path.read_text() for path in tmp_path.glob("here *")] == ["ours"] * 3
 
 
 @slow

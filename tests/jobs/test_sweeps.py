@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from objectaware.commands.sweep import read_sweep
-from objectaware.config import LocalizeConfig, PretrainConfig, localize_setting
+from objectaware.config import LocalizationConfig, LocalizeConfig, PretrainConfig, localize_setting
 from objectaware.config.sweep import SweepConfig
+from objectaware.data.published import published_data
 from objectaware.paper import load_table
+from objectaware.paper.localization import contracam
+from objectaware.paper.nodes import Pretrain
+from objectaware.recipes import read_recipe
 from objectaware.stages.sweep import check_sweep
 from objectaware.stages.sweep_points import planned_trials
 from objectaware.stages.sweep_table import paper_numbers
@@ -51,22 +55,60 @@ def test_p_mix_is_the_papers_table() -> None:
         assert {name: getattr(masks, name) for name in setting} == setting
 
 
-def test_iterations_are_the_papers_two_tables_with_one_training() -> None:
-    config = _load("iterations")
+ITERATIONS = {
+    "iterations": "ImageNet-9",
+    "iterations_cub": "CUB",
+    "iterations_flowers": "Flowers",
+    "iterations_coco": "COCO",
+}
+
+
+def test_each_column_of_the_tables_of_iterations_and_negatives_has_a_sweep() -> None:
+    for label in ("loc-iter", "loc-batch"):
+        assert {name for (name,) in load_table(label).columns} == set(ITERATIONS.values())
+    assert {path.stem for path in SWEEPS.glob("iterations*.yaml")} == set(ITERATIONS)
+
+
+def _column(label: str, name: str) -> dict[str, float]:
+    table = load_table(label)
+    place = table.columns.index((name,))
+    return {row.name[0]: cell.mean for row in table.rows if (cell := row.cells[place]) is not None}
+
+
+@pytest.mark.parametrize("name", ITERATIONS)
+def test_iterations_are_a_column_of_the_papers_two_tables_with_one_training(name: str) -> None:
+    config = _load(name)
     checked = check_sweep(config)
     assert len({stages["network"].model_dump_json() for stages in checked}) == 1
-    values = [dict(trial.values) for trial in planned_trials(config)]
-    assert [each["num_iterations"] for each in values if each["group_size"] == 64] == [1, 2, 3, 5, 10, 20]
-    assert [each["group_size"] for each in values if each["num_iterations"] == 10] == [64, 4, 16]
-    assert len(values) == 8
-    expected = [0.090, 0.220, 0.328, 0.417, 0.427, 0.419, 0.428, 0.429]
-    assert [paper_numbers(config, each)["miou"] for each in values] == expected
-    masks = checked[0]["masks"]
-    assert isinstance(masks, LocalizeConfig)
-    setting = localize_setting("crop", "contracam")
-    assert {name: getattr(masks, name) for name in setting if name != "num_iterations"} == {
-        name: value for name, value in setting.items() if name != "num_iterations"
-    }
+    trials = [dict(trial.values) for trial in planned_trials(config)]
+    iterations, negatives = _column("loc-iter", ITERATIONS[name]), _column("loc-batch", ITERATIONS[name])
+    assert [each["num_iterations"] for each in trials if each["group_size"] == 64] == [*map(int, iterations)]
+    assert {each["group_size"] for each in trials if each["num_iterations"] == 10} == {*map(int, negatives)}
+    assert len(trials) == 8
+    for each in trials:
+        in_table = (
+            iterations[str(each["num_iterations"])] if each["group_size"] == 64 else negatives[str(each["group_size"])]
+        )
+        assert paper_numbers(config, each) == {"miou": in_table}
+
+
+@pytest.mark.parametrize("name", ITERATIONS)
+def test_iterations_are_found_and_scored_as_the_paper_does(name: str) -> None:
+    for trial, stages in zip(planned_trials(_load(name)), check_sweep(_load(name)), strict=True):
+        network, masks, scores = stages["network"], stages["masks"], stages["scores"]
+        assert isinstance(network, PretrainConfig)
+        assert isinstance(masks, LocalizeConfig)
+        assert isinstance(scores, LocalizationConfig)
+        # As the study of the tables does it, whose plan has the data set's published name.
+        planned = contracam(ITERATIONS[name])
+        assert isinstance(planned.network, Pretrain)
+        recipe = read_recipe(SWEEPS.parent / "jobs" / "recipes" / f"{planned.network.recipe}.yaml")
+        assert network == PretrainConfig.model_validate(recipe)
+        data = published_data(planned.images.name, planned.images.part, "data")
+        assert masks.data == scores.data == data
+        setting = {**dict(planned.options), "num_iterations": trial.values["num_iterations"]}
+        assert {field: getattr(masks, field) for field in setting} == setting
+        assert masks.group_size == trial.values["group_size"]
 
 
 def test_crop_scale_goes_from_the_papers_value_past_mocos() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
+from objectaware.distributed import machines
 from objectaware.errors import InputError
 from objectaware.stages.lease import Lease, LeaseHeldError
 from objectaware.stages.progress import Progress
@@ -71,7 +72,7 @@ def test_fresh_computes_anew_once_a_command(context: Context) -> None:
     work = _Work()
     _run(context, work)
     context.fresh = True
-    context.computed.clear()
+    context.computed = set()
     _run(context, work)
     _run(context, work)
     assert work.calls == 2
@@ -99,6 +100,32 @@ def test_a_stage_that_was_stopped_has_not_failed(context: Context) -> None:
         [context.tracking.server.experiment_id("objectaware")], order_by=["attributes.start_time DESC"]
     )
     assert (runs[0].info.status, runs[0].data.tags["error"]) == ("KILLED", "stopped")
+
+
+def test_a_stages_run_tells_how_busy_the_machine_was(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "_SECONDS_TO_FIRST", 0.0)
+    monkeypatch.setattr(machines, "_SECONDS_BETWEEN", 0.0)
+    has_logged = threading.Event()
+    shares = iter((10.0, 20.0, 30.0))
+
+    def reading(seconds: float | None) -> dict[str, float]:
+        share = next(shares, None)
+        if share is None:  # all of them are logged
+            has_logged.set()
+        return {} if share is None else {"cpu_utilization_percentage": share}
+
+    monkeypatch.setattr(machines, "reading", reading)
+
+    def compute(run: StageRun) -> Mapping[str, Any]:
+        assert has_logged.wait(timeout=60)
+        return {}
+
+    result = run_stage(context, "pretrain", "title", CONFIG, {"data": "watched"}, compute, tags={})
+    client = context.tracking.server.client
+    history = client.get_metric_history(str(result.run_id), "system/cpu_utilization_percentage")
+    # By the second, of which it has one value.
+    assert history[0].value == 10
+    assert history[0].step >= 0
 
 
 def test_a_folder_of_another_run_is_refused(context: Context, tmp_path: Path) -> None:

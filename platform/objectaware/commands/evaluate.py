@@ -248,22 +248,12 @@ def evaluate_background(program: str, arguments: list[str]) -> None:
             image_size: Side of the network's input in pixels.
             center_crop: The paper's protocol, or the squashed picture.
         """
-        from objectaware.config import LinearConfig
-        from objectaware.evaluate.background import VARIANTS
-        from objectaware.stages.evaluate import run_linear
+        from objectaware.config import BackgroundConfig
+        from objectaware.stages.background import run_background
 
-        def data(split: str, variant: str) -> dict[str, object]:
-            return {"root": root, "layout": "backgrounds-challenge", "split": split, "variant": variant}
-
-        values = {
-            "checkpoint": checkpoint,
-            "train": data("train", "original"),
-            "tests": {variant: data("val", variant) for variant in VARIANTS},
-            "image_size": image_size,
-            "center_crop": center_crop,
-        }
-        config = validated(LinearConfig, values)
+        values = {"root": root, "checkpoint": checkpoint, "image_size": image_size, "center_crop": center_crop}
+        config = validated(BackgroundConfig, values)
         with open_context(common) as context:
-            finish(common, context, run_linear(context, config, title="background challenge"))
+            finish(common, context, run_background(context, config))
 
     tyro.cli(command, prog=program, args=arguments)

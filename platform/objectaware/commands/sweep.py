@@ -15,7 +15,6 @@ from objectaware.commands.common import (
     OPTIONS,
     Common,
     CommonArguments,
-    either_device,
     open_context,
     validated,
     write_json,
@@ -94,15 +93,8 @@ def _run(common: Common, fields: Mapping[str, object]) -> None:
 
 def _needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[list[Need]]:
     """Processes that a local Ray has to have room for: those of each stage, as often as trials run at once."""
-    from objectaware.config import LocalizeConfig, PretrainConfig
-    from objectaware.distributed.localize import localize_needs
-    from objectaware.distributed.pretrain import pretrain_needs
+    from objectaware.stages.sweep import sweep_needs
 
-    needs: list[list[Need]] = []
-    for stage in (stage for stages in checked for stage in stages.values()):
-        if isinstance(stage, PretrainConfig):
-            needs += map(pretrain_needs, either_device(stage.execution))
-        elif isinstance(stage, LocalizeConfig):
-            needs += map(localize_needs, either_device(stage.execution))
+    needs = [need for has_gpus in (False, True) for need in sweep_needs(config, checked, has_gpus=has_gpus)]
     at_once = config.execution.max_concurrent or 1
     return [[replace(need, count=at_once * need.count) for need in stage] for stage in needs]

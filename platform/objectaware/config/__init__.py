@@ -6,7 +6,14 @@ A model's fields are its recipe, what decides the result; `execution` holds what
 from objectaware.config.base import DataConfig, Layout, Model
 from objectaware.config.contextual import ClassDistanceConfig, ContextualConfig, FewShotConfig
 from objectaware.config.detection import DetectionConfig, DetectionExecution
-from objectaware.config.evaluate import EvaluateExecution, FeatureConfig, KnnConfig, LinearConfig, LocalizationConfig
+from objectaware.config.evaluate import (
+    BackgroundConfig,
+    EvaluateExecution,
+    FeatureConfig,
+    KnnConfig,
+    LinearConfig,
+    LocalizationConfig,
+)
 from objectaware.config.localize import (
     LOCALIZE_SETTINGS,
     LOCALIZER_DEFAULTS,
@@ -25,6 +32,7 @@ __all__ = [
     "GROUND_TRUTH",
     "LOCALIZER_DEFAULTS",
     "LOCALIZE_SETTINGS",
+    "BackgroundConfig",
     "ClassDistanceConfig",
     "ContextualConfig",
     "DataConfig",

@@ -88,6 +88,18 @@ class LinearConfig(FeatureConfig):
         return self
 
 
+class BackgroundConfig(FeatureConfig):
+    """Linear evaluation on every variant of the Backgrounds Challenge.
+
+    Attributes:
+        root: Folder that holds `original`, `mixed_same` and the other variants.
+        seed: Decides the hold-out.
+    """
+
+    root: Address
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
 class KnnConfig(FeatureConfig):
     """Nearest neighbours: what the features tell without a classifier being trained.
 

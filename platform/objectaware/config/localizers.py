@@ -24,6 +24,7 @@ class LocalizersConfig(Model):
         linear: Fields of `LinearConfig` for the classifier of the rows with classifier_cam that give none; its
             checkpoint is the same.
         masks: Masks of other systems to be scored beside them, as in `LocalizationConfig`.
+        seed: Of the rows and of the classifier that give none.
     """
 
     data: MeasurableData
@@ -32,6 +33,7 @@ class LocalizersConfig(Model):
     shared: dict[str, Any] = Field(default_factory=dict)
     linear: dict[str, Any] | None = None
     masks: dict[str, Address] = Field(default_factory=dict)
+    seed: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _parts_are_valid(self) -> Self:
@@ -55,7 +57,7 @@ class LocalizersConfig(Model):
             name: The row.
             classifier: What classifier_cam takes where the row gives none.
         """
-        fields: dict[str, Any] = {"data": self.data, **self.shared, **self.localizers[name]}
+        fields: dict[str, Any] = {"data": self.data, "seed": self.seed, **self.shared, **self.localizers[name]}
         has = localizer_fields(fields.get("localizer", "contracam"))
         if "checkpoint" in has:
             fields.setdefault("checkpoint", self.checkpoint)
@@ -65,7 +67,7 @@ class LocalizersConfig(Model):
 
     def linear_config(self) -> LinearConfig:
         """The configuration of the classifier."""
-        return LinearConfig.model_validate({"checkpoint": self.checkpoint, **(self.linear or {})})
+        return LinearConfig.model_validate({"checkpoint": self.checkpoint, "seed": self.seed, **(self.linear or {})})
 
 
 @contextmanager

@@ -9,7 +9,20 @@ from pydantic import Field, model_validator
 
 from objectaware.config.base import Model, Positive
 
-StageKind = Literal["pretrain", "localize", "localization", "linear"]
+StageKind = Literal[
+    "pretrain",
+    "localize",
+    "localization",
+    "localizers",
+    "linear",
+    "shift",
+    "background",
+    "knn",
+    "few_shot",
+    "class_distance",
+    "detection",
+]
+"""What `objectaware.stages.sweep_kinds` knows how to run: the commands that run a stage, by their names."""
 REFERENCE = "from"
 """Key of a field's value that stands for the outcome of an earlier stage: `{from: NAME}` or `{from: NAME.value}`."""
 

@@ -37,6 +37,7 @@ class IntervalTotals:
     losses: dict[str, float] = field(default_factory=dict)
     num_iterations: int = 0
     seconds: float = 0.0
+    waiting_seconds: float = 0.0
 
     def add(self, losses: Mapping[str, float], seconds: float) -> None:
         """Adds an iteration."""
@@ -46,10 +47,15 @@ class IntervalTotals:
             self.losses[name] = self.losses.get(name, 0.0) + value
 
     def metrics(self, batch_size: int) -> dict[str, float]:
-        """Mean losses, seconds an iteration, and images a second."""
+        """Mean losses, seconds an iteration, images a second, and the share of the time spent waiting for data."""
         means = {name: value / self.num_iterations for name, value in self.losses.items()}
         seconds = self.seconds / self.num_iterations
-        return {**means, "seconds_per_iteration": seconds, "images_per_second": batch_size / seconds}
+        return {
+            **means,
+            "seconds_per_iteration": seconds,
+            "images_per_second": batch_size / seconds,
+            "data_wait_share": self.waiting_seconds / (self.waiting_seconds + self.seconds),
+        }
 
 
 class FineTuner:
@@ -115,7 +121,7 @@ class FineTuner:
         # An interval that a stop has cut off at its very end is still to be reported.
         while self.iteration < self._config.num_iterations or self._totals.num_iterations:
             if not self._interval_is_whole():
-                self._iterate(next(batches))
+                self._iterate(self._next(batches))
                 self._tell()
                 if any_worker(self._session.should_stop(), self._session.device):
                     self._stop()
@@ -125,6 +131,13 @@ class FineTuner:
     def _interval_is_whole(self) -> bool:
         at_end = self.iteration % self._config.log_interval == 0 or self.iteration == self._config.num_iterations
         return at_end and self._totals.num_iterations > 0
+
+    def _next(self, batches: Iterator[Batch]) -> Batch:
+        """The next batch; counts how long it was waited for."""
+        asked = time.perf_counter()
+        batch = next(batches)
+        self._totals.waiting_seconds += time.perf_counter() - asked
+        return batch
 
     def _batches(self) -> Iterator[Batch]:
         device = self._session.device

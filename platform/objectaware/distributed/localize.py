@@ -39,12 +39,16 @@ class LocalizeSummary:
         num_ok: Images whose masks are in the store.
         num_failed: Images that could not be read.
         failures: Id and reason of the first of those, up to 100.
+        waiting_seconds: How long localizers' processes waited for a group, over all that were computed now.
+        working_seconds: How long they worked on them.
     """
 
     num_images: int
     num_ok: int = 0
     num_failed: int = 0
     failures: list[tuple[str, str]] = field(default_factory=list)
+    waiting_seconds: float = 0.0
+    working_seconds: float = 0.0
 
     def add(self, num_images: int, failures: list[tuple[str, str]]) -> None:
         """Counts a finished group."""
@@ -136,6 +140,8 @@ def _run(
             if row.get("fault") is not None:
                 raise pickle.loads(row["fault"])
             summary.add(row["num_images"], list(zip(row["failed_ids"], row["reasons"], strict=True)))
+            summary.waiting_seconds += row["waiting_seconds"]
+            summary.working_seconds += row["working_seconds"]
             done = summary.num_ok + summary.num_failed
             progress = {"done": done, "total": summary.num_images, "images_per_second": speed.after(done)}
             on_record({"kind": "progress", **progress})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,8 +33,9 @@ class CamActor:
     """Adds the column `cams`: the soft masks of the images that could be read, (n, S, S) float32.
 
     And `iterations`: where asked for, the CAM of each iteration of the first images of the first group, which is a
-    random one, (T, m, S, S) uint8; else nothing. The checkpoint is loaded with the first group, so that a bad one is
-    reported as any other error.
+    random one, (T, m, S, S) uint8; else nothing. And `waiting_seconds` and `working_seconds`: how long this process
+    waited for the group, the first apart, and worked on it. The checkpoint is loaded with the first group, so that a
+    bad one is reported as any other error.
 
     Args:
         config: `LocalizeConfig` as plain values.
@@ -42,11 +44,14 @@ class CamActor:
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = LocalizeConfig.model_validate(config)
         self._localizer = Localizer(self._config)
+        self._ended: float | None = None
         torch.set_num_threads(self._config.execution.num_compute_threads)
 
     @faults_travel
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Runs the localizer on one group; the filler's results are dropped."""
+        started = time.perf_counter()
+        waiting_seconds = 0.0 if self._ended is None else started - self._ended
         size, group = self._config.image_size, batch["group"][0].as_py()
         pixels, filler = _images(batch, "pixels", size), _images(batch, "filler", size)
         readable = [name for name, error in zip(*_columns(batch, "image_ids", "errors"), strict=True) if not error]
@@ -61,10 +66,13 @@ class CamActor:
         cams = np.zeros(pixels.shape[:3], dtype=np.float32)
         if len(pixels):
             cams = self._localizer(pixels, filler, is_self=is_self, group=group, on_iteration=keep)
+        self._ended = time.perf_counter()
         return (
             batch.drop_columns(["filler", "filler_ids"])
             .append_column("cams", pa.array([cams.tobytes()], pa.large_binary()))
             .append_column("iterations", pa.array([b"".join(iterations)], pa.large_binary()))
+            .append_column("waiting_seconds", pa.array([waiting_seconds]))
+            .append_column("working_seconds", pa.array([self._ended - started]))
         )
 
 
@@ -86,7 +94,7 @@ class CrfActor:
         """Writes one group's shard.
 
         Returns:
-            One row: `group`, the number of images, `failed_ids` and their `reasons`.
+            One row: `group`, the number of images, `failed_ids` and their `reasons`, and the seconds of `CamActor`.
         """
         group = batch["group"][0].as_py()
         image_ids, errors = batch["image_ids"][0].as_py(), batch["errors"][0].as_py()
@@ -100,6 +108,8 @@ class CrfActor:
                 "num_images": pa.array([len(image_ids)], pa.int64()),
                 "failed_ids": pa.array([[image_id for image_id, _ in failed]], pa.list_(pa.string())),
                 "reasons": pa.array([[reason for _, reason in failed]], pa.list_(pa.string())),
+                "waiting_seconds": batch["waiting_seconds"],
+                "working_seconds": batch["working_seconds"],
             }
         )
 

@@ -22,6 +22,7 @@ from ray.tune.search.optuna import OptunaSearch
 from objectaware.distributed.abandoned import remove_abandoned_groups, wait_and_remove_abandoned_groups
 from objectaware.distributed.cluster import Need
 from objectaware.errors import InputError
+from objectaware.job import CONFIG_VARIABLE
 
 Mode = Literal["max", "min"]
 Values = Mapping[str, Any]
@@ -160,9 +161,12 @@ def run_trials(
         os.environ.setdefault(variable, value)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are told by their events
     folder = Path.cwd()
+    # By these a trial's stages tell MLflow which job they are of; Ray hands them to the job's driver alone.
+    of_job = {CONFIG_VARIABLE: os.environ[CONFIG_VARIABLE]} if CONFIG_VARIABLE in os.environ else {}
 
     def trainable(config: dict[str, Any]) -> dict[str, float]:
         os.chdir(folder)
+        os.environ.update(of_job)
 
         def report(epoch: int, metrics: Mapping[str, float]) -> None:
             tune.report({_METRICS: dict(metrics), _EPOCH: epoch + 1})

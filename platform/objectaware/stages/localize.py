@@ -90,6 +90,9 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
     _record_look(run, look, title=config.data.root)
     if config.execution.record_iterations:
         _record_iterations(run, images)
+    seconds = summary.waiting_seconds + summary.working_seconds
+    if seconds:
+        run.tracker.log_metrics({"data_wait_share": summary.waiting_seconds / seconds})
     run.tracker.log_metrics({"images_ok": summary.num_ok, "images_failed": summary.num_failed})
     run.tracker.set_tags({"mask_store": run.folder.uri})
     return {

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from objectaware.config import LocalizationConfig, LocalizersConfig
+from objectaware.config import LocalizationConfig, LocalizersConfig, Model
 from objectaware.evaluate.summary import format_table
 from objectaware.stages.evaluate import run_linear, run_localization, titled
 from objectaware.stages.localize import run_localize
-from objectaware.stages.runner import Context, study
+from objectaware.stages.runner import Context, StageResult, study, study_key
 
 
 def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]:
@@ -25,27 +25,49 @@ def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]
         `classifier`, that of the linear classifier, None where no row needed one.
     """
     dumped = config.model_dump(mode="json")
-    key = hashlib.sha256(json.dumps(dumped, sort_keys=True).encode()).hexdigest()[:20]
+    key = study_key(dumped)
     root = config.data.root
     with study(context, "localizers", name=f"localizers {root}", key=key, dataset=root, config=dumped) as parent:
-        values = _run_rows(context, config)
+        values = dict(run_localizer_rows(context, config).values)
         parent.log_table("localizers", [{"localizer": row, **cells} for row, cells in titled(values["scores"]).items()])
     return values
 
 
-def _run_rows(context: Context, config: LocalizersConfig) -> dict[str, Any]:
+def run_localizer_rows(context: Context, config: LocalizersConfig, *, title: str | None = None) -> StageResult:
+    """Localizes and scores, under whatever run the context has.
+
+    Returns:
+        The scoring of all masks, with the values of `run_localizers`.
+    """
     classifier: str | None = None
     masks: dict[str, str] = {}
+    prefix = "" if title is None else f"{title}: "
     for name, fields in config.localizers.items():
         if fields.get("localizer") == "classifier_cam" and fields.get("classifier") is None and classifier is None:
-            classifier = str(run_linear(context, config.linear_config()).values["classifier"])
+            fitted = run_linear(context, config.linear_config(), title=f"{prefix}linear evaluation")
+            classifier = str(fitted.values["classifier"])
         row = config.localize_config(name, classifier=classifier or "")
-        masks[name] = str(run_localize(context, row, title=f"localize {name}").values["masks"])
+        masks[name] = str(run_localize(context, row, title=f"{prefix}localize {name}").values["masks"])
     masks |= config.masks
+    result = run_localization(context, _scoring(config, masks), title=title)
+    return replace(result, values={**result.values, "masks": masks, "classifier": classifier})
+
+
+def _scoring(config: LocalizersConfig, masks: Mapping[str, str]) -> LocalizationConfig:
     image_size = config.shared.get("image_size", LocalizationConfig.model_fields["image_size"].default)
-    scoring = LocalizationConfig(data=config.data, masks=masks, image_size=image_size)
-    values = run_localization(context, scoring).values
-    return {**values, "masks": masks, "classifier": classifier}
+    return LocalizationConfig(data=config.data, masks=dict(masks), image_size=image_size)
+
+
+def localizers_parts(config: LocalizersConfig, *, classifier: str) -> list[Model]:
+    """The configurations of all that is run; of the scoring, with the masks of other systems alone.
+
+    Args:
+        config: Of all of it.
+        classifier: Address in place of the classifier's that is fitted on the way.
+    """
+    rows = [config.localize_config(name, classifier=classifier) for name in config.localizers]
+    linear = [] if config.linear is None else [config.linear_config()]
+    return [*rows, *linear, _scoring(config, config.masks)]
 
 
 def localizers_table(values: dict[str, Any]) -> str:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any
+from typing import Any, Protocol
 
 from objectaware.config import DataConfig, Model
 from objectaware.data.storage import Storage
+from objectaware.distributed.machines import MachineWatch
 from objectaware.errors import InputError
 from objectaware.stages.device import device_name
 from objectaware.stages.identity import recipe, stage_identity
@@ -26,6 +27,16 @@ _STAGE = "stage.json"
 
 class NotFinishedError(Exception):
     """A stage is not finished, and none was to be computed."""
+
+
+class Begun(Protocol):
+    """What has been begun anew, by its identity; a set of text is one."""
+
+    def __contains__(self, key: object, /) -> bool:
+        """Whether it has been."""
+
+    def add(self, key: str, /) -> None:
+        """Notes that it has been."""
 
 
 @dataclass
@@ -53,7 +64,7 @@ class Context:
     fresh: bool = False
     verify: bool = False
     only_finished: bool = False
-    computed: set[str] = field(default_factory=set)
+    computed: Begun = field(default_factory=set[str])
     waits: bool = False
     on_epoch: Callable[[int, Mapping[str, float]], None] | None = None
     is_stopped: Callable[[], bool] = lambda: False
@@ -171,7 +182,9 @@ def run_stage(
         raise NotFinishedError(title)
     if context.fresh and identity not in context.computed:
         with context.lease(folder):
-            folder.delete_all()
+            if identity not in context.computed:  # whoever was waited for may have begun it
+                folder.delete_all()
+                context.computed.add(identity)
     context.computed.add(identity)
     if folder.exists(_RESULT):
         return _reuse(context, title, identity, folder, tags)
@@ -236,7 +249,8 @@ def _compute(
             tracker.log_dataset(name, PurePath(data.root).name, inputs[name], data.root)
     context.progress.start(title)
     try:
-        values = compute(StageRun(identity, folder, tracker, context.progress, context.on_epoch))
+        with MachineWatch(tracker.log_system_metrics):
+            values = compute(StageRun(identity, folder, tracker, context.progress, context.on_epoch))
     except KeyboardInterrupt:
         tracker.finish("KILLED", error="interrupted")
         raise

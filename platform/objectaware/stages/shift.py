@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from objectaware.config import DataConfig, LinearConfig
@@ -12,7 +13,7 @@ from objectaware.errors import InputError
 from objectaware.evaluate.shift import shift_over_seeds, shift_result
 from objectaware.evaluate.summary import format_table
 from objectaware.stages.evaluate import run_linear
-from objectaware.stages.runner import Context, study, study_key
+from objectaware.stages.runner import Context, StageResult, study, study_key
 
 
 def published_tests(names: Sequence[str], data_folder: str) -> dict[str, DataConfig]:
@@ -42,6 +43,25 @@ def published_tests(names: Sequence[str], data_folder: str) -> dict[str, DataCon
     return tests
 
 
+def run_one_shift(context: Context, config: LinearConfig, *, title: str | None = None) -> StageResult:
+    """Evaluates one checkpoint on all test sets; what it came to is a linear evaluation of its own.
+
+    Returns:
+        The values of `run_linear`, its `accuracies` those of `mean` in `run_shift`.
+
+    Raises:
+        InputError: Corruptions differ in their severities.
+    """
+    _require_table(config)
+    result = run_linear(context, config, title=title)
+    return replace(result, values={**result.values, "accuracies": shift_result(result.values["accuracies"]).cells()})
+
+
+def _require_table(config: LinearConfig) -> None:
+    """Refuses test sets that no table can be made of, before hours of work."""
+    shift_result(dict.fromkeys(config.tests, math.nan))
+
+
 def run_shift(context: Context, config: LinearConfig, checkpoints: Sequence[str]) -> dict[str, Any]:
     """Evaluates checkpoints, such as those of several seeds, on the same test sets, under one parent run.
 
@@ -58,7 +78,7 @@ def run_shift(context: Context, config: LinearConfig, checkpoints: Sequence[str]
     Raises:
         InputError: Corruptions differ in their severities.
     """
-    shift_result(dict.fromkeys(config.tests, math.nan))  # before hours of work, whether a table can be made of them
+    _require_table(config)
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     key = study_key(dumped)
     root = config.train.root

@@ -7,20 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from objectaware.config import LinearConfig, LocalizeConfig, Model, PretrainConfig
+from objectaware.config import Model
 from objectaware.config.sweep import Parameter, SweepConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, has_gpus
-from objectaware.distributed.localize import localize_needs
-from objectaware.distributed.pretrain import pretrain_needs
 from objectaware.distributed.sweep import Estimator, Halving, num_concurrent, run_trials
-from objectaware.stages.device import on_available_device
 from objectaware.stages.runner import Context, study
-from objectaware.stages.sweep_identity import data_sets, sweep_identity
+from objectaware.stages.sweep_identity import data_sets, stage_parts, sweep_identity
+from objectaware.stages.sweep_kinds import part_needs
 from objectaware.stages.sweep_plot import metric_plot
 from objectaware.stages.sweep_points import Trial, check_trial, planned_trials
 from objectaware.stages.sweep_table import best, compare, comparison_rows, metric_column, trial_rows
-from objectaware.stages.sweep_trial import Ledger, TrialJob, TrialRecord, TrialStatus
+from objectaware.stages.sweep_trial import BegunStages, Ledger, TrialJob, TrialRecord, TrialStatus
 from objectaware.tracking import RunStatus, Tracker, environment_tags
 
 _SECONDS_FOR_STOPPED_TRIALS = 60.0
@@ -50,21 +48,15 @@ class SweepResult:
     run_id: str | None
 
 
-def sweep_needs(checked: Sequence[Mapping[str, Model]]) -> list[list[Need]]:
-    """Processes that each stage of each trial keeps running on the Ray in use.
+def sweep_needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, has_gpus: bool) -> list[list[Need]]:
+    """Processes that each stage of each trial keeps running, one stage at a time.
 
     Args:
+        config: The sweep.
         checked: What `check_sweep` gave.
+        has_gpus: Whether stages run on GPUs whose configuration leaves that open.
     """
-    return [_needs(stage) for stages in checked for stage in stages.values()]
-
-
-def _needs(stage: Model) -> list[Need]:
-    if isinstance(stage, PretrainConfig):
-        return pretrain_needs(on_available_device(stage).execution)
-    if isinstance(stage, LocalizeConfig):
-        return localize_needs(on_available_device(stage).execution)
-    return [Need("task", 1, 1, float(isinstance(stage, LinearConfig) and has_gpus()))]
+    return [part_needs(part, has_gpus=has_gpus) for part in stage_parts(config, checked)]
 
 
 def check_sweep(config: SweepConfig) -> list[dict[str, Model]]:
@@ -92,8 +84,8 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
     """Runs the trials of a sweep that have not ended yet, under one parent run.
 
     A trial that failed is run again by the next call; one that the scheduler stopped is not. Where another command is
-    at the same sweep, this one waits for it and reuses what it came to. With `context.fresh` all trials run again;
-    their stages are found finished by their identity all the same.
+    at the same sweep, this one waits for it and reuses what it came to. With `context.fresh` all trials run again, and
+    each of their stages is computed anew, once for all trials that share it.
 
     Args:
         context: What the stages share.
@@ -108,7 +100,7 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
     with replace(context, waits=True).lease(folder):
         dumped = config.model_dump(mode="json")
         folder.write_json("sweep.json", {"identity": identity, "config": dumped})
-        dataset = next((data.root for data in data_sets(checked)), "none")
+        dataset = next((data.root for data in data_sets(stage_parts(config, checked))), "none")
         with study(context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped) as parent:
             return _Sweep(context, config, folder, identity, parent).run(checked)
 
@@ -123,6 +115,7 @@ class _Sweep:
         self._identity = identity
         self._parent = parent
         self._ledger = Ledger(folder)
+        self._begun = BegunStages(folder)
         self._open_runs: dict[str, Tracker] = {}
         self._num_run = 0
 
@@ -130,6 +123,7 @@ class _Sweep:
         """Runs what has not ended yet and gathers what all trials came to."""
         if self._context.fresh:
             self._ledger.clear()
+            self._begun.clear()
         search = self._estimator() if self._config.search == "optuna" else self._pending()
         if search:
             self._run(search, checked)
@@ -166,10 +160,13 @@ class _Sweep:
 
     def _run(self, search: Sequence[Mapping[str, Any]] | Estimator, checked: Sequence[Mapping[str, Model]]) -> None:
         config, context = self._config, self._context
-        at_once = num_concurrent(sweep_needs(checked), wanted=config.execution.max_concurrent)
+        at_once = num_concurrent(
+            sweep_needs(config, checked, has_gpus=has_gpus()), wanted=config.execution.max_concurrent
+        )
         number = search.num_trials if isinstance(search, Estimator) else len(search)
         context.progress.line(f"{config.name}: {number} trials to run, up to {at_once} at once")
-        job = TrialJob(config, context.storage, context.tracking, self._parent, self._ledger, context.verify)
+        begun = self._begun if context.fresh else None
+        job = TrialJob(config, context.storage, context.tracking, self._parent, self._ledger, context.verify, begun)
         asha = config.scheduler
         halving = None if asha is None else Halving(asha.metric, asha.mode, asha.grace_period, asha.reduction_factor)
         try:

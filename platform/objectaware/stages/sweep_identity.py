@@ -4,24 +4,47 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from objectaware.config import GROUND_TRUTH, DataConfig, Model
 from objectaware.config.sweep import SweepConfig
 from objectaware.stages.identity import STAGE_VERSIONS, checkpoint_hash, classifier_hash, data_hash, masks_hash
-from objectaware.stages.sweep_points import STAND_IN
+from objectaware.stages.sweep_kinds import KINDS, STAND_IN
+
+_HASHES = {
+    "checkpoint": checkpoint_hash,
+    "published": checkpoint_hash,
+    "classifier": classifier_hash,
+    "masks": masks_hash,
+}
+"""What hashes the addresses in a field."""
 
 
-def data_sets(checked: Sequence[Mapping[str, Model]]) -> Iterator[DataConfig]:
-    """All data sets of all trials, each once."""
+def stage_parts(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[Model]:
+    """The configurations that all trials' stages come down to.
+
+    Args:
+        config: The sweep.
+        checked: The configurations of its trials' stages.
+    """
+    return [
+        part
+        for stages in checked
+        for name, each in stages.items()
+        for part in KINDS[config.stages[name].stage].parts(each)
+    ]
+
+
+def data_sets(parts: Iterable[Model]) -> Iterator[DataConfig]:
+    """All data sets of configurations, each once."""
     seen = set()
-    for stages in checked:
-        for stage in stages.values():
-            for value in vars(stage).values():
-                for data in value.values() if isinstance(value, dict) else (value,):
-                    if isinstance(data, DataConfig) and (text := data.model_dump_json()) not in seen:
-                        seen.add(text)
-                        yield data
+    for part in parts:
+        for value in vars(part).values():
+            for data in value.values() if isinstance(value, dict) else (value,):
+                if isinstance(data, DataConfig) and (text := data.model_dump_json()) not in seen:
+                    seen.add(text)
+                    yield data
 
 
 def sweep_identity(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, verify: bool) -> str:
@@ -40,23 +63,30 @@ def sweep_identity(config: SweepConfig, checked: Sequence[Mapping[str, Model]], 
     """
     described = config.model_dump(mode="json", exclude={"execution", "plot", "paper"})
     for stage in described["stages"].values():
-        stage["fields"].pop("execution", None)
-    kinds = sorted({stage.stage for stage in config.stages.values()})
+        stage["fields"] = _without_execution(stage["fields"])
+    parts = stage_parts(config, checked)
     content = {
         "sweep": described,
-        "versions": {kind: STAGE_VERSIONS[kind] for kind in kinds},
-        "data": [data_hash(data, verify=verify) for data in data_sets(checked)],
-        "files": _file_hashes(checked),
+        # All of them: a kind of stage may run several, and what has not changed is found finished by a trial.
+        "versions": STAGE_VERSIONS,
+        "data": [data_hash(data, verify=verify) for data in data_sets(parts)],
+        "files": _file_hashes(parts),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
 
 
-def _file_hashes(checked: Sequence[Mapping[str, Model]]) -> dict[str, str]:
+def _without_execution(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
+    if isinstance(value, dict):
+        return {key: _without_execution(item) for key, item in value.items() if key != "execution"}
+    return value
+
+
+def _file_hashes(parts: Iterable[Model]) -> dict[str, str]:
     """Hashes of checkpoints, classifiers and masks that no stage of the sweep makes, by address."""
     found: dict[str, str] = {}
-    for stage in (stage for stages in checked for stage in stages.values()):
-        for name, hash_of in (("checkpoint", checkpoint_hash), ("classifier", classifier_hash), ("masks", masks_hash)):
-            value = getattr(stage, name, None)
+    for part in parts:
+        for name, hash_of in _HASHES.items():
+            value = getattr(part, name, None)
             for address in value.values() if isinstance(value, dict) else (value,):
                 if address is not None and address not in (GROUND_TRUTH, STAND_IN, *found):
                     found[address] = hash_of(address)

@@ -14,21 +14,10 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from objectaware.config import LinearConfig, LocalizationConfig, LocalizeConfig, Model, PretrainConfig
+from objectaware.config import Model
 from objectaware.config.sweep import REFERENCE, Parameter, StudyStage, SweepConfig
 from objectaware.errors import InputError
-
-CONFIGS: dict[str, type[Model]] = {
-    "pretrain": PretrainConfig,
-    "localize": LocalizeConfig,
-    "localization": LocalizationConfig,
-    "linear": LinearConfig,
-}
-OUTCOMES = {"pretrain": "checkpoint", "localize": "masks", "linear": "classifier"}
-"""What `{from: NAME}` takes of each kind of stage: the name of one of its values."""
-
-STAND_IN = "/computed-by-an-earlier-stage"
-"""Address in place of the outcome of a stage that has not run."""
+from objectaware.stages.sweep_kinds import KINDS, STAND_IN
 
 
 @dataclass(frozen=True)
@@ -129,7 +118,7 @@ def stage_config(config: SweepConfig, trial: Trial, name: str, outcomes: Mapping
         InputError: The stage's configuration does not take the values.
     """
     stage = config.stages[name]
-    model = CONFIGS[stage.stage]
+    model = KINDS[stage.stage].config
     fields = copy.deepcopy(stage.fields)
     for parameter, value in trial.values.items():
         for path in config.parameters[parameter].paths:
@@ -184,12 +173,15 @@ def value_of(values: Mapping[str, Mapping[str, Any]], path: str) -> Any:  # noqa
 
 
 def _outcome(config: SweepConfig, source: str, outcomes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: ANN401
-    name = source.split(".")[0]
+    name, *path = source.split(".")
+    kind = config.stages[name].stage
+    outcome = KINDS[kind].outcome
+    if not path and outcome is None:
+        problem = f"is of the kind {kind}, which has several outcomes or none"
+        raise InputError("from", source, problem, f"Name one of its values: {{from: {name}.VALUE}}.")
     if name not in outcomes:
         return STAND_IN
-    if "." in source:
-        return value_of(outcomes, source)
-    return outcomes[name][OUTCOMES[config.stages[name].stage]]
+    return value_of(outcomes, source if path else f"{name}.{outcome}")
 
 
 def _set(fields: dict[str, Any], path: list[str], value: object, shown: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import traceback
 from collections.abc import Callable, Mapping
@@ -10,24 +11,15 @@ from typing import Any, Literal
 
 from objectaware.config.sweep import SweepConfig
 from objectaware.data.storage import Storage
-from objectaware.stages.evaluate import run_linear, run_localization
-from objectaware.stages.localize import run_localize
-from objectaware.stages.pretrain import run_pretrain
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult
+from objectaware.stages.sweep_kinds import KINDS
 from objectaware.stages.sweep_points import Trial, parameters_of, stage_config, value_of
 from objectaware.tracking import Tracker, TrackingStore
 
 TrialStatus = Literal["finished", "stopped", "failed"]
 Report = Callable[[int, Mapping[str, float]], None]
 """Called with the number of an epoch, from 0, and its metrics; raises SystemExit where that has stopped the trial."""
-
-_RUNNERS: dict[str, Callable[..., StageResult]] = {
-    "pretrain": run_pretrain,
-    "localize": run_localize,
-    "localization": run_localization,
-    "linear": run_linear,
-}
 
 
 @dataclass(frozen=True)
@@ -86,6 +78,31 @@ class Ledger:
         return TrialRecord(**{**content, "trial": Trial(**content["trial"])})
 
 
+class BegunStages:
+    """The stages that a fresh sweep has begun anew, for all its trials' processes: a file each (`runner.Begun`).
+
+    Args:
+        folder: The sweep's folder.
+    """
+
+    def __init__(self, folder: Storage) -> None:
+        self._folder = folder.child("begun")
+
+    def __contains__(self, key: object, /) -> bool:
+        return self._folder.exists(self._name(key))
+
+    def add(self, key: str, /) -> None:
+        """Notes that one has been begun."""
+        self._folder.write_json(self._name(key), key)
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._folder.delete_all()
+
+    def _name(self, key: object) -> str:
+        return f"{hashlib.sha256(str(key).encode()).hexdigest()[:20]}.json"
+
+
 @dataclass(frozen=True)
 class TrialJob:
     """Runs trials; goes to the trials' processes.
@@ -97,6 +114,7 @@ class TrialJob:
         parent: The sweep's run.
         ledger: Where it is noted how a trial ended.
         verify: Hash the inputs' content instead of their times.
+        begun: Stages that are not to be computed anew; None computes none anew that is finished.
     """
 
     config: SweepConfig
@@ -105,6 +123,7 @@ class TrialJob:
     parent: Tracker
     ledger: Ledger
     verify: bool
+    begun: BegunStages | None
 
     def __call__(self, values: Mapping[str, Any], report: Report) -> float:
         """Runs a trial's stages; what another trial is computing or has computed is not computed again.
@@ -160,7 +179,9 @@ class TrialJob:
             self.tracking,
             Progress(),
             parent=self.parent,
+            fresh=self.begun is not None,
             verify=self.verify,
+            computed=set() if self.begun is None else self.begun,
             waits=True,
             on_epoch=on_epoch if is_watched else None,
             is_stopped=stopped.is_set,
@@ -168,7 +189,7 @@ class TrialJob:
         varied = {parameter: trial.values[parameter] for parameter in parameters_of(config, name)}
         title = f"{name} {Trial(varied, trial.seed).title}"
         stage = stage_config(config, trial, name, _values(results))
-        return _RUNNERS[config.stages[name].stage](context, stage, title=title)
+        return KINDS[config.stages[name].stage].run(context, stage, title=title)
 
 
 def _values(results: Mapping[str, StageResult]) -> dict[str, Mapping[str, Any]]:

@@ -95,6 +95,13 @@ class Tracker:
         now = milliseconds_now()
         self._spool.append([MetricPoint(fit_key(key), float(value), step, now) for key, value in metrics.items()])
 
+    def log_system_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Logs how busy machines are now; MLflow's UI has names that begin with `system/` on a page of their own.
+
+        The step is the number of seconds since the run was first opened, so that a restarted stage goes on.
+        """
+        self.log_metrics(metrics, step=(milliseconds_now() - self.opening.timestamp) // 1000)
+
     def log_table(self, name: str, rows: Sequence[Row]) -> None:
         """Logs a table as `tables/<name>.json`, which MLflow's UI shows, and as `tables/<name>.csv`.
 

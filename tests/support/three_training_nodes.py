@@ -1,6 +1,6 @@
-"""Trains on a cluster of two nodes, each with room for one worker, of which one goes; run as a script.
+"""Trains on a cluster of three nodes, each with room for one worker, of which one goes; run as a script.
 
-Usage: two_nodes.py IMAGES STORAGE. Prints a line of JSON: the records' kinds, the losses by epoch, and
+Usage: three_training_nodes.py IMAGES STORAGE. Prints a line of JSON: the records' kinds, the losses by epoch, and
 the number of workers now and then.
 """
 
@@ -22,10 +22,10 @@ from ports import free_port
 
 
 def config(images: str, num_workers: int = 1) -> PretrainConfig:
-    """Batches of 16 in 30 epochs, on as many workers as there is room for."""
+    """Batches of 12, which two and three workers share evenly, in 30 epochs, on as many workers as have room."""
     execution = PretrainExecution(
         num_workers=num_workers,
-        min_workers=1 if num_workers > 1 else None,
+        min_workers=2 if num_workers > 1 else None,
         num_loader_threads=1,
         num_compute_threads=1,
         precision="fp32",
@@ -36,20 +36,20 @@ def config(images: str, num_workers: int = 1) -> PretrainConfig:
         backbone="resnet10_narrow",
         image_size=32,
         num_epochs=30,
-        batch_size=16,
-        queue_size=64,
+        batch_size=12,
+        queue_size=60,
         execution=execution,
     )
 
 
 def main(images: str, storage: str) -> None:
-    """Trains, and takes the second node away after the first epoch."""
+    """Trains, and takes the last node away after the first epoch."""
     # Ray Train first tries to start as many workers as there were, for so long; three minutes by default.
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = "40"
     # Ray's own choice of a port is always the same.
     head = {"num_cpus": 1, "include_dashboard": True, "dashboard_port": free_port()}
     cluster = Cluster(initialize_head=True, head_node_args=head)
-    second = cluster.add_node(num_cpus=1)
+    last = [cluster.add_node(num_cpus=1) for _ in range(2)][-1]
     ray.init(address=cluster.address, log_to_driver=False)
     has_begun = threading.Event()
     kinds: list[str] = []
@@ -68,7 +68,7 @@ def main(images: str, storage: str) -> None:
 
     def train() -> None:
         try:
-            pretrain(config(images, 2), name="train", storage=storage, on_record=on_record)
+            pretrain(config(images, 3), name="train", storage=storage, on_record=on_record)
         except BaseException as error:
             errors.append(error)
             has_begun.set()
@@ -76,7 +76,7 @@ def main(images: str, storage: str) -> None:
     thread = threading.Thread(target=train)
     thread.start()  # the cluster's nodes have to be started and ended in the main thread
     has_begun.wait()
-    cluster.remove_node(second, allow_graceful=False)
+    cluster.remove_node(last, allow_graceful=False)
     thread.join()
     if errors:
         raise errors[0]

@@ -1,0 +1,143 @@
+"""How busy the cluster's machines are while a stage runs, under the names that MLflow gives its system metrics."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+import psutil
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+_SECONDS_TO_FIRST = 1.0
+_SECONDS_BETWEEN = 10.0
+# Of weeks on many GPUs there would else be millions of values.
+_SHARE_BETWEEN = 0.005
+_SECONDS_OF_REMOTE_CPU = 1.0
+_SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_FOR_GPUS = 10.0
+_GPU_FIELDS = {
+    "utilization.gpu": ("utilization_percentage", 1.0),
+    "memory.used": ("memory_usage_megabytes", 2**20 / 1e6),
+    "power.draw": ("power_usage_watts", 1.0),
+}
+"""What nvidia-smi is asked for, and MLflow's name and unit of it."""
+
+_logger = logging.getLogger(__name__)
+
+
+class MachineWatch:
+    """Samples all machines of the cluster from a thread, as a context manager.
+
+    The first sample comes after a second, the others every ten; in long runs every 200th of the time that has passed.
+    A machine that does not answer, since it goes, is left out.
+
+    Args:
+        on_sample: Called with the metrics of a sample: `system/NAME` of the machine that this process runs on,
+            `system/ADDRESS/NAME` of any other. Not called any more once the `with` block has ended.
+    """
+
+    def __init__(self, on_sample: Callable[[Mapping[str, float]], None]) -> None:
+        self._on_sample = on_sample
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="machines", daemon=True)
+
+    def __enter__(self) -> MachineWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        psutil.cpu_percent()  # the next call tells of the time since this one
+        seconds = _SECONDS_TO_FIRST
+        while not self._stop.wait(seconds):
+            sample = self._sample()
+            if not self._stop.is_set():
+                self._on_sample(sample)
+            seconds = max(_SECONDS_BETWEEN, (time.monotonic() - started) * _SHARE_BETWEEN)
+
+    def _sample(self) -> dict[str, float]:
+        """Metrics of this machine and of the others."""
+        sample = {f"system/{name}": value for name, value in reading(None).items()}
+        task = ray.remote(reading)
+        waiting = {}
+        for address, node_id in _other_machines().items():
+            there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+            options = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there, name="machine")
+            waiting[options.remote(_SECONDS_OF_REMOTE_CPU)] = address
+        while waiting and not self._stop.is_set():
+            done, _ = ray.wait(list(waiting), timeout=_SECONDS_BETWEEN_LOOKS)
+            for reference in done:
+                sample |= _result(reference, waiting.pop(reference))
+        return sample
+
+
+def reading(cpu_seconds: float | None) -> dict[str, float]:
+    """How busy the machine is that this process runs on, by MLflow's names.
+
+    Args:
+        cpu_seconds: Waits so long and tells of the CPUs in that time; None tells of the time since this thread's last
+            call.
+    """
+    memory = psutil.virtual_memory()
+    return {
+        "cpu_utilization_percentage": psutil.cpu_percent(cpu_seconds),
+        "system_memory_usage_megabytes": memory.used / 1e6,
+        "system_memory_usage_percentage": 100 * memory.used / memory.total,
+        **_gpu_reading(),
+    }
+
+
+def _gpu_reading() -> dict[str, float]:
+    """The same of NVIDIA's GPUs; nothing where there are none."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return {}
+    command = [program, f"--query-gpu=index,{','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits"]
+    try:
+        shown = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS_FOR_GPUS, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        _logger.info("nvidia-smi tells nothing of the GPUs: %s", error)
+        return {}
+    return parsed_gpus(shown.stdout)
+
+
+def parsed_gpus(lines: str) -> dict[str, float]:
+    """Metrics from nvidia-smi's lines; what a GPU does not tell (`[N/A]`) is left out."""
+    found = {}
+    for line in lines.splitlines():
+        index, *cells = (cell.strip() for cell in line.split(","))
+        for (name, unit), cell in zip(_GPU_FIELDS.values(), cells, strict=True):
+            if cell.replace(".", "", 1).isdigit():
+                found[f"gpu_{index}_{name}"] = float(cell) * unit
+    return found
+
+
+def _other_machines() -> dict[str, str]:
+    """A node of each machine that this process does not run on, by the machine's address."""
+    if not ray.is_initialized():
+        return {}
+    here = ray.get_runtime_context().get_node_id()
+    nodes = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    own = {node["NodeManagerAddress"] for node in nodes if node["NodeID"] == here}
+    return {node["NodeManagerAddress"]: node["NodeID"] for node in nodes if node["NodeManagerAddress"] not in own}
+
+
+def _result(reference: ray.ObjectRef[dict[str, float]], address: str) -> dict[str, float]:
+    try:
+        return {f"system/{address}/{name}": value for name, value in ray.get(reference).items()}
+    except RayError as error:
+        _logger.info("%s tells nothing of itself: %s", address, error)
+        return {}

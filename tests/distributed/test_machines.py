@@ -1,0 +1,125 @@
+"""How busy machines are: this one, others that Ray reaches, and their GPUs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from ray.exceptions import NodeDiedError
+
+from objectaware.distributed import machines
+from objectaware.distributed.machines import MachineWatch, parsed_gpus, reading
+
+NAMES = {"cpu_utilization_percentage", "system_memory_usage_megabytes", "system_memory_usage_percentage"}
+
+
+@pytest.fixture(autouse=True)
+def no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+
+
+def test_a_reading_has_mlflows_names_and_units() -> None:
+    found = reading(0.05)
+    assert set(found) == NAMES
+    assert 0 <= found["cpu_utilization_percentage"] <= 100
+    assert 0 < found["system_memory_usage_megabytes"] * 1e6 < psutil.virtual_memory().total
+    share = found["system_memory_usage_megabytes"] * 1e8 / psutil.virtual_memory().total
+    assert found["system_memory_usage_percentage"] == pytest.approx(share)
+
+
+def test_gpus_are_told_apart_and_what_one_does_not_tell_is_left_out() -> None:
+    lines = "0, 97, 81234, 612.34\n1, [N/A], 1000, [Not Supported]\n"
+    assert parsed_gpus(lines) == pytest.approx(
+        {
+            "gpu_0_utilization_percentage": 97,
+            "gpu_0_memory_usage_megabytes": 81234 * 1.048576,
+            "gpu_0_power_usage_watts": 612.34,
+            "gpu_1_memory_usage_megabytes": 1048.576,
+        }
+    )
+
+
+class _Cluster:
+    """The few of Ray's functions that the watch takes: a task is done when it is asked for."""
+
+    def __init__(self, *addresses: str) -> None:
+        self._nodes = [
+            {"NodeID": f"{number:056x}", "NodeManagerAddress": address, "Alive": True}
+            for number, address in enumerate(addresses)
+        ]
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [*self._nodes, {"NodeID": "gone", "NodeManagerAddress": "10.0.0.9", "Alive": False}]
+
+    def get_runtime_context(self) -> SimpleNamespace:
+        return SimpleNamespace(get_node_id=lambda: f"{0:056x}")
+
+    def remote(self, function: Any) -> SimpleNamespace:
+        def options(*, scheduling_strategy: Any, **_: object) -> SimpleNamespace:
+            return SimpleNamespace(remote=lambda seconds: scheduling_strategy.node_id)
+
+        return SimpleNamespace(options=options)
+
+    def wait(self, references: list[str], *, timeout: float) -> tuple[list[str], list[str]]:
+        return references[:1], references[1:]
+
+    def get(self, reference: str) -> dict[str, float]:
+        if int(reference) == 2:
+            raise NodeDiedError("gone a moment ago")
+        return {"cpu_utilization_percentage": 40.0}
+
+
+def _one_sample(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, float]:
+    monkeypatch.setattr(machines, "_SECONDS_TO_FIRST", 0.01)
+    samples: list[Mapping[str, float]] = []
+    has_one = threading.Event()
+
+    def take(sample: Mapping[str, float]) -> None:
+        samples.append(sample)
+        has_one.set()
+
+    with MachineWatch(take):
+        assert has_one.wait(timeout=30)
+    return samples[0]
+
+
+def test_one_machine_has_mlflows_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Both nodes are this machine, as in a cluster for tests.
+    monkeypatch.setattr(machines, "ray", _Cluster("127.0.0.1", "127.0.0.1"))
+    assert set(_one_sample(monkeypatch)) == {f"system/{name}" for name in NAMES}
+
+
+def test_other_machines_are_named_and_one_that_goes_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "ray", _Cluster("10.0.0.1", "10.0.0.2", "10.0.0.3"))
+    sample = _one_sample(monkeypatch)
+    assert set(sample) == {f"system/{name}" for name in NAMES} | {"system/10.0.0.2/cpu_utilization_percentage"}
+    assert sample["system/10.0.0.2/cpu_utilization_percentage"] == 40
+
+
+def test_nothing_is_told_once_the_watch_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machines, "_SECONDS_TO_FIRST", 0.0)
+    is_read, may_go_on = threading.Event(), threading.Event()
+
+    def slow(seconds: float | None) -> dict[str, float]:
+        is_read.set()
+        assert may_go_on.wait(timeout=30)
+        return {"cpu_utilization_percentage": 1.0}
+
+    monkeypatch.setattr(machines, "reading", slow)
+    samples: list[Mapping[str, float]] = []
+    watch = MachineWatch(samples.append)
+    watch.__enter__()
+    assert is_read.wait(timeout=30)
+    ending = threading.Thread(target=watch.__exit__, args=(None, None, None))
+    ending.start()
+    assert watch._stop.wait(timeout=30)
+    may_go_on.set()
+    ending.join(timeout=30)
+    assert samples == []
