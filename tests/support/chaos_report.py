@@ -12,7 +12,7 @@ from harness import write_rows
 COLUMNS = ("fault", "must hold", "seen", "seconds", "test")
 
 
-@dataclass
+@dataclass(eq=False)  # pytest keeps its plugins in sets
 class ChaosReport:
     """A row for each test with the marker `chaos`.
 
