@@ -47,8 +47,9 @@ class LocalizeSummary:
     num_ok: int = 0
     num_failed: int = 0
     failures: list[tuple[str, str]] = field(default_factory=list)
-    waiting_seconds: float = 0.0
-    working_seconds: float = 0.0
+    # Summaries are equal that counted the same, however long it took.
+    waiting_seconds: float = field(default=0.0, compare=False)
+    working_seconds: float = field(default=0.0, compare=False)
 
     def add(self, num_images: int, failures: list[tuple[str, str]]) -> None:
         """Counts a finished group."""
