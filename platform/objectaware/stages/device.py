@@ -7,11 +7,15 @@ from typing import TypeVar
 from objectaware.config import (
     ClassDistanceConfig,
     DetectionConfig,
+    DetectionExecution,
+    EvaluateExecution,
     FewShotConfig,
     KnnConfig,
     LinearConfig,
     LocalizeConfig,
+    LocalizeExecution,
     PretrainConfig,
+    PretrainExecution,
 )
 from objectaware.distributed.cluster import has_gpus
 
@@ -25,6 +29,17 @@ Config = TypeVar(
     FewShotConfig,
     ClassDistanceConfig,
 )
+Execution = TypeVar("Execution", PretrainExecution, LocalizeExecution, DetectionExecution, EvaluateExecution)
+
+
+def on_device(execution: Execution, *, has_gpus: bool) -> Execution:
+    """The execution with `use_gpu` written out where it leaves that open.
+
+    Args:
+        execution: How a stage runs.
+        has_gpus: Whether it runs on GPUs then.
+    """
+    return execution if execution.use_gpu is not None else execution.model_copy(update={"use_gpu": has_gpus})
 
 
 def on_available_device(config: Config) -> Config:
@@ -35,7 +50,7 @@ def on_available_device(config: Config) -> Config:
     """
     if config.execution.use_gpu is not None:
         return config
-    execution = config.execution.model_copy(update={"use_gpu": has_gpus()})
+    execution = on_device(config.execution, has_gpus=has_gpus())
     return config.model_copy(update={"execution": execution})
 
 

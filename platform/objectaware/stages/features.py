@@ -187,7 +187,8 @@ def _missing_parts(
 ) -> list[Part]:
     """The parts of a set of features that are not there, or all where the user wants them anew."""
     is_fresh = context.fresh and folder.uri not in context.computed
-    context.computed.add(folder.uri)
+    if is_fresh:
+        context.computed.add(folder.uri)
     there = set() if is_fresh else finished_parts(folder)
     return [
         Part(data, class_names, folder, number, begin, min(PART_SIZE, num_images - begin))

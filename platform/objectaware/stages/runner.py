@@ -185,7 +185,6 @@ def run_stage(
             if identity not in context.computed:  # whoever was waited for may have begun it
                 folder.delete_all()
                 context.computed.add(identity)
-    context.computed.add(identity)
     if folder.exists(_RESULT):
         return _reuse(context, title, identity, folder, tags)
     with context.lease(folder):

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from objectaware.config import (
     BackgroundConfig,
     ClassDistanceConfig,
     DetectionConfig,
-    DetectionExecution,
-    EvaluateExecution,
     FeatureConfig,
     FewShotConfig,
     KnnConfig,
     LinearConfig,
     LocalizationConfig,
     LocalizeConfig,
-    LocalizeExecution,
     LocalizersConfig,
     Model,
     PretrainConfig,
-    PretrainExecution,
 )
 from objectaware.config.sweep import StageKind
 from objectaware.distributed.cluster import Need
@@ -32,6 +28,7 @@ from objectaware.distributed.pretrain import pretrain_needs
 from objectaware.stages.background import background_linear, run_background
 from objectaware.stages.contextual import run_class_distance
 from objectaware.stages.detection import run_detection
+from objectaware.stages.device import on_device
 from objectaware.stages.evaluate import run_linear, run_localization
 from objectaware.stages.few_shot import run_few_shot
 from objectaware.stages.knn import run_knn
@@ -40,8 +37,6 @@ from objectaware.stages.localizers import localizers_parts, run_localizer_rows
 from objectaware.stages.pretrain import run_pretrain
 from objectaware.stages.runner import StageResult
 from objectaware.stages.shift import run_one_shift
-
-Execution = TypeVar("Execution", PretrainExecution, LocalizeExecution, DetectionExecution, EvaluateExecution)
 
 STAND_IN = "/computed-by-an-earlier-stage"
 """Address in place of the outcome of a stage that has not run."""
@@ -94,16 +89,12 @@ def part_needs(part: Model, *, has_gpus: bool) -> list[Need]:
     """
     match part:
         case PretrainConfig():
-            return pretrain_needs(_on(part.execution, has_gpus))
+            return pretrain_needs(on_device(part.execution, has_gpus=has_gpus))
         case LocalizeConfig():
-            return localize_needs(_on(part.execution, has_gpus))
+            return localize_needs(on_device(part.execution, has_gpus=has_gpus))
         case DetectionConfig():
-            return fine_tuning_needs(_on(part.execution, has_gpus))
+            return fine_tuning_needs(on_device(part.execution, has_gpus=has_gpus))
         case FeatureConfig():
-            return [Need("task", 1, 1, float(bool(_on(part.execution, has_gpus).use_gpu)))]
+            return [Need("task", 1, 1, float(bool(on_device(part.execution, has_gpus=has_gpus).use_gpu)))]
         case _:
             return [_TASK]
-
-
-def _on(execution: Execution, has_gpus: bool) -> Execution:
-    return execution if execution.use_gpu is not None else execution.model_copy(update={"use_gpu": has_gpus})
