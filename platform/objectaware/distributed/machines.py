@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 
 import psutil
 import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from objectaware.background import Background
 
 _SECONDS_TO_FIRST = 1.0
 _SECONDS_BETWEEN = 10.0
@@ -32,7 +32,7 @@ _GPU_FIELDS = {
 _logger = logging.getLogger(__name__)
 
 
-class MachineWatch:
+class MachineWatch(Background):
     """Samples all machines of the cluster from a thread, as a context manager.
 
     The first sample comes after a second, the others every ten; in long runs every 200th of the time that has passed.
@@ -44,19 +44,8 @@ class MachineWatch:
     """
 
     def __init__(self, on_sample: Callable[[Mapping[str, float]], None]) -> None:
+        super().__init__("machines")
         self._on_sample = on_sample
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="machines", daemon=True)
-
-    def __enter__(self) -> MachineWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
 
     def _run(self) -> None:
         started = time.monotonic()

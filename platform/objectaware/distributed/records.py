@@ -6,11 +6,13 @@ import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from objectaware.background import Background
 
 Record = dict[str, Any]
 """Plain values; `kind` says what it is: `epoch`, `progress`, `stopping` or `stopped`."""
@@ -72,7 +74,7 @@ class DriverLine:
             self._answer = None
 
 
-class RecordPump:
+class RecordPump(Background):
     """Calls the driver's function with every record that workers leave, as a context manager.
 
     The function is called from one thread, a record at a time. When it fails, later records still reach it;
@@ -88,25 +90,22 @@ class RecordPump:
     sink: Any
 
     def __init__(self, on_record: Callable[[Record], None]) -> None:
+        super().__init__("records")
         self._on_record = on_record
         self._error: Exception | None = None
-        self._stop = threading.Event()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="records", daemon=True)
 
-    def __enter__(self) -> RecordPump:
+    def __enter__(self) -> Self:
         # On the driver's node, the one whose loss ends the command anyhow.
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         actor = ray.remote(RecordSink)
         self.sink = actor.options(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here).remote()
-        self._thread.start()
-        return self
+        return super().__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        self._thread.join()
+        super().__exit__(kind, error, trace)
         self._pass_on()
         ray.kill(self.sink)
         if self._error is not None and error is None:

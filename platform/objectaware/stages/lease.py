@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
+from objectaware.background import Background
 from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError
 
@@ -28,7 +28,7 @@ class LeaseHeldError(ExplainedError):
     """Another command is computing this stage right now."""
 
 
-class Lease:
+class Lease(Background):
     """Holds a folder against other commands, as a context manager.
 
     The holder renews a time stamp; a lease whose stamp is old, or whose holder was a process of this host that
@@ -44,13 +44,12 @@ class Lease:
     """
 
     def __init__(self, folder: Storage, *, on_wait: Callable[[str], None] | None = None) -> None:
+        super().__init__("lease")
         self._folder = folder
         self._on_wait = on_wait
         self._token = uuid.uuid4().hex
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
 
-    def __enter__(self) -> Lease:
+    def __enter__(self) -> Self:
         told = False
         while (holder := self._take()) is not None:
             who = f"another command (process {holder['pid']} on {holder['host']}) is computing {self._folder.uri}"
@@ -60,8 +59,7 @@ class Lease:
                 self._on_wait(f"waiting: {who}")
                 told = True
             time.sleep(_SECONDS_BETWEEN_LOOKS)
-        self._thread.start()
-        return self
+        return super().__enter__()
 
     def _take(self) -> dict[str, Any] | None:
         """Takes the lease, or tells who has it."""
@@ -103,13 +101,12 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
-        self._thread.join()
+        super().__exit__(kind, error, trace)
         holder = self._read(_NAME)
         if holder is not None and holder["token"] == self._token:
             self._folder.delete(_NAME)
 
-    def _renew(self) -> None:
+    def _run(self) -> None:
         while not self._stop.wait(_RENEWAL_SECONDS):
             self._folder.write_bytes(_NAME, self._content())
 

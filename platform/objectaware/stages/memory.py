@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 from pathlib import Path
-from types import TracebackType
+
+from objectaware.background import Background
 
 _SECONDS_BETWEEN_SAMPLES = 2.0
 
 
-class PeakMemory:
+class PeakMemory(Background):
     """Watches the memory of a process tree while the context is open.
 
     Pages that several processes share (the object store's above all) count once: each process is charged its
@@ -18,21 +18,10 @@ class PeakMemory:
     """
 
     def __init__(self) -> None:
+        super().__init__("memory")
         self.peak_mib = 0.0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
 
-    def __enter__(self) -> PeakMemory:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
+    def _run(self) -> None:
         while True:
             self.peak_mib = max(self.peak_mib, tree_memory_mib(os.getpid()))
             if self._stop.wait(_SECONDS_BETWEEN_SAMPLES):
