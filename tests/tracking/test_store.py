@@ -13,9 +13,12 @@ from pathlib import Path
 import pandas
 import pytest
 from mlflow.entities import Run
+from mlflow.store.tracking.dbmodels.models import SqlDataset
+from sqlalchemy import event
 
 from objectaware.errors import InputError
 from objectaware.tracking import TrackingStore
+from objectaware.tracking.records import DatasetUsed
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
 pytestmark = pytest.mark.timeout(300)
@@ -359,3 +362,29 @@ def test_checkpoints_are_models_that_point_at_storage_and_data_sets_are_inputs(o
     assert (model.name, model.status.value, model.source_run_id) == ("checkpoint", "READY", run.run_id)
     assert model.params == {"uri": "s3://bucket/runs/pretrain/epoch_0799"}
     assert not (run.spool_folder / "rejected.jsonl").exists()
+
+
+def test_runs_that_name_the_same_data_set_at_once_both_have_it(open_store: Open) -> None:
+    """MLflow looks for the data set's row, and another run writes it before MLflow does."""
+    store = open_store()
+    first, second = (store.child_run(None, name=name, key=name, tags={}) for name in ("first", "second"))
+    assert first.flush(30)
+    assert second.flush(30)
+    overtaken = []
+
+    def overtake(mapper: object, connection: object, target: SqlDataset) -> None:
+        if not overtaken:
+            overtaken.append(target)
+            store.server.add_dataset(str(second.run_id), DatasetUsed("COCO", "a" * 36, "/data/COCO", "train"))
+
+    event.listen(SqlDataset, "before_insert", overtake)
+    try:
+        first.log_dataset("train", "COCO", "a" * 64, "/data/COCO")
+        assert first.finish("FINISHED", timeout_seconds=30)
+    finally:
+        event.remove(SqlDataset, "before_insert", overtake)
+    assert overtaken
+    assert not (first.spool_folder / "rejected.jsonl").exists()
+    for run in (first, second):
+        (dataset,) = store.server.client.get_run(str(run.run_id)).inputs.dataset_inputs
+        assert dataset.dataset.name == "COCO"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from ray import kill
+from ray import get, kill
+from ray.exceptions import GetTimeoutError, RayActorError
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from objectaware.distributed.abandoned import wait_and_remove_abandoned_groups
 from objectaware.distributed.interface import use_rays_interface
 from objectaware.training.preemption import honour_termination
 
+_SECONDS_TO_CLEAN_UP = 60.0
 _SECONDS_TO_DIE = 30.0
+
+_logger = logging.getLogger(__name__)
 
 
 class TerminationBackend(TorchConfig().backend_cls):  # type: ignore[misc]  # Ray gives it no type
@@ -51,7 +56,19 @@ class StoppableTrainer(TorchTrainer):
         self._controller = controller
 
     def stop(self) -> None:
-        """Ends the training's processes, workers with their controller, and gives their CPUs and GPUs back."""
-        if self._controller is not None:
+        """Ends the training's processes, workers with their controller, and gives their CPUs and GPUs back.
+
+        The controller is asked first. Killed while it starts workers anew, it would leave a placement group behind that
+        no worker tells of.
+        """
+        if self._controller is None:
+            return
+        try:
+            get(self._controller.abort.remote(), timeout=_SECONDS_TO_CLEAN_UP)
+        except RayActorError:
+            pass  # it ends itself when it is done
+        except GetTimeoutError:
+            _logger.warning("the training's controller does not answer and is killed")
+        finally:
             kill(self._controller)
-            wait_and_remove_abandoned_groups(_SECONDS_TO_DIE)
+        wait_and_remove_abandoned_groups(_SECONDS_TO_DIE)

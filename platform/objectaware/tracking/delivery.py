@@ -26,7 +26,12 @@ from objectaware.tracking.server import PARENT_TAG, SOURCE_TAG, Server
 from objectaware.tracking.spool import Progress, Spool
 
 # What the server says about the record and not about itself: sending it again would not help.
-_REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE", "BAD_REQUEST"}
+_REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
+# Whatever its database refuses: a text too long for its column, but also a row that somebody else wrote between
+# MLflow's looking for it and its writing it (runs that name the same data set; a request that timed out and was
+# repeated while the server was still at it). The latter goes through when it is sent again.
+_DATABASE_REFUSAL = "BAD_REQUEST"
+_NUM_TRIES = 3
 
 _logger = logging.getLogger(__name__)
 
@@ -120,16 +125,32 @@ class Delivery:
         return tags
 
     def _log_or_reject(self, spool: Spool, run_id: str, records: Sequence[Record]) -> None:
-        try:
-            self._request(spool, run_id, records)
-        except (MlflowException, FileNotFoundError) as error:
-            if isinstance(error, MlflowException) and error.error_code not in _REFUSALS:
-                raise
-            if len(records) > 1:
-                for record in records:
-                    self._log_or_reject(spool, run_id, [record])
+        reason = self._refusal_of(spool, run_id, records)
+        if reason is None:
+            return
+        if len(records) > 1:
+            for record in records:
+                self._log_or_reject(spool, run_id, [record])
+        else:
+            spool.reject(records[0], self._server.without_password(reason))
+
+    def _refusal_of(self, spool: Spool, run_id: str, records: Sequence[Record]) -> str | None:
+        """Sends records and tells why they were refused for what they are, or None if they were taken."""
+        refusal = None
+        for _ in range(_NUM_TRIES):
+            try:
+                self._request(spool, run_id, records)
+            except FileNotFoundError as error:
+                return str(error)
+            except MlflowException as error:
+                refusal = str(error)
+                if error.error_code in _REFUSALS:
+                    return refusal
+                if error.error_code != _DATABASE_REFUSAL:
+                    raise
             else:
-                spool.reject(records[0], self._server.without_password(str(error)))
+                return None
+        return refusal
 
     def _request(self, spool: Spool, run_id: str, records: Sequence[Record]) -> None:
         client = self._server.client
