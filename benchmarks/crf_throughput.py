@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -95,12 +96,9 @@ def stage_speed(work: Work) -> float:
         DataContext.get_current().enable_progress_bars = False
         logging.getLogger("ray.data").setLevel(logging.ERROR)
         store = Storage.from_uri(folder)
-        config = LocalizeConfig(
-            data=DataConfig(root=folder), localizer="full_image", image_size=work.pictures.shape[1]
-        ).model_dump()
-        results = ray.data.from_arrow(list(_tables(work))).map_batches(
+        results = ray.data.from_arrow(list(tables(work))).map_batches(
             CrfActor,
-            fn_constructor_kwargs={"config": config, "store": store},
+            fn_constructor_kwargs={"config": stage_config(work), "store": store},
             compute=ActorPoolStrategy(size=_NUM_PROCESSES),
             num_cpus=1,
             batch_size=1,
@@ -110,12 +108,18 @@ def stage_speed(work: Work) -> float:
         for row in results.iter_rows():
             assert row.get("fault") is None, row
             arrivals.append(time.perf_counter())
-        _check_against_bare(work, store)
+        check_against_bare(work, store)
     num_images = (work.num_groups - 3) * work.group_size
     return num_images / (arrivals[-2] - arrivals[1])
 
 
-def _tables(work: Work) -> Iterator[pa.Table]:
+def stage_config(work: Work) -> dict[str, Any]:
+    """What the stage is told of its pictures; no file is read."""
+    data = DataConfig(root=".")
+    return LocalizeConfig(data=data, localizer="full_image", image_size=work.pictures.shape[1]).model_dump()
+
+
+def tables(work: Work) -> Iterator[pa.Table]:
     """Groups as they come from the CAM stage."""
     size = work.pictures.shape[1]
     for number in range(work.num_groups):
@@ -132,11 +136,13 @@ def _tables(work: Work) -> Iterator[pa.Table]:
                 "pixels": pa.array([work.pictures[members].tobytes()], pa.large_binary()),
                 "cams": pa.array([work.cams[members].tobytes()], pa.large_binary()),
                 "iterations": pa.array([b""], pa.large_binary()),
+                "waiting_seconds": pa.array([0.0]),
+                "working_seconds": pa.array([0.0]),
             }
         )
 
 
-def _check_against_bare(work: Work, store: Storage) -> None:
+def check_against_bare(work: Work, store: Storage) -> None:
     """Both compute the same: the stored maps, of 8 bits, are the bare ones."""
     rows = {row.image_id: row for row in read_rows(store)}
     assert len(rows) == len(work.pictures), len(rows)

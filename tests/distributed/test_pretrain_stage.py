@@ -19,8 +19,9 @@ from ray.train.torch import TorchTrainer
 
 from actors import actors, placement_groups
 from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
+from objectaware.distributed.no_progress import NoProgressError
 from objectaware.distributed.pretrain import pretrain, pretrain_needs
-from objectaware.distributed.ray_train import _may_pass
+from objectaware.distributed.ray_train import _explained, _may_pass
 from objectaware.errors import InputError
 from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 
@@ -254,6 +255,15 @@ def test_what_the_same_work_would_meet_again_is_not_retried() -> None:
     assert not _may_pass(torch.OutOfMemoryError("too large"))
     assert _may_pass(RuntimeError("connection closed by peer"))
     assert _may_pass(OSError("storage is away"))
+
+
+def test_the_death_of_a_worker_that_ended_itself_is_explained() -> None:
+    death = RuntimeError("the actor died")
+    assert _explained(death, None) is death
+    explained = _explained(death, {"rank": 3, "seconds": 90.0, "place": "in read\n"})
+    assert isinstance(explained, NoProgressError)
+    assert "worker 3 made no step for 1.5 minutes" in str(explained)
+    assert "raise execution.no_progress_minutes" in str(explained)
 
 
 @slow

@@ -112,10 +112,10 @@ def test_workers_look_now_and_then_whether_a_machine_is_to_be_taken_away(monkeyp
     looks = [None, PreemptionInfo(deadline_ms=None, preempted_node_to_ranks={"node": [1]})]
     monkeypatch.setattr(train, "get_preemption_info", lambda: looks.pop(0))
     monkeypatch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
-    unwatched = RaySession(None)
+    unwatched = RaySession(None, no_progress_seconds=60)
     assert not any(unwatched.should_stop() for _ in range(40))
     monkeypatch.delenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER")
-    session = RaySession(None)
+    session = RaySession(None, no_progress_seconds=60)
     assert [step for step in range(1, 41) if session.should_stop()] == [40]
     assert looks == []
 

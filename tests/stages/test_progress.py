@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from objectaware.stages.progress import Progress, format_seconds
+from objectaware.stages.progress import Progress, format_seconds, worker_notice
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59, "59 s"), (185, "3 min 05 s"), (7860, "2 h 11 min")])
@@ -32,3 +32,10 @@ def test_a_terminal_gets_one_line_written_over() -> None:
     progress.update("short")
     progress.line("stays")
     assert stream.getvalue() == "a long line\r" + " " * 11 + "\rshort\r" + " " * 5 + "\rstays\n"
+
+
+def test_workers_that_are_stuck_or_stop_are_told_of_and_others_are_not() -> None:
+    stuck = {"kind": "stuck", "rank": 1, "seconds": 3600.0, "place": "in read"}
+    assert worker_notice(stuck) == "worker 1 made no step for 1 h 00 min and is ended; it was at\nin read"
+    assert "saving" in str(worker_notice({"kind": "stopping"}))
+    assert worker_notice({"kind": "stopped"}) is None

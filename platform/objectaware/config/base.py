@@ -23,6 +23,7 @@ Address = Annotated[str, AfterValidator(_absolute)]
 """Path or URI; a path is relative to the folder that the command was started in, and made absolute at once."""
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(ge=1)]
+Minutes = Annotated[float, Field(gt=0)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 Layout = LayoutName
 

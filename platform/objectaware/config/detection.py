@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import Address, DataConfig, Model, Positive
+from objectaware.config.base import Address, DataConfig, Minutes, Model, Positive
 
 Side = Annotated[int, Field(ge=32)]
 Count = Annotated[int, Field(ge=0)]
@@ -22,6 +22,8 @@ class DetectionExecution(Model):
         num_loader_threads: Threads a worker that decode images and draw masks.
         num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
         checkpoint_interval: Iterations between checkpoints, rounded up to whole log intervals.
+        no_progress_minutes: A worker that makes no step for so long ends, and training begins again from the newest
+            checkpoint; after the third time in a row it fails.
         precision: `bf16` computes convolutions and linear layers in bfloat16, boxes and losses in 32 bits.
     """
 
@@ -30,6 +32,7 @@ class DetectionExecution(Model):
     num_loader_threads: Positive = 2
     num_compute_threads: Count = 0
     checkpoint_interval: Positive = 5000
+    no_progress_minutes: Minutes = 60
     precision: Literal["fp32", "bf16"] = "fp32"
 
     def worker_counts(self) -> range:

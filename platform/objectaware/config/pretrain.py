@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import Address, DataConfig, Fraction, Model, Positive, filled
+from objectaware.config.base import Address, DataConfig, Fraction, Minutes, Model, Positive, filled
 from objectaware.config.policies import Policy, policy_defaults, policy_problem
 from objectaware.config.training import METHOD_DEFAULTS, OPTIMIZER_DEFAULTS, batch_problem, training_problem
 
@@ -31,6 +31,8 @@ class PretrainExecution(Model):
         checkpoint_interval_steps: Steps between further checkpoints inside an epoch; none by default.
         keep_every: n: the checkpoint of every n-th epoch is kept for ever, in the folder `kept` of the training's;
             of the others the newest two.
+        no_progress_minutes: A worker that makes no step for so long ends, and training begins again from the newest
+            checkpoint; after the third time in a row it fails.
         evaluation_interval: Epochs between k-NN evaluations, where labels exist.
         precision: `auto` times both and keeps the faster.
         compile: Have the networks compiled by torch.compile. Takes minutes at the start; results differ by rounding.
@@ -47,6 +49,7 @@ class PretrainExecution(Model):
     checkpoint_interval: Positive = 1
     checkpoint_interval_steps: Positive | None = None
     keep_every: Positive = 100
+    no_progress_minutes: Minutes = 60
     evaluation_interval: Positive = 5
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     compile: bool = False

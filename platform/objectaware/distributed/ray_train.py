@@ -17,6 +17,7 @@ from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig,
 from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
+from objectaware.distributed.no_progress import NoProgressError
 from objectaware.distributed.records import Record, RecordPump
 from objectaware.distributed.saved_checkpoints import mend_snapshot, ray_storage, saved_epochs
 from objectaware.distributed.stoppable import StoppableTrainer, TerminationConfig
@@ -68,7 +69,8 @@ def train_on_ray(
         storage: Folder that all nodes reach, a path or URI.
         on_record: Called with `{"kind": "epoch", "epoch", …metrics}` once an epoch is saved, and now and then
             with `{"kind": "progress", …}` and what the loop tells; with `{"kind": "stopping"}` while an
-            interrupted training saves where it stands. A resumed run begins with the epochs of the newest
+            interrupted training saves where it stands; with `{"kind": "stuck", "rank", "seconds", "place"}` by a
+            worker that made no step for too long and ends itself. A resumed run begins with the epochs of the newest
             checkpoints again, in case they were saved but not taken in before.
 
     Returns:
@@ -77,6 +79,7 @@ def train_on_ray(
     Raises:
         InputError: The configuration does not fit the data, or the cluster is too small.
         TrainingDivergedError: The loss is not a number any more.
+        NoProgressError: A worker made no step for `no_progress_minutes`, again and again.
         KeyboardInterrupt: On Ctrl-C or SIGTERM, after the workers have saved where they stood and were stopped;
             a second one does not wait for them. The same call resumes.
         Exception: Whatever else a worker raised, or ended its retries, with its traceback in its notes.
@@ -139,15 +142,25 @@ def _fit(
         trainer.fit()
     except train.ControllerError as error:
         failure = error.controller_failure
-        raise (failure.error if isinstance(failure, FinalError) else failure) from None
+        raise _explained(failure.error if isinstance(failure, FinalError) else failure, pump.stuck()) from None
     except train.WorkerGroupError as error:
-        raise root_cause(error.worker_failures) from None
+        raise _explained(root_cause(error.worker_failures), pump.stuck()) from None
     except KeyboardInterrupt:
         try:
             pump.stop_training(_SECONDS_TO_SAVE)
         finally:
             trainer.stop()
         raise
+
+
+def _explained(error: Exception, stuck: Record | None) -> Exception:
+    """The error itself, unless it is only the death of a worker that ended itself."""
+    if stuck is None:
+        return error
+    return NoProgressError(
+        f"worker {stuck['rank']} made no step for {stuck['seconds'] / 60:g} minutes; it was at\n{stuck['place']}"
+        "If a step may take that long, raise execution.no_progress_minutes."
+    )
 
 
 def _num_workers(execution: PretrainExecution | DetectionExecution) -> Any:  # noqa: ANN401 - mypy sees Ray Train V1, which takes no pair
@@ -166,7 +179,11 @@ def _train_worker(settings: dict[str, Any]) -> None:
     # first worker that is done may delete the masks under the others.
     cache_folder = Path.cwd() / "cache"
     try:
-        with RaySession(settings["sink"], fallback=settings["fallback"]) as session:
+        with RaySession(
+            settings["sink"],
+            no_progress_seconds=60 * config.execution.no_progress_minutes,
+            fallback=settings["fallback"],
+        ) as session:
             settings["loop"](config, session, cache_folder, settings["kept_folder"])
     except StoppedError:
         settings["sink"].push.remote({"kind": "stopped"})

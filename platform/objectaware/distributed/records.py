@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from objectaware.background import Background
 
 Record = dict[str, Any]
-"""Plain values; `kind` says what it is: `epoch`, `progress`, `stopping` or `stopped`."""
+"""Plain values; `kind` says what it is: `epoch`, `progress`, `stopping`, `stopped` or `stuck`."""
 
 _SECONDS_BETWEEN_DRAINS = 0.3
 
@@ -28,11 +28,17 @@ class RecordSink:
     def __init__(self) -> None:
         self._records: list[Record] = []
         self._stops = False
+        self._stuck: Record | None = None
 
     def push(self, record: Record) -> bool:
         """Leaves a record; tells whether the driver wants the workers to end."""
         self._records.append(record)
+        self._stuck = record if record["kind"] == "stuck" else None
         return self._stops
+
+    def stuck(self) -> Record | None:
+        """What a worker told that had made no progress for too long, unless others have told something since."""
+        return self._stuck
 
     def stop(self) -> None:
         """Makes `push` answer that the workers shall end."""
@@ -110,6 +116,11 @@ class RecordPump(Background):
         ray.kill(self.sink)
         if self._error is not None and error is None:
             raise self._error
+
+    def stuck(self) -> Record | None:
+        """What `RecordSink.stuck` says."""
+        record: Record | None = ray.get(self.sink.stuck.remote())
+        return record
 
     def stop_training(self, seconds: float) -> None:
         """Asks the workers to end, and waits until one has said that they did (`stopped`), at most so long."""

@@ -12,15 +12,17 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from ray import get, train
+from ray import get, train, wait
 from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
 
+from objectaware.distributed.no_progress import NoProgressWatch
 from objectaware.distributed.records import DriverLine, Record
 from objectaware.training.preemption import is_terminated
 
 _SECONDS_BETWEEN_PROGRESS = 1.0
 _SECONDS_TO_COMMIT = 60.0
+_SECONDS_TO_TELL = 10.0
 # Workers wait for each other at a look, a hundredth of a second or so; clusters give notice half a minute ahead.
 _STEPS_BETWEEN_LOOKS = 20
 _WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
@@ -61,6 +63,7 @@ class RaySession:
 
     Args:
         sink: `RecordSink` that progress goes to.
+        no_progress_seconds: After how long without a step this process is ended.
         fallback: Folder of the checkpoint to go on from where Ray Train knows of none.
 
     Attributes:
@@ -69,7 +72,13 @@ class RaySession:
         device: Device to train on.
     """
 
-    def __init__(self, sink: Any, *, fallback: Path | None = None) -> None:  # noqa: ANN401 - Ray's handles are Any
+    def __init__(
+        self,
+        sink: Any,  # noqa: ANN401 - Ray's handles are Any
+        *,
+        no_progress_seconds: float,
+        fallback: Path | None = None,
+    ) -> None:
         context = train.get_context()
         self.rank: int = context.get_world_rank()
         self.world_size: int = context.get_world_size()
@@ -78,22 +87,26 @@ class RaySession:
         self._restored = fallback
         self._unsaved: list[dict[str, float]] = []
         self._saved: list[dict[str, float]] = []
-        self._downloads = ExitStack()
+        self._open = ExitStack()
+        self._watch = NoProgressWatch(no_progress_seconds, self._tell_stuck)
+        self._sink = sink
+        self._no_progress_seconds = no_progress_seconds
         self._next_progress = 0.0
         self._num_steps = 0
         # On by default; a Ray that was started for the command alone has nobody to take machines away.
         self._is_watched = os.environ.get(_WATCHER, "1") != "0"
 
     def __enter__(self) -> RaySession:
+        self._open.enter_context(self._watch)
         checkpoint = train.get_checkpoint()
         if checkpoint is not None:
-            self._restored = Path(self._downloads.enter_context(checkpoint.as_directory()))
+            self._restored = Path(self._open.enter_context(checkpoint.as_directory()))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._downloads.close()
+        self._open.close()
 
     def restored(self) -> Path | None:
         """Folder of the newest checkpoint, local or downloaded, or None at the start."""
@@ -105,6 +118,7 @@ class RaySession:
         Every worker calls it after every epoch. Ray Train keeps the metrics with the checkpoint, those of the
         epochs since the last one among them; the driver hears of them through `EpochRecorder`.
         """
+        self._watch.moved()
         this = {**metrics, "epoch": epoch}
         if checkpoint is None:
             train.report(this)
@@ -122,6 +136,7 @@ class RaySession:
 
         It records no epoch but those that ended since the last checkpoint.
         """
+        self._watch.moved()
         if checkpoint is None:
             train.report({})
         else:
@@ -141,6 +156,7 @@ class RaySession:
 
         All workers call it after every step.
         """
+        self._watch.moved()
         is_drained = self._is_drained()
         return is_drained or self._driver.shall_stop() or is_terminated()
 
@@ -160,6 +176,10 @@ class RaySession:
         if self.rank == 0 and now >= self._next_progress:
             self._next_progress = now + _SECONDS_BETWEEN_PROGRESS
             self._driver.push({"kind": "progress", **state})
+
+    def _tell_stuck(self, place: str) -> None:
+        record = {"kind": "stuck", "rank": self.rank, "seconds": self._no_progress_seconds, "place": place}
+        wait([self._sink.push.remote(record)], timeout=_SECONDS_TO_TELL)
 
 
 class FinalError(Exception):

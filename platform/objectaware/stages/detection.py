@@ -14,7 +14,7 @@ from objectaware.distributed.task import run_task, run_tasks
 from objectaware.stages.device import on_available_device
 from objectaware.stages.identity import checkpoint_hash, data_hash
 from objectaware.stages.measure_detection import find_share, score
-from objectaware.stages.progress import format_seconds
+from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 
 RESULTS_NAME = "detections.json"
@@ -101,8 +101,8 @@ class _Recorder:
             self.last_metrics = metrics
         elif record["kind"] == "progress":
             self._run.progress.update(_text(record))
-        elif record["kind"] == "stopping":
-            self._run.progress.line("saving where training stands; once more to end without that")
+        elif (notice := worker_notice(record)) is not None:
+            self._run.progress.line(notice)
 
 
 def _text(record: Mapping[str, Any]) -> str:

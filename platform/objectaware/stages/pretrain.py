@@ -9,7 +9,7 @@ from objectaware.config import GROUND_TRUTH, PretrainConfig
 from objectaware.distributed.pretrain import pretrain
 from objectaware.stages.device import on_available_device
 from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
-from objectaware.stages.progress import format_seconds
+from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 
 
@@ -64,8 +64,8 @@ class _Recorder:
                 self._run.on_epoch(int(record["epoch"]), metrics)
         elif record["kind"] == "progress":
             self._run.progress.update(self._text(record))
-        elif record["kind"] == "stopping":
-            self._run.progress.line("saving where training stands; once more to end without that")
+        elif (notice := worker_notice(record)) is not None:
+            self._run.progress.line(notice)
 
     def _text(self, record: Mapping[str, Any]) -> str:
         epoch, step, num_steps = int(record["epoch"]), int(record["step"]), int(record["num_steps"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import TextIO
+from collections.abc import Mapping
+from typing import Any, TextIO
 
 _SECONDS_BETWEEN_LINES = 20.0
 
@@ -52,6 +53,17 @@ class Progress:
         if self._open_width:
             self._stream.write("\r" + " " * self._open_width + "\r")
             self._open_width = 0
+
+
+def worker_notice(record: Mapping[str, Any]) -> str | None:
+    """What there is to say at once of a record of training's workers (`train_on_ray`), or None."""
+    match record["kind"]:
+        case "stopping":
+            return "saving where training stands; once more to end without that"
+        case "stuck":
+            waited = format_seconds(record["seconds"])
+            return f"worker {record['rank']} made no step for {waited} and is ended; it was at\n{record['place']}"
+    return None
 
 
 def format_seconds(seconds: float) -> str:
