@@ -13,7 +13,7 @@ test: $(STAMP) check
 	$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 test-all: $(STAMP)
-	$(BIN)/python -m pytest -m slow $(ARGS)
+	$(BIN)/python -m pytest -m slow --durations=25 $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

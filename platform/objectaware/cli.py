@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
+from objectaware import collector
 from objectaware.errors import ExplainedError, InputError
 
 _USAGE = """\
@@ -68,6 +69,7 @@ def run(arguments: list[str]) -> int:
 
         print(f"objectaware {__version__}")
         return 0
+    collector.relax()
     try:
         command, words = _find_command(arguments)
         command(f"objectaware {' '.join(words)}", arguments[len(words) :])
@@ -75,6 +77,8 @@ def run(arguments: list[str]) -> int:
         print(f"objectaware: {error}", file=sys.stderr)
         return 2
     except ExplainedError as error:
+        if error.__cause__ is not None and not isinstance(error.__cause__, InputError | ExplainedError):
+            traceback.print_exception(error.__cause__)
         print(f"objectaware: {error}", file=sys.stderr)
         return 1
     except OSError as error:

@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tiny_demo import RECIPE
-
-
-def _demo(folder: Path) -> tuple[str, dict[str, object]]:
-    command = [sys.executable, "-m", "objectaware.cli", "demo", "--recipe", "tiny.yaml", "--json", "out.json"]
-    done = subprocess.run(command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr, json.loads((folder / "out.json").read_text())
+from tiny_demo import run_demo
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_demo_runs_and_its_second_run_computes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "tiny.yaml").write_text(RECIPE)
-    _, first = _demo(tmp_path)
-    assert first["localization"].keys() == {  # type: ignore[attr-defined]
+def test_the_demo_runs_and_its_second_run_computes_nothing(finished_demo: Path) -> None:
+    first = json.loads((finished_demo / "out.json").read_text())
+    assert first["localization"].keys() == {
         "contracam_crf",
         "contracam",
         "without_negative_signal_removal",
@@ -33,10 +23,10 @@ def test_the_demo_runs_and_its_second_run_computes_nothing(tmp_path: Path) -> No
         "full_image",
     }
     background = first["background"]
-    assert isinstance(background, dict)
     assert list(background) == ["baseline", "background_mixup"]
     assert {"original", "mixed_same", "mixed_rand", "only_fg", "bg_gap"} <= background["baseline"].keys()
-    assert (tmp_path / "runs" / "demo-single-object.md").exists()
-    output, second = _demo(tmp_path)
+    assert (finished_demo / "runs" / "demo-single-object.md").exists()
+    output = run_demo(finished_demo, os.environ)
     assert output.count("finished before, reused") == 8
+    second = json.loads((finished_demo / "out.json").read_text())
     assert (second["localization"], second["background"]) == (first["localization"], first["background"])

@@ -9,7 +9,6 @@ import pty
 import re
 import select
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +19,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from processes import processes_using, wait_for_end
-from tiny_demo import RECIPE
+from tiny_demo import COMMAND, RECIPE
 
 STAGES = {
     f"{name} seed 0"
@@ -48,11 +47,10 @@ class _Demo:
 
     def __init__(self, folder: Path, ray_folder: Path) -> None:
         ray_folder.mkdir()
-        command = [sys.executable, "-m", "objectaware.cli", "demo", "--recipe", "tiny.yaml", "--json", "out.json"]
         self._screen, terminal = pty.openpty()
         environment = {**os.environ, "RAY_TMPDIR": str(ray_folder)}
         self._process = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=terminal, stderr=terminal, start_new_session=True
+            COMMAND, cwd=folder, env=environment, stdout=terminal, stderr=terminal, start_new_session=True
         )
         os.close(terminal)
 
@@ -138,26 +136,21 @@ def _tables(folder: Path) -> dict[str, Any]:
 @pytest.mark.timeout(1800)
 @pytest.mark.chaos(fault="the driver killed, five times", holds="it ends as one that never was")
 def test_a_demo_that_is_killed_again_and_again_ends_as_one_that_never_was(
-    tmp_path: Path, clean_environment: Path
+    tmp_path: Path, clean_environment: Path, finished_demo: Path
 ) -> None:
-    ray_folders = [clean_environment / f"k{number}" for number in range(7)]
-    folders = tmp_path / "killed", tmp_path / "undisturbed"
-    for folder in folders:
-        folder.mkdir()
-        (folder / "tiny.yaml").write_text(RECIPE)
-    killed, undisturbed = folders
+    ray_folders = [clean_environment / f"k{number}" for number in range(6)]
+    (tmp_path / "tiny.yaml").write_text(RECIPE)
     # Each is started while what the one before has left is still going down, as a user would.
     outputs = [
-        _Demo(killed, ray_folder).kill_at(moment)
-        for moment, ray_folder in zip(_moments(killed / "runs"), ray_folders[:5], strict=True)
+        _Demo(tmp_path, ray_folder).kill_at(moment)
+        for moment, ray_folder in zip(_moments(tmp_path / "runs"), ray_folders[:5], strict=True)
     ]
-    outputs.append(_Demo(killed, ray_folders[5]).finish())
+    outputs.append(_Demo(tmp_path, ray_folders[5]).finish())
     _check_nothing_was_done_twice(outputs)
-    _check_records(killed / "runs")
-    for folder in ray_folders[:6]:
+    _check_records(tmp_path / "runs")
+    for folder in ray_folders:
         # Those that look after the command end with it, the others once they notice that these are gone.
         for process_id in processes_using(folder):
             wait_for_end(process_id, seconds=60)
         assert processes_using(folder) == {}
-    _Demo(undisturbed, ray_folders[6]).finish()
-    assert _tables(killed) == _tables(undisturbed)
+    assert _tables(tmp_path) == _tables(finished_demo)

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+COMMAND = [sys.executable, "-m", "objectaware.cli", "demo", "--recipe", "tiny.yaml", "--json", "out.json"]
+
 # 144 pictures are three groups of localization.
 RECIPE = """\
 num_train: 144
@@ -14,3 +21,10 @@ pretrain:
   queue_size: 128
   execution: {num_loader_threads: 1, num_compute_threads: 1, precision: fp32}
 """
+
+
+def run_demo(folder: Path, environment: Mapping[str, str]) -> str:
+    """Runs it in a folder that holds `tiny.yaml` and gives what it printed."""
+    done = subprocess.run(COMMAND, cwd=folder, env=dict(environment), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr

@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
+from objectaware import collector
 from objectaware.config import LocalizeConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize_groups import faults_travel
@@ -45,6 +46,7 @@ class CamActor:
         self._config = LocalizeConfig.model_validate(config)
         self._localizer = Localizer(self._config)
         self._ended: float | None = None
+        collector.restore()
         torch.set_num_threads(self._config.execution.num_compute_threads)
 
     @faults_travel
@@ -88,6 +90,7 @@ class CrfActor:
         self._config = LocalizeConfig.model_validate(config)
         self._store = store
         cv2.setNumThreads(1)
+        collector.restore()
 
     @faults_travel
     def __call__(self, batch: pa.Table) -> pa.Table:

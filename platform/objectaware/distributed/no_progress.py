@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable
 
 from objectaware.background import Background
+from objectaware.errors import ExplainedError
 
 EXIT_STATUS = 75
 """Of a process that ended itself; sysexits.h's "temporary failure"."""
@@ -17,7 +18,7 @@ EXIT_STATUS = 75
 _NUM_FRAMES = 3
 
 
-class NoProgressError(RuntimeError):
+class NoProgressError(ExplainedError):
     """Training made no step for as long as it may take, and starting it again did not help."""
 
 

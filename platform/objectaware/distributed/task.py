@@ -8,6 +8,7 @@ from typing import TypeVar
 import ray
 from ray.exceptions import RayTaskError
 
+from objectaware import collector
 from objectaware.distributed.cluster import Need, require_resources
 
 Result = TypeVar("Result")
@@ -51,7 +52,7 @@ def run_tasks(
     name = getattr(function, "__name__", "task")
     require_resources(name, [Need("task", 1, num_cpus, float(use_gpu))])
     # Anywhere: in a trial of a sweep it would else wait for a place in the trial's own placement group, which has none.
-    task = ray.remote(function).options(
+    task = ray.remote(_at_work).options(
         num_cpus=num_cpus, num_gpus=float(use_gpu), name=name, scheduling_strategy="DEFAULT"
     )
     references: list[ray.ObjectRef[Result]] = []
@@ -60,7 +61,7 @@ def run_tasks(
         for args in arguments:
             if len(running) == at_once:
                 running = _wait(running, on_result)
-            references.append(task.remote(*args))
+            references.append(task.remote(function, *args))
             running.append(references[-1])
         while on_result is not None and running:
             running = _wait(running, on_result)
@@ -73,6 +74,12 @@ def run_tasks(
         cause = error.cause
         cause.add_note(str(error))
         raise cause from None
+
+
+def _at_work(function: Callable[..., Result], *args: object) -> Result:
+    """What a task's process runs; the function was imported with it."""
+    collector.restore()
+    return function(*args)
 
 
 def _wait(

@@ -16,6 +16,7 @@ from ray import get, train, wait
 from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
 
+from objectaware import collector
 from objectaware.distributed.no_progress import NoProgressWatch
 from objectaware.distributed.records import DriverLine, Record
 from objectaware.training.preemption import is_terminated
@@ -97,6 +98,7 @@ class RaySession:
         self._is_watched = os.environ.get(_WATCHER, "1") != "0"
 
     def __enter__(self) -> RaySession:
+        collector.restore()
         self._open.enter_context(self._watch)
         checkpoint = train.get_checkpoint()
         if checkpoint is not None:

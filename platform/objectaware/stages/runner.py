@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Protocol
 
+from objectaware import collector
 from objectaware.config import DataConfig, Model
 from objectaware.data.storage import Storage
 from objectaware.distributed.machines import MachineWatch
@@ -199,6 +200,7 @@ def run_stage(
                 "inputs": dict(inputs),
             },
         )
+        collector.restore()
         return _compute(context, stage, title, config, inputs, identity, folder, compute, tags)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from objectaware.errors import InputError
+from objectaware.errors import ExplainedError, InputError
 from objectaware.paper.nodes import Node, needs, ordered
 from objectaware.paper.plan import TablePlan
 from objectaware.paper.report import Measured, TableReport
@@ -20,7 +20,7 @@ from objectaware.stages.runner import Context, StageResult, study
 from objectaware.tracking import Tracker
 
 
-class StagesFailedError(RuntimeError):
+class StagesFailedError(ExplainedError):
     """Stages of a study failed; the others are finished, and the same command goes on from here.
 
     Args:
