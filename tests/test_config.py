@@ -107,7 +107,7 @@ _COCO = {"root": "photos", "layout": "coco", "split": "train"}
         ({"policy": "object_crop", "masks": "m", "compat": "official"}, "compat has no meaning"),
         ({"policy": "mixup", "batch_size": 6, "execution": {"num_workers": 2}}, "in pairs"),
         ({"data": _COCO, "policy": "background_mixup", "masks": "ground_truth"}, "whose masks are soft"),
-        ({"policy": "object_crop", "masks": "ground_truth"}, "needs data.layout coco, not folder"),
+        ({"policy": "object_crop", "masks": "ground_truth"}, "needs data.layout coco, or a pack of it, not folder"),
         (
             {"data": _COCO, "policy": "background_hardmix", "masks": "ground_truth", "background_threshold": 0.2},
             "background_threshold has no meaning with masks = ground_truth",

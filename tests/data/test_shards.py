@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
 from objectaware.config import DataConfig
@@ -21,9 +22,19 @@ from objectaware.training.schedule import windowed_batches
 NUM_IMAGES = 400
 
 
+class _Left:
+    """Objects in the left half of every picture."""
+
+    def __getitem__(self, index: int) -> NDArray[np.bool_]:
+        return np.tile([True, True, False, False], (4, 1))
+
+    def boxes(self, index: int) -> NDArray[np.float64]:
+        return np.array([[0, 0, 0.5, 1]])
+
+
 @pytest.fixture(scope="module")
 def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """400 tiny pictures, each of the colour of its number, in about 20 shards."""
+    """400 tiny pictures, each of the colour of its number and with a mask, in about 20 shards."""
     folder = tmp_path_factory.mktemp("pack")
     for number in range(NUM_IMAGES):
         path = folder / "photos" / f"{number:03d}.png"
@@ -31,18 +42,18 @@ def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Image.new("RGB", (4, 4), (number % 256, number // 256, 0)).save(path)
     size = (folder / "photos" / "000.png").stat().st_size
     images = ImageFolder.scan(folder / "photos")
-    pack_images(images, Storage.from_uri(folder / "pack"), source={}, shard_bytes=20 * size)
+    pack_images(images, Storage.from_uri(folder / "pack"), source={}, truth=_Left(), shard_bytes=20 * size)
     return folder / "pack"
 
 
 class Watched(PackedImages):
     """Counts what is read of the store."""
 
-    num_groups = 0
+    num_reads = 0
 
-    def _read_group(self, key: tuple[int, int]) -> Any:
-        self.num_groups += 1
-        return super()._read_group(key)
+    def _read_columns(self, shard: int, group: int, column: str) -> Any:
+        self.num_reads += 1
+        return super()._read_columns(shard, group, column)
 
 
 def _number(images: PackedImages, index: int) -> int:
@@ -51,7 +62,7 @@ def _number(images: PackedImages, index: int) -> int:
 
 
 def test_an_epoch_reads_every_group_of_rows_once_whatever_the_size_of_the_pack(pack: Path) -> None:
-    """Memory is bounded by the window, and yet nothing is fetched twice."""
+    """Memory is bounded by the window, and yet nothing is fetched twice, masks not either."""
     images = Watched.open(str(pack), window=2)
     assert isinstance(images, Watched)
     num_shards = len(images.shard_sizes)
@@ -60,8 +71,10 @@ def test_an_epoch_reads_every_group_of_rows_once_whatever_the_size_of_the_pack(p
     seen = [_number(images, int(index)) for index in order]
     assert len(set(seen)) == len(order) == NUM_IMAGES
     assert seen != sorted(seen)
-    assert images.num_groups == num_shards  # a shard of 20 rows is one group
+    assert images.num_reads == num_shards  # a shard of 20 rows is one group
     assert len(images._groups._values) <= 5
+    assert {int(images.mask(int(index)).sum()) for index in order} == {8}
+    assert images.num_reads == 2 * num_shards
 
 
 def test_many_threads_read_the_right_images(pack: Path) -> None:

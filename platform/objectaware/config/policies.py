@@ -22,6 +22,11 @@ _TRUE_LAYOUTS = {
 }
 
 
+def true_layouts(policy: Policy) -> tuple[str, ...]:
+    """Layouts of data sets from which a policy takes true masks or boxes; none for most policies."""
+    return _TRUE_LAYOUTS.get(policy, ())
+
+
 def policy_defaults(values: Mapping[str, object]) -> dict[str, object]:
     """Defaults that depend on the policy.
 
@@ -84,11 +89,12 @@ def _masks_problem(config: PretrainConfig) -> str | None:
         return f"masks is missing: the policy {policy} takes them from a mask store"
     if config.masks != GROUND_TRUTH:
         return None
-    layouts = _TRUE_LAYOUTS.get(policy)
-    if layouts is None:
+    layouts = true_layouts(policy)
+    if not layouts:
         return f"masks = ground_truth has no meaning for the policy {policy}, whose masks are soft; give a mask store"
-    if config.data.layout not in layouts:
-        return f"masks = ground_truth of {policy} needs data.layout {' or '.join(layouts)}, not {config.data.layout}"
+    if config.data.layout not in (*layouts, "shards"):
+        named = " or ".join(layouts)
+        return f"masks = ground_truth of {policy} needs data.layout {named}, or a pack of it, not {config.data.layout}"
     for name in ("mask_field", "background_threshold"):
         if getattr(config, name) is not None:
             return f"{name} has no meaning with masks = ground_truth; leave it out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
@@ -27,11 +28,12 @@ class TrainingImages:
     Args:
         images: The data set.
         max_bytes: Decoded pixels kept in memory, first come first kept; 0 keeps none.
+        unreadable: Images that are known beforehand to give no picture, with reasons.
     """
 
-    def __init__(self, images: NamedImages, *, max_bytes: int) -> None:
+    def __init__(self, images: NamedImages, *, max_bytes: int, unreadable: Mapping[str, str] | None = None) -> None:
         self.image_ids = images.image_ids
-        self.unreadable: dict[str, str] = {}
+        self.unreadable = dict(unreadable or {})
         self._images = images
         self._kept: dict[int, NDArray[np.uint8]] = {}
         self._free_bytes = max_bytes

@@ -20,6 +20,9 @@ from objectaware.errors import InputError
 
 Box = tuple[float, float, float, float]
 
+OBJECT_MARGIN = 0.2
+"""What the paper adds to each side of an object's box, as a fraction of its width or height."""
+
 
 @dataclass(frozen=True)
 class Instance:
@@ -151,7 +154,7 @@ def load_coco(root: str | Path, split: str) -> CocoDataset:
     return CocoDataset(images, instances.category_names, instances.numbers, instances.images, instances.annotations)
 
 
-def object_crops(coco: CocoDataset, *, min_area: float = 0.01, margin: float = 0.2) -> list[ObjectCrop]:
+def object_crops(coco: CocoDataset, *, min_area: float = 0.01, margin: float = OBJECT_MARGIN) -> list[ObjectCrop]:
     """List the objects of COCO-Crop, the paper's linear evaluation of single objects.
 
     Crowds are included, as in the official repository's create_coco-objects.py.
@@ -165,14 +168,16 @@ def object_crops(coco: CocoDataset, *, min_area: float = 0.01, margin: float = 0
         Crops in the order of pictures and of instances.
     """
     return [
-        ObjectCrop(index, _expand(instance.box_relative, margin), instance.category_index)
+        ObjectCrop(index, expand_box(instance.box_relative, margin), instance.category_index)
         for index in range(len(coco))
         for instance in coco.instances(index)
         if instance.area_fraction >= min_area
     ]
 
 
-def object_boxes(coco: CocoDataset, *, min_area: float = 0.01, margin: float = 0.2) -> list[NDArray[np.float32]]:
+def object_boxes(
+    coco: CocoDataset, *, min_area: float = 0.01, margin: float = OBJECT_MARGIN
+) -> list[NDArray[np.float32]]:
     """Give the boxes that the object-aware crop takes from the annotations, in place of found ones.
 
     Crowds are included.
@@ -190,7 +195,7 @@ def object_boxes(coco: CocoDataset, *, min_area: float = 0.01, margin: float = 0
     """
     return [
         np.array(
-            [_expand(one.box_relative, margin) for one in coco.instances(index) if one.area_fraction > min_area],
+            [expand_box(one.box_relative, margin) for one in coco.instances(index) if one.area_fraction > min_area],
             dtype=np.float32,
         ).reshape(-1, 4)
         for index in range(len(coco))
@@ -205,7 +210,8 @@ def _relative_box(box: Box, record: CocoImage) -> Box:
     return left, top, right, bottom
 
 
-def _expand(box: Box, margin: float) -> Box:
+def expand_box(box: Box, margin: float) -> Box:
+    """Adds to each side of a relative box a fraction of its width or height, cut at the picture's border."""
     left, top, right, bottom = box
     width, height = (right - left) * margin, (bottom - top) * margin
     return max(left - width, 0.0), max(top - height, 0.0), min(right + width, 1.0), min(bottom + height, 1.0)

@@ -31,6 +31,8 @@ INDEX_NAME = "index.parquet"
 FORMAT = 1
 ROWS_PER_GROUP = 32
 
+_REASON = "gave no picture when it was packed"
+
 INDEX_SCHEMA = pa.schema(
     [
         pa.field("image_id", pa.string(), nullable=False),
@@ -66,12 +68,15 @@ class PackedImages:
         labels: Class index of each image, (N,), or None.
         class_names: Names of the classes, by index.
         shard_sizes: Rows of each shard, (number of shards,); their images have consecutive indices.
+        unreadable: Images that gave no picture when they were packed, with the reason; they have no mask either.
         short_side: What images were shrunk to; None where they are as they were.
         has_masks: Whether true masks and boxes were packed.
     """
 
     def __init__(self, storage: Storage, description: dict[str, Any], index: pa.Table, *, window: int) -> None:
         self.image_ids: list[str] = index["image_id"].to_pylist()
+        is_unreadable = index["width"].is_null().to_pylist()
+        self.unreadable = {name: _REASON for name, is_so in zip(self.image_ids, is_unreadable, strict=True) if is_so}
         self.class_names = tuple(description["class_names"])
         self.labels: NDArray[np.int64] | None = None
         if description["has_labels"]:
@@ -83,8 +88,13 @@ class PackedImages:
         self._starts = np.concatenate([[0], np.cumsum(self.shard_sizes)])
         num_kept = 2 * window
         self._footers: Recent[int, pq.FileMetaData] = Recent(self._read_footer, size=lambda _: 1, capacity=num_kept)
-        self._groups: Recent[tuple[int, int], pa.Array] = Recent(
-            self._read_group, size=lambda images: int(images.nbytes), capacity=num_kept * description["max_shard_bytes"]
+        num_kept_bytes = num_kept * description["max_shard_bytes"]
+        # Apart: masks and boxes are small, and shall not push images out.
+        self._groups, self._truths = (
+            Recent[tuple[int, int, str], pa.Array](
+                lambda key: self._read_columns(*key), size=lambda column: int(column.nbytes), capacity=num_kept_bytes
+            )
+            for _ in range(2)
         )
 
     @classmethod
@@ -132,7 +142,7 @@ class PackedImages:
             OSError: The store is away.
         """
         shard, row = self._locate(index)
-        images = self._groups[shard, row // ROWS_PER_GROUP]
+        images = self._groups[shard, row // ROWS_PER_GROUP, "image"]
         return decode_image(images[row % ROWS_PER_GROUP].as_buffer())
 
     def mask(self, index: int) -> NDArray[np.bool_]:
@@ -155,7 +165,7 @@ class PackedImages:
 
     def _truth(self, index: int, column: str) -> Any:  # noqa: ANN401 - a column's value
         shard, row = self._locate(index)
-        group = self._read_columns(shard, row // ROWS_PER_GROUP, column)
+        group = self._truths[shard, row // ROWS_PER_GROUP, column]
         value = group[row % ROWS_PER_GROUP].as_py()
         if value is None:
             raise InputError("image_id", self.image_ids[index], f"has no {column} in the pack", "Pack its masks too.")
@@ -168,9 +178,6 @@ class PackedImages:
     def _read_footer(self, shard: int) -> pq.FileMetaData:
         with _opened(self._storage, shard_name(shard)) as stream:
             return pq.read_metadata(stream)
-
-    def _read_group(self, key: tuple[int, int]) -> pa.Array:
-        return self._read_columns(*key, "image")
 
     def _read_columns(self, shard: int, group: int, column: str) -> pa.Array:
         footer = self._footers[shard]

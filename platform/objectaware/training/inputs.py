@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +52,9 @@ def open_inputs(config: PretrainConfig) -> TrainingInputs:
         raise _unlabelled(config.data)
     if len(images) < config.batch_size:
         raise InputError("batch_size", config.batch_size, f"is more than the {len(images)} images", "Lower it.")
+    unreadable: Mapping[str, str] = {}
     if isinstance(images, PackedImages):
+        unreadable = images.unreadable
         require_detail(config, images.short_side)
         batches = packed_batches(config, images.shard_sizes)
         # They lie in random order; any others would have all shards read.
@@ -60,7 +62,7 @@ def open_inputs(config: PretrainConfig) -> TrainingInputs:
     else:
         batches = _folder_batches(config, len(images))
         watched = np.random.default_rng(config.seed).permutation(len(images))[:_NUM_WATCHED]
-    kept = TrainingImages(images, max_bytes=config.execution.cache_mib * 2**20)
+    kept = TrainingImages(images, max_bytes=config.execution.cache_mib * 2**20, unreadable=unreadable)
     return TrainingInputs(kept, images.labels, len(images.class_names), batches, watched)
 
 

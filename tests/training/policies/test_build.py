@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from objectaware.config import PretrainConfig
+from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.cache import TrainingImages
+from objectaware.data.shards import PackedImages
+from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.stages.pack import run_pack
 from objectaware.training.policies import (
     BackgroundHardMix,
     CutMix,
@@ -29,7 +32,9 @@ DRAWS = np.array([0.0, 0.99])
 
 def _build(root: Path, tmp_path: Path, **fields: object) -> tuple[Policy, TrainingImages]:
     config = PretrainConfig.model_validate({"batch_size": 2, "data": {"root": str(root)}, **fields})
-    images = TrainingImages(config.data.open(), max_bytes=0)
+    opened = config.data.open()
+    unreadable = opened.unreadable if isinstance(opened, PackedImages) else {}
+    images = TrainingImages(opened, max_bytes=0, unreadable=unreadable)
     return build_policy(config, images, tmp_path / "cache"), images
 
 
@@ -148,6 +153,46 @@ def test_hardmix_of_coco_keeps_all_objects(coco: Path, tmp_path: Path) -> None:
     expected = np.zeros((50, 100), dtype=bool)
     expected[10:30, 20:30] = expected[:, 60:80] = expected[:5, :5] = True
     assert np.array_equal(mixed[:, :, 0] == 255, expected)
+
+
+def _pack(data: dict[str, object], out: Path) -> dict[str, object]:
+    run_pack(
+        DataConfig.model_validate(data),
+        Storage.from_uri(out),
+        short_side=None,
+        image_size=32,
+        min_crop_scale=0.2,
+        shard_bytes=2**20,
+        num_threads=1,
+    )
+    return {"root": str(out), "layout": "shards"}
+
+
+@pytest.mark.parametrize("policy", ["object_crop", "background_hardmix"])
+def test_a_pack_gives_the_true_boxes_and_masks_that_its_folder_gives(coco: Path, tmp_path: Path, policy: str) -> None:
+    (coco / "train2017" / "b.png").write_bytes(b"no picture")
+    data: dict[str, object] = {"root": str(coco), "layout": "coco", "split": "train"}
+    there, there_images = _build(coco, tmp_path, data=data, policy=policy, masks="ground_truth")
+    packed, images = _build(coco, tmp_path, data=_pack(data, tmp_path / "pack"), policy=policy, masks="ground_truth")
+    assert type(packed) is type(there)
+    patch = np.full((50, 100, 3), 255, dtype=np.uint8)
+    for name in ("a.png", "b.png"):
+        one, other = there_images.image_ids.index(name), images.image_ids.index(name)
+        there_images.read(one)  # which tells that it cannot be read; a pack knows it beforehand
+        for uniform in np.linspace(0, 0.99, 20):
+            draws = np.array([uniform, 0.0])
+            assert packed.region(other, 50, 100, draws) == there.region(one, 50, 100, draws)
+        expected = there.change_patch(patch, one, (0, 0, 50, 100), 50, 100, DRAWS)
+        assert np.array_equal(packed.change_patch(patch, other, (0, 0, 50, 100), 50, 100, DRAWS), expected)
+
+
+def test_a_pack_of_data_without_masks_or_of_another_layout_is_refused(in9: Path, coco: Path, tmp_path: Path) -> None:
+    plain = _pack({"root": str(coco / "train2017")}, tmp_path / "plain")
+    with pytest.raises(InputError, match=r"is a pack of layout folder, .* is for a pack of coco"):
+        _build(coco, tmp_path, data=plain, policy="object_crop", masks="ground_truth")
+    without = _pack({"root": str(in9), **IN9}, tmp_path / "without")
+    with pytest.raises(InputError, match="is a pack without true masks and boxes"):
+        _build(in9, tmp_path, data=without, policy="background_hardmix", masks="ground_truth")
 
 
 @pytest.mark.parametrize(

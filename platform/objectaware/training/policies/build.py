@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from objectaware.config import GROUND_TRUTH, PretrainConfig
+from objectaware.config.policies import true_layouts
 from objectaware.data.backgrounds_challenge import TrainingForegrounds
 from objectaware.data.cache import TrainingImages
 from objectaware.data.coco import load_coco, object_boxes
+from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
@@ -16,7 +18,7 @@ from objectaware.training.policies.background_hardmix import BackgroundHardMix
 from objectaware.training.policies.background_mixup import BackgroundMixup
 from objectaware.training.policies.base import Boxes, Masks, PlainViews, Policy
 from objectaware.training.policies.cutmix import CutMix
-from objectaware.training.policies.masks import Foregrounds, StoredBoxes, StoredMasks, TrueBoxes, TrueMasks
+from objectaware.training.policies.masks import Foregrounds, PackedBoxes, StoredBoxes, StoredMasks, TrueBoxes, TrueMasks
 from objectaware.training.policies.mixup import Mixup
 from objectaware.training.policies.object_crop import ObjectCrop
 from objectaware.training.policies.official_background import OfficialBackground
@@ -65,8 +67,12 @@ def _background_policy(config: PretrainConfig, images: TrainingImages, masks: Ma
 def _boxes(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -> Boxes:
     if config.masks != GROUND_TRUTH:
         return StoredBoxes(_table(config, cache_folder), images.image_ids)
-    assert config.data.split is not None
-    boxes = object_boxes(load_coco(config.data.root, config.data.split).select(images.image_ids))
+    boxes: Boxes
+    if config.data.layout == "shards":
+        boxes = PackedBoxes(_packed_truth(config, images))
+    else:
+        assert config.data.split is not None
+        boxes = object_boxes(load_coco(config.data.root, config.data.split).select(images.image_ids))
     return TrueBoxes(boxes, images.image_ids, images.unreadable)
 
 
@@ -74,9 +80,11 @@ def _masks(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -
     if config.masks != GROUND_TRUTH:
         return StoredMasks(_table(config, cache_folder), images.image_ids, binary=config.mask_field == "mask")
     data = config.data
-    assert data.split is not None
     foregrounds: Foregrounds
-    if data.layout == "backgrounds-challenge":
+    if data.layout == "shards":
+        foregrounds = _packed_truth(config, images)
+    elif data.layout == "backgrounds-challenge":
+        assert data.split is not None
         foregrounds = TrainingForegrounds(data.root, data.split, images.image_ids)
     else:
         truth = GroundTruth(data.root, data.layout, data.split, images.image_ids)
@@ -84,6 +92,20 @@ def _masks(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -
             raise InputError("masks", GROUND_TRUTH, "is not there", truth.notice)
         foregrounds = truth
     return TrueMasks(foregrounds, images.image_ids, images.unreadable)
+
+
+def _packed_truth(config: PretrainConfig, images: TrainingImages) -> GroundTruth:
+    """What was packed with the images, of a data set from which the policy takes masks or boxes unpacked, too."""
+    root = config.data.root
+    packed = PackedImages.describe(root)
+    layout, layouts = packed["source"]["layout"], true_layouts(config.policy)
+    if layout not in layouts:
+        problem = f"is a pack of layout {layout}, and masks = ground_truth of {config.policy} is for a pack of "
+        raise InputError("data.root", root, problem + " or ".join(layouts), "Give masks of a mask store.")
+    if not packed["has_masks"]:
+        remedy = "Pack the data set where its masks are, too, or train on its folder."
+        raise InputError("data.root", root, "is a pack without true masks and boxes", remedy)
+    return GroundTruth(root, "shards", None, images.image_ids)
 
 
 def _table(config: PretrainConfig, cache_folder: Path) -> MaskTable:

@@ -8,8 +8,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.coco import OBJECT_MARGIN, expand_box
 from objectaware.data.masks import in_8_bits
+from objectaware.data.truth import GroundTruth
 from objectaware.localize.mask_table import MaskTable
+from objectaware.training.policies.base import Boxes
 
 
 class Foregrounds(Protocol):
@@ -84,11 +87,29 @@ class TrueMasks:
 class TrueBoxes:
     """True boxes of a data set's images, none for an image that another one stands in for (see `TrueMasks`)."""
 
-    def __init__(self, boxes: list[NDArray[np.float32]], image_ids: list[str], unreadable: Container[str]) -> None:
+    def __init__(self, boxes: Boxes, image_ids: list[str], unreadable: Container[str]) -> None:
         self._boxes = boxes
         self._image_ids = image_ids
         self._unreadable = unreadable
 
     def __getitem__(self, index: int) -> NDArray[np.float32]:
         """Relative boxes, (n, 4)."""
-        return self._boxes[index][:0] if self._image_ids[index] in self._unreadable else self._boxes[index]
+        if self._image_ids[index] in self._unreadable:
+            return np.zeros((0, 4), dtype=np.float32)
+        return self._boxes[index]
+
+
+class PackedBoxes:
+    """Boxes that were packed with their images, with the margin of the object-aware crop, as `object_boxes` gives them.
+
+    Args:
+        truth: The pack's.
+    """
+
+    def __init__(self, truth: GroundTruth) -> None:
+        self._truth = truth
+
+    def __getitem__(self, index: int) -> NDArray[np.float32]:
+        """Relative boxes, (n, 4)."""
+        boxes = [expand_box(tuple(box), OBJECT_MARGIN) for box in self._truth.boxes(index).tolist()]
+        return np.array(boxes, dtype=np.float32).reshape(-1, 4)
