@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from inputs import write_pictures
 from objectaware.cli import run
+from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
+from objectaware.distributed.pretrain import pretrain
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 400 kB."""
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system of as many kB as its parameter says."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
-    )
+    command = ["mount", "-t", "tmpfs", "-o", f"size={request.param}k", "tmpfs", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f"no right to mount a small file system: {mounted.stderr.strip()}")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.parametrize("small_disk", [400], indirect=True)
 @pytest.mark.chaos(fault="a disk that fills up", holds="one line that says so; with room again the same command ends")
 def test_a_pack_waits_for_room(small_disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos, pack = tmp_path / "photos", small_disk / "pack"
@@ -42,3 +46,49 @@ def test_a_pack_waits_for_room(small_disk: Path, tmp_path: Path, capsys: pytest.
     filler.unlink()
     assert run(command) == 0
     assert (pack / "pack.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("small_disk", [64_000], indirect=True)
+@pytest.mark.chaos(
+    fault="a disk that fills up while training", holds="an error that says so; with room again no epoch is lost"
+)
+def test_training_goes_on_once_there_is_room(
+    ray_session: None, tiny_images: Path, small_disk: Path, tmp_path: Path
+) -> None:
+    config = PretrainConfig(
+        data=DataConfig(root=str(tiny_images)),
+        backbone="resnet10_narrow",
+        image_size=32,
+        num_epochs=4,
+        batch_size=16,
+        queue_size=64,
+        execution=PretrainExecution(num_loader_threads=1, num_compute_threads=1),
+    )
+    fillers: list[Path] = []
+    recorded: dict[int, dict[str, Any]] = {}
+
+    def fill(record: dict[str, Any]) -> None:
+        if record["kind"] != "epoch":
+            return
+        assert recorded.setdefault(record["epoch"], record) == record
+        if not fillers:
+            fillers.append(small_disk / "filler")
+            _fill(fillers[0])
+
+    with pytest.raises(OSError, match="No space left on device") as full:
+        pretrain(config, name="train", storage=str(small_disk), on_record=fill)
+    assert full.value.errno == errno.ENOSPC  # what the command line turns into a line
+    assert len(recorded) < 4
+    fillers[0].unlink()
+    checkpoint = pretrain(config, name="train", storage=str(small_disk), on_record=fill)
+    assert Path(checkpoint).name == "epoch_0003"
+    assert sorted(recorded) == [0, 1, 2, 3]
+
+
+def _fill(file: Path) -> None:
+    """Leaves no room on the disk that a file is on."""
+    with file.open("ab", buffering=0) as stream:
+        while free := os.statvfs(file).f_bavail:
+            stream.write(bytes(free * os.statvfs(file).f_frsize))
