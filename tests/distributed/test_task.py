@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import ray
 
 from objectaware.distributed.task import run_task, run_tasks
 from objectaware.errors import InputError
@@ -58,6 +61,42 @@ def test_an_error_ends_the_wait_for_the_results(ray_session: None) -> None:
     with pytest.raises(InputError, match="temperature"):
         run_tasks(_refuse, [(), ()], at_once=1, on_result=told.append)
     assert told == []
+
+
+def _wait_for(folder: Path) -> None:
+    """Says that it runs and waits to be ended."""
+    (folder / "runs").touch()
+    threading.Event().wait()
+
+
+def _refuse_once_the_other_runs(folder: Path) -> None:
+    while not (folder / "runs").exists():
+        time.sleep(0.01)
+    _refuse()
+
+
+def _first_of(folder: Path, number: int) -> None:
+    (_refuse_once_the_other_runs, _wait_for)[number](folder)
+
+
+def test_an_error_cancels_tasks_that_run_and_none_that_has_ended(
+    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray aborts the process that cancels a task in the moment in which it ends, about once in a hundred times."""
+    cancelled: list[ray.ObjectRef[Any]] = []
+    cancel = ray.cancel
+
+    def note(reference: ray.ObjectRef[Any], *, force: bool) -> None:
+        cancelled.append(reference)
+        cancel(reference, force=force)
+
+    monkeypatch.setattr(ray, "cancel", note)
+    with pytest.raises(InputError):
+        run_tasks(_refuse, [(), ()], at_once=1, on_result=lambda result: None)
+    assert cancelled == []
+    with pytest.raises(InputError):
+        run_tasks(_first_of, [(tmp_path, 0), (tmp_path, 1)], on_result=lambda result: None)
+    assert len(cancelled) == 1
 
 
 def test_an_error_comes_back_as_itself(ray_session: None) -> None:

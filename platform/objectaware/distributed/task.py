@@ -67,13 +67,23 @@ def run_tasks(
             running = _wait(running, on_result)
         return ray.get(references)
     except BaseException as error:
-        for reference in references:
-            ray.cancel(reference, force=True)
+        _cancel(references)
         if not isinstance(error, RayTaskError):
             raise
         cause = error.cause
         cause.add_note(str(error))
         raise cause from None
+
+
+def _cancel(references: list[ray.ObjectRef[Result]]) -> None:
+    """Ends the tasks that run or wait.
+
+    Not the others: Ray hands a result over a moment before it has done with the task, and one that is cancelled in that
+    moment takes the whole process with it ("Tried to complete task that was not pending").
+    """
+    _, running = ray.wait(references, num_returns=len(references), timeout=0) if references else ([], [])
+    for reference in running:
+        ray.cancel(reference, force=True)
 
 
 def _at_work(function: Callable[..., Result], *args: object) -> Result:
