@@ -29,6 +29,7 @@ def test_the_collector_looks_less_often_until_work_begins_and_then_only_at_what_
 def test_what_others_have_set_stays() -> None:
     gc.set_threshold(123, 4, 5)
     frozen = gc.get_freeze_count()
+    collector.relax()
     collector.restore()
     assert gc.get_threshold() == (123, 4, 5)
     assert gc.get_freeze_count() == frozen

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 
 from objectaware import collector
-from objectaware.errors import ExplainedError, InputError
+from objectaware.errors import ExplainedError, InputError, is_explained, is_full_disk
 
 _USAGE = """\
 objectaware: object-aware contrastive learning
@@ -77,12 +76,12 @@ def run(arguments: list[str]) -> int:
         print(f"objectaware: {error}", file=sys.stderr)
         return 2
     except ExplainedError as error:
-        if error.__cause__ is not None and not isinstance(error.__cause__, InputError | ExplainedError):
+        if error.__cause__ is not None and not is_explained(error.__cause__):
             traceback.print_exception(error.__cause__)
         print(f"objectaware: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full_disk(error):
             raise
         print(f"objectaware: {error}. Make room there; the same command goes on from here.", file=sys.stderr)
         return 1

@@ -14,14 +14,16 @@ _AT_START = (50_000, 10, 10)
 
 
 def relax() -> None:
-    """Makes the collector look less often, for a process of ours that begins to import."""
-    gc.set_threshold(*_AT_START)
+    """Makes the collector look less often, for a process that begins to import, unless that was set already."""
+    if gc.get_threshold() == _AT_WORK:
+        gc.set_threshold(*_AT_START)
 
 
 def restore() -> None:
     """Makes it look as often as before, and only at what is made from now on, once work begins.
 
-    Cycles that hold on to large tensors must not wait for tens of thousands of objects.
+    Cycles that hold on to large tensors must not wait for tens of thousands of objects. Called before there are any:
+    what is there by now is never looked at again. Processes that do little need not call it.
     """
     if gc.get_threshold() == _AT_START:
         gc.freeze()

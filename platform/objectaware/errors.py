@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+
 
 class ExplainedError(RuntimeError):
     """Something went wrong for a reason that the message gives.
 
-    The command line turns it into that message and exit status 1, without a traceback.
+    The command line turns it into that message and exit status 1, without a traceback but for that of a cause that is
+    not explained itself.
     """
 
 
@@ -37,3 +40,13 @@ class InputError(ValueError):
     def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str, str]]:
         # Ray carries errors between processes by pickling; the default would call __init__ with the message alone.
         return type(self), (self.field, self.value, self.problem, self.remedy)
+
+
+def is_explained(error: BaseException) -> bool:
+    """Whether an error's message says all: one of the above, or that a disk is full."""
+    return isinstance(error, InputError | ExplainedError) or is_full_disk(error)
+
+
+def is_full_disk(error: BaseException) -> bool:
+    """Whether there was no room for a file, or none that this user may take."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)

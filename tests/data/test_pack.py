@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from PIL import Image
 
 from objectaware.cli import run
+from objectaware.config import DataConfig
 from objectaware.data import pack
 from objectaware.data.catalog import open_images
 from objectaware.data.folder import ImageFolder
@@ -18,6 +20,7 @@ from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
+from objectaware.stages.identity import data_hash
 
 NUM_IMAGES = 30
 
@@ -143,6 +146,21 @@ def test_masks_boxes_and_labels_go_along(tmp_path: Path, variant: str, layout: s
         place = images.image_ids.index(image_id)
         assert np.array_equal(packed.mask(index), truth[place])
         assert np.array_equal(packed.boxes(index), truth.boxes(place))
+
+
+def test_a_pack_of_other_annotations_is_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_scenes(tmp_path / "scenes", variant="multi-object", num_train=12, num_val=9, image_size=48)
+    command = ["data", "pack", str(tmp_path / "scenes"), "--layout", "coco", "--split", "train", "--out"]
+    assert run([*command, str(tmp_path / "one")]) == 0
+    file = tmp_path / "scenes" / "annotations" / "instances_train2017.json"
+    content = json.loads(file.read_text())
+    content["annotations"].pop()
+    file.write_text(json.dumps(content))
+    assert run([*command, str(tmp_path / "one")]) == 2
+    assert "differing: truth" in capsys.readouterr().err
+    assert run([*command, str(tmp_path / "other")]) == 0
+    one, other = (data_hash(DataConfig(root=str(tmp_path / name), layout="shards")) for name in ("one", "other"))
+    assert one != other
 
 
 def test_images_that_need_their_detail_are_not_shrunk(

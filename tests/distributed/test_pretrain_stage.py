@@ -260,6 +260,9 @@ def test_what_the_same_work_would_meet_again_is_not_retried() -> None:
 def test_the_death_of_a_worker_that_ended_itself_is_explained() -> None:
     death = RuntimeError("the actor died")
     assert _explained(death, None) is death
+    stuck = {"rank": 3, "seconds": 90.0, "place": "in read\n"}
+    for other in (InputError("data", "x", "is gone", "Mount it."), OSError(28, "full"), TrainingDivergedError("nan")):
+        assert _explained(other, stuck) is other
     explained = _explained(death, {"rank": 3, "seconds": 90.0, "place": "in read\n"})
     assert isinstance(explained, NoProgressError)
     assert "worker 3 made no step for 1.5 minutes" in str(explained)

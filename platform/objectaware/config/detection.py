@@ -23,7 +23,7 @@ class DetectionExecution(Model):
         num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
         checkpoint_interval: Iterations between checkpoints, rounded up to whole log intervals.
         no_progress_minutes: A worker that makes no step for so long ends, and training begins again from the newest
-            checkpoint; after the third time in a row it fails.
+            checkpoint. The fourth failure without a new checkpoint between them ends the run.
         precision: `bf16` computes convolutions and linear layers in bfloat16, boxes and losses in 32 bits.
     """
 

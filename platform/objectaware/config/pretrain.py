@@ -32,7 +32,7 @@ class PretrainExecution(Model):
         keep_every: n: the checkpoint of every n-th epoch is kept for ever, in the folder `kept` of the training's;
             of the others the newest two.
         no_progress_minutes: A worker that makes no step for so long ends, and training begins again from the newest
-            checkpoint; after the third time in a row it fails.
+            checkpoint. The fourth failure without a new checkpoint between them ends the run.
         evaluation_interval: Epochs between k-NN evaluations, where labels exist.
         precision: `auto` times both and keeps the faster.
         compile: Have the networks compiled by torch.compile. Takes minutes at the start; results differ by rounding.

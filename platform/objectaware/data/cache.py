@@ -29,18 +29,21 @@ class TrainingImages:
         images: The data set.
         max_bytes: Decoded pixels kept in memory, first come first kept; 0 keeps none.
         unreadable: Images that are known beforehand to give no picture, with reasons.
+
+    Attributes:
+        source: The data set.
     """
 
     def __init__(self, images: NamedImages, *, max_bytes: int, unreadable: Mapping[str, str] | None = None) -> None:
         self.image_ids = images.image_ids
+        self.source = images
         self.unreadable = dict(unreadable or {})
-        self._images = images
         self._kept: dict[int, NDArray[np.uint8]] = {}
         self._free_bytes = max_bytes
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        return len(self._images)
+        return len(self.source)
 
     def read(self, index: int) -> NDArray[np.uint8]:
         """Reads an image as 8-bit RGB, shape (H, W, 3).
@@ -65,7 +68,7 @@ class TrainingImages:
         if self.is_unreadable(index):
             return None
         try:
-            pixels = self._images.read(index)
+            pixels = self.source.read(index)
         except UnreadableImage as error:
             self.unreadable[self.image_ids[index]] = error.reason
             return None

@@ -65,6 +65,7 @@ def pack_images(
     *,
     source: dict[str, object],
     truth: Truth | None = None,
+    truth_hash: str | None = None,
     short_side: int | None = None,
     shard_bytes: int = 128 * 2**20,
     num_threads: int = 4,
@@ -79,6 +80,7 @@ def pack_images(
         out: Folder of the pack.
         source: Where the images come from, for `pack.json`.
         truth: True masks and boxes, where the data set has them; masks are brought to the packed image's size.
+        truth_hash: Hash of the files that they come from, which tells packs of other masks apart.
         short_side: Images with a larger short side are shrunk to it, antialiased, and encoded as JPEG of quality
             95 without chroma subsampling; the bytes of all others are copied. None copies all.
         shard_bytes: Size of a shard, by that of its images' files.
@@ -99,6 +101,8 @@ def pack_images(
         "has_labels": images.labels is not None,
         "has_masks": truth is not None,
     }
+    if truth_hash is not None:
+        settings["truth"] = truth_hash
     _begin(out, settings)
     plan = plan_shards(manifest.sizes, shard_bytes)
     there = set(out.list_names("shard-"))
@@ -133,7 +137,7 @@ def _begin(out: Storage, settings: dict[str, Any]) -> None:
         out.write_json(_BEGUN_NAME, settings)
         return
     begun = out.read_json(_BEGUN_NAME)
-    differing = [name for name, value in settings.items() if begun[name] != value]
+    differing = [name for name, value in settings.items() if begun.get(name) != value]
     if differing:
         problem = f"holds a pack of other images or settings (differing: {', '.join(differing)})"
         raise InputError("out", out.uri, problem, "Give another folder, or delete this one.")

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ray.data import ActorPoolStrategy
 from ray.exceptions import RayError, RayTaskError
 
+from objectaware import collector
 from objectaware.config import PretrainConfig
 from objectaware.training.inputs import build_loader, open_inputs
 from objectaware.training.schedule import worker_share
@@ -43,6 +44,7 @@ class Decoder:
     """
 
     def __init__(self, config: dict[str, Any], rank: int, world_size: int) -> None:
+        collector.restore()
         validated = PretrainConfig.model_validate(config)
         inputs = open_inputs(validated)
         with tempfile.TemporaryDirectory(prefix="masks-") as folder:  # a mapped file outlives its name

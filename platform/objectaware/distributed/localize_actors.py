@@ -43,10 +43,10 @@ class CamActor:
     """
 
     def __init__(self, config: dict[str, Any]) -> None:
+        collector.restore()
         self._config = LocalizeConfig.model_validate(config)
         self._localizer = Localizer(self._config)
         self._ended: float | None = None
-        collector.restore()
         torch.set_num_threads(self._config.execution.num_compute_threads)
 
     @faults_travel
@@ -87,10 +87,10 @@ class CrfActor:
     """
 
     def __init__(self, config: dict[str, Any], store: Storage) -> None:
+        collector.restore()
         self._config = LocalizeConfig.model_validate(config)
         self._store = store
         cv2.setNumThreads(1)
-        collector.restore()
 
     @faults_travel
     def __call__(self, batch: pa.Table) -> pa.Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import traceback
@@ -22,6 +23,7 @@ from objectaware.distributed.records import Record, RecordPump
 from objectaware.distributed.saved_checkpoints import mend_snapshot, ray_storage, saved_epochs
 from objectaware.distributed.stoppable import StoppableTrainer, TerminationConfig
 from objectaware.distributed.train_session import EpochRecorder, FinalError, RaySession, checkpoint_name, root_cause
+from objectaware.errors import ExplainedError, InputError
 from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 from objectaware.training.preemption import StoppedError
 
@@ -32,6 +34,8 @@ away afterwards, and the folder of checkpoints that are kept for ever."""
 
 _MAX_RETRIES = 3
 _SECONDS_TO_SAVE = 30.0
+_SECONDS_TO_CLEAN_UP = 60.0
+_SECONDS_AT_ONCE = 5.0
 KEPT_FOLDER = "kept"
 """Folder inside a run's with the checkpoints that Ray Train knows nothing of and never deletes."""
 
@@ -70,7 +74,8 @@ def train_on_ray(
         on_record: Called with `{"kind": "epoch", "epoch", …metrics}` once an epoch is saved, and now and then
             with `{"kind": "progress", …}` and what the loop tells; with `{"kind": "stopping"}` while an
             interrupted training saves where it stands; with `{"kind": "stuck", "rank", "seconds", "place"}` by a
-            worker that made no step for too long and ends itself. A resumed run begins with the epochs of the newest
+            worker that made no step for too long and ends itself; with `{"kind": "begun"}` by each attempt's first
+            worker. A resumed run begins with the epochs of the newest
             checkpoints again, in case they were saved but not taken in before.
 
     Returns:
@@ -119,7 +124,8 @@ def _fit(
             "fallback": fallback,
             "kept_folder": folder.child(f"{name}/{KEPT_FOLDER}"),
         },
-        torch_config=TerminationConfig(),
+        # Workers that wait for one that hangs must not give up before that one has told where.
+        torch_config=TerminationConfig(timeout_s=2 * math.ceil(60 * config.execution.no_progress_minutes)),
         scaling_config=ScalingConfig(
             num_workers=_num_workers(config.execution),
             use_gpu=bool(need.num_gpus),
@@ -146,16 +152,23 @@ def _fit(
     except train.WorkerGroupError as error:
         raise _explained(root_cause(error.worker_failures), pump.stuck()) from None
     except KeyboardInterrupt:
+        seconds = _SECONDS_AT_ONCE  # after a second one
         try:
             pump.stop_training(_SECONDS_TO_SAVE)
+            seconds = _SECONDS_TO_CLEAN_UP
         finally:
-            trainer.stop()
+            trainer.stop(seconds)
         raise
 
 
 def _explained(error: Exception, stuck: Record | None) -> Exception:
-    """The error itself, unless it is only the death of a worker that ended itself."""
-    if stuck is None:
+    """The error itself, unless it is only the death of a worker that ended itself.
+
+    Args:
+        error: What ended the retries.
+        stuck: What the newest attempt's workers told of one that made no progress.
+    """
+    if stuck is None or isinstance(error, InputError | ExplainedError | OSError):
         return error
     return NoProgressError(
         f"worker {stuck['rank']} made no step for {stuck['seconds'] / 60:g} minutes; it was at\n{stuck['place']}"

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from objectaware.background import Background
 
 Record = dict[str, Any]
-"""Plain values; `kind` says what it is: `epoch`, `progress`, `stopping`, `stopped` or `stuck`."""
+"""Plain values; `kind` says what it is: `begun`, `epoch`, `progress`, `stopping`, `stopped` or `stuck`."""
 
 _SECONDS_BETWEEN_DRAINS = 0.3
 
@@ -118,8 +118,12 @@ class RecordPump(Background):
             raise self._error
 
     def stuck(self) -> Record | None:
-        """What `RecordSink.stuck` says."""
-        record: Record | None = ray.get(self.sink.stuck.remote())
+        """What `RecordSink.stuck` says; None where it is lost."""
+        try:
+            record: Record | None = ray.get(self.sink.stuck.remote())
+        except RayError as error:
+            _logger.warning("what workers told of their progress is lost: %s", error)
+            return None
         return record
 
     def stop_training(self, seconds: float) -> None:

@@ -6,14 +6,13 @@ import logging
 from typing import Any
 
 from ray import get, kill
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import RayActorError, RayError
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from objectaware.distributed.abandoned import wait_and_remove_abandoned_groups
 from objectaware.distributed.interface import use_rays_interface
 from objectaware.training.preemption import honour_termination
 
-_SECONDS_TO_CLEAN_UP = 60.0
 _SECONDS_TO_DIE = 30.0
 
 _logger = logging.getLogger(__name__)
@@ -55,20 +54,23 @@ class StoppableTrainer(TorchTrainer):
     def _register_sigint_handler(self, controller: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
         self._controller = controller
 
-    def stop(self) -> None:
+    def stop(self, seconds: float) -> None:
         """Ends the training's processes, workers with their controller, and gives their CPUs and GPUs back.
 
         The controller is asked first. Killed while it starts workers anew, it would leave a placement group behind that
-        no worker tells of.
+        no worker tells of, until this process ends.
+
+        Args:
+            seconds: How long the controller may take.
         """
         if self._controller is None:
             return
         try:
-            get(self._controller.abort.remote(), timeout=_SECONDS_TO_CLEAN_UP)
+            get(self._controller.abort.remote(), timeout=seconds)
         except RayActorError:
             pass  # it ends itself when it is done
-        except GetTimeoutError:
-            _logger.warning("the training's controller does not answer and is killed")
+        except RayError as error:  # such as GetTimeoutError
+            _logger.warning("the training's controller is killed (%s)", error)
         finally:
             kill(self._controller)
-        wait_and_remove_abandoned_groups(_SECONDS_TO_DIE)
+            wait_and_remove_abandoned_groups(_SECONDS_TO_DIE)

@@ -76,14 +76,15 @@ def run_tasks(
 
 
 def _cancel(references: list[ray.ObjectRef[Result]]) -> None:
-    """Ends the tasks that run or wait.
+    """Ends the tasks that run or wait, and leaves the others alone as far as that can be known.
 
-    Not the others: Ray hands a result over a moment before it has done with the task, and one that is cancelled in that
-    moment takes the whole process with it ("Tried to complete task that was not pending").
+    Ray hands a result over a moment before it has done with the task, and one that is cancelled in that moment takes
+    the whole process with it ("Tried to complete task that was not pending").
     """
-    _, running = ray.wait(references, num_returns=len(references), timeout=0) if references else ([], [])
-    for reference in running:
-        ray.cancel(reference, force=True)
+    for reference in references:
+        _, running = ray.wait([reference], timeout=0, fetch_local=False)
+        if running:
+            ray.cancel(reference, force=True)
 
 
 def _at_work(function: Callable[..., Result], *args: object) -> Result:

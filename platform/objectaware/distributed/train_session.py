@@ -99,10 +99,14 @@ class RaySession:
 
     def __enter__(self) -> RaySession:
         collector.restore()
-        self._open.enter_context(self._watch)
-        checkpoint = train.get_checkpoint()
-        if checkpoint is not None:
-            self._restored = Path(self._open.enter_context(checkpoint.as_directory()))
+        if self.rank == 0:
+            get(self._sink.push.remote({"kind": "begun"}))  # or what an earlier attempt told would be taken for ours
+        with ExitStack() as opened:
+            opened.enter_context(self._watch)
+            checkpoint = train.get_checkpoint()
+            if checkpoint is not None:
+                self._restored = Path(opened.enter_context(checkpoint.as_directory()))
+            self._open = opened.pop_all()
         return self
 
     def __exit__(

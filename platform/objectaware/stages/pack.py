@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 from objectaware.augment.crop import least_short_side
 from objectaware.config import DataConfig
 from objectaware.data.folder import ImageFolder
@@ -9,8 +11,9 @@ from objectaware.data.pack import pack_images
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
+from objectaware.stages.identity import data_hash
 from objectaware.stages.progress import Progress
-from objectaware.stages.truth import find_true_objects
+from objectaware.stages.truth import find_true_objects, true_objects_hash
 
 
 def run_pack(
@@ -50,6 +53,7 @@ def run_pack(
         raise InputError("short_side", short_side, problem, "Give more, or the recipe's own values of the two.")
     images = data.open()
     assert isinstance(images, ImageFolder)
+    truth = _truth(data, images)
     progress = Progress()
     title = f"pack {data.root}"
     progress.start(title)
@@ -57,7 +61,8 @@ def run_pack(
         images,
         out,
         source=data.model_dump(mode="json", exclude_none=True),
-        truth=_truth(data, images),
+        truth=truth,
+        truth_hash=None if truth is None else _truth_hash(data),
         short_side=short_side,
         shard_bytes=shard_bytes,
         num_threads=num_threads,
@@ -70,6 +75,11 @@ def run_pack(
         "num_unreadable": summary.num_unreadable,
         "num_shards": summary.num_shards,
     }
+
+
+def _truth_hash(data: DataConfig) -> str:
+    """Of all files that masks and boxes come from; some are the images' own annotations, which `data_hash` reads."""
+    return hashlib.sha256(f"{data_hash(data)} {true_objects_hash(data)}".encode()).hexdigest()
 
 
 def _truth(data: DataConfig, images: ImageFolder) -> GroundTruth | None:

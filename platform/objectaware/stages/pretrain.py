@@ -11,6 +11,7 @@ from objectaware.stages.device import on_available_device
 from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+from objectaware.training.policies import require_packed_truth
 
 
 def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None = None) -> StageResult:
@@ -27,6 +28,8 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
     config = on_available_device(config)
     inputs = {"data": data_hash(config.data, verify=context.verify)}
     if config.masks == GROUND_TRUTH:
+        if config.data.layout == "shards":
+            require_packed_truth(config)  # now, and not in a worker
         inputs["masks"] = true_masks_hash(config.data, verify=context.verify)
     elif config.masks is not None:
         inputs["masks"] = mask_store_hash(config.masks)

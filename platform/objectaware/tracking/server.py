@@ -9,7 +9,7 @@ from functools import cached_property
 from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, LoggedModelOutput, Run
+from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, LoggedModelOutput, LoggedModelStatus, Run
 from mlflow.exceptions import MlflowException
 
 from objectaware.errors import InputError
@@ -113,12 +113,17 @@ class Server:
         """
         experiment_id = self.client.get_run(run_id).info.experiment_id
         made = self.client.search_logged_models([experiment_id], f"source_run_id = '{run_id}'")
-        if any(each.name == model.name and each.params.get("uri") == model.uri for each in made):
-            return
-        tags, params = {"mlflow.model.isExternal": "true"}, {"uri": model.uri}
-        logged = self.client.create_logged_model(experiment_id, model.name, run_id, tags, params)
-        self.client.finalize_logged_model(logged.model_id, "READY")
-        self.client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, 0)])
+        same = (each for each in made if each.name == model.name and each.params.get("uri") == model.uri)
+        logged = next(same, None)
+        if logged is None:
+            tags, params = {"mlflow.model.isExternal": "true"}, {"uri": model.uri}
+            logged = self.client.create_logged_model(experiment_id, model.name, run_id, tags, params)
+        # Each for itself: a sending that was interrupted may have got as far as any of them.
+        if logged.status != LoggedModelStatus.READY:
+            self.client.finalize_logged_model(logged.model_id, "READY")
+        outputs = self.client.get_run(run_id).outputs
+        if outputs is None or logged.model_id not in {output.model_id for output in outputs.model_outputs}:
+            self.client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, 0)])
 
     def add_dataset(self, run_id: str, dataset: DatasetUsed) -> None:
         """Gives a run a data set as its input; MLflow keeps one of a name, a digest and a purpose once."""

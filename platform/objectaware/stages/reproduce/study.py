@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from objectaware.errors import ExplainedError, InputError
+from objectaware.errors import ExplainedError, InputError, is_explained
 from objectaware.paper.nodes import Node, needs, ordered
 from objectaware.paper.plan import TablePlan
 from objectaware.paper.report import Measured, TableReport
@@ -96,12 +96,12 @@ class Outcome:
             report: The table without them.
 
         Raises:
-            StagesFailedError: From the first error.
+            StagesFailedError: From the first error that its message does not explain, if there is one.
         """
         if self.errors:
             failed = StagesFailedError([self.failures[node] for node in self.errors])
             failed.report = report
-            raise failed from next(iter(self.errors.values()))
+            raise failed from next((error for error in self.errors.values() if not is_explained(error)), None)
 
 
 def run_nodes(context: Context, workshop: Workshop, nodes: Sequence[Node], missing: Mapping[Node, str]) -> Outcome:

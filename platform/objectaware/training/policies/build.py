@@ -18,7 +18,15 @@ from objectaware.training.policies.background_hardmix import BackgroundHardMix
 from objectaware.training.policies.background_mixup import BackgroundMixup
 from objectaware.training.policies.base import Boxes, Masks, PlainViews, Policy
 from objectaware.training.policies.cutmix import CutMix
-from objectaware.training.policies.masks import Foregrounds, PackedBoxes, StoredBoxes, StoredMasks, TrueBoxes, TrueMasks
+from objectaware.training.policies.masks import (
+    Foregrounds,
+    PackedBoxes,
+    PackedForegrounds,
+    StoredBoxes,
+    StoredMasks,
+    TrueBoxes,
+    TrueMasks,
+)
 from objectaware.training.policies.mixup import Mixup
 from objectaware.training.policies.object_crop import ObjectCrop
 from objectaware.training.policies.official_background import OfficialBackground
@@ -69,7 +77,7 @@ def _boxes(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -
         return StoredBoxes(_table(config, cache_folder), images.image_ids)
     boxes: Boxes
     if config.data.layout == "shards":
-        boxes = PackedBoxes(_packed_truth(config, images))
+        boxes = PackedBoxes(_pack(config, images))
     else:
         assert config.data.split is not None
         boxes = object_boxes(load_coco(config.data.root, config.data.split).select(images.image_ids))
@@ -82,7 +90,7 @@ def _masks(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -
     data = config.data
     foregrounds: Foregrounds
     if data.layout == "shards":
-        foregrounds = _packed_truth(config, images)
+        foregrounds = PackedForegrounds(_pack(config, images))
     elif data.layout == "backgrounds-challenge":
         assert data.split is not None
         foregrounds = TrainingForegrounds(data.root, data.split, images.image_ids)
@@ -94,18 +102,27 @@ def _masks(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -
     return TrueMasks(foregrounds, images.image_ids, images.unreadable)
 
 
-def _packed_truth(config: PretrainConfig, images: TrainingImages) -> GroundTruth:
-    """What was packed with the images, of a data set from which the policy takes masks or boxes unpacked, too."""
+def _pack(config: PretrainConfig, images: TrainingImages) -> PackedImages:
+    require_packed_truth(config)
+    assert isinstance(images.source, PackedImages)
+    return images.source
+
+
+def require_packed_truth(config: PretrainConfig) -> None:
+    """Refuses a pack for the masks or boxes that `masks: ground_truth` takes from it.
+
+    Raises:
+        InputError: It holds none, or was made of a data set from whose folder the policy would not take them.
+    """
     root = config.data.root
     packed = PackedImages.describe(root)
-    layout, layouts = packed["source"]["layout"], true_layouts(config.policy)
+    layout, layouts = packed["source"].get("layout", "unknown"), true_layouts(config.policy)
     if layout not in layouts:
         problem = f"is a pack of layout {layout}, and masks = ground_truth of {config.policy} is for a pack of "
         raise InputError("data.root", root, problem + " or ".join(layouts), "Give masks of a mask store.")
     if not packed["has_masks"]:
         remedy = "Pack the data set where its masks are, too, or train on its folder."
         raise InputError("data.root", root, "is a pack without true masks and boxes", remedy)
-    return GroundTruth(root, "shards", None, images.image_ids)
 
 
 def _table(config: PretrainConfig, cache_folder: Path) -> MaskTable:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from objectaware.data.coco import OBJECT_MARGIN, expand_box
 from objectaware.data.masks import in_8_bits
-from objectaware.data.truth import GroundTruth
+from objectaware.data.shards import PackedImages
 from objectaware.localize.mask_table import MaskTable
 from objectaware.training.policies.base import Boxes
 
@@ -99,17 +99,32 @@ class TrueBoxes:
         return self._boxes[index]
 
 
+class PackedForegrounds:
+    """Masks that were packed with their images.
+
+    Args:
+        images: The pack.
+    """
+
+    def __init__(self, images: PackedImages) -> None:
+        self._images = images
+
+    def __getitem__(self, index: int) -> NDArray[np.bool_]:
+        """Mask (H, W), of the packed image's size."""
+        return self._images.mask(index)
+
+
 class PackedBoxes:
     """Boxes that were packed with their images, with the margin of the object-aware crop, as `object_boxes` gives them.
 
     Args:
-        truth: The pack's.
+        images: The pack.
     """
 
-    def __init__(self, truth: GroundTruth) -> None:
-        self._truth = truth
+    def __init__(self, images: PackedImages) -> None:
+        self._images = images
 
     def __getitem__(self, index: int) -> NDArray[np.float32]:
         """Relative boxes, (n, 4)."""
-        boxes = [expand_box(tuple(box), OBJECT_MARGIN) for box in self._truth.boxes(index).tolist()]
+        boxes = [expand_box(tuple(box), OBJECT_MARGIN) for box in self._images.boxes(index).tolist()]
         return np.array(boxes, dtype=np.float32).reshape(-1, 4)
