@@ -52,3 +52,14 @@ def test_a_worker_hears_the_drivers_wish_also_where_a_record_follows_before_it_a
         ray.get(pump.sink.push.remote({"kind": "progress"}))  # by now the one before has been answered
         line.push({"kind": "progress"})
         assert line.shall_stop()
+
+
+def test_the_last_workers_word_on_being_stuck_counts(ray_session: None) -> None:
+    stuck = {"kind": "stuck", "rank": 1, "seconds": 60.0, "place": "in read"}
+    with RecordPump(lambda record: None) as pump:
+        assert pump.stuck() is None
+        for leave in (pump.sink.begin.remote, lambda: pump.sink.push.remote({"kind": "progress"})):
+            ray.get(pump.sink.push.remote(stuck))
+            assert pump.stuck() == stuck
+            ray.get(leave())
+            assert pump.stuck() is None

@@ -74,8 +74,7 @@ def train_on_ray(
         on_record: Called with `{"kind": "epoch", "epoch", …metrics}` once an epoch is saved, and now and then
             with `{"kind": "progress", …}` and what the loop tells; with `{"kind": "stopping"}` while an
             interrupted training saves where it stands; with `{"kind": "stuck", "rank", "seconds", "place"}` by a
-            worker that made no step for too long and ends itself; with `{"kind": "begun"}` by each attempt's first
-            worker. A resumed run begins with the epochs of the newest
+            worker that made no step for too long and ends itself. A resumed run begins with the epochs of the newest
             checkpoints again, in case they were saved but not taken in before.
 
     Returns:

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from objectaware.background import Background
 
 Record = dict[str, Any]
-"""Plain values; `kind` says what it is: `begun`, `epoch`, `progress`, `stopping`, `stopped` or `stuck`."""
+"""Plain values; `kind` says what it is: `epoch`, `progress`, `stopping`, `stopped` or `stuck`."""
 
 _SECONDS_BETWEEN_DRAINS = 0.3
 
@@ -35,6 +35,10 @@ class RecordSink:
         self._records.append(record)
         self._stuck = record if record["kind"] == "stuck" else None
         return self._stops
+
+    def begin(self) -> None:
+        """Says that workers begin, whose word counts and not that of workers before them."""
+        self._stuck = None
 
     def stuck(self) -> Record | None:
         """What a worker told that had made no progress for too long, unless others have told something since."""

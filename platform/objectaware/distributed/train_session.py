@@ -100,7 +100,7 @@ class RaySession:
     def __enter__(self) -> RaySession:
         collector.restore()
         if self.rank == 0:
-            get(self._sink.push.remote({"kind": "begun"}))  # or what an earlier attempt told would be taken for ours
+            get(self._sink.begin.remote())
         with ExitStack() as opened:
             opened.enter_context(self._watch)
             checkpoint = train.get_checkpoint()
