@@ -47,15 +47,19 @@ for node in "${nodes[@]:1}"; do
     ray start --block --address="$RAY_ADDRESS" --num-cpus="$SLURM_CPUS_PER_TASK" &
 done
 
+# Slurm's SIGTERM reaches this script alone; the job saves on it.
+job=''
+told=''
+trap 'told=yes; [ -z "$job" ] || kill -TERM "$job" 2>/dev/null || true' TERM
 python "jobs/$1.py" "${@:2}" &
 job=$!
-# Slurm's SIGTERM reaches this script alone; the job saves on it.
-trap 'kill -TERM "$job"' TERM
-status=0
-wait "$job" || status=$?
-while kill -0 "$job" 2>/dev/null; do
+[ -z "$told" ] || kill -TERM "$job" # it came between the two
+while true; do
+  told=''
   status=0
   wait "$job" || status=$?
+  # Interrupted by the signal, it has not told the job's status, whether the job has ended since or not.
+  [ -n "$told" ] || break
 done
 # Ends the nodes' Ray with their steps.
 mapfile -t steps < <(jobs -p)
