@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from inputs import write_pictures
-from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
 from objectaware.distributed.pretrain import pretrain
 from objectaware.errors import InputError
+from tiny_training import tiny_training
 
 
 def _train(images: Path, storage: Path, num_epochs: int) -> tuple[Path, list[int]]:
@@ -21,15 +21,7 @@ def _train(images: Path, storage: Path, num_epochs: int) -> tuple[Path, list[int
         if entry["kind"] == "epoch":
             epochs.append(entry["epoch"])
 
-    config = PretrainConfig(
-        data=DataConfig(root=str(images)),
-        backbone="resnet10_narrow",
-        image_size=32,
-        num_epochs=num_epochs,
-        batch_size=16,
-        queue_size=64,
-        execution=PretrainExecution(num_loader_threads=1, num_compute_threads=1, cache_mib=8, precision="fp32"),
-    )
+    config = tiny_training(images, num_epochs=num_epochs)
     return Path(pretrain(config, name="train", storage=str(storage), on_record=record)), epochs
 
 

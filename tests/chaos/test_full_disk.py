@@ -13,8 +13,8 @@ import pytest
 
 from inputs import write_pictures
 from objectaware.cli import run
-from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
 from objectaware.distributed.pretrain import pretrain
+from tiny_training import tiny_training
 
 
 @pytest.fixture
@@ -57,15 +57,8 @@ def test_a_pack_waits_for_room(small_disk: Path, tmp_path: Path, capsys: pytest.
 def test_training_goes_on_once_there_is_room(
     ray_session: None, tiny_images: Path, small_disk: Path, tmp_path: Path
 ) -> None:
-    config = PretrainConfig(
-        data=DataConfig(root=str(tiny_images)),
-        backbone="resnet10_narrow",
-        image_size=32,
-        num_epochs=40,  # enough for the driver to fill the disk before the end, on however slow a machine
-        batch_size=16,
-        queue_size=64,
-        execution=PretrainExecution(num_loader_threads=1, num_compute_threads=1),
-    )
+    # Epochs enough for the driver to fill the disk before the end, on however slow a machine.
+    config = tiny_training(tiny_images, num_epochs=40)
     fillers: list[Path] = []
     recorded: dict[int, dict[str, Any]] = {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,5 +14,5 @@ def finished_demo(clean_environment: Path, tmp_path_factory: pytest.TempPathFact
     """The folder that it ran in; its results are in `out.json`."""
     folder = tmp_path_factory.mktemp("demo")
     (folder / "tiny.yaml").write_text(RECIPE)
-    run_demo(folder, os.environ)
+    run_demo(folder)
     return folder

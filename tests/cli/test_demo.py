@@ -171,7 +171,7 @@ def test_the_demo_runs_and_its_second_run_computes_nothing(finished_demo: Path) 
     assert list(background) == ["baseline", "background_mixup"]
     assert {"original", "mixed_same", "mixed_rand", "only_fg", "bg_gap"} <= background["baseline"].keys()
     assert (finished_demo / "runs" / "demo-single-object.md").exists()
-    output = run_demo(finished_demo, os.environ)
+    output = run_demo(finished_demo)
     assert output.count("finished before, reused") == 8
     second = json.loads((finished_demo / "out.json").read_text())
     assert (second["localization"], second["background"]) == (first["localization"], first["background"])

@@ -24,6 +24,7 @@ from objectaware.training.preemption import StoppedError
 from objectaware.training.run import run_pretraining
 from objectaware.training.schedule import worker_share
 from objectaware.training.session import LocalSession
+from tiny_training import tiny_training
 
 slow = pytest.mark.slow
 
@@ -40,17 +41,8 @@ def pack(tiny_images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _config(pack: Path, **execution: Any) -> PretrainConfig:
-    return PretrainConfig(
-        data=DataConfig(root=str(pack), layout="shards", shuffle_window=2),
-        backbone="resnet10_narrow",
-        image_size=32,
-        num_epochs=3,
-        batch_size=16,
-        queue_size=64,
-        execution=PretrainExecution(
-            num_loader_threads=1, num_compute_threads=1, precision="fp32", cache_mib=0, **execution
-        ),
-    )
+    data = DataConfig(root=str(pack), layout="shards", shuffle_window=2)
+    return tiny_training(data, num_epochs=3, cache_mib=0, **execution)
 
 
 def test_a_decoder_gives_a_workers_columns_of_the_plan(pack: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
 from objectaware.distributed.no_progress import EXIT_STATUS
 from objectaware.distributed.pretrain import pretrain
+from tiny_training import tiny_training
 
 HANGS_AFTER_SOME_STEPS = """
 import threading
@@ -94,23 +94,7 @@ def test_a_worker_that_hangs_in_a_read_is_begun_again(ray_session: None, tiny_im
             (tmp_path / "whole").write_bytes(content)
             (tmp_path / "whole").replace(picture)
 
-    execution = PretrainExecution(
-        num_workers=2,
-        num_loader_threads=1,
-        num_compute_threads=1,
-        cache_mib=0,
-        precision="fp32",
-        no_progress_minutes=1 / 3,
-    )
-    config = PretrainConfig(
-        data=DataConfig(root=str(images)),
-        backbone="resnet10_narrow",
-        image_size=32,
-        num_epochs=NUM_EPOCHS,
-        batch_size=16,
-        queue_size=64,
-        execution=execution,
-    )
+    config = tiny_training(images, num_epochs=NUM_EPOCHS, num_workers=2, cache_mib=0, no_progress_minutes=1 / 3)
     checkpoint = pretrain(config, name="train", storage=str(tmp_path / "runs"), on_record=swap)
     assert Path(checkpoint).name == f"epoch_{NUM_EPOCHS - 1:04d}"
     assert sorted(set(epochs)) == list(range(NUM_EPOCHS))

@@ -18,12 +18,13 @@ import torch
 from ray.train.torch import TorchTrainer
 
 from actors import actors, placement_groups
-from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
+from objectaware.config import PretrainConfig, PretrainExecution
 from objectaware.distributed.no_progress import NoProgressError
 from objectaware.distributed.pretrain import pretrain, pretrain_needs
 from objectaware.distributed.ray_train import _explained, _may_pass
 from objectaware.errors import InputError
 from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
+from tiny_training import tiny_training
 
 pytestmark = pytest.mark.timeout(900)
 slow = pytest.mark.slow
@@ -38,24 +39,13 @@ def _config(
     checkpoint_interval: int = 1,
     checkpoint_interval_steps: int | None = None,
 ) -> PretrainConfig:
-    execution = PretrainExecution(
+    return tiny_training(
+        images,
+        num_epochs=num_epochs,
         num_workers=num_workers,
-        num_loader_threads=1,
-        num_compute_threads=1,
-        cache_mib=8,
-        precision="fp32",
         checkpoint_interval=checkpoint_interval,
         keep_every=2,
         checkpoint_interval_steps=checkpoint_interval_steps,
-    )
-    return PretrainConfig(
-        data=DataConfig(root=str(images)),
-        backbone="resnet10_narrow",
-        image_size=32,
-        num_epochs=num_epochs,
-        batch_size=16,
-        queue_size=64,
-        execution=execution,
     )
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 import safetensors.torch
 
-from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
+from objectaware.config import DataConfig
 from objectaware.data.pack import pack_images
 from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.distributed.pretrain import pretrain
 from objectaware.methods.checkpoint import BACKBONE_NAME
 from s3_server import object_store
+from tiny_training import tiny_training
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 NUM_EPOCHS = 20
@@ -37,16 +38,13 @@ def test_a_pack_in_a_bucket_trains_and_resumes(ray_session: None, tiny_images: P
     assert summary.num_shards == len(packed.shard_sizes) > 1
     assert len(packed) == len(images)
 
-    config = PretrainConfig(
-        data=DataConfig(root=bucket.format("pack"), layout="shards", shuffle_window=2),
-        backbone="resnet10_narrow",
-        image_size=32,
+    config = tiny_training(
+        DataConfig(root=bucket.format("pack"), layout="shards", shuffle_window=2),
         num_epochs=NUM_EPOCHS,
         batch_size=4,
         queue_size=16,
-        execution=PretrainExecution(
-            num_loader_threads=1, num_compute_threads=1, precision="fp32", cache_mib=0, keep_every=NUM_EPOCHS
-        ),
+        cache_mib=0,
+        keep_every=NUM_EPOCHS,
     )
     kinds: list[str] = []
     epochs: set[int] = set()

@@ -15,12 +15,12 @@ from mlflow import MlflowClient
 
 from in_process import write_colours
 from mlflow_server import free_port, mlflow_server_on
-from objectaware.config import PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
 from objectaware.stages.pretrain import run_pretrain
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context
 from objectaware.tracking import TrackingStore
+from tiny_training import tiny_training
 
 NUM_EPOCHS = 12
 # The sender tries again after 2, 4, 8 and 16 seconds: the fifth failure comes half a minute after the first.
@@ -50,16 +50,7 @@ def test_training_goes_on_and_no_metric_is_missing(
     artifacts = (tmp_path / "artifacts").as_uri()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
     data = write_colours(tmp_path / "photos", {"red": "red", "blue": "blue"}, 16)
-    execution = PretrainExecution(num_loader_threads=1, num_compute_threads=1, precision="fp32")
-    config = PretrainConfig(
-        data=data,
-        backbone="resnet10_narrow",
-        image_size=32,
-        num_epochs=NUM_EPOCHS,
-        batch_size=16,
-        queue_size=32,
-        execution=execution,
-    )
+    config = tiny_training(data, num_epochs=NUM_EPOCHS, queue_size=32)
     trained: dict[int, Mapping[str, float]] = {}
     failures: list[float] = []
     with ExitStack() as running:

@@ -10,35 +10,29 @@ import json
 import os
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
 
 from actors import actors
-from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
+from objectaware.config import PretrainConfig
 from objectaware.distributed.pretrain import pretrain
 from ports import free_port
+from tiny_training import tiny_training
 
 
 def config(images: str, num_workers: int = 1) -> PretrainConfig:
     """Batches of 12, which two and three workers share evenly, in 30 epochs, on as many workers as have room."""
-    execution = PretrainExecution(
-        num_workers=num_workers,
-        min_workers=2 if num_workers > 1 else None,
-        num_loader_threads=1,
-        num_compute_threads=1,
-        precision="fp32",
-        checkpoint_interval_steps=1,
-    )
-    return PretrainConfig(
-        data=DataConfig(root=images),
-        backbone="resnet10_narrow",
-        image_size=32,
+    return tiny_training(
+        Path(images),
         num_epochs=30,
         batch_size=12,
         queue_size=60,
-        execution=execution,
+        num_workers=num_workers,
+        min_workers=2 if num_workers > 1 else None,
+        checkpoint_interval_steps=1,
     )
 
 

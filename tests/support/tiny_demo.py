@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "objectaware.cli", "demo", "--recipe", "tiny.yaml", "--json", "out.json"]
@@ -23,8 +23,8 @@ pretrain:
 """
 
 
-def run_demo(folder: Path, environment: Mapping[str, str]) -> str:
+def run_demo(folder: Path) -> str:
     """Runs it in a folder that holds `tiny.yaml` and gives what it printed."""
-    done = subprocess.run(COMMAND, cwd=folder, env=dict(environment), capture_output=True, text=True, check=False)
+    done = subprocess.run(COMMAND, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr

@@ -135,6 +135,11 @@ class CocoDataset:
         ]
 
 
+def instances_file(root: str | Path, split: str) -> Path:
+    """The file with the annotations of a split's instances."""
+    return Path(root, "annotations", f"instances_{split}2017.json")
+
+
 def load_coco(root: str | Path, split: str) -> CocoDataset:
     """Open one part of COCO, or of any data set in its layout.
 
@@ -149,7 +154,7 @@ def load_coco(root: str | Path, split: str) -> CocoDataset:
     if not folder.is_dir():
         remedy = "Give the folder that holds train2017, val2017 and annotations."
         raise InputError("coco", root, f"holds no folder {folder}", remedy)
-    instances = parse_instances(Path(root, "annotations", f"instances_{split}2017.json"))
+    instances = parse_instances(instances_file(root, split))
     images = ImageFolder(folder, [record.file_name for record in instances.images])
     return CocoDataset(images, instances.category_names, instances.numbers, instances.images, instances.annotations)
 

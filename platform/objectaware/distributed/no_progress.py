@@ -41,13 +41,16 @@ class NoProgressWatch(Background):
         tell: Called at the limit, before the end, with the innermost calls of the thread that does not move, and of
             those that work for it.
         seconds_for_others: How much longer a process has that waits for others.
+
+    Attributes:
+        seconds: The limit.
     """
 
     def __init__(
         self, seconds: float, tell: Callable[[str], None], *, seconds_for_others: float = _SECONDS_FOR_OTHERS
     ) -> None:
         super().__init__("no progress")
-        self._seconds = seconds
+        self.seconds = seconds
         self._seconds_for_others = seconds_for_others
         self._tell = tell
         self._watched = threading.get_ident()
@@ -68,11 +71,11 @@ class NoProgressWatch(Background):
 
     def _limit(self) -> float:
         """Of now: longer once the first limit is over, where the thread waits for others."""
-        if time.monotonic() - self._moved_at < self._seconds:
-            return self._seconds
+        if time.monotonic() - self._moved_at < self.seconds:
+            return self.seconds
         *_, innermost = traceback.extract_stack(sys._current_frames()[self._watched])
         waits = any(name in innermost.filename for name in _LIBRARIES_THAT_WAIT)
-        return self._seconds + (self._seconds_for_others if waits else 0)
+        return self.seconds + (self._seconds_for_others if waits else 0)
 
     def _place(self) -> str:
         frames = sys._current_frames()

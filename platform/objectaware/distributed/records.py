@@ -57,7 +57,7 @@ class RecordSink:
 class DriverLine:
     """A worker's line to the driver: leaves records and hears, some time later, whether training shall end.
 
-    Neither waits.
+    Neither waits, but `begin` and `last_word`.
 
     Args:
         sink: Handle of the `RecordSink` actor.
@@ -67,6 +67,14 @@ class DriverLine:
         self._sink = sink
         self._answer: ray.ObjectRef[bool] | None = None
         self._stops = False
+
+    def begin(self) -> None:
+        """See `RecordSink.begin`."""
+        ray.get(self._sink.begin.remote())
+
+    def last_word(self, record: Record, seconds: float) -> None:
+        """Leaves a record before this process ends, and waits until it is there, at most so long."""
+        ray.wait([self._sink.push.remote(record)], timeout=seconds)
 
     def push(self, record: Record) -> None:
         """Leaves a record."""

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from ray import get, train, wait
+from ray import get, train
 from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
 
@@ -90,8 +90,6 @@ class RaySession:
         self._saved: list[dict[str, float]] = []
         self._open = ExitStack()
         self._watch = NoProgressWatch(no_progress_seconds, self._tell_stuck)
-        self._sink = sink
-        self._no_progress_seconds = no_progress_seconds
         self._next_progress = 0.0
         self._num_steps = 0
         # On by default; a Ray that was started for the command alone has nobody to take machines away.
@@ -100,7 +98,7 @@ class RaySession:
     def __enter__(self) -> RaySession:
         collector.restore()
         if self.rank == 0:
-            get(self._sink.begin.remote())
+            self._driver.begin()
         with ExitStack() as opened:
             opened.enter_context(self._watch)
             checkpoint = train.get_checkpoint()
@@ -184,8 +182,8 @@ class RaySession:
             self._driver.push({"kind": "progress", **state})
 
     def _tell_stuck(self, place: str) -> None:
-        record = {"kind": "stuck", "rank": self.rank, "seconds": self._no_progress_seconds, "place": place}
-        wait([self._sink.push.remote(record)], timeout=_SECONDS_TO_TELL)
+        record = {"kind": "stuck", "rank": self.rank, "seconds": self._watch.seconds, "place": place}
+        self._driver.last_word(record, _SECONDS_TO_TELL)
 
 
 class FinalError(Exception):

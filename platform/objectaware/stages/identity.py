@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from objectaware.config import DataConfig, Model
 from objectaware.data.backgrounds_challenge import TrainingForegrounds
+from objectaware.data.coco import instances_file
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 from objectaware.data.shards import PackedImages, shard_name
@@ -84,9 +84,16 @@ def data_hash(data: DataConfig, *, verify: bool = False) -> str:
     digest = hashlib.sha256(Manifest.of(files).content_hash(verify).encode())
     if images.labels is not None:
         digest.update(images.labels.tobytes())  # some lie in files of their own
-    if data.layout in ("coco", "coco-crop"):
-        digest.update(Path(data.root, "annotations", f"instances_{data.split}2017.json").read_bytes())
+    digest.update(annotation_bytes(data))
     return digest.hexdigest()
+
+
+def annotation_bytes(data: DataConfig) -> bytes:
+    """Content of the file that says what images show, where it is one for all of them; else nothing."""
+    if data.layout in ("coco", "coco-crop"):
+        assert data.split is not None
+        return instances_file(data.root, data.split).read_bytes()
+    return b""
 
 
 def _pack_hash(root: str, verify: bool) -> str:
@@ -143,7 +150,7 @@ def true_masks_hash(data: DataConfig, *, verify: bool = False) -> str:
     Raises:
         InputError: The data set has none.
     """
-    if data.layout == "coco":
+    if data.layout in ("coco", "shards"):
         return "annotations"  # a part of `data_hash`
     if data.layout != "backgrounds-challenge":
         return true_objects_hash(data, verify=verify)

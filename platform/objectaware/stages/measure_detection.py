@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from objectaware.config import DetectionConfig
+from objectaware.data.coco import instances_file
 from objectaware.data.storage import Storage
 from objectaware.detection.data import open_coco
 from objectaware.detection.detect import Detector, Record, detect_objects, fine_tuned_detector
@@ -55,7 +56,8 @@ def score(config: DetectionConfig, records: Sequence[Record]) -> Scores:
 
 def annotation_file(config: DetectionConfig) -> Path:
     """COCO's annotations of the test's images."""
-    return Path(config.test.root, "annotations", f"instances_{config.test.split}2017.json")
+    assert config.test.split is not None
+    return instances_file(config.test.root, config.test.split)
 
 
 def _finds_masks(config: DetectionConfig, records: Sequence[Record]) -> bool:

@@ -11,9 +11,9 @@ from objectaware.data.pack import pack_images
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
-from objectaware.stages.identity import data_hash
+from objectaware.stages.identity import annotation_bytes
 from objectaware.stages.progress import Progress
-from objectaware.stages.truth import find_true_objects, true_objects_hash
+from objectaware.stages.truth import find_true_objects, truth_files_hash
 
 
 def run_pack(
@@ -62,7 +62,7 @@ def run_pack(
         out,
         source=data.model_dump(mode="json", exclude_none=True),
         truth=truth,
-        truth_hash=None if truth is None else _truth_hash(data),
+        truth_hash=None if truth is None else _truth_hash(data, truth),
         short_side=short_side,
         shard_bytes=shard_bytes,
         num_threads=num_threads,
@@ -77,9 +77,9 @@ def run_pack(
     }
 
 
-def _truth_hash(data: DataConfig) -> str:
-    """Of all files that masks and boxes come from; some are the images' own annotations, which `data_hash` reads."""
-    return hashlib.sha256(f"{data_hash(data)} {true_objects_hash(data)}".encode()).hexdigest()
+def _truth_hash(data: DataConfig, truth: GroundTruth) -> str:
+    """Of all files that masks and boxes come from."""
+    return hashlib.sha256(annotation_bytes(data) + truth_files_hash(truth).encode()).hexdigest()
 
 
 def _truth(data: DataConfig, images: ImageFolder) -> GroundTruth | None:

@@ -32,6 +32,10 @@ def true_objects_hash(data: DataConfig, *, verify: bool = False) -> str:
         data: The data set.
         verify: Hash the files' content instead of their times.
     """
-    files = true_objects(data, data.open().image_ids).files
-    text = "".join(Manifest.of(folder).content_hash(verify) for folder in files)
+    return truth_files_hash(true_objects(data, data.open().image_ids), verify=verify)
+
+
+def truth_files_hash(truth: GroundTruth, *, verify: bool = False) -> str:
+    """The same of masks and boxes that are open."""
+    text = "".join(Manifest.of(folder).content_hash(verify) for folder in truth.files)
     return hashlib.sha256(text.encode()).hexdigest()

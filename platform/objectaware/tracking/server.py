@@ -111,7 +111,8 @@ class Server:
 
         As `mlflow.create_external_model` does, which only takes the process's one tracking address.
         """
-        experiment_id = self.client.get_run(run_id).info.experiment_id
+        run = self.client.get_run(run_id)
+        experiment_id = run.info.experiment_id
         made = self.client.search_logged_models([experiment_id], f"source_run_id = '{run_id}'")
         same = (each for each in made if each.name == model.name and each.params.get("uri") == model.uri)
         logged = next(same, None)
@@ -121,8 +122,7 @@ class Server:
         # Each for itself: a sending that was interrupted may have got as far as any of them.
         if logged.status != LoggedModelStatus.READY:
             self.client.finalize_logged_model(logged.model_id, "READY")
-        outputs = self.client.get_run(run_id).outputs
-        if outputs is None or logged.model_id not in {output.model_id for output in outputs.model_outputs}:
+        if run.outputs is None or logged.model_id not in {output.model_id for output in run.outputs.model_outputs}:
             self.client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, 0)])
 
     def add_dataset(self, run_id: str, dataset: DatasetUsed) -> None:

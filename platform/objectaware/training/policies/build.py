@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from objectaware.config import GROUND_TRUTH, PretrainConfig
 from objectaware.config.policies import true_layouts
@@ -19,9 +23,7 @@ from objectaware.training.policies.background_mixup import BackgroundMixup
 from objectaware.training.policies.base import Boxes, Masks, PlainViews, Policy
 from objectaware.training.policies.cutmix import CutMix
 from objectaware.training.policies.masks import (
-    Foregrounds,
     PackedBoxes,
-    PackedForegrounds,
     StoredBoxes,
     StoredMasks,
     TrueBoxes,
@@ -88,18 +90,18 @@ def _masks(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -
     if config.masks != GROUND_TRUTH:
         return StoredMasks(_table(config, cache_folder), images.image_ids, binary=config.mask_field == "mask")
     data = config.data
-    foregrounds: Foregrounds
+    foreground: Callable[[int], NDArray[np.bool_]]
     if data.layout == "shards":
-        foregrounds = PackedForegrounds(_pack(config, images))
+        foreground = _pack(config, images).mask
     elif data.layout == "backgrounds-challenge":
         assert data.split is not None
-        foregrounds = TrainingForegrounds(data.root, data.split, images.image_ids)
+        foreground = TrainingForegrounds(data.root, data.split, images.image_ids).__getitem__
     else:
         truth = GroundTruth(data.root, data.layout, data.split, images.image_ids)
         if not truth.has_masks:
             raise InputError("masks", GROUND_TRUTH, "is not there", truth.notice)
-        foregrounds = truth
-    return TrueMasks(foregrounds, images.image_ids, images.unreadable)
+        foreground = truth.__getitem__
+    return TrueMasks(foreground, images.image_ids, images.unreadable)
 
 
 def _pack(config: PretrainConfig, images: TrainingImages) -> PackedImages:

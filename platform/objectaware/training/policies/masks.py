@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import Protocol
+from collections.abc import Callable, Container
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +12,6 @@ from objectaware.data.masks import in_8_bits
 from objectaware.data.shards import PackedImages
 from objectaware.localize.mask_table import MaskTable
 from objectaware.training.policies.base import Boxes
-
-
-class Foregrounds(Protocol):
-    """True foreground masks, by index."""
-
-    def __getitem__(self, index: int) -> NDArray[np.bool_]:
-        """Mask (H, W)."""
-        ...
 
 
 class StoredMasks:
@@ -65,14 +56,16 @@ class TrueMasks:
     """True masks of a data set's images.
 
     Args:
-        foregrounds: The masks.
+        foreground: Gives the mask (H, W) of an index.
         image_ids: The data set's images, in order.
         unreadable: Images that could not be read. Another one stands in for such an image, whose mask would not
             fit, so that it has none here.
     """
 
-    def __init__(self, foregrounds: Foregrounds, image_ids: list[str], unreadable: Container[str]) -> None:
-        self._foregrounds = foregrounds
+    def __init__(
+        self, foreground: Callable[[int], NDArray[np.bool_]], image_ids: list[str], unreadable: Container[str]
+    ) -> None:
+        self._foreground = foreground
         self._image_ids = image_ids
         self._unreadable = unreadable
 
@@ -81,7 +74,7 @@ class TrueMasks:
 
     def __getitem__(self, index: int) -> NDArray[np.uint8] | None:
         """Mask in 8 bits, (H, W): 0 and 255."""
-        return None if self._image_ids[index] in self._unreadable else in_8_bits(self._foregrounds[index])
+        return None if self._image_ids[index] in self._unreadable else in_8_bits(self._foreground(index))
 
 
 class TrueBoxes:
@@ -97,21 +90,6 @@ class TrueBoxes:
         if self._image_ids[index] in self._unreadable:
             return np.zeros((0, 4), dtype=np.float32)
         return self._boxes[index]
-
-
-class PackedForegrounds:
-    """Masks that were packed with their images.
-
-    Args:
-        images: The pack.
-    """
-
-    def __init__(self, images: PackedImages) -> None:
-        self._images = images
-
-    def __getitem__(self, index: int) -> NDArray[np.bool_]:
-        """Mask (H, W), of the packed image's size."""
-        return self._images.mask(index)
 
 
 class PackedBoxes:
