@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -28,6 +30,15 @@ def _die_once(marker: Path) -> str:
         marker.touch()
         os.kill(os.getpid(), signal.SIGKILL)
     return "survived"
+
+
+def test_a_tasks_process_waits_for_no_import_of_the_drivers_alone() -> None:
+    """MLflow, Ray Data and their pandas take as long to import as PyTorch does; the driver alone uses them."""
+    modules = ["distributed.localize_actors", "stages.features", "stages.measure_linear", "stages.measure_masks"]
+    imports = ", ".join(f"objectaware.{module}" for module in modules)
+    code = f"import sys, {imports}; print(sorted({{'mlflow', 'pandas', 'ray.data'}} & sys.modules.keys()))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == "[]\n"
 
 
 def test_the_result_comes_back(ray_session: None) -> None:

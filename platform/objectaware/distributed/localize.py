@@ -20,14 +20,17 @@ from objectaware.config import LocalizeConfig, LocalizeExecution
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
-from objectaware.distributed.localize_actors import CamActor, CrfActor
+from objectaware.distributed.localize_actors import CamActor, CrfActor, localize_group
 from objectaware.distributed.localize_groups import GroupPlan, read_group
 from objectaware.distributed.records import Record
+from objectaware.distributed.task import run_tasks
 from objectaware.localize.mask_store import finished_shards, read_shard
 
 _MAX_FAILURES_LISTED = 100
 # Longer than any group takes: 64 images through 10 iterations of a ResNet-50 at 4 times its resolution.
 _NO_PROGRESS_SECONDS = 1800.0
+# So few take less time than Ray Data needs to start its actors. Tasks reuse the processes of the stages before.
+_MAX_GROUPS_AS_TASKS = 4
 
 
 @dataclass
@@ -134,18 +137,31 @@ def _run(
     on_record: Callable[[Record], None],
 ) -> None:
     speed = _Speed(summary.num_ok + summary.num_failed)
+
+    def count(row: Mapping[str, Any]) -> None:
+        if row.get("fault") is not None:
+            raise pickle.loads(row["fault"])
+        summary.add(row["num_images"], list(zip(row["failed_ids"], row["reasons"], strict=True)))
+        summary.waiting_seconds += row["waiting_seconds"]
+        summary.working_seconds += row["working_seconds"]
+        done = summary.num_ok + summary.num_failed
+        progress = {"done": done, "total": summary.num_images, "images_per_second": speed.after(done)}
+        on_record({"kind": "progress", **progress})
+
+    # The reference is held here for as long as readers ask for the plan.
+    plan_reference = ray.put(plan)
+    if len(pending) <= _MAX_GROUPS_AS_TASKS and not config.execution.use_gpu:
+        run_tasks(
+            localize_group,
+            [(plan_reference, config.model_dump(), store, group) for group in pending],
+            num_cpus=config.execution.num_compute_threads,
+            at_once=max(config.execution.num_cam_actors, config.execution.num_crf_actors),
+            on_result=lambda table: count(table.to_pylist()[0]),
+        )
+        return
     with _quiet_data_context():
-        # The reference is held here for as long as readers ask for the plan.
-        plan_reference = ray.put(plan)
         for row in _pipeline(config, plan_reference, pending, store).iter_rows():
-            if row.get("fault") is not None:
-                raise pickle.loads(row["fault"])
-            summary.add(row["num_images"], list(zip(row["failed_ids"], row["reasons"], strict=True)))
-            summary.waiting_seconds += row["waiting_seconds"]
-            summary.working_seconds += row["working_seconds"]
-            done = summary.num_ok + summary.num_failed
-            progress = {"done": done, "total": summary.num_images, "images_per_second": speed.after(done)}
-            on_record({"kind": "progress", **progress})
+            count(row)
 
 
 class _Speed:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from objectaware import collector
 from objectaware.config import LocalizeConfig
 from objectaware.data.storage import Storage
-from objectaware.distributed.localize_groups import faults_travel
+from objectaware.distributed.localize_groups import GroupPlan, faults_travel, group_table
 from objectaware.distributed.localizers import Localizer
 from objectaware.localize.boxes import extract_boxes
 from objectaware.localize.components import keep_large_components
@@ -151,6 +151,21 @@ class CrfActor:
             buffer = io.BytesIO()
             np.savez_compressed(buffer, image_ids=np.array(shown), cams=cams.reshape(-1, len(shown), size, size))
             self._store.write_bytes(ITERATIONS_NAME, buffer.getvalue())
+
+
+def localize_group(plan: GroupPlan, config: dict[str, Any], store: Storage, group: int) -> pa.Table:
+    """Run one group through all steps in this process, as a task: what is small need not wait for actors to start.
+
+    Args:
+        plan: Which images make up the group.
+        config: `LocalizeConfig` as plain values.
+        store: Folder of the mask store.
+        group: Number of the group.
+
+    Returns:
+        The row of `CrfActor`, or one with a `fault`.
+    """
+    return CrfActor(config, store)(CamActor(config)(group_table(plan, group)))
 
 
 def _columns(batch: pa.Table, *names: str) -> list[list[str]]:

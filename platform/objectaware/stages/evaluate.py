@@ -21,7 +21,7 @@ from objectaware.stages.device import on_available_device
 from objectaware.stages.features import LabelledFeatures, feature_sets, input_hashes, run_on_features
 from objectaware.stages.identity import data_hash, masks_hash
 from objectaware.stages.measure_linear import measure_linear, solver_bytes
-from objectaware.stages.measure_masks import measure_masks, measure_truth
+from objectaware.stages.measure_masks import measure
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.stages.truth import true_objects_hash
 from objectaware.tracking.panels import box_histogram
@@ -151,11 +151,7 @@ def run_localization(context: Context, config: LocalizationConfig, *, title: str
 def _measure_all(config: LocalizationConfig) -> list[dict[str, Any]]:
     """What `measure_masks` gives for each of the masks, and last what `measure_truth` gives."""
     tasks = [*((config, name) for name in config.masks), (config, None)]
-    return run_tasks(_measure, tasks, at_once=_NUM_MEASURED_AT_ONCE)
-
-
-def _measure(config: LocalizationConfig, name: str | None) -> dict[str, Any]:
-    return measure_truth(config) if name is None else measure_masks(config, name)
+    return run_tasks(measure, tasks, at_once=_NUM_MEASURED_AT_ONCE)
 
 
 def _key(row: str) -> str:

@@ -29,6 +29,11 @@ CENTER_MAP = "center map"
 FULL_IMAGE = "full image"
 
 
+def measure(config: LocalizationConfig, name: str | None) -> dict[str, Any]:
+    """Run `measure_masks`, or `measure_truth` where there is no name, as a task."""
+    return measure_truth(config) if name is None else measure_masks(config, name)
+
+
 def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
     """Scores one system's masks.
 

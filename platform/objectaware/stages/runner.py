@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from objectaware import collector
 from objectaware.config import DataConfig, Model
@@ -20,7 +20,9 @@ from objectaware.stages.device import device_name
 from objectaware.stages.identity import recipe, stage_identity
 from objectaware.stages.lease import Lease
 from objectaware.stages.progress import Progress
-from objectaware.tracking import Tracker, TrackingStore, environment_tags
+
+if TYPE_CHECKING:
+    from objectaware.tracking import Tracker, TrackingStore
 
 _RESULT = "result.json"
 _STAGE = "stage.json"
@@ -92,6 +94,8 @@ def study(
     Yields:
         The parent run.
     """
+    from objectaware.tracking import environment_tags  # here: workers import this module and need no MLflow
+
     tags = {**environment_tags("cpu"), "study": kind, "dataset": dataset}
     parent = context.tracking.parent_run(name=name, key=key, tags=tags, fresh=context.fresh)
     context.parent = parent
@@ -241,6 +245,8 @@ def _compute(
     compute: Callable[[StageRun], Mapping[str, Any]],
     tags: Mapping[str, str],
 ) -> StageResult:
+    from objectaware.tracking import environment_tags  # see `study`
+
     all_tags = {**environment_tags(device_name(config)), **tags, "stage": stage}
     tracker = context.tracking.child_run(context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh)
     tracker.log_config(config.model_dump(mode="json"))
