@@ -21,7 +21,7 @@ NUM_ROWS = {
     "decoding": 3,
     "driver_memory": 2,
     "floors": 14,
-    "linear_evaluation": 2,
+    "linear_evaluation": 1,
     "localization_scale": 2,
     "mask_measures": 4,
     "planner": 3,
