@@ -11,7 +11,7 @@ demo: $(STAMP)
 
 # Two at a time: while one waits for a process to start, the other goes on. The tests of a file stay together.
 # Where one of the two dies, the run ends: put in its place, xdist waits for ever for what it had begun.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test: $(STAMP) check
 	$(PYTEST) -m "not slow" $(ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,16 @@ def pytest_configure(config: pytest.Config) -> None:
     path = config.getoption("--chaos-report")
     if path is not None:
         config.pluginmanager.register(ChaosReport(path.absolute()))
+
+
+@pytest.hookimpl(trylast=True)  # once `-m` has chosen
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that may take longest by their limits, or one process would end alone with a long one."""
+    seconds: Counter[Path] = Counter()
+    for item in items:
+        limit = item.get_closest_marker("timeout")
+        seconds[item.path] += 120 if limit is None else limit.args[0]
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 @pytest.fixture(scope="session", autouse=True)
