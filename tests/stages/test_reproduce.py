@@ -25,6 +25,7 @@ from objectaware.paper.nodes import (
     Pretrain,
     Published,
     images_of,
+    is_stage,
     needs,
     ordered,
 )
@@ -36,11 +37,10 @@ from objectaware.stages.reproduce import nodes as reproduce_nodes
 from objectaware.stages.reproduce.drawing import DRAWINGS
 from objectaware.stages.reproduce.estimate import cost_of, stated_rates
 from objectaware.stages.reproduce.full import Full, read_names
-from objectaware.stages.reproduce.nodes import is_stage
 from objectaware.stages.reproduce.plan import finished, plan_report
 from objectaware.stages.reproduce.scale import SMOKE_MARK, Smoke
-from objectaware.stages.reproduce.study import StagesFailedError, obstacles, run_nodes, run_table
-from objectaware.stages.reproduce.workshop import Results, Workshop, images_with
+from objectaware.stages.reproduce.study import StagesFailedError, run_nodes, run_table
+from objectaware.stages.reproduce.workshop import Results, Workshop, images_with, obstacles
 from objectaware.stages.runner import Context, NotFinishedError, StageResult, run_stage
 from objectaware.tracking import TrackingStore
 

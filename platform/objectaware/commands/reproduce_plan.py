@@ -64,7 +64,7 @@ def show_plan(
     """
     from objectaware.paper.nodes import ordered
     from objectaware.stages.reproduce.plan import plan_report
-    from objectaware.stages.reproduce.study import obstacles
+    from objectaware.stages.reproduce.workshop import obstacles
 
     rates, machine = _rates(using, workshop)
     adapted = ordered(map(workshop.scale.adapted, planned.nodes()))

@@ -196,6 +196,11 @@ def needs(node: Node) -> tuple[Node, ...]:
     return tuple(value for value in values if isinstance(value, _NODES))
 
 
+def is_stage(node: Node) -> bool:
+    """Whether a node is computed: published files and checkpoints from the middle of a training are not."""
+    return not isinstance(node, Published | Kept)
+
+
 def images_of(node: Node) -> tuple[Images, ...]:
     """The parts of data sets that a node itself reads."""
     found: list[Images] = []

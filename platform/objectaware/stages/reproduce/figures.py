@@ -8,8 +8,8 @@ from objectaware.errors import InputError
 from objectaware.paper.figures import FigurePlan
 from objectaware.stages.reproduce.drawing import DRAWINGS
 from objectaware.stages.reproduce.materials import Materials
-from objectaware.stages.reproduce.study import obstacles, open_study, run_nodes
-from objectaware.stages.reproduce.workshop import Workshop
+from objectaware.stages.reproduce.study import open_study, run_nodes
+from objectaware.stages.reproduce.workshop import Workshop, obstacles
 from objectaware.stages.runner import Context
 
 

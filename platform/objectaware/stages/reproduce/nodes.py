@@ -10,13 +10,11 @@ from objectaware.paper.nodes import (
     ClassDistance,
     Detection,
     FewShot,
-    Kept,
     Linear,
     Localize,
     MaskScore,
     Node,
     Pretrain,
-    Published,
 )
 from objectaware.stages.contextual import run_class_distance
 from objectaware.stages.detection import run_detection
@@ -26,11 +24,6 @@ from objectaware.stages.localize import run_localize
 from objectaware.stages.pretrain import run_pretrain
 from objectaware.stages.reproduce.workshop import Results, Workshop
 from objectaware.stages.runner import Context, StageResult
-
-
-def is_stage(node: Node) -> bool:
-    """Whether a node is computed, and not a file of others or a checkpoint in the middle of a training."""
-    return not isinstance(node, Published | Kept)
 
 
 def run_node(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from objectaware.data.published import published_set
-from objectaware.paper.nodes import Images, Node, images_of, needs, title
+from objectaware.paper.nodes import Images, Node, images_of, is_stage, needs, title
 from objectaware.planning.model import Machine
 from objectaware.planning.rates import Rates
 from objectaware.planning.table import format_hours
 from objectaware.stages.reproduce.estimate import Cost, cost_of
 from objectaware.stages.reproduce.full import published_number
-from objectaware.stages.reproduce.nodes import is_stage, run_node
-from objectaware.stages.reproduce.study import obstacles
-from objectaware.stages.reproduce.workshop import Workshop
-from objectaware.stages.runner import Context, NotFinishedError, StageResult
+from objectaware.stages.reproduce.workshop import Workshop, obstacles
+
+if TYPE_CHECKING:
+    from objectaware.stages.runner import Context, StageResult
 
 State = Literal["done", "to do", "cannot run"]
 
@@ -191,6 +191,10 @@ def finished(
         nodes: Each after what it needs.
         missing: Nodes that cannot run.
     """
+    # Here, or a plan of which nothing is finished would wait for Ray and MLflow.
+    from objectaware.stages.reproduce.nodes import run_node
+    from objectaware.stages.runner import NotFinishedError
+
     assert context.only_finished
     found: dict[Node, StageResult] = {}
     for node in nodes:

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from objectaware.errors import ExplainedError, InputError, is_explained
-from objectaware.paper.nodes import Node, needs, ordered
+from objectaware.paper.nodes import Node, is_stage, needs, ordered
 from objectaware.paper.plan import TablePlan
 from objectaware.paper.report import Measured, TableReport
 from objectaware.paper.values import Value
 from objectaware.stages.progress import Progress
-from objectaware.stages.reproduce.nodes import is_stage, run_node
-from objectaware.stages.reproduce.workshop import Workshop
+from objectaware.stages.reproduce.nodes import run_node
+from objectaware.stages.reproduce.workshop import Workshop, obstacles
 from objectaware.stages.runner import Context, StageResult, study
 from objectaware.tracking import Tracker
 
@@ -54,25 +54,6 @@ class MarkedProgress(Progress):
         """Shows where the stage stands."""
         # In a file it is a line like others.
         super().update(f"{self._mark}: {text}" if self._stream.isatty() else text)
-
-
-def obstacles(workshop: Workshop, nodes: Sequence[Node]) -> dict[Node, str]:
-    """Why nodes of a plan cannot run, before any of them has run.
-
-    Args:
-        workshop: What would run them.
-        nodes: Each after what it needs.
-
-    Returns:
-        The reason by node, for those that cannot: something of their own, or of what they need.
-    """
-    found: dict[Node, str] = {}
-    for node in nodes:
-        reason = next((found[needed] for needed in needs(node) if needed in found), None)
-        reason = reason or workshop.scale.problem(node)
-        if reason is not None:
-            found[node] = reason
-    return found
 
 
 @dataclass

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from objectaware.config import (
     GROUND_TRUTH,
@@ -19,7 +19,6 @@ from objectaware.config import (
     PretrainConfig,
 )
 from objectaware.data.coco import load_coco
-from objectaware.distributed.ray_train import KEPT_FOLDER
 from objectaware.errors import InputError
 from objectaware.paper.nodes import (
     ClassDistance,
@@ -33,13 +32,16 @@ from objectaware.paper.nodes import (
     Node,
     Pretrain,
     Published,
+    needs,
     title,
 )
 from objectaware.recipes import read_recipe
 from objectaware.stages.reproduce.scale import Scale
-from objectaware.stages.runner import StageResult
 
-Results = Mapping[Node, StageResult]
+if TYPE_CHECKING:
+    from objectaware.stages.runner import StageResult
+
+Results: TypeAlias = "Mapping[Node, StageResult]"
 """Results of the stages that a node needs, by node."""
 
 DETECTION_RECIPE = "detection_coco.yaml"
@@ -155,6 +157,8 @@ class Workshop:
             case Published():
                 return self.scale.file(node)
             case Kept():
+                from objectaware.distributed.ray_train import KEPT_FOLDER  # here, or every plan would wait for Ray
+
                 # The folder is named by the epoch's number from 0.
                 epoch = self.scale.epoch(node.epoch) - 1
                 return f"{results[node.training].folder.uri}/train/{KEPT_FOLDER}/epoch_{epoch:04d}"
@@ -164,6 +168,25 @@ class Workshop:
                 return str(results[node].values["masks"])
             case _:
                 return str(results[node].values["classifier"])
+
+
+def obstacles(workshop: Workshop, nodes: Sequence[Node]) -> dict[Node, str]:
+    """Why nodes of a plan cannot run, before any of them has run.
+
+    Args:
+        workshop: What would run them.
+        nodes: Each after what it needs.
+
+    Returns:
+        The reason by node, for those that cannot: something of their own, or of what they need.
+    """
+    found: dict[Node, str] = {}
+    for node in nodes:
+        reason = next((found[needed] for needed in needs(node) if needed in found), None)
+        reason = reason or workshop.scale.problem(node)
+        if reason is not None:
+            found[node] = reason
+    return found
 
 
 def images_with(class_name: str, workshop: Workshop, images: Images) -> tuple[str, ...]:
