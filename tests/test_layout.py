@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from objectaware import __version__
+from objectaware.plain_yaml import read_yaml
+
 ROOT = Path(__file__).parents[1] / "platform"
 
 
@@ -37,3 +40,13 @@ def test_detection_stands_beside_training() -> None:
         path for folder in ("training", "methods", "data") for path in (ROOT / "objectaware" / folder).rglob("*.py")
     ]
     assert not [path for path in below if "objectaware.detection" in path.read_text()]
+
+
+def test_the_citation_is_of_this_version_and_names_the_paper() -> None:
+    citation = read_yaml(ROOT.parent / "CITATION.cff", field="citation")
+    assert isinstance(citation, dict)
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["version"] == __version__
+    paper = citation["preferred-citation"]
+    assert paper["title"] == "Object-aware Contrastive Learning for Debiased Scene Representation"
+    assert [author["family-names"] for author in paper["authors"]] == ["Mo", "Kang", "Sohn", "Li", "Shin"]

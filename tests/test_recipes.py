@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from objectaware.errors import InputError
-from objectaware.recipes import read_recipe
+from objectaware.recipes import find_recipe, read_recipe
+
+ROOT = Path(__file__).parents[1]
 
 
 def _write(folder: Path, **recipes: str) -> None:
@@ -49,3 +51,36 @@ def test_a_base_that_is_none_is_refused(text: str, message: str, tmp_path: Path)
     _write(tmp_path, first=text, second="base: third.yaml\n", third="seed: 0\n", text="words\n")
     with pytest.raises(InputError, match=message):
         read_recipe(tmp_path / "first.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("moco_resnet18_folder", "jobs/recipes/moco_resnet18_folder.yaml"),
+        ("moco_resnet18_folder.yaml", "jobs/recipes/moco_resnet18_folder.yaml"),
+        ("jobs/recipes/linear_in9.yaml", "jobs/recipes/linear_in9.yaml"),
+        ("p_mix", "sweeps/p_mix.yaml"),
+        ("sweeps/p_mix.yaml", "sweeps/p_mix.yaml"),
+    ],
+)
+def test_what_comes_with_the_package_is_found_from_any_folder(
+    name: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_recipe(Path(name)).samefile(ROOT / file)
+
+
+def test_the_users_own_file_comes_before_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs" / "recipes").mkdir(parents=True)
+    _write(tmp_path / "jobs" / "recipes", linear_in9="seed: 7\n")
+    assert read_recipe(Path("jobs/recipes/linear_in9.yaml")) == {"seed": 7}
+
+
+@pytest.mark.parametrize("name", ["../recipes.py", "elsewhere/moco_resnet18_folder.yaml", "/p_mix.yaml"])
+def test_other_paths_are_not_looked_for_in_the_package(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        read_recipe(Path(name))

@@ -8,12 +8,34 @@ from pathlib import Path
 from objectaware.errors import InputError
 from objectaware.plain_yaml import parse_yaml, read_yaml
 
+_SHIPPED = Path(__file__).parent / "shipped"
+"""Copies of the repository's `jobs/recipes` and `sweeps` in an installed package, links to them in a clone."""
+
+
+def find_recipe(path: Path) -> Path:
+    """Finds a recipe or sweep: a file of the user's, or else one that comes with the package.
+
+    Args:
+        path: Where the file is. A file that comes with the package also goes by its path in the repository
+            (`jobs/recipes/linear_in9.yaml`) and by its name (`linear_in9`).
+
+    Returns:
+        The path of the file; the given one where there is no such file.
+    """
+    if not path.is_file() and not path.is_absolute() and ".." not in path.parts:
+        names = [path, *(folder / path.with_suffix(".yaml") for folder in (Path("jobs/recipes"), Path("sweeps")))]
+        return next((_SHIPPED / name for name in names if (_SHIPPED / name).is_file()), path)
+    return path
+
 
 def read_recipe(path: Path) -> dict[str, object]:
     """Reads a YAML recipe, laid over the one that it names as its `base`.
 
-    A base is a path relative to the recipe's folder. What both say is the recipe's; mappings, such as `execution`,
-    are merged field by field.
+    A base is a path relative to the recipe's folder. The recipe's own values replace the base's; mappings, such as
+    `execution`, are merged field by field.
+
+    Args:
+        path: As `find_recipe` takes it.
 
     Returns:
         The fields, without `base`.
@@ -21,6 +43,7 @@ def read_recipe(path: Path) -> dict[str, object]:
     Raises:
         InputError: There is no such file, it is not a mapping in YAML, or its base has a base.
     """
+    path = find_recipe(path)
     recipe = _read_mapping(path)
     base = recipe.pop("base", None)
     if base is None:
@@ -45,7 +68,8 @@ def merged(below: dict[str, object], above: dict[str, object]) -> dict[str, obje
 
 def _read_mapping(path: Path) -> dict[str, object]:
     if not path.is_file():
-        raise InputError("recipe", str(path), "does not exist", "Give a YAML file such as those in jobs/recipes.")
+        remedy = "Give a YAML file, or the name of one that comes with the package, such as moco_resnet18_folder."
+        raise InputError("recipe", str(path), "does not exist", remedy)
     content = read_yaml(path, field="recipe")
     if not isinstance(content, dict):
         raise InputError("recipe", str(path), "is not a mapping of fields", "Write `field: value` lines.")

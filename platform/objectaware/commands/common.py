@@ -68,7 +68,7 @@ def recipe_command(
         """Runs the recipe.
 
         Args:
-            recipe: YAML of the fields that docs/recipes.md explains.
+            recipe: YAML file of the fields below, or the name of one that comes with the package.
             common: Settings of every command.
         """
         run(common, override(read_recipe(recipe), overrides))

@@ -20,7 +20,7 @@ from objectaware.commands.common import (
     write_json,
 )
 from objectaware.errors import InputError
-from objectaware.recipes import merged, override, read_recipe, split_overrides
+from objectaware.recipes import find_recipe, merged, override, read_recipe, split_overrides
 
 if TYPE_CHECKING:
     from objectaware.config import Model
@@ -38,7 +38,7 @@ def sweep(program: str, arguments: list[str]) -> None:
         on with a sweep that was interrupted; trials that failed are run again.
 
         Args:
-            sweep: YAML of SweepConfig (docs/sweeps.md), such as sweeps/p_mix.yaml.
+            sweep: YAML of SweepConfig (docs/sweeps.md), or the name of one that comes with the package (p_mix).
             common: Settings of every command.
         """
         _run(common, read_sweep(sweep, overrides))
@@ -50,9 +50,14 @@ def sweep(program: str, arguments: list[str]) -> None:
 def read_sweep(path: Path, overrides: list[str]) -> dict[str, Any]:
     """Reads a sweep's YAML: a stage may name a `recipe`, relative to the sweep's folder, that its fields lie over.
 
+    Args:
+        path: The file, or one that comes with the package, as `find_recipe` takes it.
+        overrides: `--field value` pairs that are laid over it.
+
     Raises:
-        InputError: A file is missing or no mapping, or the overrides are no pairs.
+        InputError: A file is missing or is not a mapping, or the overrides are not pairs.
     """
+    path = find_recipe(path)
     fields: dict[str, Any] = override(read_recipe(path), overrides)
     stages = fields.get("stages")
     if not isinstance(stages, Mapping):
