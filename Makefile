@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
 
-.PHONY: demo test test-all check bench chaos install image clean
+.PHONY: demo test test-all check schema bench chaos install image clean
 
 demo: $(STAMP)
 	$(BIN)/objectaware demo $(ARGS)
@@ -23,6 +23,10 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# What --help lists of recipes; a test compares it with the models of configuration.
+schema: $(STAMP)
+	$(BIN)/python -c "from objectaware.commands.fields import write_schema; write_schema()"
 
 # Each writes its CSV; one that misses what is asked of it does not keep the others from running.
 BENCHMARKS := augmentation decoding training_step pretrain_overhead contracam_cost contracam_peers crf_throughput \

@@ -77,8 +77,8 @@ print(objectaware.__file__)
     [
         ("reproduce list", "bg-main"),
         ("data list", "class-folders"),
-        ("pretrain --help", "num_epochs"),
-        ("sweep --help", "parameters"),
+        ("pretrain --help", "  data.root: path or URI (required)"),
+        ("sweep --help", "  parameters.NAME.grid: "),
     ],
 )
 def test_a_command_answers_from_any_folder(words: str, shown: str, installed: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
+from objectaware.commands.fields import listing_fields
 from objectaware.errors import InputError
 from objectaware.job import submission_id
 from objectaware.recipes import override, read_recipe, split_overrides
@@ -53,7 +54,12 @@ DEFAULTS = Common()
 
 
 def recipe_command(
-    program: str, arguments: list[str], run: Callable[[Common, Mapping[str, object]], None], *, description: str
+    program: str,
+    arguments: list[str],
+    run: Callable[[Common, Mapping[str, object]], None],
+    *,
+    description: str,
+    models: Sequence[str],
 ) -> None:
     """Parses and runs a command on a recipe, of which every field can be overridden.
 
@@ -61,7 +67,8 @@ def recipe_command(
         program: The command's name.
         arguments: What follows it.
         run: Called with the common settings and the recipe's fields.
-        description: What --help says that it does.
+        description: Of the command, for --help.
+        models: Names of the models of configuration whose fields --help lists: the recipe's comes first.
     """
 
     def command(recipe: Annotated[Path, tyro.conf.Positional], common: CommonArguments = DEFAULTS) -> None:
@@ -74,7 +81,8 @@ def recipe_command(
         run(common, override(read_recipe(recipe), overrides))
 
     known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
-    tyro.cli(command, prog=program, description=description, args=known)
+    with listing_fields(known, "Fields of the recipe, each overridden by --FIELD VALUE:", *models):
+        tyro.cli(command, prog=program, description=description, args=known)
 
 
 def take_list(arguments: list[str], option: str) -> tuple[list[str], list[str]]:
@@ -120,7 +128,10 @@ def validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # n
         value = "…" if isinstance(first["input"], Mapping) else first["input"]
         problem = first["msg"].removeprefix("Value error, ").rstrip(".")
         raise InputError(
-            field, value, problem[:1].lower() + problem[1:], f"See {model.__name__} in docs/recipes.md."
+            field,
+            value,
+            problem[:1].lower() + problem[1:],
+            f"--help of the command lists the fields of {model.__name__}.",
         ) from error
 
 

@@ -27,7 +27,7 @@ def evaluate_detection(program: str, arguments: list[str]) -> None:
         "Fine-tunes a checkpoint's backbone to find COCO's objects and scores it, or scores a published detector, by "
         "a recipe of DetectionConfig. Every field can be overridden: --checkpoint DIR, --batch_size 8."
     )
-    recipe_command(program, arguments, run, description=description)
+    recipe_command(program, arguments, run, description=description, models=["DetectionConfig"])
 
 
 def export_detectron2(program: str, arguments: list[str]) -> None:

@@ -38,6 +38,7 @@ def _stage_command(
     load: Callable[[], Stage],
     *,
     description: str,
+    model: str,
     hidden: Sequence[str] = (),
 ) -> None:
     """A command that runs one stage by its recipe and prints what it computed.
@@ -46,17 +47,18 @@ def _stage_command(
         program: The command's name.
         arguments: What follows it.
         load: Imports the stage; called once there is something to run, so that --help does not wait for it.
-        description: What --help says that it does.
+        description: Of the command, for --help.
+        model: Name of the model of the stage's recipe.
         hidden: Values that are written but not printed, being long.
     """
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        model, run_stage = load()
-        config = validated(model, fields)
+        model_type, run_stage = load()
+        config = validated(model_type, fields)
         with open_context(common) as context:
             finish(common, context, run_stage(context, config), hidden=hidden)
 
-    recipe_command(program, arguments, run, description=description)
+    recipe_command(program, arguments, run, description=description, models=[model])
 
 
 def evaluate_linear(program: str, arguments: list[str]) -> None:
@@ -69,7 +71,7 @@ def evaluate_linear(program: str, arguments: list[str]) -> None:
         return LinearConfig, run_linear
 
     description = "Linear evaluation by a recipe of LinearConfig. Every field can be overridden: --checkpoint DIR."
-    _stage_command(program, arguments, load, description=description)
+    _stage_command(program, arguments, load, description=description, model="LinearConfig")
 
 
 def evaluate_knn(program: str, arguments: list[str]) -> None:
@@ -82,7 +84,7 @@ def evaluate_knn(program: str, arguments: list[str]) -> None:
         return KnnConfig, run_knn
 
     description = "Nearest neighbours by a recipe of KnnConfig. Every field can be overridden: --num_neighbours 200."
-    _stage_command(program, arguments, load, description=description)
+    _stage_command(program, arguments, load, description=description, model="KnnConfig")
 
 
 def evaluate_shift(program: str, arguments: list[str]) -> None:
@@ -112,7 +114,7 @@ def evaluate_shift(program: str, arguments: list[str]) -> None:
         "--checkpoints C [C …] in place of the recipe's one; --sets NAME [NAME …] adds the test sets of published data "
         "sets, which lie in --data-folder (data). Every field of the recipe can be overridden."
     )
-    recipe_command(program, arguments, run, description=description)
+    recipe_command(program, arguments, run, description=description, models=["LinearConfig"])
 
 
 def evaluate_few_shot(program: str, arguments: list[str]) -> None:
@@ -140,7 +142,7 @@ def evaluate_few_shot(program: str, arguments: list[str]) -> None:
         "--checkpoints C [C …] in place of the recipe's one gives the error over the epochs. Every field of the recipe "
         "can be overridden: --num_shots 5."
     )
-    recipe_command(program, arguments, run, description=description)
+    recipe_command(program, arguments, run, description=description, models=["FewShotConfig"])
 
 
 def evaluate_class_distance(program: str, arguments: list[str]) -> None:
@@ -156,7 +158,7 @@ def evaluate_class_distance(program: str, arguments: list[str]) -> None:
         "Distance between the embeddings of two classes and their t-SNE picture, by a recipe of ClassDistanceConfig. "
         "Every field can be overridden: --checkpoint DIR."
     )
-    _stage_command(program, arguments, load, description=description, hidden=("tsne",))
+    _stage_command(program, arguments, load, description=description, model="ClassDistanceConfig", hidden=("tsne",))
 
 
 def evaluate_losses(program: str, arguments: list[str]) -> None:
@@ -201,7 +203,7 @@ def evaluate_localization(program: str, arguments: list[str]) -> None:
         return LocalizationConfig, run_localization
 
     description = "Scores masks by a recipe of LocalizationConfig. Every field can be overridden: --masks.ours DIR."
-    _stage_command(program, arguments, load, description=description)
+    _stage_command(program, arguments, load, description=description, model="LocalizationConfig")
 
 
 def evaluate_localizers(program: str, arguments: list[str]) -> None:
@@ -225,7 +227,7 @@ def evaluate_localizers(program: str, arguments: list[str]) -> None:
         "Scores all localizers of a recipe of LocalizersConfig on the same images in one table. Every field can be "
         "overridden: --checkpoint DIR."
     )
-    recipe_command(program, arguments, run, description=description)
+    recipe_command(program, arguments, run, description=description, models=["LocalizersConfig", "LocalizeConfig"])
 
 
 def evaluate_background(program: str, arguments: list[str]) -> None:

@@ -20,6 +20,7 @@ from objectaware.commands.common import (
     validated,
     write_json,
 )
+from objectaware.commands.fields import listing_fields
 
 
 def demo(program: str, arguments: list[str]) -> None:
@@ -58,7 +59,8 @@ def demo(program: str, arguments: list[str]) -> None:
             print(f"report: {context.storage.uri}/{report}")
             print(f"MLflow UI: {context.tracking.ui_command()}")
 
-    tyro.cli(command, prog=program, args=arguments)
+    with listing_fields(arguments, "Fields of the --recipe:", "DemoConfig"):
+        tyro.cli(command, prog=program, args=arguments)
 
 
 def pretrain(program: str, arguments: list[str]) -> None:
@@ -79,7 +81,7 @@ def pretrain(program: str, arguments: list[str]) -> None:
         "Pretrains by MoCo v2 or BYOL, or trains on labels, by a recipe of PretrainConfig. Every field can be "
         "overridden: --num_epochs 100, --data.root DIR."
     )
-    recipe_command(program, arguments, run, description=description)
+    recipe_command(program, arguments, run, description=description, models=["PretrainConfig"])
 
 
 def localize(program: str, arguments: list[str]) -> None:
@@ -120,4 +122,5 @@ def localize(program: str, arguments: list[str]) -> None:
         with open_context(common, *map(localize_needs, either_device(config.execution))) as context:
             finish(common, context, run_localize(context, config, out=target))
 
-    tyro.cli(command, prog=program, args=arguments)
+    with listing_fields(arguments, "Fields of the --recipe:", "LocalizeConfig"):
+        tyro.cli(command, prog=program, args=arguments)

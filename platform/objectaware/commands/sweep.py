@@ -19,6 +19,7 @@ from objectaware.commands.common import (
     validated,
     write_json,
 )
+from objectaware.commands.fields import listing_fields
 from objectaware.errors import InputError
 from objectaware.recipes import find_recipe, merged, override, read_recipe, split_overrides
 
@@ -44,7 +45,8 @@ def sweep(program: str, arguments: list[str]) -> None:
         _run(common, read_sweep(sweep, overrides))
 
     known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
-    tyro.cli(command, prog=program, args=known)
+    with listing_fields(known, "Fields of the sweep, each overridden by --FIELD VALUE:", "SweepConfig"):
+        tyro.cli(command, prog=program, args=known)
 
 
 def read_sweep(path: Path, overrides: list[str]) -> dict[str, Any]:

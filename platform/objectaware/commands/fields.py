@@ -1,0 +1,206 @@
+"""The fields of recipes, as --help lists them: name, type, default and meaning.
+
+They are read from schema.json, which is generated from the models of configuration and ships with the package, so that
+--help imports no pydantic, and no torch either. `make schema` writes the file; a test compares it with the models.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from objectaware.config import Model
+
+SCHEMA = Path(__file__).with_name("schema.json")
+
+Field = dict[str, Any]
+"""`type`, `meaning`, and `default` unless the field is required. Where the value, or each value of a mapping or list,
+has fields itself: the name of their `model`, and in `below` what leads to them (`.`, `.NAME.`, `[].`)."""
+
+
+@contextmanager
+def listing_fields(arguments: Sequence[str], title: str, *models: str) -> Iterator[None]:
+    """Has the --help of a command end with the fields of its recipe.
+
+    Args:
+        arguments: Of the command.
+        title: Stands above the fields.
+        models: Names of the models of configuration that the recipe follows.
+    """
+    try:
+        yield
+    except SystemExit as end:
+        if end.code in (0, None) and not {"-h", "--help"}.isdisjoint(arguments):
+            print("\n\n".join([title, *map(format_fields, models)]))
+        raise
+
+
+def format_fields(model: str) -> str:
+    """The fields of a model as text, fields of fields by their names with dots."""
+    schema: dict[str, Any] = json.loads(SCHEMA.read_text())
+    width = min(shutil.get_terminal_size().columns, 100)
+    return "\n".join([f"{model}:", *_lines(schema, model, "", {}, width)])
+
+
+def _lines(schema: Mapping[str, Any], model: str, prefix: str, listed: dict[str, str], width: int) -> Iterator[str]:
+    """The lines of a model's fields.
+
+    Args:
+        schema: Fields by model.
+        model: One of its models.
+        prefix: Stands before each name.
+        listed: Where the fields of a model were listed, by model: they are listed once.
+        width: Of the text.
+    """
+    fields: dict[str, Field] = schema[model]["fields"]
+    for name, field in fields.items():
+        inner = field.get("model")
+        head = f"  {prefix}{name}: {field['type']}"
+        if "default" not in field:
+            head += " (required)"
+        elif inner is None:
+            head += f" (default: {_as_yaml(field['default'])})"
+        yield textwrap.fill(head, width, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
+        yield textwrap.fill(field["meaning"], width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        if inner is None:
+            continue
+        below = f"{prefix}{name}{field['below']}"
+        if inner in listed:
+            yield f"  {below}…: as {listed[inner]}…"
+        else:
+            listed[inner] = below
+            yield from _lines(schema, inner, below, listed, width)
+
+
+def _as_yaml(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def describe_models() -> dict[str, Any]:
+    """Describes every model of a recipe, as schema.json holds them."""
+    return {model.__name__: _described(model) for model in _models()}
+
+
+def write_schema() -> None:
+    """Replaces schema.json with what the models say now."""
+    SCHEMA.write_text(json.dumps(describe_models(), indent=1, ensure_ascii=False) + "\n")
+
+
+def _models() -> Iterator[type[Model]]:
+    """All models in the modules of `objectaware.config`, and the demo's."""
+    from objectaware import config
+    from objectaware.stages.demo import DemoConfig
+
+    for found in pkgutil.iter_modules(config.__path__, f"{config.__name__}."):
+        module = importlib.import_module(found.name)
+        yield from (
+            one
+            for one in vars(module).values()
+            if isinstance(one, type) and issubclass(one, config.Model) and one.__module__ == found.name
+        )
+    yield DemoConfig
+
+
+def _described(model: type[Model]) -> dict[str, Any]:
+    meanings: dict[str, str] = {}
+    for base in reversed(model.__mro__):
+        meanings |= _attributes(base.__doc__ or "")
+    fields = {name: _field(info, meanings.get(name, "")) for name, info in model.model_fields.items()}
+    return {"fields": fields}
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    """The section "Attributes" of a Google docstring: meanings by name."""
+    section = textwrap.dedent(docstring.partition("Attributes:\n")[2].partition("\n\n")[0])
+    meanings: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        if line.startswith(" "):
+            meanings[name] += f" {line.strip()}"
+        else:
+            name, _, meanings_of_name = line.partition(": ")
+            meanings[name] = meanings_of_name
+    return meanings
+
+
+def _field(info: FieldInfo, meaning: str) -> Field:
+    field: Field = {"type": _type_name(info.annotation, info.metadata), "meaning": meaning}
+    if not info.is_required():
+        field["default"] = _plain(info.get_default(call_default_factory=True))
+    inner = _inner_model(info.annotation)
+    if inner is not None:
+        origin = get_origin(info.annotation)
+        below = ".NAME." if origin is dict else "[]." if origin is tuple else "."
+        field |= {"model": inner.__name__, "below": below}
+    return field
+
+
+def _plain(value: object) -> object:
+    """The value as JSON has it."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Any).dump_python(value, mode="json")
+
+
+def _inner_model(annotation: object) -> type[Model] | None:
+    from objectaware.config import Model
+
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        return annotation
+    return next((found for one in get_args(annotation) if (found := _inner_model(one)) is not None), None)
+
+
+_NAMES: dict[object, str] = {
+    bool: "true | false",
+    int: "integer",
+    float: "number",
+    str: "text",
+    NoneType: "null",
+    Any: "any value",
+}
+
+
+def _type_name(annotation: object, metadata: Sequence[object] = ()) -> str:
+    """A type in words, with the bounds of its values."""
+    from objectaware.config.base import Address
+
+    if get_args(Address)[1] in metadata:
+        return "path or URI"
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type_name(inner[0], inner[1:])
+    if origin is Literal:
+        name = " | ".join(map(str, inner))
+    elif origin in (Union, UnionType):
+        name = " or ".join(map(_type_name, inner))
+    elif origin is dict:
+        name = f"mapping of names to: {_type_name(inner[1])}"
+    elif origin is tuple and inner[-1] is not ...:
+        name = f"[{', '.join(map(_type_name, inner))}]"
+    elif origin in (tuple, list):
+        name = f"list of: {_type_name(inner[0])}"
+    elif isinstance(annotation, type) and annotation not in _NAMES:
+        name = "mapping"
+    else:
+        name = _NAMES[annotation]
+    return f"{name} {', '.join(_bounds(metadata))}".rstrip()
+
+
+def _bounds(metadata: Sequence[object]) -> Iterator[str]:
+    for one in metadata:
+        if hasattr(one, "metadata"):  # a pydantic Field inside another type holds its bounds as the field itself does
+            yield from _bounds(one.metadata)
+        for sign, attribute in ((">", "gt"), ("≥", "ge"), ("<", "lt"), ("≤", "le")):
+            if hasattr(one, attribute):
+                yield f"{sign} {getattr(one, attribute)}"

@@ -1,0 +1,124 @@
+"""What --help lists of a recipe's fields, and that it is what the models of configuration say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from objectaware.cli import run
+from objectaware.commands.fields import SCHEMA, _described, describe_models, format_fields
+from objectaware.config import Model, PretrainConfig
+from objectaware.config.base import Address, Positive
+
+SCHEMA_OF = {
+    "pretrain": "PretrainConfig",
+    "localize": "LocalizeConfig",
+    "demo": "DemoConfig",
+    "sweep": "SweepConfig",
+    "evaluate linear": "LinearConfig",
+    "evaluate shift": "LinearConfig",
+    "evaluate knn": "KnnConfig",
+    "evaluate few-shot": "FewShotConfig",
+    "evaluate class-distance": "ClassDistanceConfig",
+    "evaluate localization": "LocalizationConfig",
+    "evaluate localizers": "LocalizersConfig",
+    "evaluate detection": "DetectionConfig",
+}
+
+
+def test_the_shipped_fields_are_those_of_the_models() -> None:
+    assert json.loads(SCHEMA.read_text()) == describe_models(), "run `make schema`"
+
+
+def test_every_field_of_every_model_has_a_meaning() -> None:
+    fields = {(model, name): field for model, one in describe_models().items() for name, field in one["fields"].items()}
+    assert len(fields) > 100
+    assert [place for place, field in fields.items() if not field["meaning"]] == []
+
+
+@pytest.mark.parametrize("command", SCHEMA_OF)
+def test_help_lists_each_field_with_its_default(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_status:
+        run([*command.split(), "--help"])
+    assert exit_status.value.code == 0
+    shown = capsys.readouterr().out
+    for name in json.loads(SCHEMA.read_text())[SCHEMA_OF[command]]["fields"]:
+        assert f"\n  {name}: " in shown, name
+
+
+def test_help_gives_types_bounds_and_defaults() -> None:
+    lines = format_fields("PretrainConfig").splitlines()
+    assert "  data.root: path or URI (required)" in lines
+    assert "  sgd_momentum: number ≥ 0, < 1 (default: 0.9)" in lines
+    assert "  method: moco | byol | supervised (default: moco)" in lines
+    assert "  execution.use_gpu: true | false or null (default: null)" in lines
+    assert PretrainConfig.model_fields["sgd_momentum"].default == 0.9
+
+
+def test_a_field_is_described_by_its_annotation_and_the_docstring() -> None:
+    class Inner(Model):
+        """One of several.
+
+        Attributes:
+            size: How large
+                it is.
+        """
+
+        size: Positive | None = None
+
+    class Outer(Inner):
+        """Made for this test.
+
+        Attributes:
+            kind: Which.
+            parts: By name.
+            place: Where.
+            pair: Two.
+            extra: Free.
+
+        Example:
+            size: not a meaning.
+        """
+
+        kind: Literal["a", "b"] = "b"
+        parts: dict[str, Inner]
+        place: Address
+        pair: tuple[Annotated[float, Field(gt=0)], int] = (0.5, 1)
+        extra: dict[str, Any] = Field(default_factory=dict)
+
+    assert _described(Outer)["fields"] == {
+        "size": {"type": "integer ≥ 1 or null", "meaning": "How large it is.", "default": None},
+        "kind": {"type": "a | b", "meaning": "Which.", "default": "b"},
+        "parts": {"type": "mapping of names to: mapping", "meaning": "By name.", "model": "Inner", "below": ".NAME."},
+        "place": {"type": "path or URI", "meaning": "Where."},
+        "pair": {"type": "[number > 0, integer]", "meaning": "Two.", "default": [0.5, 1]},
+        "extra": {"type": "mapping of names to: any value", "meaning": "Free.", "default": {}},
+    }
+
+
+def test_the_fields_of_a_model_are_listed_once() -> None:
+    lines = format_fields("LinearConfig").splitlines()
+    assert sum(line.endswith(".root: path or URI (required)") for line in lines) == 1
+    assert "  tests.NAME.…: as train.…" in lines
+
+
+def test_help_imports_nothing_heavy_and_takes_a_second_of_a_core_at_most() -> None:
+    code = f"""
+import contextlib, sys
+from objectaware.cli import run
+for command in {[*SCHEMA_OF]}:
+    with contextlib.suppress(SystemExit):
+        run([*command.split(), "--help"])
+    heavy = {{"pydantic", "torch", "ray", "mlflow", "pandas", "numpy"}} & sys.modules.keys()
+    assert not heavy, (command, heavy)
+    if command == "pretrain":
+        import resource
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        assert used.ru_utime + used.ru_stime < 1, used
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
