@@ -27,8 +27,16 @@ def test_a_folder_of_photos_has_one_layout(tmp_path: Path, capsys: pytest.Captur
     assert found["folder"].num_images == 1
     assert all(one.problem for name, one in found.items() if name != "folder")
     assert "no class folders" in found["class-folders"].problem
+    num_others = len(found) - 1
     assert run(["data", "list", str(tmp_path)]) == 0
-    assert "1 images" in capsys.readouterr().out
+    first, rest = capsys.readouterr().out.splitlines()
+    assert first.split() == ["folder", "1", "images"]
+    assert rest == f"none of {num_others} other layouts; --reasons says why"
+    assert run(["data", "list", str(tmp_path), "--reasons"]) == 0
+    first, *reasons = capsys.readouterr().out.splitlines()
+    assert first.split() == ["folder", "1", "images"]
+    assert len(reasons) == num_others
+    assert all("no: " in reason for reason in reasons)
 
 
 def test_splits_and_variants_are_told_apart(tmp_path: Path) -> None:

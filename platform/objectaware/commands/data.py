@@ -159,11 +159,12 @@ def pack(program: str, arguments: list[str]) -> None:
 def list_data(program: str, arguments: list[str]) -> None:
     """`objectaware data list [ROOT]`."""
 
-    def command(root: Annotated[Path | None, tyro.conf.Positional] = None) -> None:
-        """Lists the layouts that data sets can lie in, or what a folder holds in each of them.
+    def command(root: Annotated[Path | None, tyro.conf.Positional] = None, reasons: bool = False) -> None:
+        """Lists the layouts that data sets can lie in, or those that a folder has.
 
         Args:
             root: Folder to look into.
+            reasons: Also list the other layouts, each with the reason why the folder does not have it.
         """
         from objectaware.data.catalog import find_layouts
         from objectaware.data.layouts import LAYOUTS
@@ -174,8 +175,17 @@ def list_data(program: str, arguments: list[str]) -> None:
                 print(f"{'':22} labels: {layout.labels or 'none'}; true masks: {layout.masks or 'none'}")
             print("`objectaware data build scenes --out DIR` makes a data set; docs/data.md says more.")
             return
+        others = []
         for found in find_layouts(root):
-            name = " ".join(part for part in (found.layout, found.split, found.variant) if part)
-            print(f"{name:40} {f'no: {found.problem}' if found.problem else f'{found.num_images} images'}")
+            if found.problem:
+                others.append(found)
+            else:
+                name = " ".join(part for part in (found.layout, found.split, found.variant) if part)
+                print(f"{name:40} {found.num_images} images")
+        if reasons:
+            for other in others:
+                print(f"{other.layout:40} no: {other.problem}")
+        elif others:
+            print(f"none of {len(others)} other layouts; --reasons says why")
 
     tyro.cli(command, prog=program, args=arguments)
