@@ -175,3 +175,9 @@ def test_the_demo_runs_and_its_second_run_computes_nothing(finished_demo: Path) 
     assert output.count("finished before, reused") == 8
     second = json.loads((finished_demo / "out.json").read_text())
     assert (second["localization"], second["background"]) == (first["localization"], first["background"])
+    runs = finished_demo / "runs"
+    *_, cells, rule, report, ui = output.splitlines()
+    assert cells.split()[0] in first["background"]["baseline"]
+    assert set(rule) == {"-"}
+    assert report == f"report: {runs / 'demo-single-object.md'}"
+    assert re.fullmatch(rf"MLflow UI: (\S*/)?objectaware ui --storage {re.escape(str(runs))}", ui)

@@ -24,7 +24,10 @@ pretrain:
 
 
 def run_demo(folder: Path) -> str:
-    """Runs it in a folder that holds `tiny.yaml` and gives what it printed."""
-    done = subprocess.run(COMMAND, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
+    """Runs it in a folder that holds `tiny.yaml` and gives what it printed, in the order in which it did."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(
+        COMMAND, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -138,7 +139,24 @@ def test_the_ui_of_a_server_is_its_own(
     assert store.run_url("abc") == f"{address}/#/runs/abc"
 
 
-def test_the_ui_command_names_the_store(open_store: Callable[[], TrackingStore]) -> None:
+def test_the_ui_command_is_one_that_the_users_shell_finds(
+    open_store: Callable[[], TrackingStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = open_store()
-    assert f"'sqlite:///{store.folder}/mlflow.db'" in store.ui_command()
+    place = f"--storage {shlex.quote(str(store.folder))}"
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path / "elsewhere"))
+    script = tmp_path / "bin" / "objectaware"
+    assert store.ui_command() == f"{sys.executable} -m objectaware.cli ui {place}"
+    script.parent.mkdir()
+    script.touch(mode=0o755)
+    assert store.ui_command() == f"{script} ui {place}"
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert store.ui_command() == f"objectaware ui {place}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://user:secret@host/mlflow")
+    assert store.ui_command() == "objectaware ui"
+
+
+def test_a_runs_page_is_on_the_ui(open_store: Callable[[], TrackingStore]) -> None:
+    store = open_store()
     assert store.run_url("abc") == "http://127.0.0.1:5000/#/runs/abc"

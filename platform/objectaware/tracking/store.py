@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import sys
 import time
 import uuid
@@ -192,13 +193,13 @@ class TrackingStore:
         base = self.server.shown_address.rstrip("/") if self.is_remote_server else f"http://127.0.0.1:{UI_PORT}"
         return f"{base}/#/runs/{run_id}"
 
-    def ui_command(self, port: int = UI_PORT) -> str:
+    def ui_command(self) -> str:
         """The shell command that opens the UI on this store; for an MLflow server, its address."""
         if self.is_remote_server:
             return self.server.shown_address
-        # Any other database was named by the environment, and its address may hold a password.
-        uri = shlex.quote(self.server.tracking_uri) if self.is_sqlite else f'"${TRACKING_URI_VARIABLE}"'
-        return f"{shlex.join(self.ui_arguments(port))} --backend-store-uri {uri}"
+        # Without the variable the store lies in the folder; with it, the command finds the store as this one did.
+        place = [] if os.environ.get(TRACKING_URI_VARIABLE) else ["--storage", str(self.folder)]
+        return shlex.join([*_program(), "ui", *place])
 
     def ui_arguments(self, port: int) -> list[str]:
         """The command that opens the UI on loopback, without the database's address."""
@@ -261,3 +262,12 @@ def _server_in_use(folder: Path) -> Server:
 
 def _artifact_location(folder: Path) -> str:
     return (folder / "mlflow_artifacts").as_uri()
+
+
+def _program() -> list[str]:
+    """The words that start `objectaware` in the user's shell: its name alone where the shell finds this one by it."""
+    script = Path(sys.executable).with_name("objectaware")
+    if not script.is_file():
+        return [sys.executable, "-m", "objectaware.cli"]
+    found = shutil.which(script.name)
+    return [script.name if found is not None and script.samefile(found) else str(script)]
