@@ -50,11 +50,22 @@ BASE_IMAGE ?= debian:bookworm-slim
 image:
 	$(ENGINE) build --file docker/Dockerfile --build-arg BASE_IMAGE=$(BASE_IMAGE) --tag $(IMAGE) $(ARGS) .
 
+# In steps that say what they are: minutes without a word look like a hang, and all that pip says fills the screen.
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
 $(STAMP):
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[test,bench]"
-	rm -f $(VENV)/.installed-*
-	touch $@
+	@echo "Installing $$(grep -c == constraints.txt) packages into $(VENV): 7 GB of disk and 2 to 10 minutes, mostly downloads."
+	@echo "1 of 4: a virtual environment of $(PYTHON)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "2 of 4: PyTorch, the largest part"
+	@$(PIP) torch torchvision
+	@echo "3 of 4: Ray and MLflow"
+	@$(PIP) "ray[default,data,train,tune]" mlflow
+	@echo "4 of 4: objectaware, and what it needs besides"
+	@$(PIP) --editable ".[test,bench]"
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+	@echo "Installed. To have objectaware on the path of this shell: . $(BIN)/activate"
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache
