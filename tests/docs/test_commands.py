@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import ray
 from PIL import Image
 
 from objectaware import commands
@@ -108,7 +112,13 @@ def test_the_program_takes_it(line: list[str], place: Path, monkeypatch: pytest.
     assert exit_status.value.code == 0
 
 
-CHEAP = [param for param in LINES if param.values[0][0] in ("export", "data")]
+# README's are run one after another by its tour, which builds the folders that they name.
+CHEAP = [
+    pytest.param(line, id=f"{page.stem}: {' '.join(line)}")
+    for page in PAGES[1:]
+    for line in command_lines(page)
+    if line[0] in ("export", "data")
+]
 
 
 @pytest.mark.parametrize("line", CHEAP)
@@ -146,3 +156,31 @@ def test_the_tour_of_localization_runs_from_photos_to_exports(
     assert (place / "found" / "gallery.html").read_text().count("<figure ") == 6
     assert (place / "boxes.txt").read_text().count("\n") == 6
     assert len(list((place / "masks").glob("*.png"))) == 6
+
+
+def _tour() -> tuple[str, str]:
+    """README's tour as a script, and its last line, which never ends."""
+    section = PAGES[0].read_text().partition("## A tour\n")[2].partition("\n## ")[0]
+    (script,) = _BLOCK.findall(section)
+    *lines, last = script.splitlines()
+    return "\n".join(lines), last
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_tour_of_the_readme_runs_as_printed(
+    tmp_path: Path, ray_session: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The Ray of the session in place of one for each command; what is installed is found as an active venv finds it.
+    monkeypatch.setenv("RAY_ADDRESS", ray.get_runtime_context().gcs_address)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "platform"))
+    script, ui = _tour()
+    subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path, check=True)
+    assert json.loads((tmp_path / "found" / "annotations.json").read_text())["images"]
+    assert len(list((tmp_path / "masks").rglob("*.png"))) == 45
+    assert ui == "objectaware ui"
+    with subprocess.Popen(shlex.split(ui), cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("MLflow UI: http://127.0.0.1:")
+        process.terminate()
