@@ -50,3 +50,8 @@ def is_explained(error: BaseException) -> bool:
 def is_full_disk(error: BaseException) -> bool:
     """Whether there was no room for a file, or none that this user may take."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def system_reason(error: Exception) -> str:
+    """Say in one line why the system refused a path, without the path, which the message names itself."""
+    return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import errno
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from objectaware.cli import run
 from objectaware.data.folder import ImageFolder, list_image_ids
 from objectaware.data.images import UnreadableImage
+from objectaware.data.manifest import Manifest
 from objectaware.errors import InputError
 
 ODD_NAMES = [
@@ -97,18 +102,136 @@ def test_root_that_is_no_folder_is_refused(tmp_path: Path, name: str) -> None:
         ImageFolder.scan(tmp_path / name)
 
 
-def test_folder_that_cannot_be_opened_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    touch(tmp_path, "a.jpg", "locked/b.jpg")
+def refuse_to_list(monkeypatch: pytest.MonkeyPatch, name: str, error: int) -> None:
+    """Has the system refuse to list the folders of a name: permissions do not hold for root."""
     scandir = os.scandir
 
-    def refuse(folder: Path) -> object:
-        if folder.name == "locked":
-            raise PermissionError(13, "Permission denied")
+    def refuse(folder: str | Path) -> object:
+        if Path(folder).name == name:
+            raise OSError(error, os.strerror(error))
         return scandir(folder)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(InputError, match=r"locked.*cannot be opened"):
-        list_image_ids(tmp_path)
+
+
+def write_bad_links(folder: Path) -> set[str]:
+    """Writes links that no system follows; gives their names."""
+    (folder / "me").symlink_to("me")
+    (folder / "there").symlink_to("back")
+    (folder / "back").symlink_to("there")
+    (folder / "long").symlink_to("x" * 300)
+    (folder / "gone").symlink_to("nowhere")
+    return {"me", "there", "back", "long", "gone"}
+
+
+def test_links_that_lead_nowhere_are_entries_with_a_reason(tmp_path: Path) -> None:
+    touch(tmp_path, "seen.jpg")
+    bad = write_bad_links(tmp_path)
+    images = ImageFolder.scan(tmp_path)
+    assert set(images.image_ids) == bad | {"seen.jpg"}
+    reasons = {}
+    for index, image_id in enumerate(images.image_ids):
+        with pytest.raises(UnreadableImage) as error:
+            images.read(index)
+        reasons[image_id] = error.value.reason
+    assert "Too many levels of symbolic links" in reasons["me"]
+    assert reasons["there"] == reasons["back"] == reasons["me"]
+    assert "File name too long" in reasons["long"]
+    assert "No such file" in reasons["gone"]
+    sizes = dict(zip(images.image_ids, Manifest.of(images).sizes, strict=True))
+    assert {sizes[name] for name in bad} == {-1}
+    assert sizes["seen.jpg"] == 0
+
+
+def test_the_commands_go_on_beside_links_that_lead_nowhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "photos" / "seen.jpg")
+    touch(tmp_path, "photos/other.heic")
+    bad = write_bad_links(tmp_path / "photos")
+    assert run(["data", "list", str(tmp_path / "photos")]) == 0
+    listed = capsys.readouterr().out.splitlines()[0]
+    assert listed.split(maxsplit=1) == ["folder", "6 images; 1 file is left out: 1 .heic"]
+    assert run(["data", "pack", str(tmp_path / "photos"), "--out", str(tmp_path / "pack")]) == 0
+    captured = capsys.readouterr()
+    assert f"num_unreadable: {len(bad)}" in captured.out
+    assert "1 file is left out: 1 .heic" in captured.err
+
+
+@pytest.mark.parametrize("error", [errno.EACCES, errno.ENOENT, errno.EIO, errno.ESTALE])
+def test_a_folder_that_cannot_be_listed_is_an_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    touch(tmp_path, "a.jpg", "deep/locked/b.jpg", "deep/c.jpg")
+    refuse_to_list(monkeypatch, "locked", error)
+    images = ImageFolder.scan(tmp_path)
+    assert images.image_ids == ["a.jpg", "deep/c.jpg", "deep/locked"]
+    with pytest.raises(UnreadableImage, match="cannot be opened"):
+        images.read(2)
+
+
+def test_a_root_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path, "photos/a.jpg")
+    refuse_to_list(monkeypatch, "photos", errno.EACCES)
+    with pytest.raises(InputError, match=r"photos: cannot be listed \(Permission denied\)"):
+        ImageFolder.scan(tmp_path / "photos")
+
+
+@pytest.mark.parametrize("name", ["loop", "n" * 300, "file.jpg/below", "nul\0"])
+def test_a_root_that_cannot_be_looked_at_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    touch(tmp_path, "file.jpg")
+    with pytest.raises(InputError, match=r"cannot be looked at|is not an existing folder"):
+        ImageFolder.scan(tmp_path / name)
+
+
+def test_a_class_folder_that_cannot_be_listed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path, "cat/a.jpg", "dog/b.jpg", "dog/deep/c.jpg")
+    (tmp_path / "me").symlink_to("me")
+    write_bad_links(tmp_path / "dog")
+    images = ImageFolder.from_classes(tmp_path)
+    assert images.class_names == ("cat", "dog")
+    assert images.labels is not None
+    assert images.labels[images.image_ids.index("dog/me")] == 1
+    assert "1 without suffix outside the class folders" in images.notice
+    refuse_to_list(monkeypatch, "cat", errno.EACCES)
+    with pytest.raises(InputError, match=r"cat: cannot be listed"):
+        ImageFolder.from_classes(tmp_path)
+
+
+@pytest.mark.chaos(fault="links and folders that the system refuses, as a user without rights", holds="a row for each")
+def test_what_a_user_may_not_enter_is_an_entry(tmp_path: Path) -> None:
+    """In a process that gives its rights up, where it has any: the link leads through a folder without rights."""
+    touch(tmp_path, "photos/a.jpg", "photos/inside/b.jpg", "locked/deep/c.jpg")
+    (tmp_path / "photos" / "link").symlink_to("../locked/deep")
+    tmp_path.chmod(0o755)
+    for folder in (tmp_path / "locked", tmp_path / "photos" / "inside"):
+        folder.chmod(0)
+    program = f"""
+import os
+from objectaware.data.folder import list_image_ids
+os.chdir({str(tmp_path)!r})
+if os.getuid() == 0:
+    os.setgroups([]), os.setgid(65534), os.setuid(65534)
+print(list_image_ids("photos"))
+"""
+    try:
+        result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    finally:
+        for folder in (tmp_path / "locked", tmp_path / "photos" / "inside"):
+            folder.chmod(0o700)
+    assert (result.returncode, result.stdout) == (0, "['a.jpg', 'inside', 'link']\n"), result.stderr
+
+
+def test_files_that_are_no_images_are_counted_by_kind(tmp_path: Path) -> None:
+    touch(tmp_path, "a.jpg", "b.HEIC", "deep/c.heic", "README", ".hidden", "deep/d.txt")
+    os.mkfifo(tmp_path / "pipe.jpg")
+    images = ImageFolder.scan(tmp_path)
+    start, _, kinds = images.notice.partition(": ")
+    assert start == "5 files are left out"
+    assert sorted(kinds.split(", ")) == ["1 .jpg", "1 .txt", "1 without suffix", "2 .heic"]
+    assert images.select(np.array([0])).notice == images.notice
+    (tmp_path / "a.jpg").unlink()
+    with pytest.raises(InputError, match=r"holds no image but 2 \.heic"):
+        ImageFolder.scan(tmp_path)
 
 
 def test_name_that_is_not_utf8_is_refused(tmp_path: Path) -> None:

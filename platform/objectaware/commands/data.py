@@ -181,7 +181,8 @@ def list_data(program: str, arguments: list[str]) -> None:
                 others.append(found)
             else:
                 name = " ".join(part for part in (found.layout, found.split, found.variant) if part)
-                print(f"{name:40} {found.num_images} images")
+                content = "; ".join(filter(None, [f"{found.num_images} images", found.notice]))
+                print(f"{name:40} {content}")
         if reasons:
             for other in others:
                 print(f"{other.layout:40} no: {other.problem}")

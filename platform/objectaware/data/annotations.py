@@ -12,6 +12,7 @@ from PIL import Image
 
 from objectaware.data.folder import ImageFolder
 from objectaware.data.masks import region_boxes
+from objectaware.data.places import look_at
 from objectaware.errors import InputError
 
 MIN_BOX_AREA = 0.01
@@ -67,8 +68,8 @@ def find_base(root: str | Path, folders: Sequence[str], needed: Sequence[str], *
         InputError: It is in none of them, or something of it is missing.
     """
     places = [Path(root), *(Path(root, folder) for folder in folders)]
-    base = next((place for place in places if (place / needed[0]).exists()), places[0])
-    missing = [name for name in needed if not (base / name).exists()]
+    base = next((place for place in places if look_at(place / needed[0], field=field) is not None), places[0])
+    missing = [name for name in needed if look_at(base / name, field=field) is None]
     if missing:
         raise InputError(field, root, f"holds no {base / missing[0]}", remedy)
     return base.absolute()

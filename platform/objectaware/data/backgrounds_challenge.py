@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
+from objectaware.data.places import is_folder
 from objectaware.errors import InputError
 
 VARIANTS = (
@@ -61,7 +62,7 @@ def load_variant(root: str | Path, variant: str, split: str) -> ImageFolder:
 
 def has_foreground_masks(root: str | Path, split: str) -> bool:
     """Tell whether the true foregrounds were published, or built, for a split: `fg_mask/<split>` is there."""
-    return any(place.is_dir() for place in _split_places(root, "fg_mask", split))
+    return any(is_folder(place, field="fg_mask") for place in _split_places(root, "fg_mask", split))
 
 
 def foreground_folder(root: str | Path, split: str) -> Path:
@@ -152,7 +153,7 @@ class TrainingForegrounds:
 def _find_split(root: str | Path, name: str, split: str) -> Path:
     places = _split_places(root, name, split)
     for place in places:
-        if place.is_dir():
+        if is_folder(place, field="backgrounds_challenge"):
             return place
     remedy = "Give the folder that the Backgrounds Challenge archive was extracted to."
     raise InputError("backgrounds_challenge", root, f"holds neither {places[0]} nor {places[1]}", remedy)

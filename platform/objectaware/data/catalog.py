@@ -21,6 +21,7 @@ from objectaware.data.imagenet_shifts import load_corrupted, load_renditions, lo
 from objectaware.data.layouts import LAYOUTS, Layout, LayoutName, layout_named
 from objectaware.data.listed import load_food, load_pets
 from objectaware.data.objectnet import BorderlessImages, load_objectnet, objectnet_superclasses
+from objectaware.data.places import is_folder
 from objectaware.data.published.imagenet9 import SUPERCLASSES, superclass_of_class
 from objectaware.data.shards import PackedImages
 from objectaware.data.si_score import load_si_score
@@ -88,7 +89,7 @@ def require_root(root: str, layout: str) -> None:
     """
     if layout == "shards":
         PackedImages.describe(root)
-    elif not Path(root).is_dir():
+    elif not is_folder(root, field="data.root"):
         raise InputError("data.root", root, "is not an existing folder", "Give the folder of the images.")
 
 
@@ -133,6 +134,11 @@ def open_images(
     return _by_superclass(images, objectnet_superclasses(place.root) if own_table else superclass_of_class())
 
 
+def notice_of(images: OpenedImages) -> str:
+    """Return what the user should know of a set's folder, as a line; empty where there is nothing to say."""
+    return images.notice if isinstance(images, ImageFolder) else ""
+
+
 def _by_superclass(
     images: ImageFolder | BorderlessImages, superclass_of_label: NDArray[np.int64]
 ) -> ImageFolder | BorderlessImages:
@@ -156,6 +162,7 @@ class FoundImages:
         variant: One of its variants, or None where it has none.
         num_images: How many; 0 with a problem.
         problem: Why the folder does not have this layout; empty where it does.
+        notice: What the user should know of the images, as a line; empty where there is nothing to say.
     """
 
     layout: str
@@ -163,6 +170,7 @@ class FoundImages:
     variant: str | None
     num_images: int
     problem: str = ""
+    notice: str = ""
 
 
 def find_layouts(root: str | Path) -> Iterator[FoundImages]:
@@ -174,7 +182,7 @@ def find_layouts(root: str | Path) -> Iterator[FoundImages]:
     Raises:
         InputError: There is no such folder.
     """
-    if not Path(root).is_dir():
+    if not is_folder(root, field="root"):
         raise InputError("root", root, "is not an existing folder", "Give a folder that holds images.")
     for layout in LAYOUTS:
         if layout.has_metadata:
@@ -192,4 +200,4 @@ def _try(root: str | Path, layout: Layout, split: str | None, variant: str | Non
         images = open_images(root, layout.name, variant=variant, split=split)
     except InputError as error:
         return FoundImages(layout.name, split, variant, 0, str(error))
-    return FoundImages(layout.name, split, variant, len(images))
+    return FoundImages(layout.name, split, variant, len(images), notice=notice_of(images))

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from objectaware.data.coco_json import CocoAnnotation, CocoImage, parse_instances
 from objectaware.data.coco_masks import union_mask
 from objectaware.data.folder import ImageFolder
+from objectaware.data.places import is_folder
 from objectaware.errors import InputError
 
 Box = tuple[float, float, float, float]
@@ -151,7 +152,7 @@ def load_coco(root: str | Path, split: str) -> CocoDataset:
         InputError: The folder or the annotation file is missing, or the file is malformed.
     """
     folder = Path(root, f"{split}2017")
-    if not folder.is_dir():
+    if not is_folder(folder, field="coco"):
         remedy = "Give the folder that holds train2017, val2017 and annotations."
         raise InputError("coco", root, f"holds no folder {folder}", remedy)
     instances = parse_instances(instances_file(root, split))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from objectaware.data.annotations import Table, TrueObjects, Value, find_base, read_pixels, read_size
 from objectaware.data.folder import ImageFolder
+from objectaware.data.places import is_file, is_folder
 from objectaware.errors import InputError
 
 _FIELD = "cub"
@@ -78,7 +79,7 @@ class CubObjects(TrueObjects):
         self._images = ImageFolder(base / "images", image_ids)
         number_of_image = {images[number]: number for number in images.rows}
         self._boxes = [np.array(boxes.values(number_of_image[name])) for name in image_ids]
-        folder = next((place for place in _segmentation_places(base) if place.is_dir()), None)
+        folder = next((place for place in _segmentation_places(base) if is_folder(place, field=_FIELD)), None)
         self.has_masks = folder is not None
         self.files = [ImageFolder(base, ["bounding_boxes.txt"])]
         if folder is None:
@@ -113,7 +114,7 @@ def _segmentation_places(base: Path) -> tuple[Path, Path]:
 
 def _redo_split(base: Path) -> Table[int]:
     places = [base / "train_val_test_split.txt", base / "redo_split.txt"]
-    path = next((place for place in places if place.exists()), places[0])
+    path = next((place for place in places if is_file(place, field=_FIELD)), places[0])
     return Table(path, int, field=_FIELD, remedy=_REDO_REMEDY)
 
 

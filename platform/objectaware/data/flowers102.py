@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from objectaware.data.annotations import TrueObjects, find_base, read_pixels
 from objectaware.data.folder import ImageFolder
+from objectaware.data.places import is_folder
 from objectaware.errors import InputError
 
 _FIELD = "flowers102"
@@ -59,7 +60,7 @@ def load_flowers102(root: str | Path, split: str) -> ImageFolder:
 
 def has_masks(root: str | Path) -> bool:
     """Tells whether the masks were downloaded, too."""
-    return (_base(root) / "segmim").is_dir()
+    return is_folder(_base(root) / "segmim", field=_FIELD)
 
 
 class FlowersObjects(TrueObjects):

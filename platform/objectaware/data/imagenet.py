@@ -7,6 +7,7 @@ numbered as its `meta.mat` says. Kaggle's `ILSVRC/Data/CLS-LOC` is found, too.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,11 @@ from scipy.io import loadmat
 
 from objectaware.data.annotations import read_lines
 from objectaware.data.folder import ImageFolder
-from objectaware.data.places import EXTRACTED, find_place, wnid_folders
+from objectaware.data.places import EXTRACTED, find_place, has_wnid_folders, is_file, list_folder
 from objectaware.data.published.imagenet9 import imagenet_wnids
 from objectaware.errors import InputError
 
+_FLAT_NAME = re.compile(r"ILSVRC2012_val_.*\.JPEG")
 _KAGGLE = "ILSVRC/Data/CLS-LOC"
 _DEVKIT = "ILSVRC2012_devkit_t12/data"
 _GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
@@ -37,7 +39,7 @@ def load_imagenet(root: str | Path, split: str) -> ImageFolder:
         InputError: A folder or the labels of a flat `val` are missing, or a folder is no class of ImageNet.
     """
     folder = find_place("imagenet", root, [split, f"{_KAGGLE}/{split}", f"Data/CLS-LOC/{split}"])
-    if split == "val" and not any(wnid_folders(folder)):
+    if split == "val" and not has_wnid_folders(folder, field="imagenet"):
         return _flat_validation(Path(root), folder)
     return load_wnid_folders(folder)
 
@@ -63,7 +65,7 @@ def load_wnid_folders(folder: Path) -> ImageFolder:
 
 
 def _flat_validation(root: Path, folder: Path) -> ImageFolder:
-    names = sorted(entry.name for entry in folder.glob("ILSVRC2012_val_*.JPEG"))
+    names = sorted(entry.name for entry in list_folder(folder, field="imagenet") if _FLAT_NAME.fullmatch(entry.name))
     if not names:
         remedy = "Give the folder that holds ImageNet's train and val."
         raise InputError("imagenet", folder, "holds neither class folders nor ILSVRC2012_val_*.JPEG", remedy)
@@ -82,12 +84,12 @@ def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
     around = [root, folder.parent, root.parent]
     for place in around:
         solution = place / "LOC_val_solution.csv"
-        if solution.is_file():
+        if is_file(solution, field="imagenet"):
             rows = (line.split(",", 1) for line in read_lines(solution, field="imagenet", remedy=EXTRACTED)[1:])
             return {name: boxes.split()[0] for name, boxes in rows}
     for place in around:
         for kit in (place / _DEVKIT, place):
-            if (kit / _GROUND_TRUTH).is_file():
+            if is_file(kit / _GROUND_TRUTH, field="imagenet"):
                 return _ground_truth(kit)
     sought = f"{root / 'LOC_val_solution.csv'} nor {root / _DEVKIT / _GROUND_TRUTH}"
     remedy = "Put one of them there (Kaggle's download has the first, ILSVRC2012_devkit_t12.tar.gz the second)."
@@ -95,7 +97,7 @@ def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
 
 
 def _ground_truth(kit: Path) -> dict[str, str]:
-    if not (kit / "meta.mat").is_file():
+    if not is_file(kit / "meta.mat", field="imagenet"):
         raise InputError("imagenet", kit / "meta.mat", "does not exist", "It comes with the ground truth beside it.")
     lines = read_lines(kit / _GROUND_TRUTH, field="imagenet", remedy=EXTRACTED)
     try:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from objectaware.data.folder import ImageFolder
 
-_MISSING = -1
+MISSING = -1
+"""Size and time of a file that cannot be looked at."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +22,8 @@ class Manifest:
     Attributes:
         root: Folder of the data set, absolute.
         image_ids: Paths relative to `root`.
-        sizes: Bytes an image; -1 where the file is missing.
-        modified_ns: Time of the last change in nanoseconds since 1970; -1 where the file is missing.
+        sizes: Bytes of each image; `MISSING` where the file cannot be looked at.
+        modified_ns: Time of the last change in nanoseconds since 1970; `MISSING` where the file cannot be looked at.
     """
 
     root: str
@@ -98,7 +99,7 @@ def _size_and_time(path: Path) -> tuple[int, int]:
     try:
         status = path.stat()
     except OSError:  # such as a link without its target; reading the image will say so
-        return _MISSING, _MISSING
+        return MISSING, MISSING
     return status.st_size, status.st_mtime_ns
 
 
@@ -107,4 +108,4 @@ def _hash_file(path: Path) -> str:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError:
-        return str(_MISSING)
+        return str(MISSING)

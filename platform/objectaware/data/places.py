@@ -1,16 +1,84 @@
-"""Finding the folder that a data set's release unpacks to."""
+"""Looking at the user's paths, and finding the folder that a data set's release unpacks to."""
 
 from __future__ import annotations
 
+import errno
+import os
 import re
-from collections.abc import Iterable, Sequence
+import stat
+from collections.abc import Sequence
 from pathlib import Path
 
-from objectaware.errors import InputError
+from objectaware.errors import InputError, system_reason
 
 _WNID = re.compile(r"n\d{8}")
 EXTRACTED = "Give the folder that the data set's archive was extracted to."
 """What to do about a file that is missing, as messages end."""
+
+_ACCESS = "Make it readable for this user, or give another path."
+
+
+def look_at(path: str | Path, *, field: str) -> os.stat_result | None:
+    """Return the state of a file or folder, or None where there is none.
+
+    Args:
+        path: The path.
+        field: What the user gave it as, for the message.
+
+    Raises:
+        InputError: The system refuses to say: a folder above may not be entered, links lead in a circle, the name is
+            too long, the disk fails.
+    """
+    try:
+        return Path(path).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
+        raise InputError(field, path, f"cannot be looked at ({system_reason(error)})", _ACCESS) from error
+
+
+def is_folder(path: str | Path, *, field: str) -> bool:
+    """Tell whether there is a folder; raises as `look_at` does."""
+    state = look_at(path, field=field)
+    return state is not None and stat.S_ISDIR(state.st_mode)
+
+
+def is_file(path: str | Path, *, field: str) -> bool:
+    """Tell whether there is a file; raises as `look_at` does."""
+    state = look_at(path, field=field)
+    return state is not None and stat.S_ISREG(state.st_mode)
+
+
+def list_folder(folder: str | Path, *, field: str) -> list[os.DirEntry[str]]:
+    """List the entries of a folder, in no order.
+
+    Raises:
+        InputError: The folder cannot be listed.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except OSError as error:
+        raise InputError(field, folder, f"cannot be listed ({system_reason(error)})", _ACCESS) from error
+
+
+def subfolders(folder: str | Path, *, field: str) -> list[str]:
+    """Name the folders in a folder, links to folders among them; hidden ones are left out, as are broken links.
+
+    Raises:
+        InputError: The folder cannot be listed, or it cannot be told whether an entry is a folder.
+    """
+    entries = [entry for entry in list_folder(folder, field=field) if not entry.name.startswith(".")]
+    return [entry.name for entry in entries if _leads_to_folder(entry, field)]
+
+
+def _leads_to_folder(entry: os.DirEntry[str], field: str) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # whatever else happens, it leads nowhere
+            return False
+        raise InputError(field, entry.path, f"cannot be looked at ({system_reason(error)})", _ACCESS) from error
 
 
 def find_place(field: str, root: str | Path, names: Sequence[str]) -> Path:
@@ -25,7 +93,7 @@ def find_place(field: str, root: str | Path, names: Sequence[str]) -> Path:
         InputError: None of them is there.
     """
     for name in names:
-        if Path(root, name).exists():
+        if look_at(Path(root, name), field=field) is not None:
             return Path(root, name)
     raise InputError(field, root, f"holds no {_listed(root, names)}", EXTRACTED)
 
@@ -43,14 +111,14 @@ def find_wnid_folder(field: str, root: str | Path, names: Sequence[str]) -> Path
     """
     for name in names:
         folder = Path(root, name)
-        if folder.is_dir() and any(wnid_folders(folder)):
+        if is_folder(folder, field=field) and has_wnid_folders(folder, field=field):
             return folder
     raise missing_classes(field, root, names, "n01440764")
 
 
-def wnid_folders(folder: Path) -> Iterable[Path]:
-    """The folders of a folder that are named as classes of ImageNet are."""
-    return (entry for entry in folder.iterdir() if _WNID.fullmatch(entry.name) and entry.is_dir())
+def has_wnid_folders(folder: Path, *, field: str) -> bool:
+    """Tell whether a folder holds one that is named as a class of ImageNet is."""
+    return any(_WNID.fullmatch(name) for name in subfolders(folder, field=field))
 
 
 def missing_classes(field: str, root: str | Path, names: Sequence[str], class_name: str) -> InputError:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from objectaware.data.folder import ImageFolder
-from objectaware.data.places import missing_classes
+from objectaware.data.places import is_folder, missing_classes, subfolders
 from objectaware.data.published.imagenet9 import imagenet_wnids
 from objectaware.errors import InputError
 
@@ -68,6 +68,8 @@ def _find_folder(root: str | Path, variant: str) -> Path:
     places = list(dict.fromkeys([prefix, f"{prefix}/{unpacked}", unpacked, variant, f"{variant}/{unpacked}"]))
     for place in places:
         folder = Path(root, place)
-        if folder.is_dir() and any(entry.name in _CLASS_OF_NAME for entry in folder.iterdir() if entry.is_dir()):
+        if is_folder(folder, field="si_score") and not _CLASS_OF_NAME.keys().isdisjoint(
+            subfolders(folder, field="si_score")
+        ):
             return folder
     raise missing_classes("si_score", root, places, "ambulance")

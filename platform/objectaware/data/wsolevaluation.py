@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from objectaware.data.annotations import TrueObjects, Value, read_lines, read_pixels
 from objectaware.data.folder import ImageFolder
+from objectaware.data.places import is_file, is_folder, list_folder, look_at, subfolders
 from objectaware.errors import InputError
 
 _FIELD = "wsolevaluation"
@@ -49,7 +50,8 @@ def load_wsolevaluation(root: str | Path, metadata: str | Path, split: str) -> I
 def has_objects(metadata: str | Path, split: str) -> bool:
     """Tells whether the metadata has boxes or masks of a part: it has none of most training parts."""
     path = Path(metadata, split, "localization.txt")
-    return path.is_file() and path.stat().st_size > 0
+    state = look_at(path, field=_FIELD)
+    return state is not None and state.st_size > 0
 
 
 def wsolevaluation_objects(
@@ -174,10 +176,15 @@ def _image_ids(folder: Path) -> list[str]:
 def _place(root: str | Path, names: Sequence[str]) -> tuple[Path, list[str]]:
     """Finds the folder that the images are relative to, and their paths in it."""
     for base in (Path(root), Path(root, "images")):
-        if (base / names[0]).is_file():
+        if is_file(base / names[0], field=_FIELD):
             return base, list(names)
     first = PurePosixPath(names[0])
-    by_class = {path.name: path.relative_to(root).as_posix() for path in Path(root, first.parent).glob("*/*")}
+    folder = Path(root, first.parent)
+    by_class = {
+        entry.name: Path(entry.path).relative_to(root).as_posix()
+        for name in (subfolders(folder, field=_FIELD) if is_folder(folder, field=_FIELD) else ())
+        for entry in list_folder(folder / name, field=_FIELD)
+    }
     if first.name not in by_class:
         remedy = "Give the folder that the paths of its image_ids.txt are relative to."
         raise InputError(_FIELD, root, f"holds no {Path(root, first)}", remedy)

@@ -75,7 +75,7 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
             "Localize the folder that was cut out or packed; masks go by the names of its images.",
         )
     notices = _checkpoint_notices(config.checkpoint)
-    for notice in notices:
+    for notice in filter(None, [images.notice, *notices]):
         run.progress.line(f"  {notice}")
     look = Look(images, truth_of(config.data, images))  # now, since annotations may be malformed
     summary = localize(

@@ -57,6 +57,8 @@ def run_pack(
     progress = Progress()
     title = f"pack {data.root}"
     progress.start(title)
+    if images.notice:
+        progress.line(f"  {images.notice}")
     summary = pack_images(
         images,
         out,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from objectaware.config import GROUND_TRUTH, PretrainConfig
+from objectaware.data.catalog import notice_of
 from objectaware.distributed.pretrain import pretrain
 from objectaware.stages.device import on_available_device
 from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
@@ -35,6 +36,9 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
         inputs["masks"] = mask_store_hash(config.masks)
 
     def compute(run: StageRun) -> Mapping[str, Any]:
+        notice = notice_of(config.data.open())
+        if notice:
+            run.progress.line(f"  {notice}")
         recorder = _Recorder(run, config)
         checkpoint = pretrain(config, name="train", storage=run.folder.uri, on_record=recorder)
         run.tracker.log_model("checkpoint", checkpoint)

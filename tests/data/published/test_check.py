@@ -37,7 +37,9 @@ def test_files_that_a_list_names_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "images" / "beagle_2.jpg").unlink()
     missing = check_published("Oxford-IIIT Pets", tmp_path).missing
     assert [part.part for part in missing] == ["train"]
-    assert f"{tmp_path}/images/beagle_2.jpg: does not exist, nor do 0 others of 2" in missing[0].problem
+    assert (
+        f"{tmp_path}/images/beagle_2.jpg: is missing or cannot be looked at, as are 0 others of 2" in missing[0].problem
+    )
 
 
 def test_masks_to_be_measured_on_must_be_there(tmp_path: Path) -> None:
@@ -53,7 +55,7 @@ def test_masks_to_be_measured_on_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "flowers102" / "segmim" / "segmim_00001.jpg").unlink()
     [missing_part] = check_published("Flowers102", tmp_path / "flowers102").missing
     assert missing_part.part == "redo-test"
-    assert "segmim_00001.jpg: does not exist" in missing_part.problem
+    assert "segmim_00001.jpg: is missing" in missing_part.problem
 
 
 def test_the_command_ends_with_0_where_all_is_whole(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from objectaware.data.folder import ImageFolder
+from objectaware.data.manifest import MISSING, Manifest
 from objectaware.data.published.entry import PublishedSet
 from objectaware.data.published.place import part_data, published_set
 from objectaware.data.shards import PackedImages
@@ -124,7 +125,7 @@ def _check_truth(data: DataConfig) -> str:
 
 
 def _check_files(files: ImageFolder) -> None:
-    absent = [index for index in range(len(files)) if not files.path(index).exists()]
+    absent = [index for index, size in enumerate(Manifest.of(files).sizes) if size == MISSING]
     if absent:
-        problem = f"does not exist, nor do {len(absent) - 1} others of {len(files)}"
+        problem = f"is missing or cannot be looked at, as are {len(absent) - 1} others of {len(files)}"
         raise InputError("file", files.path(absent[0]), problem, "Extract the archive again.")
