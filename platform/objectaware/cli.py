@@ -85,10 +85,18 @@ def run(arguments: list[str]) -> int:
             raise
         print(f"objectaware: {error}. Make room there; the same command goes on from here.", file=sys.stderr)
         return 1
+    except MemoryError as error:
+        print(f"objectaware: out of memory{_behind(error)}. The same command goes on from here.", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("\nobjectaware: interrupted. The same command goes on from here.", file=sys.stderr)
         return 130
     return 0
+
+
+def _behind(error: Exception) -> str:
+    """An error's message behind a colon, where it has one."""
+    return f": {error}" if str(error) else ""
 
 
 def _find_command(arguments: list[str]) -> tuple[Callable[[str, list[str]], None], list[str]]:

@@ -7,10 +7,12 @@ import pickle
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -21,7 +23,10 @@ from PIL import Image, ImageFile
 
 from encoded import encode, noise, png
 from objectaware.data import images as image_files
+from objectaware.data.cache import TrainingImages
+from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage, decode_image, read_image, resize_image
+from objectaware.errors import ExplainedError
 
 # pytest resets the filter that the module registers; that nothing leaks is tested in a process of its own.
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::PIL.Image.DecompressionBombWarning")
@@ -33,12 +38,14 @@ LOSSLESS: list[tuple[str, dict[str, Any]]] = [
     ("TIFF", {}),
     ("TIFF", {"compression": "tiff_lzw"}),
     ("WEBP", {"lossless": True}),
+    ("PPM", {}),
 ]
 FORMATS: list[tuple[str, dict[str, Any]]] = [
     *LOSSLESS,
     ("JPEG", {}),
     ("JPEG", {"progressive": True}),
     ("GIF", {}),
+    ("AVIF", {}),
 ]
 
 
@@ -199,6 +206,68 @@ def test_floats_of_one_value_become_black(value: float) -> None:
     assert not decode_image(encode(np.full((2, 3), value, dtype=np.float32), "TIFF")).any()
 
 
+def test_a_pgm_of_16_bits_is_divided_by_257() -> None:
+    content = b"P5 3 1 65535\n" + struct.pack(">HHH", 0, 257 * 7, 65535)
+    assert decode_image(content)[0, :, 0].tolist() == [0, 7, 255]
+
+
+def whole_image_formula(image: Image.Image) -> NDArray[np.uint8]:
+    """What decoding did with one deep channel when it took the whole image as float64."""
+    values = np.asarray(image, dtype=np.float64)
+    if image.mode.startswith("I;16"):
+        gray = values / 257
+    else:
+        finite = values[np.isfinite(values)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+        stretch = 255 / (high - low) if high > low else 0.0
+        gray = (np.nan_to_num(values, nan=low, posinf=high, neginf=low) - low) * stretch
+    return np.rint(gray).astype(np.uint8)
+
+
+def deep_samples() -> list[NDArray[Any]]:
+    random = np.random.default_rng(3)
+    floats = random.normal(size=(37, 23)).astype(np.float32)
+    odd = floats.copy()
+    odd[random.random(odd.shape) < 0.2] = np.nan
+    odd[5, 5], odd[6, 6] = np.inf, -np.inf
+    return [
+        random.integers(0, 65536, (37, 23), dtype=np.uint16),
+        floats,
+        odd,
+        floats * np.float32(1e37),
+        np.full((37, 23), np.nan, dtype=np.float32),
+        random.integers(-(2**31), 2**31 - 1, (37, 23), dtype=np.int32),
+    ]
+
+
+@pytest.mark.parametrize("sample", range(6))
+@pytest.mark.parametrize("strip_pixels", [1, 50, 10**6])
+def test_deep_values_are_those_of_the_whole_image_formula(
+    sample: int, strip_pixels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_files, "_STRIP_PIXELS", strip_pixels)
+    image = Image.fromarray(deep_samples()[sample])
+    expected = whole_image_formula(image)
+    assert np.array_equal(decode_image(encode(image, "TIFF")), np.stack([expected] * 3, axis=2))
+
+
+def test_strips_give_the_pixels_of_the_whole_image(monkeypatch: pytest.MonkeyPatch) -> None:
+    rgb = Image.fromarray(noise())
+    clear = rgb.convert("RGBA")
+    clear.putalpha(Image.fromarray(noise()[:, :, 0]))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    contents = [
+        *(encode(rgb.convert(mode), "TIFF") for mode in ("1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "YCbCr")),
+        *(encode(clear.quantize(), "PNG", transparency=bytes(range(200))), encode(clear, "PNG")),
+        *(encode(rgb, "PNG", exif=exif), encode(rgb, "PNG", transparency=tuple(noise()[0, 0].tolist()))),
+    ]
+    whole = [decode_image(content) for content in contents]
+    monkeypatch.setattr(image_files, "_STRIP_PIXELS", 100)
+    for content, expected in zip(contents, whole, strict=True):
+        assert np.array_equal(decode_image(content), expected)
+
+
 @pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG", "TIFF"])
 def test_first_frame_stands_for_an_animation(file_format: str) -> None:
     frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, BLACK)]
@@ -317,6 +386,142 @@ def test_damaged_files_raise_nothing_but_unreadable_image(content: bytes, data: 
     assert decoded.ndim == 3
     assert decoded.shape[2] == 3
     assert decoded.dtype == np.uint8
+
+
+def test_libtiffs_errors_are_in_the_reason_and_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    damaged = bytearray(encode(noise(), "TIFF", compression="tiff_lzw"))
+    damaged[200:800] = b"\xff" * 600
+    with pytest.raises(UnreadableImage, match="Using code not yet in table"):
+        decode_image(bytes(damaged))
+    with pytest.raises(UnreadableImage) as error:
+        decode_image(encode(noise(), "PNG")[:300])
+    assert "table" not in error.value.reason
+    assert capfd.readouterr() == ("", "")
+
+
+class Crowd:
+    """Stands in for what decodes: the first two threads meet in it and fail for want of memory."""
+
+    def __init__(self) -> None:
+        self.num_failures = 0
+        self._lock = threading.Lock()
+        self._meeting = threading.Barrier(2, timeout=30)
+        self._pixels = image_files._pixels
+
+    def __call__(self, image: Image.Image) -> NDArray[np.uint8]:
+        if self._meeting.broken or self.num_failures == 2:
+            return self._pixels(image)
+        self._meeting.wait()
+        with self._lock:
+            self.num_failures += 1
+        self._meeting.wait()
+        raise MemoryError
+
+
+def test_want_of_memory_among_others_is_tried_again_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd()
+    monkeypatch.setattr(image_files, "_pixels", crowd)
+    with ThreadPoolExecutor(2) as pool:
+        decoded = list(pool.map(decode_image, [encode(noise())] * 2))
+    assert crowd.num_failures == 2
+    assert all(np.array_equal(one, noise()) for one in decoded)
+
+
+def test_want_of_memory_alone_is_an_error_and_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "good.png").write_bytes(encode(noise()))
+    images = TrainingImages(ImageFolder.scan(tmp_path), max_bytes=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Image.Image, "load", mock.Mock(side_effect=MemoryError))
+        patch.setattr(ImageFile.ImageFile, "load", mock.Mock(side_effect=MemoryError))
+        with pytest.raises(ExplainedError, match=r"good\.png .* \(36 x 24 pixels\), even while no other image is"):
+            images.read(0)
+    assert images.unreadable == {}
+    assert np.array_equal(images.read(0), noise())
+
+
+def test_large_images_are_decoded_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each asks for more than half of the room."""
+    inside, most, lock = 0, 0, threading.Lock()
+
+    def look(image: Image.Image) -> NDArray[np.uint8]:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+        image.load()
+        with lock:
+            inside -= 1
+        return noise()
+
+    monkeypatch.setattr(image_files, "_pixels", look)
+    monkeypatch.setattr(image_files, "_ROOM", image_files._Room(int(1.9 * 24 * 36 * image_files._BYTES_PER_PIXEL)))
+    with ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(decode_image, [encode(noise())] * 40))) == 40
+    assert most == 1
+
+
+@pytest.mark.chaos(fault="large good images in too little memory", holds="an error that is no verdict on the image")
+def test_a_limit_of_memory_is_told_from_a_broken_file(tmp_path: Path) -> None:
+    """Decoders call the same files broken that they read when they may take more."""
+    stripes = np.zeros((2100, 2100, 3), dtype=np.uint8)
+    stripes[::7] = 255
+    formats: list[tuple[str, dict[str, Any]]] = [
+        ("JPEG", {"progressive": True}),
+        ("WEBP", {"lossless": True, "method": 0}),
+        ("TIFF", {}),
+        ("AVIF", {"speed": 10}),
+    ]
+    for file_format, options in formats:
+        (tmp_path / file_format).write_bytes(encode(stripes, file_format, **options))
+    program = f"""
+import resource
+from pathlib import Path
+from objectaware.data.images import UnreadableImage, decode_image
+from objectaware.errors import ExplainedError
+contents = {{path.name: path.read_bytes() for path in sorted(Path({str(tmp_path)!r}).iterdir())}}
+for content in contents.values():
+    assert decode_image(content).shape == (2100, 2100, 3)
+used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+for extra in (10, 30, 50):
+    resource.setrlimit(resource.RLIMIT_AS, (used + extra * 2**20, resource.RLIM_INFINITY))
+    for name, content in contents.items():
+        try:
+            decode_image(content)
+        except ExplainedError:
+            print(name)
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+for content in contents.values():
+    try:
+        decode_image(content[:-200])
+    except UnreadableImage:
+        print("broken")
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr  # never UnreadableImage for a good file
+    words = result.stdout.split()
+    assert words.count("broken") == len(formats)
+    assert set(words) == {"broken", *(file_format for file_format, _ in formats)}
+
+
+@pytest.mark.parametrize("kind", ["palette", "16 bits", "float"])
+def test_decoding_takes_a_few_bytes_per_pixel(kind: str, tmp_path: Path) -> None:
+    """The whole image as float64 took 27 and 37 bytes per pixel, a palette's 11."""
+    side = 2400
+    row = np.arange(side, dtype=np.float32)
+    image = Image.new("P", (side, side))
+    if kind != "palette":
+        image = Image.fromarray(np.tile(row if kind == "float" else row.astype(np.uint16), (side, 1)))
+    image.save(tmp_path / "image", "TIFF" if kind == "float" else "PNG")
+    program = f"""
+import resource
+from objectaware.data.images import read_image
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+read_image({str(tmp_path / "image")!r})
+print((peak() - before) / {side**2})
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(result.stdout) < 10
 
 
 def test_read_image_equals_decoding_the_content(tmp_path: Path) -> None:

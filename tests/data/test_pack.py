@@ -3,10 +3,11 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageFile
 
 from objectaware.cli import run
 from objectaware.config import DataConfig
@@ -174,9 +175,25 @@ def test_images_that_need_their_detail_are_not_shrunk(
     assert PackedImages.open(str(tmp_path / "pack")).short_side == 256
 
 
+@pytest.mark.chaos(fault="no memory to decode an image of a pack", holds="an error, and the same command goes on")
+def test_want_of_memory_ends_a_pack_that_goes_on_later(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["data", "pack", str(photos), "--layout", "class-folders", "--out", str(tmp_path / "pack")]
+    with monkeypatch.context() as patch:
+        patch.setattr(ImageFile.ImageFile, "load", mock.Mock(side_effect=MemoryError))
+        assert run(words) == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith(f"objectaware: {photos}/")
+    assert "cannot be decoded for want of memory" in message
+    assert not list((tmp_path / "pack").glob("shard-*"))
+    assert run(words) == 0
+    assert "num_unreadable: 2" in capsys.readouterr().out
+
+
 def test_a_shard_appears_whole(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that cannot be made leaves no shard behind."""
-    monkeypatch.setattr(pack, "shrink", lambda *_: 1 / 0)
+    monkeypatch.setattr(pack, "shrink", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         _pack(photos, tmp_path / "pack")
     assert not list((tmp_path / "pack").glob("shard-*"))

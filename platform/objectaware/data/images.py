@@ -1,26 +1,41 @@
 """Decode any photo to 8-bit RGB, or say in plain words why it cannot be done.
 
-Importing this module registers one warnings filter for the whole process: warnings raised inside Pillow (a
-large image, a broken EXIF block) are ignored. What matters of them comes back as the reason of
-`UnreadableImage`. `warnings.catch_warnings` around each call would be narrower, but it is not safe in
-threads, and images are decoded in threads. No other state of Pillow is changed; `PIL.Image.MAX_IMAGE_PIXELS`
-and `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` are left as they are.
+Importing this module changes two things for the whole process. Warnings raised inside Pillow (a large image, a
+broken EXIF block) are ignored, and libtiff's errors are kept for the reason instead of printed without the file's
+name. What matters of both comes back as the reason of `UnreadableImage`. `warnings.catch_warnings` around each call
+would be narrower, but it is not safe in threads, and images are decoded in threads. No other state of Pillow is
+changed; `PIL.Image.MAX_IMAGE_PIXELS` and `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` are left as they are.
+
+Want of memory is no verdict on an image. All threads of a process share one `_Room`, in which large images are decoded
+few at a time; one that still fails is decoded again while no other is, and then raises `ImageMemoryError`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import io
+import threading
 import time
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError, _imaging
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif")
-"""Suffixes of image files, in lower case."""
+from objectaware.errors import ExplainedError, system_reason
+
+IMAGE_SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"),
+    *(".ppm", ".pgm", ".pbm", ".pnm", ".avif"),
+)
+"""Suffixes of image files, in lower case.
+
+JPEG 2000 is not among them: its decoder takes more than twice the memory of any other. Pillow does not read HEIC.
+"""
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's red, green and blue, for values between 0 and 1."""
@@ -34,8 +49,24 @@ DEFAULT_MAX_PIXELS = 178_956_970
 # A picture of the most pixels takes seconds. A progressive JPEG of some megabytes may repeat its scans for hours.
 _MAX_SECONDS = 60.0
 
+# What a pixel takes at most while it is decoded: in libwebp and libavif, which take more than the other decoders, and
+# as Pillow stores it, turned upright, and returned.
+_BYTES_PER_PIXEL = 16
+
+# WebP's decoder takes memory while it is opened, when the size is not known yet; this is enough for 128 megapixels.
+_BYTES_TO_OPEN = 2**30
+
+# Photos of 12 megapixels in 20 threads do not wait for each other; of the largest images there is one at a time.
+_ROOM_BYTES = 4 * 2**30
+
+# Below this, decoding is not tried again for a failure that does not mention memory.
+_LARGE_BYTES = 64 * 2**20
+
+# Pixels that are converted at a time: no copy of the whole image is needed in another type.
+_STRIP_PIXELS = 2**20
+
 # An open list would let Pillow start Ghostscript for an EPS file that is named .jpg.
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF")
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "AVIF")
 
 # Value of the EXIF orientation tag -> what brings the picture upright.
 _UPRIGHT = {
@@ -73,8 +104,12 @@ class UnreadableImage(ValueError):  # noqa: N818 - a state of the user's file, a
         super().__init__(reason)
 
 
-def decode_image(content: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
-    """Decode the content of an image file (JPEG, PNG, WebP, BMP, TIFF, GIF) to 8-bit RGB.
+class ImageMemoryError(ExplainedError):
+    """An image cannot be decoded in the memory that this process may take; it may be good."""
+
+
+def decode_image(content: bytes, *, name: str = "an image", max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
+    """Decode the content of an image file (JPEG, PNG, WebP, BMP, TIFF, GIF, PPM, AVIF) to 8-bit RGB.
 
     The EXIF orientation is applied; one that cannot be parsed counts as upright. Grayscale, palette and CMYK
     become RGB, transparency is laid over white, the first frame stands for an animation. 16-bit grayscale is
@@ -85,6 +120,7 @@ def decode_image(content: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDA
 
     Args:
         content: The bytes of the file.
+        name: What `ImageMemoryError` calls it.
         max_pixels: Images whose header announces more pixels are refused before a pixel is decoded. Pillow's
             own limit (twice `PIL.Image.MAX_IMAGE_PIXELS`) holds besides.
 
@@ -92,10 +128,11 @@ def decode_image(content: bytes, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDA
         A writable array of shape (H, W, 3), red, green, blue, 0 to 255.
 
     Raises:
-        UnreadableImage: The content is empty, truncated, corrupt, not an image, or too large. Nothing else is
-            raised, whatever the content.
+        UnreadableImage: The content is empty, truncated, corrupt, not an image, or too large.
+        ImageMemoryError: There is not enough memory even while no other image is decoded. Nothing else is raised,
+            whatever the content.
     """
-    return _decode(io.BytesIO(content), max_pixels)
+    return _decode(lambda: io.BytesIO(content), name, max_pixels)
 
 
 def read_image(path: str | Path, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
@@ -104,13 +141,19 @@ def read_image(path: str | Path, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDA
     Raises:
         UnreadableImage: As `decode_image`, and where the file is missing or cannot be opened.
     """
+    return _decode(lambda: open_image_file(path), str(path), max_pixels)
+
+
+def open_image_file(path: str | Path) -> BinaryIO:
+    """Open a file to read.
+
+    Raises:
+        UnreadableImage: It is missing or cannot be opened.
+    """
     try:
-        stream = Path(path).open("rb")  # noqa: SIM115 - closed below; decoding has errors of its own
+        return Path(path).open("rb")
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
-        reason = getattr(error, "strerror", None) or _one_line(error)
-        raise UnreadableImage(f"the file cannot be opened: {reason}") from error
-    with stream:
-        return _decode(stream, max_pixels)
+        raise UnreadableImage(f"the file cannot be opened: {system_reason(error)}") from error
 
 
 def resize_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
@@ -162,21 +205,101 @@ class _TimedStream:
         return getattr(self._stream, name)
 
 
-def _decode(stream: BinaryIO, max_pixels: int) -> NDArray[np.uint8]:
-    image = _open(cast(BinaryIO, _TimedStream(stream)), max_pixels)
+class _Room:
+    """Memory that the threads of this process share for decoding.
+
+    Args:
+        num_bytes: How much there is.
+    """
+
+    def __init__(self, num_bytes: int) -> None:
+        self._all = self._free = num_bytes
+        self._door = threading.Lock()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def take(self, num_bytes: int) -> Iterator[None]:
+        """Wait until there is room for so many bytes and hold it; whoever asks for more than all gets all."""
+        num_bytes = min(num_bytes, self._all)
+        # Those behind one that waits wait too: small images would hold a large one up for ever.
+        with self._door, self._changed:
+            self._changed.wait_for(lambda: self._free >= num_bytes)
+            self._free -= num_bytes
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += num_bytes
+                self._changed.notify()
+
+    def take_all(self) -> AbstractContextManager[None]:
+        """Wait until nobody holds any room, and hold all of it."""
+        return self.take(self._all)
+
+
+_ROOM = _Room(_ROOM_BYTES)
+
+
+class _ShortOfMemoryError(Exception):
+    """There was not enough memory, or nobody can tell."""
+
+
+def _decode(open_file: Callable[[], BinaryIO], name: str, max_pixels: int) -> NDArray[np.uint8]:
+    with open_file() as stream, suppress(_ShortOfMemoryError):
+        return _decode_once(stream, max_pixels, is_alone=False)
+    with _ROOM.take_all(), open_file() as stream:
+        try:
+            return _decode_once(stream, max_pixels, is_alone=True)
+        except _ShortOfMemoryError as error:
+            raise ImageMemoryError(
+                f"{name} cannot be decoded for want of memory{error}, even while no other image is. It may be good: "
+                "give the process more memory and run the same command again, which goes on from here."
+            ) from error
+
+
+def _decode_once(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> NDArray[np.uint8]:
+    """Decode a file.
+
+    Args:
+        stream: The file.
+        max_pixels: As `decode_image`.
+        is_alone: Whether this thread holds all of the room.
+
+    Raises:
+        UnreadableImage: The file gives no picture.
+        _ShortOfMemoryError: There was not enough memory, or, while others take some, there may not have been.
+    """
+    image = _open(cast(BinaryIO, _TimedStream(stream)), max_pixels, is_alone=is_alone)
+    size = f" ({image.width} x {image.height} pixels)"
+    num_bytes = image.width * image.height * _BYTES_PER_PIXEL
     try:
-        image.load()
-        return np.array(_to_rgb(_upright(image)))
+        with nullcontext() if is_alone else _ROOM.take(num_bytes):
+            return _pixels(image)
     except _TooSlowError as error:
         raise UnreadableImage(f"too slow: {error}") from error
+    except MemoryError as error:
+        raise _ShortOfMemoryError(size) from error
     except Exception as error:  # Pillow's decoders raise whatever a malformed file provokes in them
-        raise UnreadableImage(f"truncated or corrupt: {_one_line(error)}") from error
+        # Many call a file broken when they get no memory: progressive JPEG, AVIF and others.
+        if num_bytes >= _LARGE_BYTES and not (is_alone and _is_free(num_bytes)):
+            raise _ShortOfMemoryError(size) from error
+        raise UnreadableImage(f"truncated or corrupt: {_reason(error)}") from error
     finally:
         image.close()
 
 
-def _open(stream: BinaryIO, max_pixels: int) -> Image.Image:
+def _is_free(num_bytes: int) -> bool:
+    """Tell whether the system gives this process so much memory."""
+    try:
+        np.empty(num_bytes, dtype=np.uint8)
+    except MemoryError:
+        return False
+    return True
+
+
+def _open(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> Image.Image:
     """Parse the header alone."""
+    _libtiff.errors = []
     try:
         is_empty = not stream.read(1)
         image = None if is_empty else Image.open(stream, formats=_FORMATS)
@@ -185,14 +308,43 @@ def _open(stream: BinaryIO, max_pixels: int) -> Image.Image:
         raise UnreadableImage(f"not an image of a supported format ({formats})") from error
     except Image.DecompressionBombError as error:
         raise UnreadableImage(f"too large: {_one_line(error)}") from error
-    except Exception as error:  # as in _decode, and for a path that is a folder
-        raise UnreadableImage(f"the header cannot be read: {_one_line(error)}") from error
+    except MemoryError as error:
+        raise _ShortOfMemoryError from error
+    except Exception as error:  # as in _decode_once, and for a path that is a folder
+        if is_alone and _is_free(_BYTES_TO_OPEN):
+            raise UnreadableImage(f"the header cannot be read: {_reason(error)}") from error
+        raise _ShortOfMemoryError from error
     if image is None:
         raise UnreadableImage("the file is empty")
     if image.width * image.height > max_pixels:
         image.close()
         raise UnreadableImage(f"too large: {image.width} x {image.height} pixels, the limit is {max_pixels}")
     return image
+
+
+def _pixels(image: Image.Image) -> NDArray[np.uint8]:
+    """Decode what was opened, a strip at a time: (H, W, 3)."""
+    image.load()
+    upright = _upright(image)
+    if upright is not image:
+        image.close()  # its memory is needed
+    is_deep = upright.mode == "F" or upright.mode.startswith("I")
+    bounds = _bounds(upright) if is_deep else (0.0, 0.0)
+    pixels = np.empty((upright.height, upright.width, 3), dtype=np.uint8)
+    for rows, strip in _strips(upright):
+        pixels[rows] = _deep_to_gray(strip, bounds)[..., None] if is_deep else np.asarray(_to_rgb(strip))
+    return pixels
+
+
+def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
+    """Cut an image into strips of about `_STRIP_PIXELS`, each with its rows."""
+    num_rows = max(_STRIP_PIXELS // image.width, 1)
+    if num_rows >= image.height:
+        yield slice(None), image
+        return
+    for top in range(0, image.height, num_rows):
+        bottom = min(top + num_rows, image.height)
+        yield slice(top, bottom), image.crop((0, top, image.width, bottom))
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -207,8 +359,6 @@ def _upright(image: Image.Image) -> Image.Image:
 def _to_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB" and "transparency" not in image.info:
         return image
-    if image.mode == "F" or image.mode.startswith("I"):
-        return _deep_to_gray(image).convert("RGB")
     if image.has_transparency_data:
         # Pillow converts premultiplied grayscale to straight grayscale only.
         layer = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
@@ -216,20 +366,73 @@ def _to_rgb(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def _deep_to_gray(image: Image.Image) -> Image.Image:
+def _bounds(image: Image.Image) -> tuple[float, float] | None:
+    """Return the values that become 0 and 255: the least and the greatest finite one, or None for 16 bits."""
+    # Pillow scales the values of a PGM of more than 8 bits to 16.
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
+        return None
+    lows, highs = [], []
+    for _, strip in _strips(image):
+        values = np.asarray(strip)
+        finite = values[np.isfinite(values)]
+        if finite.size:
+            lows.append(float(finite.min()))
+            highs.append(float(finite.max()))
+    return min(lows, default=0.0), max(highs, default=0.0)
+
+
+def _deep_to_gray(strip: Image.Image, bounds: tuple[float, float] | None) -> NDArray[np.uint8]:
     """Bring one channel of 16-bit integers, 32-bit integers or floats to 8 bits."""
-    values = np.asarray(image, dtype=np.float64)
-    if image.mode.startswith("I;16"):
+    values = np.asarray(strip, dtype=np.float64)
+    if bounds is None:
         gray = values / 257
     else:
-        finite = values[np.isfinite(values)]
-        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+        low, high = bounds
         stretch = 255 / (high - low) if high > low else 0.0
         gray = (np.nan_to_num(values, nan=low, posinf=high, neginf=low) - low) * stretch
-    transparent = image.info.get("transparency")
+    transparent = strip.info.get("transparency")
     if isinstance(transparent, int):  # the one value that a PNG declares to be see-through
         gray = np.where(values == transparent, 255, gray)
-    return Image.fromarray(np.rint(gray).astype(np.uint8))
+    return np.rint(gray).astype(np.uint8)
+
+
+class _Libtiff(threading.local):
+    """The errors that libtiff has reported in this thread since the list was emptied."""
+
+    errors: list[str]
+
+    def __init__(self) -> None:
+        self.errors = []
+
+
+_libtiff = _Libtiff()
+
+
+def _keep_libtiff_error(module: bytes | None, template: bytes, arguments: int) -> None:
+    """Take an error of libtiff as its C code reports it: a template of printf's and a `va_list`."""
+    text = ctypes.create_string_buffer(200)
+    ctypes.CDLL(None).vsnprintf(text, ctypes.c_size_t(len(text)), template, ctypes.c_void_p(arguments))
+    _libtiff.errors.append(text.value.decode(errors="replace"))
+
+
+# Kept for as long as libtiff may call it.
+_LIBTIFF_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)(_keep_libtiff_error)
+
+
+def _silence_libtiff() -> None:
+    """Have the libtiff that Pillow has loaded report to this module instead of printing."""
+    # A Pillow that was built in another way has none, or one that is out of reach: then it prints.
+    with suppress(AttributeError, OSError):
+        libtiff = ctypes.CDLL(_imaging.__file__)
+        libtiff.TIFFSetErrorHandler(_LIBTIFF_HANDLER)
+        libtiff.TIFFSetWarningHandler(None)
+
+
+_silence_libtiff()
+
+
+def _reason(error: Exception) -> str:
+    return ": ".join([_one_line(error), *_libtiff.errors[:1]])
 
 
 def _one_line(error: Exception) -> str:

@@ -200,12 +200,13 @@ class _RowMaker:
     def __call__(self, index: int) -> dict[str, object]:
         image_id, labels = self._images.image_ids[index], self._images.labels
         row: dict[str, object] = {"image_id": image_id, "label": None if labels is None else int(labels[index])}
+        path = self._images.path(index)
         try:
-            content = self._images.path(index).read_bytes()
+            content = path.read_bytes()
         except OSError:  # such as a link without its target: training will count it
             return {**row, "image": b""}
         try:
-            content, height, width = shrink(content, self._short_side)
+            content, height, width = shrink(content, self._short_side, name=str(path))
         except UnreadableImage:
             return {**row, "image": content}
         if self._truth is not None:
@@ -214,12 +215,13 @@ class _RowMaker:
         return {**row, "image": content, "height": height, "width": width}
 
 
-def shrink(content: bytes, short_side: int | None) -> tuple[bytes, int, int]:
-    """Shrinks an encoded image whose short side is larger; others stay as they are, byte by byte.
+def shrink(content: bytes, short_side: int | None, *, name: str = "an image") -> tuple[bytes, int, int]:
+    """Shrink an encoded image whose short side is larger; others stay as they are, byte by byte.
 
     Args:
         content: The image's file.
         short_side: Short side in pixels; None leaves all images as they are.
+        name: What errors call it.
 
     Returns:
         The file, height and width.
@@ -227,7 +229,7 @@ def shrink(content: bytes, short_side: int | None) -> tuple[bytes, int, int]:
     Raises:
         UnreadableImage: It gives no picture.
     """
-    pixels = decode_image(content)
+    pixels = decode_image(content, name=name)
     height, width = pixels.shape[:2]
     if short_side is None or min(height, width) <= short_side:
         return content, height, width

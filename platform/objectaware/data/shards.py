@@ -143,7 +143,7 @@ class PackedImages:
         """
         shard, row = self._locate(index)
         images = self._groups[shard, row // ROWS_PER_GROUP, "image"]
-        return decode_image(images[row % ROWS_PER_GROUP].as_buffer())
+        return decode_image(images[row % ROWS_PER_GROUP].as_buffer(), name=self.image_ids[index])
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """True mask (H, W) at the packed image's size, true on any object.
