@@ -93,7 +93,7 @@ def test_no_run_is_lost_or_locked_out(
     tiny_checkpoint: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    scenes = tmp_path / "scenes"
+    scenes, state = tmp_path / "scenes", tmp_path / "state"
     build_scenes(scenes, variant="single-object", num_train=45, num_val=18, image_size=48, seed=0)
     (tmp_path / "eight.yaml").write_text(yaml.safe_dump(_sweep(scenes)))
     artifacts = f"s3://{BUCKET}/mlflow"
@@ -112,6 +112,7 @@ def test_no_run_is_lost_or_locked_out(
             "MLFLOW_TRACKING_URI": address,
             "OBJECTAWARE_STORAGE": f"s3://{BUCKET}/runs",
             "RAY_TMPDIR": str(ray_folder),
+            "XDG_STATE_HOME": str(state),
         }
         command = [sys.executable, "-m", "objectaware.cli", "sweep", "eight.yaml", "--json", "result.json"]
         done = subprocess.run(
@@ -121,7 +122,7 @@ def test_no_run_is_lost_or_locked_out(
         assert "up to 8 at once" in done.stderr
         result = json.loads((tmp_path / "result.json").read_text())
         _assert_all_is_recorded(MlflowClient(address), result)
-    assert not list(tmp_path.glob("runs/mlflow_spool/*/*/rejected.jsonl"))
+    assert not list(state.rglob("rejected"))
 
 
 def _assert_all_is_recorded(client: MlflowClient, result: dict[str, Any]) -> None:

@@ -55,13 +55,13 @@ def test_a_library_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_fresh_sqlite_store_is_not_made(tmp_path: Path) -> None:
-    assert check_tracking(tmp_path / "runs", "objectaware").state == "ok"
+    assert check_tracking(Storage.from_uri(tmp_path / "runs"), "objectaware").state == "ok"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_mlflow_store_gets_its_run_back(tmp_path: Path) -> None:
     store = TrackingStore.open(tmp_path)
-    finding = check_tracking(tmp_path, "objectaware")
+    finding = check_tracking(Storage.from_uri(tmp_path), "objectaware")
     assert (finding.state, finding.found) == ("ok", f"{store.server.tracking_uri} takes runs and files")
     assert store.server.client.search_runs([store.server.experiment_id("objectaware")]) == []
 
@@ -70,7 +70,7 @@ def test_an_mlflow_server_that_is_away_is_named_without_its_password(
     closed_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://user:secret@127.0.0.1:{closed_port}")
-    finding = check_tracking(tmp_path, "objectaware")
+    finding = check_tracking(Storage.from_uri(tmp_path), "objectaware")
     assert finding.state == "limited"
     assert f"http://127.0.0.1:{closed_port}" in finding.found
     assert "secret" not in finding.found
@@ -78,7 +78,7 @@ def test_an_mlflow_server_that_is_away_is_named_without_its_password(
 
 def test_a_database_that_is_damaged_is_broken(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_bytes(b"not a database" * 100)
-    finding = check_tracking(tmp_path, "objectaware")
+    finding = check_tracking(Storage.from_uri(tmp_path), "objectaware")
     assert finding.state == "broken"
     assert str(tmp_path / "mlflow.db") in finding.remedy
 

@@ -126,8 +126,8 @@ def test_a_study_logs_the_table_and_says_that_it_is_smoke(smoke: Workshop, conte
     assert report.mark == SMOKE_MARK
     assert context.parent is not None
     assert context.parent.opening.name == f"loc-cam ({SMOKE_MARK})"
-    folder = context.parent.spool_folder
-    assert any("tables/loc-cam (smoke on scenes).json" in path.read_text() for path in folder.glob("records.jsonl"))
+    files = context.tracking.server.client.list_artifacts(str(context.parent.run_id), "tables")
+    assert "tables/loc-cam (smoke on scenes).json" in {file.path for file in files}
 
 
 def test_a_number_of_several_seeds_is_their_mean(

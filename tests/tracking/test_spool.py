@@ -22,7 +22,7 @@ from objectaware.tracking.records import (
 )
 from objectaware.tracking.spool import Progress, Spool
 
-OPENED = RunOpened("experiment", "name", "identity", "spool-number", 1000)
+OPENED = RunOpened("experiment", "name", "identity", "spool-number", 1000, "storage", "host", "1000")
 
 
 def everything_in(spool: Spool) -> list[Record]:
@@ -170,8 +170,9 @@ def test_an_abandoned_run_is_killed_at_its_last_sign_of_life(tmp_path: Path) -> 
 
 
 def test_a_refused_record_is_kept_with_its_reason(tmp_path: Path) -> None:
-    Spool(tmp_path).reject(Tag("a", "1"), "bad key")
-    (line,) = (tmp_path / "rejected.jsonl").read_text().splitlines()
+    spool = Spool(tmp_path / "spool")
+    spool.reject(Tag("a", "1"), "bad key")
+    (line,) = spool.rejected.read_text().splitlines()
     assert json.loads(line) == {"record": {"kind": "Tag", "key": "a", "value": "1"}, "reason": "bad key"}
 
 

@@ -147,7 +147,7 @@ def open_records(common: Common) -> Context:
     from objectaware.tracking import TrackingStore
 
     storage = Storage.from_uri(storage_address(common.storage))
-    tracking = TrackingStore.open(storage.local_path() or Path("runs"), common.experiment)
+    tracking = TrackingStore.open(storage, common.experiment)
     tracking.send_leftovers()
     return Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
 

@@ -58,7 +58,6 @@ def ui(program: str, arguments: list[str]) -> None:
         from objectaware.data.storage import Storage
         from objectaware.tracking import TrackingStore, run_ui
 
-        folder = Storage.from_uri(storage_address(storage)).local_path()
-        run_ui(TrackingStore.open(folder or Path("runs"), experiment), port)
+        run_ui(TrackingStore.open(Storage.from_uri(storage_address(storage)), experiment), port)
 
     tyro.cli(command, prog=program, args=arguments)

@@ -110,7 +110,7 @@ def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[N
     from objectaware.stages.runner import Context
     from objectaware.tracking import TrackingStore
 
-    tracking = TrackingStore.open(folder or Path("runs"), common.experiment)
+    tracking = TrackingStore.open(storage, common.experiment)
     # What is reused is told by the plan, and not line by line.
     context = Context(storage, tracking, Progress(io.StringIO()), verify=common.verify, only_finished=True)
     return finished(context, workshop, nodes, missing)

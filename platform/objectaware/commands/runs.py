@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -127,7 +126,7 @@ def _all(common: Common) -> tuple[list[StoredRun], list[RecordedRun]]:
 
     storage = Storage.from_uri(storage_address(common.storage))
     stored = stored_runs(storage)
-    tracking = TrackingStore.open(storage.local_path() or Path("runs"), common.experiment)
+    tracking = TrackingStore.open(storage, common.experiment)
     try:
         recorded = recorded_runs(tracking)
     except Exception as error:  # of the network, the database or the server

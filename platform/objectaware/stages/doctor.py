@@ -45,7 +45,7 @@ def diagnose(storage: Storage, experiment: str, data_folder: Path) -> Iterator[F
 
     from objectaware.tracking.check import check_tracking
 
-    yield check_tracking(storage.local_path() or Path("runs").absolute(), experiment)
+    yield check_tracking(storage, experiment)
 
     from objectaware.distributed.check import check_ray
 

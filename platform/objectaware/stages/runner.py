@@ -79,7 +79,14 @@ class Context:
 
 @contextmanager
 def study(
-    context: Context, kind: str, *, name: str, key: str, dataset: str, config: Mapping[str, Any]
+    context: Context,
+    kind: str,
+    *,
+    name: str,
+    key: str,
+    dataset: str,
+    config: Mapping[str, Any],
+    leased: bool = False,
 ) -> Iterator[Tracker]:
     """Opens the parent run of several stages, and closes it with its true status.
 
@@ -90,6 +97,7 @@ def study(
         key: Names the study's run, so that the same study goes on in it.
         dataset: Tag of the run.
         config: What is studied, to be logged.
+        leased: Whether the caller keeps all other commands from this study in this storage.
 
     Yields:
         The parent run.
@@ -97,7 +105,7 @@ def study(
     from objectaware.tracking import environment_tags  # here: workers import this module and need no MLflow
 
     tags = {**environment_tags("cpu"), "study": kind, "dataset": dataset}
-    parent = context.tracking.parent_run(name=name, key=key, tags=tags, fresh=context.fresh)
+    parent = context.tracking.parent_run(name=name, key=key, tags=tags, fresh=context.fresh, leased=leased)
     context.parent = parent
     try:
         parent.log_config(config)
@@ -223,7 +231,7 @@ def _check_owner(folder: Storage, identity: str) -> None:
 def _reuse(context: Context, title: str, identity: str, folder: Storage, tags: Mapping[str, str]) -> StageResult:
     record = folder.read_json(_RESULT)
     context.progress.line(f"{title}: finished before, reused ({folder.uri})")
-    if context.parent is not None and record["parent"] != context.parent.spool_folder.name and record["run_id"]:
+    if context.parent is not None and record["parent"] != context.parent.opening.spool and record["run_id"]:
         context.tracking.link_run(
             context.parent,
             name=title,
@@ -248,7 +256,9 @@ def _compute(
     from objectaware.tracking import environment_tags  # see `study`
 
     all_tags = {**environment_tags(device_name(config)), **tags, "stage": stage}
-    tracker = context.tracking.child_run(context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh)
+    tracker = context.tracking.child_run(
+        context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh, leased=True
+    )
     tracker.log_config(config.model_dump(mode="json"))
     for name in ("data", "train"):
         data = getattr(config, name, None)
@@ -270,7 +280,7 @@ def _compute(
             context.progress.line(f"MLflow run: {context.tracking.run_url(tracker.run_id)}")
         raise
     tracker.finish("FINISHED")
-    parent = context.parent.spool_folder.name if context.parent is not None else None
+    parent = context.parent.opening.spool if context.parent is not None else None
     folder.write_json(_RESULT, {"values": dict(values), "run_id": tracker.run_id, "parent": parent})
     context.progress.finish(title)
     return StageResult(identity, folder, values, tracker.run_id, reused=False)

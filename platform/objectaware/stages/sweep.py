@@ -101,7 +101,9 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
         dumped = config.model_dump(mode="json")
         folder.write_json("sweep.json", {"identity": identity, "config": dumped})
         dataset = next((data.root for data in data_sets(stage_parts(config, checked))), "none")
-        with study(context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped) as parent:
+        with study(
+            context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped, leased=True
+        ) as parent:
             return _Sweep(context, config, folder, identity, parent).run(checked)
 
 
@@ -190,6 +192,7 @@ class _Sweep:
             key=f"{self._identity}-{started.key}",
             tags=tags,
             fresh=self._context.fresh,
+            leased=True,
         )
         tracker.log_config({**started.values, "seed": started.seed})
         self._open_runs[started.key] = tracker

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.findings import Finding
 from objectaware.tracking.store import TRACKING_URI_VARIABLE, TrackingStore
@@ -12,19 +13,20 @@ from objectaware.tracking.store import TRACKING_URI_VARIABLE, TrackingStore
 _NAME = "MLflow"
 
 
-def check_tracking(folder: Path, experiment: str) -> Finding:
+def check_tracking(storage: Storage, experiment: str) -> Finding:
     """Writes a run with a file to the MLflow store in use, and deletes the run again.
 
     MLflow keeps a deleted run in its bin until `mlflow gc`. A SQLite store that is not there yet is not made.
 
     Args:
-        folder: Local folder of the store where `MLFLOW_TRACKING_URI` names none.
+        storage: Storage of the runs' results, and of the store where `MLFLOW_TRACKING_URI` names none.
         experiment: Name of the experiment; made if missing, as the first command would.
     """
+    folder = storage.local_path() or Path("runs").absolute()
     if TRACKING_URI_VARIABLE not in os.environ and not (folder / "mlflow.db").exists():
         return Finding(_NAME, "ok", f"SQLite in {folder}, which the first command makes")
     try:
-        store = TrackingStore.open(folder, experiment)
+        store = TrackingStore.open(storage, experiment)
     except InputError as error:
         return Finding(_NAME, "broken", f"{error.field} = {error.value}: {error.problem}", error.remedy)
     except Exception as error:  # whatever a damaged or locked database raises

@@ -12,6 +12,7 @@ from mlflow.exceptions import MlflowException
 
 from objectaware.tracking.batches import Batch
 from objectaware.tracking.records import (
+    SYSTEM_PREFIX,
     Artifact,
     DatasetUsed,
     MetricPoint,
@@ -22,7 +23,17 @@ from objectaware.tracking.records import (
     RunOpened,
     Tag,
 )
-from objectaware.tracking.server import PARENT_TAG, SOURCE_TAG, Server
+from objectaware.tracking.server import (
+    HOST_TAG,
+    PARENT_TAG,
+    SAME_TAG,
+    SOURCE_TAG,
+    SPOOL_TAG,
+    STORAGE_TAG,
+    USER_TAG,
+    WRITER_TAG,
+    Server,
+)
 from objectaware.tracking.spool import Progress, Spool
 
 # What the server says about the record and not about itself: sending it again would not help.
@@ -50,6 +61,8 @@ class Delivery:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._steps_on_server: dict[tuple[str, str], set[int]] = {}
+        self._parameters_on_server: dict[str, dict[str, str]] = {}
+        self._written_elsewhere: dict[str, bool] = {}
 
     def send(self, spool: Spool) -> None:
         """Sends what a spool holds and the server lacks, unless another process is at it.
@@ -69,60 +82,98 @@ class Delivery:
     def _deliver(self, spool: Spool, batch: Batch, progress: Progress) -> Progress:
         match batch.records:
             case [RunOpened() as opened]:
-                return self._open(opened, batch.end, progress)
+                # The lease of a process that has ended says nothing of who is alive now.
+                leased = opened.leased and not spool.is_leftover
+                return self._open(replace(opened, leased=leased), batch.end, progress)
             case records:
                 run_id = progress.run_id
                 assert run_id is not None, f"{spool.folder} does not begin with the opening of a run"
-                if progress.is_adopted:
-                    records = tuple(record for record in records if not self._is_on_server(run_id, record))
-                self._log_or_reject(spool, run_id, records)
+                if progress.is_link_elsewhere:
+                    return replace(progress, offset=batch.end)
                 is_finished = progress.is_finished or any(isinstance(record, RunFinished) for record in records)
+                is_written_elsewhere = self._is_written_elsewhere(run_id, progress.spool)
+                if progress.is_adopted or is_written_elsewhere:
+                    records = tuple(record for record in records if not self._is_on_server(run_id, record))
+                if is_written_elsewhere:  # how it ends is for the other one to say
+                    records = tuple(record for record in records if not isinstance(record, RunFinished))
+                if records:
+                    self._log_or_reject(spool, run_id, _with_system_steps(records, progress.started))
                 return replace(progress, offset=batch.end, is_finished=is_finished)
 
     def _open(self, opened: RunOpened, end: int, progress: Progress) -> Progress:
-        if progress.run_id is not None and self._server.active_run(progress.run_id) is not None:
-            self._server.client.update_run(progress.run_id, status="RUNNING")
-            return replace(progress, offset=end, is_finished=False)
         experiment_id = self._server.experiment_id(opened.experiment)
         parent_id = self._parent_id(experiment_id, opened)
-        run = self._server.find_created_by(experiment_id, opened.spool)
-        is_adopted = False
-        if run is None and opened.adopt:
-            run = self._find_to_adopt(experiment_id, opened, parent_id)
-            is_adopted = run is not None
-        if run is None:
-            run = self._server.create_run(experiment_id, opened, self._nesting_tags(experiment_id, opened, parent_id))
-        else:
-            self._server.client.update_run(run.info.run_id, status="RUNNING")
+        run = None if progress.run_id is None else self._server.active_run(progress.run_id)
+        run = run or self._server.find_of_spool(experiment_id, opened.spool)
+        if opened.is_link and run is None:
+            source = self._linked_under(experiment_id, opened, parent_id)
+            if source is not None:
+                return Progress(source, end, is_finished=True, is_link_elsewhere=True)
+        if run is not None and not _may_continue(run, opened):
+            run = None
+        if run is None and opened.adopt and not opened.is_link:
+            newest = self._newest_own(experiment_id, opened.identity, opened)
+            run = newest if newest is not None and _may_continue(newest, opened) else None
         # If the run that the spool was sent to is gone, its successor gets everything from the start.
-        offset = end if progress.run_id is None else 0
-        return Progress(run.info.run_id, offset, is_adopted)
+        is_same = progress.run_id is None or (run is not None and run.info.run_id == progress.run_id)
+        if run is None:
+            run = self._server.create_run(experiment_id, opened, self._tags(experiment_id, opened, parent_id))
+            is_adopted = False
+        else:
+            writers = {run.data.tags.get(WRITER_TAG), run.data.tags.get(SPOOL_TAG)}
+            is_adopted = progress.is_adopted or writers != {opened.spool}
+            self._server.continue_run(run.info.run_id, opened)
+        self._written_elsewhere[opened.spool] = False
+        return Progress(
+            run.info.run_id, end if is_same else 0, is_adopted, spool=opened.spool, started=run.info.start_time
+        )
 
-    def _find_to_adopt(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> Run | None:
-        if opened.is_link:
-            return self._server.find_link(experiment_id, opened.identity, parent_id)
-        return self._server.find_original(experiment_id, opened.identity)
+    def _is_written_elsewhere(self, run_id: str, spool: str) -> bool:
+        """Whether another spool has continued the run since this one began it; asked once, of dead processes' spools.
+
+        While a process that records lives, nobody continues its run.
+        """
+        if spool not in self._written_elsewhere:
+            run = self._server.active_run(run_id)
+            self._written_elsewhere[spool] = run is not None and run.data.tags.get(WRITER_TAG) != spool
+        return self._written_elsewhere[spool]
 
     def _parent_id(self, experiment_id: str, opened: RunOpened) -> str | None:
         if opened.parent_spool is None:
             return None
-        parent = self._server.find_created_by(experiment_id, opened.parent_spool)
+        parent = self._server.find_of_spool(experiment_id, opened.parent_spool)
         if parent is None and opened.parent_identity is not None:
-            parent = self._server.find_original(experiment_id, opened.parent_identity)
+            parent = self._newest_own(experiment_id, opened.parent_identity, opened)
         if parent is None:
             raise MissingParentError(f"the parent of run {opened.name!r} is not there yet")
         return str(parent.info.run_id)
 
-    def _nesting_tags(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> dict[str, str]:
+    def _newest_own(self, experiment_id: str, identity: str, opened: RunOpened) -> Run | None:
+        """The newest run of an identity that belongs to the storage and the user that an opening names."""
+        originals = self._server.find_originals(experiment_id, identity)
+        return next((run for run in originals if _is_own(run, opened)), None)
+
+    def _linked_under(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> str | None:
+        """The run that a study has of a stage already: a link, or the one that computed."""
+        link = self._server.find_link(experiment_id, opened.identity, parent_id)
+        if link is not None:
+            return str(link.info.run_id)
+        source = None if opened.source_run_id is None else self._server.active_run(opened.source_run_id)
+        is_child = source is not None and source.data.tags.get(PARENT_TAG) == parent_id
+        return opened.source_run_id if is_child else None
+
+    def _tags(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> dict[str, str]:
+        """Tags of a new run that say how it relates to others."""
         tags = {} if parent_id is None else {PARENT_TAG: parent_id}
         if opened.is_link:
             source = opened.source_run_id
             if source is None:
-                run = self._server.find_original(experiment_id, opened.identity)
+                run = self._server.find_original(experiment_id, opened.identity, opened.storage)
                 # The stage may have been tracked elsewhere; its identity still says what was reused.
                 source = "unknown" if run is None else str(run.info.run_id)
-            tags[SOURCE_TAG] = source
-        return tags
+            return {**tags, SOURCE_TAG: source}
+        same = self._server.find_originals(experiment_id, opened.identity)
+        return {**tags, SAME_TAG: same[0].info.run_id} if same else tags
 
     def _log_or_reject(self, spool: Spool, run_id: str, records: Sequence[Record]) -> None:
         reason = self._refusal_of(spool, run_id, records)
@@ -176,11 +227,55 @@ class Delivery:
                 )
 
     def _is_on_server(self, run_id: str, record: Record) -> bool:
-        """Whether a run that another spool began already has this step of this metric."""
-        if not isinstance(record, MetricPoint):
-            return False
-        key = (run_id, record.key)
-        if key not in self._steps_on_server:
-            history = self._server.client.get_metric_history(run_id, record.key)
-            self._steps_on_server[key] = {point.step for point in history}
-        return record.step in self._steps_on_server[key]
+        """Whether a run that another spool wrote to already has this parameter, or this step of this metric."""
+        match record:
+            case MetricPoint(key=key, step=step) if not key.startswith(SYSTEM_PREFIX):
+                return step in self._steps(run_id, key)
+            case Parameter(key=key, value=value):
+                first = self._parameters(run_id).get(key, value)
+                if first != value:
+                    _logger.warning("run %s began with %s = %s and goes on with %s", run_id, key, first, value)
+                return key in self._parameters(run_id)
+            case _:
+                return False
+
+    def _steps(self, run_id: str, key: str) -> set[int]:
+        if (run_id, key) not in self._steps_on_server:
+            history = self._server.client.get_metric_history(run_id, key)
+            self._steps_on_server[run_id, key] = {point.step for point in history}
+        return self._steps_on_server[run_id, key]
+
+    def _parameters(self, run_id: str) -> dict[str, str]:
+        if run_id not in self._parameters_on_server:
+            self._parameters_on_server[run_id] = self._server.client.get_run(run_id).data.params
+        return self._parameters_on_server[run_id]
+
+
+def _is_own(run: Run, opened: RunOpened) -> bool:
+    """Whether a run belongs to the storage and the user that an opening names."""
+    tags = run.data.tags
+    return bool(tags.get(STORAGE_TAG) == opened.storage and tags.get(USER_TAG) == opened.user)
+
+
+def _may_continue(run: Run, opened: RunOpened) -> bool:
+    """Whether an opening may continue a run: its own, or one of its storage and user that nobody works on any more.
+
+    The result of a finished stage stays as it is; a study is continued whenever it is started again.
+    """
+    tags = run.data.tags
+    if tags.get(WRITER_TAG) == opened.spool:
+        return True
+    if not _is_own(run, opened) or (run.info.status == "FINISHED" and not opened.is_study):
+        return False
+    # On this host a process that lives would hold its spool, which is then not begun again.
+    return run.info.status != "RUNNING" or opened.leased or tags.get(HOST_TAG) == opened.host
+
+
+def _with_system_steps(records: Sequence[Record], started: int) -> list[Record]:
+    """Counts the steps of system metrics in seconds from the run's beginning, also where another spool began it."""
+    return [
+        replace(record, step=(record.timestamp - started) // 1000)
+        if isinstance(record, MetricPoint) and record.key.startswith(SYSTEM_PREFIX)
+        else record
+        for record in records
+    ]

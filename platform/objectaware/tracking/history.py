@@ -16,7 +16,7 @@ def metric_history(store: TrackingStore, identity: str, metric: str) -> list[tup
     Returns:
         Step and value, by rising step; None where the store has no run of this identity.
     """
-    run = store.server.find_original(store.server.experiment_id(store.experiment), identity)
+    run = store.server.find_original(store.server.experiment_id(store.experiment), identity, store.storage_id)
     if run is None:
         return None
     points = store.server.client.get_metric_history(run.info.run_id, metric)

@@ -28,7 +28,7 @@ class KnownRecords:
         tags: The last value of every tag.
         digests: The last digest of every artifact path.
         models: Every model, and every data set.
-        is_running: Whether the run was opened and not finished since.
+        status: How the run ended; None while it is open.
         last_timestamp: The latest timestamp, in milliseconds since 1970.
     """
 
@@ -38,8 +38,13 @@ class KnownRecords:
     tags: dict[str, str] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     models: set[ModelMade | DatasetUsed] = field(default_factory=set)
-    is_running: bool = False
+    status: str | None = None
     last_timestamp: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run was opened and has not ended since."""
+        return self.opening is not None and self.status is None
 
     def has(self, record: Record) -> bool:
         """Whether the record says nothing new.
@@ -77,8 +82,8 @@ class KnownRecords:
                 self.models.add(record)
             case RunOpened(timestamp=timestamp):
                 self.opening = self.opening or record
-                self.is_running = True
+                self.status = None
                 self.last_timestamp = max(self.last_timestamp, timestamp)
-            case RunFinished(timestamp=timestamp):
-                self.is_running = False
+            case RunFinished(status=status, timestamp=timestamp):
+                self.status = status
                 self.last_timestamp = max(self.last_timestamp, timestamp)

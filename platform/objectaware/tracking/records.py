@@ -11,6 +11,9 @@ import json
 import time
 from dataclasses import asdict, dataclass
 
+SYSTEM_PREFIX = "system/"
+"""How names of metrics begin that MLflow's UI shows on a page of their own."""
+
 
 @dataclass(frozen=True)
 class RunOpened:
@@ -23,9 +26,14 @@ class RunOpened:
         spool: A number unique to the spool. The run that it creates carries it as a tag, so that a crash between
             creation and bookkeeping does not create a second one.
         timestamp: Milliseconds since 1970.
+        storage: Id of the storage that the run's results lie in.
+        host: Name of the host that records.
+        user: Number of the user there.
         parent_spool: The parent's spool, or None for a parent.
         parent_identity: The parent's identity, if it may be a run that another spool created.
-        adopt: Whether a run with this identity that another spool created is gone on with.
+        adopt: Whether a run of this identity, storage and user that another spool began may be continued.
+        leased: Whether this process alone may compute this identity in this storage, so that nobody else is alive.
+        is_study: Whether the run holds others together, and is continued even after it finished.
         is_link: Whether this run only points at another study's run of the same identity.
         source_run_id: What a link points at; None lets the sender look it up by identity.
     """
@@ -35,9 +43,14 @@ class RunOpened:
     identity: str
     spool: str
     timestamp: int
+    storage: str
+    host: str
+    user: str
     parent_spool: str | None = None
     parent_identity: str | None = None
     adopt: bool = True
+    leased: bool = False
+    is_study: bool = False
     is_link: bool = False
     source_run_id: str | None = None
 

@@ -15,7 +15,6 @@ from objectaware.tracking.records import (
     ModelMade,
     Parameter,
     RunFinished,
-    RunOpened,
     Tag,
     milliseconds_now,
 )
@@ -40,6 +39,9 @@ class Tracker:
         spool: Where the records go; it begins with the opening of the run.
         sender: Sends the spool.
         reopen: Makes a tracker of the same run in another process, from the spool's folder.
+
+    Attributes:
+        opening: How the run was first opened.
     """
 
     def __init__(self, spool: Spool, sender: Sender, reopen: Callable[[Path], Tracker]) -> None:
@@ -47,6 +49,9 @@ class Tracker:
         self._sender = sender
         self._reopen = reopen
         self._alive = spool.hold()
+        opening = spool.known().opening
+        assert opening is not None
+        self.opening = opening
         sender.add(spool)
 
     def __reduce__(self) -> tuple[Callable[[Path], Tracker], tuple[Path]]:
@@ -58,15 +63,8 @@ class Tracker:
         return self._spool.progress().run_id
 
     @property
-    def opening(self) -> RunOpened:
-        """How the run was first opened."""
-        opening = self._spool.known().opening
-        assert opening is not None
-        return opening
-
-    @property
     def spool_folder(self) -> Path:
-        """Where the records are kept on this host."""
+        """Where the records are kept on this host until the run has ended and the server has them all."""
         return self._spool.folder
 
     def log_config(self, config: Mapping[str, object]) -> None:
@@ -98,7 +96,8 @@ class Tracker:
     def log_system_metrics(self, metrics: Mapping[str, float]) -> None:
         """Logs how busy machines are now; MLflow's UI has names that begin with `system/` on a page of their own.
 
-        The step is the number of seconds since the run was first opened, so that a restarted stage goes on.
+        The step is the number of seconds since the run was first opened, so that a restarted stage goes on; the sender
+        counts it again from the run's own beginning, which only the server may know.
         """
         self.log_metrics(metrics, step=(milliseconds_now() - self.opening.timestamp) // 1000)
 

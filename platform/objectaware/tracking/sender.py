@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 
+from mlflow.exceptions import MlflowException
+
 from objectaware.tracking.delivery import Delivery, MissingParentError
 from objectaware.tracking.server import Server
 from objectaware.tracking.spool import Spool
@@ -12,6 +14,9 @@ from objectaware.tracking.spool import Spool
 THREAD_NAME = "mlflow-sender"
 POLL_SECONDS = 1.0
 MAX_DELAY_SECONDS = 30.0
+
+# A server that is there, and that does not let this user in or write.
+_REFUSALS_OF_USER = {"PERMISSION_DENIED", "UNAUTHENTICATED"}
 
 _logger = logging.getLogger(__name__)
 # Each failed try of ours is a warning of urllib3's; an outage is reported once, by us.
@@ -58,10 +63,12 @@ class Sender:
         """
         with self._changed:
             self._hurry()
-            return self._changed.wait_for(lambda: not spool.has_unsent(), timeout_seconds)
+            return self._changed.wait_for(
+                lambda: not spool.has_unsent() and spool not in self._released, timeout_seconds
+            )
 
     def release(self, spool: Spool) -> None:
-        """Forgets a spool that grows no more, once it is sent."""
+        """Forgets a spool that grows no more, and removes it, once it is sent."""
         with self._changed:
             self._released.add(spool)
             self._hurry()
@@ -87,6 +94,8 @@ class Sender:
 
     def _forget_released(self) -> None:
         done = {spool for spool in self._released if not spool.has_unsent()}
+        for spool in done:
+            spool.remove_if_settled()
         self._spools = [spool for spool in self._spools if spool not in done]
         self._released -= done
 
@@ -111,8 +120,14 @@ class Sender:
         return True
 
     def _report_away(self, spool: Spool, error: Exception) -> None:
-        message = "MLflow at %s takes no records (%s). The work goes on; they stay in %s and are sent later."
-        reason = f"{type(error).__name__}: {self._server.without_password(str(error))}"
         level = logging.DEBUG if self._is_away else logging.WARNING
-        _logger.log(level, message, self._server.shown_address, reason, spool.folder)
+        reason = self._server.without_password(str(error))
+        if isinstance(error, MlflowException) and error.error_code in _REFUSALS_OF_USER:
+            problem = "refuses what this user records"
+            remedy = "Ask for the right to edit the experiment, or give another one by --experiment. "
+        else:
+            problem, remedy = "takes no records", ""
+            reason = f"{type(error).__name__}: {reason}"
+        message = "MLflow at %s %s (%s). %sThe work goes on; the records stay in %s and are sent later."
+        _logger.log(level, message, self._server.shown_address, problem, reason, remedy, spool.folder)
         self._is_away = True

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
+import sys
 from dataclasses import dataclass
 from functools import cached_property
 from urllib.parse import urlsplit
@@ -17,6 +19,11 @@ from objectaware.tracking.records import DatasetUsed, ModelMade, RunOpened
 
 IDENTITY_TAG = "identity"
 SPOOL_TAG = "spool"
+WRITER_TAG = "written_by"
+STORAGE_TAG = "storage"
+HOST_TAG = "host"
+USER_TAG = "uid"
+SAME_TAG = "same_identity_as"
 SOURCE_TAG = "source_run_id"
 PARENT_TAG = "mlflow.parentRunId"
 
@@ -74,9 +81,16 @@ class Server:
                 experiment = self.client.get_experiment_by_name(name)
                 assert experiment is not None
         if experiment.lifecycle_stage != LifecycleStage.ACTIVE:
-            remedy = f"Give another one, or `mlflow experiments restore -x {experiment.experiment_id}`."
+            remedy = f"Give another one, or run: {self._command(f'experiments restore -x {experiment.experiment_id}')}"
             raise InputError("experiment", name, "was deleted in MLflow", remedy)
         return str(experiment.experiment_id)
+
+    def _command(self, arguments: str) -> str:
+        """A command of MLflow's own on this server, as it is typed into a shell."""
+        command = f"{shlex.quote(sys.executable)} -m mlflow {arguments}"
+        if not self.tracking_uri.startswith("sqlite:"):
+            return command  # the environment names any other, whose address may hold a password
+        return f"MLFLOW_TRACKING_URI={shlex.quote(self.tracking_uri)} {command}"
 
     def active_run(self, run_id: str) -> Run | None:
         """The run, or None if it does not exist or was deleted."""
@@ -88,13 +102,21 @@ class Server:
             return None
         return run if run.info.lifecycle_stage == LifecycleStage.ACTIVE else None
 
-    def find_original(self, experiment_id: str, identity: str) -> Run | None:
-        """The newest run of an identity that computes and does not link."""
-        return next((run for run in self._find(experiment_id, IDENTITY_TAG, identity) if not _is_link(run)), None)
+    def find_originals(self, experiment_id: str, identity: str) -> list[Run]:
+        """Runs of an identity that compute and do not link, the newest first."""
+        return [run for run in self._find(experiment_id, IDENTITY_TAG, identity) if not _is_link(run)]
 
-    def find_created_by(self, experiment_id: str, spool: str) -> Run | None:
-        """The run that a spool created."""
-        return next(iter(self._find(experiment_id, SPOOL_TAG, spool)), None)
+    def find_original(self, experiment_id: str, identity: str, storage: str) -> Run | None:
+        """The newest run of an identity that computes and does not link, of a storage's own if it has one."""
+        runs = self.find_originals(experiment_id, identity)
+        return next(iter(sorted(runs, key=lambda run: run.data.tags.get(STORAGE_TAG) != storage)), None)
+
+    def find_of_spool(self, experiment_id: str, spool: str) -> Run | None:
+        """The run that a spool writes to, or else the one that it created."""
+        for tag in (WRITER_TAG, SPOOL_TAG):
+            for run in self._find(experiment_id, tag, spool):
+                return run
+        return None
 
     def find_link(self, experiment_id: str, identity: str, parent_id: str | None) -> Run | None:
         """The run of an identity that links, under a parent."""
@@ -103,8 +125,21 @@ class Server:
 
     def create_run(self, experiment_id: str, opened: RunOpened, tags: dict[str, str]) -> Run:
         """Creates a run as its opening says, with further tags."""
-        tags = {IDENTITY_TAG: opened.identity, SPOOL_TAG: opened.spool, **tags}
-        return self.client.create_run(experiment_id, start_time=opened.timestamp, tags=tags, run_name=opened.name)
+        own = {
+            IDENTITY_TAG: opened.identity,
+            SPOOL_TAG: opened.spool,
+            WRITER_TAG: opened.spool,
+            STORAGE_TAG: opened.storage,
+            HOST_TAG: opened.host,
+            USER_TAG: opened.user,
+        }
+        return self.client.create_run(experiment_id, start_time=opened.timestamp, tags=own | tags, run_name=opened.name)
+
+    def continue_run(self, run_id: str, opened: RunOpened) -> None:
+        """Opens a run again, for a spool that writes to it from now on."""
+        self.client.set_tag(run_id, WRITER_TAG, opened.spool)
+        self.client.set_tag(run_id, HOST_TAG, opened.host)
+        self.client.update_run(run_id, status="RUNNING")
 
     def add_model(self, run_id: str, model: ModelMade) -> None:
         """Gives a run a logged model that points at a checkpoint, unless it has it already.

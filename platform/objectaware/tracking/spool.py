@@ -6,10 +6,12 @@ A folder with
   half written is cut off by the next writer,
 - `files/`: a copy of every artifact, under its path in MLflow,
 - `progress.json`: which MLflow run it became, and how far it is sent; if it is lost everything is sent again,
-  which changes nothing,
-- `rejected.jsonl`: records that the server refused for what they are, with its reason.
+  which changes nothing.
 
-Any number of processes of one host may write to a spool and send it; file locks keep them apart.
+Beside it lies `rejected/NAME.jsonl`: records that the server refused for what they are, with its reason.
+
+Any number of processes of one host and user may write to a spool and send it; file locks keep them apart. A spool whose
+run has ended and whose records the server holds is removed.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import logging
 import shutil
 import tempfile
 import threading
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
@@ -33,6 +36,7 @@ from objectaware.tracking.records import (
     Artifact,
     Record,
     RunFinished,
+    RunOpened,
     decode_record,
     encode_record,
 )
@@ -47,33 +51,46 @@ class Progress:
     Args:
         run_id: The MLflow run; None before it was created.
         offset: Bytes of `records.jsonl` that the server holds.
-        is_adopted: Whether another spool created the run, so that the server may know steps which this one
+        is_adopted: Whether another spool wrote to the run, so that the server may know steps which this one
             does not.
         is_finished: Whether the run is finished on the server.
+        is_link_elsewhere: Whether the spool was to link what its study has already, so that nothing is sent.
+        spool: The spool's number.
+        started: When the run began, in milliseconds since 1970.
     """
 
     run_id: str | None = None
     offset: int = 0
     is_adopted: bool = False
     is_finished: bool = False
+    is_link_elsewhere: bool = False
+    spool: str = ""
+    started: int = 0
 
 
 class Spool:
     """One run's spool; made if the folder is not there.
 
     Args:
-        folder: Its folder, on a local disk.
+        folder: Its folder.
+        is_leftover: Whether it is looked at on behalf of another process, which may have ended.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_leftover: bool = False) -> None:
         self.folder = folder
+        self.is_leftover = is_leftover
         self._files = folder / "files"
-        self._files.mkdir(parents=True, exist_ok=True)
         self._records = folder / "records.jsonl"
-        self._records.touch()
+        if not is_leftover:
+            self._make()
         self._known = KnownRecords()
+        self._seen = Progress()
         self._num_known_bytes = 0
         self._lock = threading.Lock()
+
+    def _make(self) -> None:
+        self._files.mkdir(parents=True, exist_ok=True)
+        self._records.touch()
 
     def append(self, records: Sequence[Record]) -> None:
         """Writes those records that say something new; they survive the death of the process."""
@@ -120,6 +137,13 @@ class Spool:
         with self._writing():
             return self._known
 
+    def opening(self) -> RunOpened | None:
+        """How the run was first opened; None where it was not, or where the spool was just removed."""
+        try:
+            return self.known().opening
+        except FileNotFoundError:
+            return None
+
     def read_batch(self, offset: int) -> Batch | None:
         """The records from an offset on that fit one request, or None if there are none."""
         with self._records.open("rb") as stream:
@@ -128,19 +152,23 @@ class Spool:
             return first_batch(((self._decode(line), len(line)) for line in stream if line.endswith(b"\n")), offset)
 
     def progress(self) -> Progress:
-        """How far the spool is sent."""
+        """How far the spool is sent; of one that was removed, how far it was when this process last looked."""
         try:
             progress = Progress(**json.loads((self.folder / "progress.json").read_text()))
-        except (FileNotFoundError, TypeError, ValueError):
+        except FileNotFoundError:
+            return Progress() if self.folder.exists() else self._seen
+        except (TypeError, ValueError):
             return Progress()
         # After a power cut the records may have fallen back behind what was noted of them.
-        return progress if progress.offset <= self._size() else Progress()
+        self._seen = progress if progress.offset <= self._size() else Progress()
+        return self._seen
 
     def save_progress(self, progress: Progress) -> None:
         """Notes how far the spool is sent, whole or not at all."""
         temporary = self.folder / "progress.json.new"
         temporary.write_text(json.dumps(asdict(progress)))
         temporary.replace(self.folder / "progress.json")
+        self._seen = progress
 
     def has_unsent(self) -> bool:
         """Whether the server lacks some of the records."""
@@ -150,9 +178,15 @@ class Spool:
         """Whether the run is finished and the server holds all of it."""
         return self.progress().is_finished and not self.has_unsent()
 
+    @property
+    def rejected(self) -> Path:
+        """The file with the records that the server refused, which stays when the spool is removed."""
+        return self.folder.parent / "rejected" / f"{self.folder.name}.jsonl"
+
     def reject(self, record: Record, reason: str) -> None:
         """Sets aside a record that the server will never take, so that those behind it arrive."""
-        with (self.folder / "rejected.jsonl").open("a") as stream:
+        self.rejected.parent.mkdir(exist_ok=True)
+        with self.rejected.open("a") as stream:
             stream.write(json.dumps({"record": json.loads(encode_record(record)), "reason": reason}) + "\n")
         _logger.warning("MLflow refused %s (%s); it is kept in %s", record, reason, stream.name)
 
@@ -162,7 +196,17 @@ class Spool:
 
     def hold(self) -> IO[bytes]:
         """Marks the run as alive until the stream is closed or the process ends, however it ends."""
-        return shared_lock(self.folder / "alive.lock")
+        while True:
+            self._make()
+            try:
+                return shared_lock(self.folder / "alive.lock")
+            except FileNotFoundError:
+                continue  # removed in this moment
+
+    def is_held(self) -> bool:
+        """Whether a process holds the run."""
+        with exclusive_lock(self.folder / "alive.lock", wait=False) as is_free:
+            return not is_free
 
     def close_if_abandoned(self) -> bool:
         """Ends a run as KILLED if it is open and no process holds it, at its last timestamp.
@@ -170,21 +214,41 @@ class Spool:
         Returns:
             Whether no process holds the run.
         """
-        with exclusive_lock(self.folder / "alive.lock", wait=False) as is_abandoned:
-            if is_abandoned and (known := self.known()).is_running:
-                self.append([RunFinished("KILLED", known.last_timestamp)])
-            return is_abandoned
+        try:
+            with exclusive_lock(self.folder / "alive.lock", wait=False) as is_abandoned:
+                if is_abandoned and (known := self.known()).is_running:
+                    self.append([RunFinished("KILLED", known.last_timestamp)])
+                return is_abandoned
+        except FileNotFoundError:
+            return True  # another process has just removed it
+
+    def remove_if_settled(self) -> None:
+        """Removes the spool if nothing is left to be done with it and no process holds it."""
+        try:
+            with self.sending() as is_ours, exclusive_lock(self.folder / "alive.lock", wait=False) as is_free:
+                if is_ours and is_free and self.is_settled():
+                    self._remove()
+        except FileNotFoundError:
+            return  # another process has removed it
+
+    def _remove(self) -> None:
+        # In one step: who begins the same run in this moment finds all of the spool or nothing.
+        removed = self.folder.with_name(f"{self.folder.name}~removed-{uuid.uuid4().hex}")
+        self.folder.rename(removed)
+        shutil.rmtree(removed)
 
     def _size(self) -> int:
         try:
             return self._records.stat().st_size
         except FileNotFoundError:
-            return 0  # a fresh start of the same stage has moved the folder away
+            return 0  # it was removed, or a fresh start of the same stage has moved it away
 
     @contextmanager
     def _writing(self) -> Iterator[IO[bytes]]:
         """The records file, locked, with the index up to date and without a half-written last line."""
         with self._lock, exclusive_lock(self.folder / "append.lock"), self._records.open("ab+") as stream:
+            if self._size() < self._num_known_bytes:  # removed by another process, and begun again
+                self._known, self._num_known_bytes = KnownRecords(), 0
             stream.seek(self._num_known_bytes)
             unknown = stream.read()
             whole = unknown[: unknown.rfind(b"\n") + 1]

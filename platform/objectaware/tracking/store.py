@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from mlflow.exceptions import MlflowException
 
+from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.tracking.locks import exclusive_lock
 from objectaware.tracking.records import RunOpened, milliseconds_now
@@ -24,6 +25,7 @@ from objectaware.tracking.runs import Tracker
 from objectaware.tracking.sender import Sender
 from objectaware.tracking.server import Server
 from objectaware.tracking.spool import Spool
+from objectaware.tracking.spools import Spools, storage_id, this_host, this_user
 
 UI_PORT = 5000
 TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
@@ -31,6 +33,8 @@ TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
 _SECONDS_BETWEEN_LOOKS = 0.2
 _SAFE_KEY = re.compile(r"[\w.-]+")
 _DATABASES = ("postgresql", "mysql", "mssql")
+_REMEDY = "Set it to http(s)://HOST:PORT, sqlite:///FILE or postgresql://…, or unset it."
+_HOST = re.compile(r"\w[\w.-]*(:\d+)?(/.*)?|\[[\da-fA-F:]+\](:\d+)?(/.*)?")
 
 
 class TrackingStore:
@@ -39,45 +43,54 @@ class TrackingStore:
     Args:
         server: Where records go.
         experiment: Name of the experiment.
-        folder: Absolute local folder for the spools (`mlflow_spool`) and, without a server, for SQLite
-            (`mlflow.db`) and artifacts (`mlflow_artifacts`).
+        storage: Storage that the runs' results lie in.
+        folder: Absolute local folder: without a server, for SQLite (`mlflow.db`) and artifacts (`mlflow_artifacts`).
+        spools: Where records wait for the server.
     """
 
-    def __init__(self, server: Server, experiment: str, folder: Path) -> None:
+    def __init__(self, server: Server, experiment: str, storage: Storage, folder: Path, spools: Spools) -> None:
         self.server = server
         self.experiment = experiment
+        self.storage = storage
         self.folder = folder
-        # Apart by server and experiment: what one server lacks is no business of another's.
-        self._spool_root = folder / "mlflow_spool" / f"{server.digest}-{quote(experiment, safe='')}"
+        self._spools = spools
 
     @classmethod
-    def open(cls, folder: Path, experiment: str = "objectaware") -> TrackingStore:
-        """Opens the store that `MLFLOW_TRACKING_URI` names, by default SQLite in the folder.
+    def open(cls, storage: Storage | Path, experiment: str = "objectaware") -> TrackingStore:
+        """Opens the store that `MLFLOW_TRACKING_URI` names, by default SQLite in the storage.
 
         A fresh SQLite store is initialised here, which takes some seconds, since two processes that use it
         first at the same time break it: the driver opens the store before it starts anybody else. A remote
         server is not asked for anything: it may be away.
 
         Args:
-            folder: A local folder: the storage folder, or any other where the storage is remote. Made if
-                missing.
+            storage: Storage of the runs' results, or its local path. Where it is remote, the default store lies in
+                `./runs`.
             experiment: Name of the MLflow experiment; made if missing, by the first run.
 
         Raises:
-            InputError: `MLFLOW_TRACKING_URI` is not of a kind that MLflow takes, or the experiment was
-                deleted.
+            InputError: `MLFLOW_TRACKING_URI` is not of a kind that MLflow takes, the experiment was deleted, or this
+                user may not write where records go.
         """
-        folder = folder.absolute()
-        folder.mkdir(parents=True, exist_ok=True)
-        store = cls(_server_in_use(folder), experiment, folder)
+        storage = storage if isinstance(storage, Storage) else Storage.from_uri(storage)
+        folder = storage.local_path() or Path("runs").absolute()
+        server = _server_in_use(folder)
+        own = server == _own_server(folder)
+        # An own store keeps its name when the storage is moved.
+        place = f"{'own' if own else server.digest}-{quote(experiment, safe='')}"
+        store = cls(server, experiment, storage, folder, Spools.of(storage, place))
         if store.is_sqlite:
-            with exclusive_lock(folder / "mlflow.lock"):
-                store.server.experiment_id(experiment)
+            _initialise(server, experiment)
         return store
 
-    def __reduce__(self) -> tuple[type[TrackingStore], tuple[Server, str, Path]]:
+    def __reduce__(self) -> tuple[type[TrackingStore], tuple[Server, str, Storage, Path, Spools]]:
         server = Server(self.server.tracking_uri, self.server.artifact_location)
-        return type(self), (server, self.experiment, self.folder)
+        return type(self), (server, self.experiment, self.storage, self.folder, self._spools)
+
+    @cached_property
+    def storage_id(self) -> str:
+        """What tells this storage from all others; see `spools.storage_id`."""
+        return storage_id(self.storage)
 
     @property
     def is_sqlite(self) -> bool:
@@ -89,21 +102,35 @@ class TrackingStore:
         """Whether the store is an MLflow server, with a UI of its own."""
         return self.server.tracking_uri.startswith(("http://", "https://"))
 
-    def parent_run(self, *, name: str, key: str, tags: Mapping[str, object], fresh: bool = False) -> Tracker:
-        """Opens the run of a study or sweep: the one of this identity if there is one, else a new one.
+    def parent_run(
+        self, *, name: str, key: str, tags: Mapping[str, object], fresh: bool = False, leased: bool = False
+    ) -> Tracker:
+        """Opens the run of a study or sweep: the one that this user began in this storage, else a new one.
 
         Args:
             name: The run's name as shown.
             key: The study's identity; letters, digits and `._-`.
             tags: Its tags.
             fresh: Begin a new run even if there is one of this identity.
+            leased: Whether the caller keeps all other commands from this identity in this storage. A run of this
+                identity that is open on another host is only then known to be a dead process's.
         """
-        return self._begin(key, self._opening(name, key, None, fresh), tags, fresh)
+        opened = replace(self._opening(name, key, None, fresh, leased), is_study=True)
+        return self._begin(key, opened, tags, fresh)
 
     def child_run(
-        self, parent: Tracker | None, *, name: str, key: str, tags: Mapping[str, object], fresh: bool = False
+        self,
+        parent: Tracker | None,
+        *,
+        name: str,
+        key: str,
+        tags: Mapping[str, object],
+        fresh: bool = False,
+        leased: bool = False,
     ) -> Tracker:
-        """Opens the run of a stage or trial, one level under its parent; a restart goes on in its old run.
+        """Opens the run of a stage or trial, one level under its parent.
+
+        A restart goes on in the run that this user began in this storage, unless that is finished.
 
         Args:
             parent: The study's run; None for a stage that was started alone.
@@ -111,8 +138,9 @@ class TrackingStore:
             key: The stage's identity; letters, digits and `._-`.
             tags: Its tags.
             fresh: Begin a new run even if there is one of this identity.
+            leased: As in `parent_run`.
         """
-        return self._begin(key, self._opening(name, key, parent, fresh), tags, fresh)
+        return self._begin(key, self._opening(name, key, parent, fresh, leased), tags, fresh)
 
     def link_run(
         self,
@@ -132,10 +160,11 @@ class TrackingStore:
             tags: Its tags.
             source_run_id: The run that computed; None looks it up by the identity.
         """
-        opened = self._opening(name, key, parent, fresh=False)
+        opened = self._opening(name, key, parent, fresh=False, leased=False)
         opened = replace(opened, is_link=True, source_run_id=source_run_id)
-        tracker = self._begin(f"{key}+{parent.opening.spool}", opened, tags, fresh=False)
-        tracker.finish("FINISHED", timeout_seconds=0)
+        name = f"{key}+{parent.opening.spool}"
+        if not self._spools.has(name):  # else it is noted already, and waits
+            self._begin(name, opened, tags, fresh=False).finish("FINISHED", timeout_seconds=0)
 
     def reopen(self, spool_folder: Path) -> Tracker:
         """A tracker of a run that another process of this host opened."""
@@ -152,11 +181,10 @@ class TrackingStore:
         Returns:
             Number of runs whose records still wait.
         """
-        spools = [Spool(records.parent) for records in self._spool_root.glob("*/records.jsonl")]
+        for spool in (spools := self._spools.leftovers()):
+            spool.remove_if_settled()
         abandoned = [spool for spool in spools if not spool.is_settled() and spool.close_if_abandoned()]
         unsent = [spool for spool in abandoned if spool.has_unsent()]
-        # Parents were opened before their children, and sources before what links to them.
-        unsent.sort(key=_first_opened)
         for spool in unsent:
             self._sender.add(spool)
             self._sender.release(spool)
@@ -173,8 +201,7 @@ class TrackingStore:
         Returns:
             Number of runs that are still open.
         """
-        spools = [Spool(records.parent) for records in self._spool_root.glob("*/records.jsonl")]
-        known = [(spool, spool.known()) for spool in spools if not spool.is_settled()]
+        known = [(spool, spool.known()) for spool in self._spools.leftovers() if not spool.is_settled()]
         open_runs = [
             spool
             for spool, records in known
@@ -211,53 +238,79 @@ class TrackingStore:
     def _sender(self) -> Sender:
         return Sender(self.server)
 
-    def _opening(self, name: str, key: str, parent: Tracker | None, fresh: bool) -> RunOpened:
+    def _opening(self, name: str, key: str, parent: Tracker | None, fresh: bool, leased: bool) -> RunOpened:
         assert _SAFE_KEY.fullmatch(key), f"an identity holds letters, digits and ._- only, not {key!r}"
-        opened = RunOpened(self.experiment, name, key, uuid.uuid4().hex, milliseconds_now(), adopt=not fresh)
+        opened = RunOpened(
+            self.experiment,
+            name,
+            key,
+            uuid.uuid4().hex,
+            milliseconds_now(),
+            self.storage_id,
+            this_host(),
+            this_user(),
+            adopt=not fresh,
+            leased=leased,
+        )
         if parent is None:
             return opened
         assert parent.opening.parent_spool is None, "runs nest one level deep"
         identity = parent.opening.identity if parent.opening.adopt else None
         return replace(opened, parent_spool=parent.opening.spool, parent_identity=identity)
 
-    def _begin(self, folder_name: str, opened: RunOpened, tags: Mapping[str, object], fresh: bool) -> Tracker:
-        folder = self._spool_root / folder_name
-        if fresh and folder.exists():
-            # The old run's records may still wait for the server; under their new name they are leftovers.
-            folder.rename(folder.with_name(f"{folder_name}~{opened.spool}"))
-        spool = Spool(folder)
+    def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object], fresh: bool) -> Tracker:
+        spool = self._spools.begin(name, fresh=fresh, leased=opened.leased)
         with spool.hold():
             if (first := spool.known().opening) is not None:
                 opened = replace(opened, spool=first.spool, adopt=first.adopt)
             spool.append([opened])
-            tracker = self.reopen(folder)
+            tracker = self.reopen(spool.folder)
         tracker.set_tags(tags)
         return tracker
 
 
-def _first_opened(spool: Spool) -> int:
-    opening = spool.known().opening
-    return 0 if opening is None else opening.timestamp
+def _initialise(server: Server, experiment: str) -> None:
+    """Makes an SQLite store and the experiment in it where they are missing."""
+    database = Path(server.tracking_uri.removeprefix("sqlite:///"))
+    try:
+        database.parent.mkdir(parents=True, exist_ok=True)
+        with exclusive_lock(database.with_name("mlflow.lock")):
+            # SQLite would make a file that its owner alone may write, whatever the folder's group may.
+            database.touch()
+            with database.open("ab"):
+                server.experiment_id(experiment)
+    except PermissionError as error:
+        problem = f"does not let user {this_user()} write {error.filename}"
+        remedy = f"Give another --storage, set {TRACKING_URI_VARIABLE}, or have the owner give the group that right."
+        raise InputError(TRACKING_URI_VARIABLE, server.tracking_uri, problem, remedy) from error
 
 
 def _server_in_use(folder: Path) -> Server:
     uri = os.environ.get(TRACKING_URI_VARIABLE, "")
     if not uri:
-        return Server(f"sqlite:///{folder / 'mlflow.db'}", _artifact_location(folder))
+        return _own_server(folder)
     if uri.startswith("sqlite:"):
         # Ray starts workers in folders of their own, where a relative path would be another file.
         file = Path(uri.removeprefix("sqlite:///")).absolute()
         return Server(f"sqlite:///{file}", _artifact_location(file.parent))
+    if "://" not in uri:
+        raise _unknown_kind(uri, Server(uri))
     server = Server(uri)
     if not uri.startswith(_DATABASES):  # a database would be connected to, and may be away
         try:
             server.client  # noqa: B018
         except MlflowException as error:
-            remedy = "Set it to http(s)://HOST:PORT, sqlite:///FILE or postgresql://…, or unset it."
-            raise InputError(
-                TRACKING_URI_VARIABLE, server.shown_address, server.without_password(str(error)), remedy
-            ) from error
+            raise _unknown_kind(uri, server) from error
     return server
+
+
+def _unknown_kind(uri: str, server: Server) -> InputError:
+    remedy = f"Set it to http://{uri}." if _HOST.fullmatch(uri) else _REMEDY
+    return InputError(TRACKING_URI_VARIABLE, server.shown_address, "is of no kind that MLflow takes", remedy)
+
+
+def _own_server(folder: Path) -> Server:
+    return Server(f"sqlite:///{folder / 'mlflow.db'}", _artifact_location(folder))
 
 
 def _artifact_location(folder: Path) -> str:

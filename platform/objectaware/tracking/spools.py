@@ -1,0 +1,133 @@
+"""Where spools lie: each host and user has their own, beside the storage that the runs' results lie in."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import tempfile
+import uuid
+from pathlib import Path
+
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.tracking.spool import Spool
+
+FOLDER = "mlflow_spool"
+_STORAGE_ID = "storage_id"
+
+
+def this_host() -> str:
+    """Name of this host, as runs and spools carry it."""
+    return socket.gethostname()
+
+
+def this_user() -> str:
+    """Number of this user, as runs and spools carry it: names differ between containers."""
+    return str(os.getuid())
+
+
+def storage_id(storage: Storage) -> str:
+    """Reads what tells a storage from all others, also from one at the same path of another host.
+
+    The id is made by the first command that records, and stays with the storage when it is moved.
+
+    Raises:
+        InputError: There is none yet, and this user may not write into the storage.
+    """
+    folder = storage.child(FOLDER)
+    try:
+        if not folder.exists(_STORAGE_ID):
+            folder.create_exclusive(_STORAGE_ID, uuid.uuid4().hex.encode())
+        return folder.read_bytes(_STORAGE_ID).decode()
+    except PermissionError as error:
+        raise unwritable(storage, error) from error
+
+
+def unwritable(storage: Storage, error: OSError) -> InputError:
+    """The refusal of a storage that this user may not write to."""
+    path = error.filename or storage.uri
+    remedy = (
+        "Give another by --storage or OBJECTAWARE_STORAGE, or have its owner run `chmod -R g+rwX` and set the group."
+    )
+    return InputError("storage", storage.uri, f"does not let user {this_user()} write {path}", remedy)
+
+
+class Spools:
+    """The spools of this host and user for one experiment on one server.
+
+    Those of others are never touched: locks work within a host, and rights may forbid it.
+
+    Args:
+        root: Absolute folder that they lie in.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @classmethod
+    def of(cls, storage: Storage, experiment: str) -> Spools:
+        """Finds the folder: in the storage if it is local and this user may write there, else in the user's own files.
+
+        Args:
+            storage: Storage of the results.
+            experiment: What tells server and experiment: what one server lacks is no business of another's.
+
+        Raises:
+            InputError: Neither may be written to.
+        """
+        owner = f"{this_host()}-{this_user()}"
+        state = _state_folder()
+        digest = hashlib.sha256(storage.uri.encode()).hexdigest()[:16]
+        candidates = [state / "objectaware" / FOLDER / digest / owner]
+        local = storage.local_path()
+        if local is not None:
+            candidates.insert(0, local / FOLDER / owner)
+        for folder in candidates:
+            if _may_be_written(folder):
+                return cls(folder / experiment)
+        problem = "may not be written to, and records wait there for MLflow"
+        raise InputError("XDG_STATE_HOME", state, problem, "Set it to a folder of your own.")
+
+    def leftovers(self) -> list[Spool]:
+        """All that are not removed yet, the first opened first: parents before children, sources before links."""
+        return self._found("*")
+
+    def has(self, name: str) -> bool:
+        """Whether there is a spool of that name."""
+        return bool(self._found(name))
+
+    def begin(self, name: str, *, fresh: bool, leased: bool) -> Spool:
+        """The spool to record in: the newest of that name if its run may be continued, else a new one.
+
+        Args:
+            name: What the run is to be found by; letters, digits and `._+-`.
+            fresh: Begin a new one in any case.
+            leased: Whether any process that holds one of that name is about to end.
+        """
+        found = [] if fresh else self._found(name)
+        if found and (leased or not found[-1].is_held()):
+            known = found[-1].known()
+            assert known.opening is not None
+            if known.status != "FINISHED" or known.opening.is_study:
+                return Spool(found[-1].folder)
+        # Never under a name that there was: a sender may still be at the one before.
+        return Spool(self.root / f"{name}~{uuid.uuid4().hex}")
+
+    def _found(self, name: str) -> list[Spool]:
+        spools = [Spool(records.parent, is_leftover=True) for records in self.root.glob(f"{name}~*/records.jsonl")]
+        begun = [(opening.timestamp, spool) for spool in spools if (opening := spool.opening()) is not None]
+        return [spool for _, spool in sorted(begun, key=lambda pair: pair[0])]
+
+
+def _state_folder() -> Path:
+    given = os.environ.get("XDG_STATE_HOME")
+    if given:
+        return Path(given).absolute()
+    home = os.environ.get("HOME")  # a container's user may have none
+    return Path(home, ".local", "state") if home else Path(tempfile.gettempdir(), f"objectaware-{this_user()}")
+
+
+def _may_be_written(folder: Path) -> bool:
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
