@@ -177,10 +177,11 @@ def test_the_tour_of_the_readme_runs_as_printed(
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "platform"))
     script, ui = _tour()
     subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path, check=True)
-    assert json.loads((tmp_path / "found" / "annotations.json").read_text())["images"]
-    assert len(list((tmp_path / "masks").rglob("*.png"))) == 45
+    tour = tmp_path / "tour"
+    assert json.loads((tour / "found" / "annotations.json").read_text())["images"]
+    assert len(list((tour / "masks").rglob("*.png"))) == 45
     assert ui == "objectaware ui"
-    with subprocess.Popen(shlex.split(ui), cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(shlex.split(ui), cwd=tour, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("MLflow UI: http://127.0.0.1:")
         process.terminate()
