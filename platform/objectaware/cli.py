@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 
 from objectaware import collector
-from objectaware.errors import ExplainedError, InputError, is_explained, is_full_disk
+from objectaware.errors import (
+    ExplainedError,
+    InputError,
+    is_explained,
+    is_full_disk,
+    is_refused_path,
+    system_reason,
+)
 
 _USAGE = """\
 objectaware: object-aware contrastive learning
@@ -81,6 +89,12 @@ def run(arguments: list[str]) -> int:
         print(f"objectaware: {error}", file=sys.stderr)
         return 1
     except OSError as error:
+        if is_refused_path(error):
+            place = "" if error.filename is None else f"{os.fspath(error.filename)}: "
+            print(
+                f"objectaware: {place}{system_reason(error)}. Give another path, or the right to it.", file=sys.stderr
+            )
+            return 2
         if not is_full_disk(error):
             raise
         print(f"objectaware: {error}. Make room there; the same command goes on from here.", file=sys.stderr)

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import errno
 
+# What the system says of a path that the user has to change.
+_REFUSALS = frozenset(
+    [
+        *(errno.EACCES, errno.EPERM, errno.EROFS),
+        *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
+        *(errno.ELOOP, errno.ENAMETOOLONG),
+    ]
+)
+
 
 class ExplainedError(RuntimeError):
     """Something went wrong for a reason that the message gives.
@@ -43,13 +52,18 @@ class InputError(ValueError):
 
 
 def is_explained(error: BaseException) -> bool:
-    """Whether an error's message says all: one of the above, or that a disk is full."""
-    return isinstance(error, InputError | ExplainedError) or is_full_disk(error)
+    """Whether an error's message says all: one of the above, that a disk is full, or that a path is refused."""
+    return isinstance(error, InputError | ExplainedError) or is_full_disk(error) or is_refused_path(error)
 
 
 def is_full_disk(error: BaseException) -> bool:
     """Whether there was no room for a file, or none that this user may take."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_refused_path(error: BaseException) -> bool:
+    """Whether the system refused a path: no right to it, a file in place of a folder or the reverse, or its name."""
+    return isinstance(error, OSError) and error.errno in _REFUSALS
 
 
 def system_reason(error: Exception) -> str:

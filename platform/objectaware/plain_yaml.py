@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from objectaware.errors import InputError
+from objectaware.errors import InputError, system_reason
 
 _MAX_BYTES = 2**20
 # A few kilobytes of aliases of lists of aliases stand for more values than any memory holds ("billion laughs"): they
@@ -23,14 +23,18 @@ def read_yaml(path: Path, *, field: str) -> object:
         field: What it is called in messages.
 
     Raises:
-        InputError: It is longer than a megabyte, no text, or what `parse_yaml` refuses.
+        InputError: It is longer than a megabyte, cannot be read or is no text, or is what `parse_yaml` refuses.
     """
-    size = path.stat().st_size
+    try:
+        size = path.stat().st_size
+        content = path.read_bytes() if size <= _MAX_BYTES else b""
+    except OSError as error:
+        raise InputError(field, path, f"cannot be read ({system_reason(error)})", "Give a YAML file.") from error
     if size > _MAX_BYTES:
         problem = f"has {size} bytes, more than the {_MAX_BYTES} that a YAML file may have"
         raise InputError(field, path, problem, "Give another file.")
     try:
-        text = path.read_text()
+        text = content.decode()
     except UnicodeDecodeError as error:
         raise InputError(field, path, f"is no text ({error})", "Give a YAML file.") from error
     return parse_yaml(text, field=field, source=path)

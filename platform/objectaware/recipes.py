@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from objectaware.data.places import look_at
 from objectaware.errors import InputError
 from objectaware.plain_yaml import parse_yaml, read_yaml
 
@@ -67,7 +68,7 @@ def merged(below: dict[str, object], above: dict[str, object]) -> dict[str, obje
 
 
 def _read_mapping(path: Path) -> dict[str, object]:
-    if not path.is_file():
+    if look_at(path, field="recipe") is None:
         remedy = "Give a YAML file, or the name of one that comes with the package, such as moco_resnet18_folder."
         raise InputError("recipe", str(path), "does not exist", remedy)
     content = read_yaml(path, field="recipe")

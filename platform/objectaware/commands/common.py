@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import tyro
 
 from objectaware.commands.fields import listing_fields
+from objectaware.data.places import require_writable_file, require_writable_folder
 from objectaware.errors import InputError
 from objectaware.job import submission_id
 from objectaware.recipes import override, read_recipe, split_overrides
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from objectaware.config import DetectionExecution, LocalizeExecution, PretrainExecution
+    from objectaware.data.storage import Storage
     from objectaware.distributed.cluster import Need
     from objectaware.stages.runner import Context, StageResult
 
@@ -141,12 +143,12 @@ def open_records(common: Common) -> Context:
     Args:
         common: Settings of every command.
     """
-    from objectaware.data.storage import Storage
     from objectaware.stages.progress import Progress
     from objectaware.stages.runner import Context
     from objectaware.tracking import TrackingStore
 
-    storage = Storage.from_uri(storage_address(common.storage))
+    require_json(common)
+    storage = output_folder(storage_address(common.storage), field="storage")
     tracking = TrackingStore.open(storage, common.experiment)
     tracking.send_leftovers()
     return Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
@@ -169,6 +171,34 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
     with ray_cluster(min_cpus=max(map(total_cpus, needs), default=0)):
         require_shared(context.storage, context.tracking)
         yield context
+
+
+def output_folder(address: str, *, field: str = "out") -> Storage:
+    """Open the folder that a command writes to.
+
+    Args:
+        address: Path or URI; it need not exist.
+        field: What the user gave it as, for messages.
+
+    Raises:
+        InputError: It is a file, this user may not write there, or no file system answers to the URI.
+    """
+    from objectaware.data.storage import Storage
+
+    storage = Storage.from_uri(address)
+    local = storage.local_path()
+    if local is not None:
+        require_writable_folder(local, field=field)
+    return storage
+
+
+def output_file(address: str | Path, *, field: str = "out") -> None:
+    """Refuse a file that a command could not write, as `output_folder` does for a folder."""
+    from objectaware.data.storage import Storage
+
+    local = Storage.from_uri(address).local_path()
+    if local is not None:
+        require_writable_file(local, field=field)
 
 
 def either_device(execution: Execution) -> list[Execution]:
@@ -208,6 +238,13 @@ def finish(common: Common, context: Context, result: StageResult, *, hidden: Seq
     if result.run_id is not None:
         print(f"MLflow run: {context.tracking.run_url(result.run_id)}")
     print(f"MLflow UI: {context.tracking.ui_command()}")
+
+
+def require_json(common: Common) -> Common:
+    """Refuse a file that `write_json` could not write, before hours of work go into its content."""
+    if common.json is not None:
+        require_writable_file(common.json, field="json")
+    return common
 
 
 def write_json(common: Common, values: object) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from objectaware.commands.common import Common, validated, write_json
+from objectaware.commands.common import Common, output_file, output_folder, require_json, validated, write_json
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def build_scenes(program: str, arguments: list[str]) -> None:
         """
         from objectaware.data.scenes import build_scenes as build
 
+        output_folder(str(out))
         build(
             out,
             variant=variant,
@@ -82,6 +83,7 @@ def draw_subset(program: str, arguments: list[str]) -> None:
         from objectaware.data.subset import draw_subset as draw
         from objectaware.data.subset import write_subset
 
+        output_file(out)
         images = _files({"root": str(root), "layout": layout, "variant": variant, "split": split}).open()
         drawn = draw(images.image_ids, fraction, seed)
         write_subset(str(out), drawn)
@@ -136,20 +138,20 @@ def pack(program: str, arguments: list[str]) -> None:
             num_threads: Threads that read and encode.
             json: File that what is printed is written to as data.
         """
-        from objectaware.data.storage import Storage
         from objectaware.stages.pack import run_pack
 
+        common, target = require_json(Common(json=json)), output_folder(out)
         data = _files({"root": root, "layout": layout, "variant": variant, "split": split})
         values = run_pack(
             data,
-            Storage.from_uri(out),
+            target,
             short_side=short_side,
             image_size=image_size,
             min_crop_scale=min_crop_scale,
             shard_bytes=shard_mib * 2**20,
             num_threads=num_threads,
         )
-        write_json(Common(json=json), values)
+        write_json(common, values)
         for key, value in values.items():
             print(f"{key}: {value}")
 

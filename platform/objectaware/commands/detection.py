@@ -8,7 +8,15 @@ from typing import Annotated
 
 import tyro
 
-from objectaware.commands.common import Common, either_device, finish, open_context, recipe_command, validated
+from objectaware.commands.common import (
+    Common,
+    either_device,
+    finish,
+    open_context,
+    output_file,
+    recipe_command,
+    validated,
+)
 
 
 def evaluate_detection(program: str, arguments: list[str]) -> None:
@@ -42,6 +50,7 @@ def export_detectron2(program: str, arguments: list[str]) -> None:
         """
         from objectaware.detection.export import export_detectron2 as export
 
+        output_file(out)
         print(f"{export(checkpoint, out)}: {out.absolute()}")
 
     tyro.cli(command, prog=program, args=arguments)
@@ -59,6 +68,7 @@ def export_detector(program: str, arguments: list[str]) -> None:
         """
         from objectaware.detection.export import export_detector as export
 
+        output_file(out)
         export(checkpoint, out)
         print(f"detector: {out.absolute()}")
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from objectaware.commands.common import output_file, output_folder
+
 if TYPE_CHECKING:
     from objectaware.stages.export import ExportSummary
 
@@ -23,6 +25,7 @@ def export_backbone(program: str, arguments: list[str]) -> None:
         """
         from objectaware.methods.checkpoint import export_backbone as export
 
+        output_file(out)
         print(f"{export(checkpoint, out)}: {out.absolute()}")
 
     tyro.cli(command, prog=program, args=arguments)
@@ -47,6 +50,7 @@ def export_boxes(program: str, arguments: list[str]) -> None:
         """
         from objectaware.stages.export import export_boxes as export
 
+        output_file(out)
         _print_export(export(store, out, file_format=format, numbers=numbers), out)
 
     tyro.cli(command, prog=program, args=arguments)
@@ -71,6 +75,10 @@ def export_masks(program: str, arguments: list[str]) -> None:
         """
         from objectaware.stages.export import export_masks as export
 
+        if format == "png":
+            output_folder(out)
+        else:
+            output_file(out)
         _print_export(export(store, out, file_format=format, numbers=numbers), out)
 
     tyro.cli(command, prog=program, args=arguments)

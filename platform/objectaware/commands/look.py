@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from objectaware.commands.common import Common, storage_address, write_json
+from objectaware.commands.common import Common, require_json, storage_address, write_json
 
 
 def doctor(program: str, arguments: list[str]) -> None:
@@ -31,13 +31,14 @@ def doctor(program: str, arguments: list[str]) -> None:
         from objectaware.data.storage import Storage
         from objectaware.stages.doctor import diagnose
 
+        common = require_json(Common(json=json))
         findings = []
         for finding in diagnose(Storage.from_uri(storage_address(storage)), experiment, data):
             findings.append(finding)
             print(f"{finding.state:12} {finding.name}: {finding.found}", flush=True)
             if finding.remedy:
                 print(f"{'':12} {finding.remedy}", flush=True)
-        write_json(Common(json=json), [asdict(finding) for finding in findings])
+        write_json(common, [asdict(finding) for finding in findings])
         if any(finding.state == "broken" for finding in findings):
             sys.exit(1)
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import tyro
 
-from objectaware.commands.common import Common, open_context, validated, write_json
+from objectaware.commands.common import Common, open_context, output_file, require_json, validated, write_json
 
 _EXPERIMENT = "objectaware-plan"
 
@@ -41,6 +41,7 @@ def plan_measure(program: str, arguments: list[str]) -> None:
         """
         import torch
 
+        output_file(out)
         from objectaware.config import LocalizeExecution, MeasureConfig
         from objectaware.distributed.localize import localize_needs
         from objectaware.planning.rates import write_rates
@@ -102,6 +103,7 @@ def plan_show(program: str, arguments: list[str]) -> None:
         from objectaware.planning.rates import read_rates
         from objectaware.planning.table import Study, format_times
 
+        common = require_json(Common(json=json))
         known = read_rates(rates)
         machine = Machine.of(known, num_gpus=gpus, num_cores=cpus)
         study = Study(
@@ -116,7 +118,7 @@ def plan_show(program: str, arguments: list[str]) -> None:
         )
         times = study.times(known, machine, Prices(gpu_hour_price, cpu_hour_price))
         write_json(
-            Common(json=json),
+            common,
             {"machine": asdict(machine), "source": known.source, "stages": [asdict(time) for time in times]},
         )
         print(f"{images:,} images on {machine.num_gpus} GPUs and {machine.num_cores} cores, {known.source}")

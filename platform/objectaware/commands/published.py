@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from objectaware.commands.common import Common, write_json
+from objectaware.commands.common import Common, output_folder, require_json, write_json
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def check_data(program: str, arguments: list[str]) -> None:
         """
         from objectaware.data.published import PUBLISHED_SETS, check_published, published_set
 
+        common = require_json(Common(json=json))
         if every == (name is not None):
             raise InputError("name", name, "does not go with --all", "Give the name of a data set, or --all alone.")
         usual = data_folder or Path("data")
@@ -45,12 +46,12 @@ def check_data(program: str, arguments: list[str]) -> None:
             checks = [check_published(one.name, usual / one.folder, usual) for one in PUBLISHED_SETS]
             for check in checks:
                 print(f"{check.published.name:24} {_state(check):20} {check.root}")
-            write_json(Common(json=json), {"checks": [_values(check) for check in checks]})
+            write_json(common, {"checks": [_values(check) for check in checks]})
             return
         assert name is not None
         check = check_published(name, root or usual / published_set(name).folder, data_folder)
         _print(check)
-        write_json(Common(json=json), _values(check))
+        write_json(common, _values(check))
         if not check.is_whole:
             remedy = f"Get it from {check.published.source}."
             raise InputError("root", check.root, f"does not hold all of {check.published.name}", remedy)
@@ -81,6 +82,7 @@ def build_imagenet9(program: str, arguments: list[str]) -> None:
         """
         from objectaware.data.published.build import build_imagenet9 as build
 
+        output_folder(str(out))
         built = build(imagenet, out, seed=seed, num_per_class=num_per_class, boxes=boxes, copy=copy)
         print(f"imagenet9: {built.folder} ({built.num_images} images)")
         print(f"candidates by superclass: {', '.join(str(number) for number in built.num_candidates)}")

@@ -14,6 +14,7 @@ from objectaware.commands.common import (
     CommonArguments,
     either_device,
     open_context,
+    require_json,
     storage_address,
     write_json,
 )
@@ -69,6 +70,7 @@ def list_paper(program: str, arguments: list[str]) -> None:
         from objectaware.paper.show import format_list
         from objectaware.stages.reproduce.full import lacking
 
+        common = require_json(Common(json=json))
         full = _full(at)
         displays: dict[str, Display] = {label: load_table(label) for label in TABLE_LABELS}
         missing = {label: lacking(full, plan_table(label).nodes()) for label in TABLE_LABELS}
@@ -81,7 +83,7 @@ def list_paper(program: str, arguments: list[str]) -> None:
             {"name": name, **shown.model_dump(mode="json", include=shared), "missing": missing[name]}
             for name, shown in displays.items()
         ]
-        write_json(Common(json=json), data)
+        write_json(common, data)
         print(format_list(displays, missing))
         print("`objectaware reproduce show TABLE` prints a table, `objectaware reproduce TABLE` computes it.")
 
@@ -101,9 +103,10 @@ def show_table(program: str, arguments: list[str]) -> None:
         from objectaware.paper import gains, load_table
         from objectaware.paper.show import format_table
 
+        common = require_json(Common(json=json))
         loaded = load_table(table)
         counted = [{"row": row, "column": column, "gain": gain} for (row, column), gain in gains(loaded).items()]
-        write_json(Common(json=json), {**loaded.model_dump(mode="json"), "gains": counted})
+        write_json(common, {**loaded.model_dump(mode="json"), "gains": counted})
         print(format_table(loaded))
 
     tyro.cli(command, prog=program, args=arguments)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from objectaware.commands.common import DEFAULTS, Common, CommonArguments, storage_address, write_json
+from objectaware.commands.common import DEFAULTS, Common, CommonArguments, require_json, storage_address, write_json
 
 if TYPE_CHECKING:
     from objectaware.stages.runs import StoredRun
@@ -124,6 +124,7 @@ def _all(common: Common) -> tuple[list[StoredRun], list[RecordedRun]]:
     from objectaware.tracking import TrackingStore
     from objectaware.tracking.browse import recorded_runs
 
+    require_json(common)
     storage = Storage.from_uri(storage_address(common.storage))
     stored = stored_runs(storage)
     tracking = TrackingStore.open(storage, common.experiment)

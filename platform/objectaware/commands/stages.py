@@ -15,6 +15,7 @@ from objectaware.commands.common import (
     either_device,
     finish,
     open_context,
+    output_folder,
     recipe_command,
     recipe_values,
     validated,
@@ -112,14 +113,13 @@ def localize(program: str, arguments: list[str]) -> None:
             recipe: YAML of further LocalizeConfig fields.
         """
         from objectaware.config import LocalizeConfig, localize_setting
-        from objectaware.data.storage import Storage
         from objectaware.distributed.localize import localize_needs
         from objectaware.stages.localize import run_localize
 
         fields = {"localizer": localizer, **localize_setting(setting, localizer), **recipe_values(recipe)}
         given = {} if checkpoint is None else {"checkpoint": checkpoint}
         config = validated(LocalizeConfig, {"data": {"root": images}, **fields, **given})
-        target = None if out is None else Storage.from_uri(out)
+        target = None if out is None else output_folder(out)
         with open_context(common, *map(localize_needs, either_device(config.execution))) as context:
             finish(common, context, run_localize(context, config, out=target))
 

@@ -15,6 +15,7 @@ _WNID = re.compile(r"n\d{8}")
 EXTRACTED = "Give the folder that the data set's archive was extracted to."
 """What to do about a file that is missing, as messages end."""
 
+_WRITE = "Give another path, or this user the right to write there."
 _ACCESS = "Make it readable for this user, or give another path."
 
 
@@ -47,6 +48,43 @@ def is_file(path: str | Path, *, field: str) -> bool:
     """Tell whether there is a file; raises as `look_at` does."""
     state = look_at(path, field=field)
     return state is not None and stat.S_ISREG(state.st_mode)
+
+
+def require_writable_file(path: str | Path, *, field: str) -> None:
+    """Refuse a place where no file can be written, before anything is computed for it.
+
+    Args:
+        path: The file, which may exist or not; folders above it come into being with it.
+        field: What the user gave it as, for the message.
+
+    Raises:
+        InputError: It is a folder, or this user may not write there.
+    """
+    state = look_at(path, field=field)
+    if state is None:
+        _require_writable(Path(path).absolute().parent, path, field)
+    elif stat.S_ISDIR(state.st_mode):
+        raise InputError(field, path, "is a folder", "Give the name of a file.")
+    elif not os.access(path, os.W_OK):
+        raise InputError(field, path, "cannot be written to", _WRITE)
+
+
+def require_writable_folder(path: str | Path, *, field: str) -> None:
+    """Refuse a folder, which may exist or not, in which no file can be written; see `require_writable_file`."""
+    state = look_at(path, field=field)
+    if state is not None and not stat.S_ISDIR(state.st_mode):
+        raise InputError(field, path, "is a file", "Give a folder that is new or may be written to.")
+    _require_writable(Path(path).absolute(), path, field)
+
+
+def _require_writable(folder: Path, path: str | Path, field: str) -> None:
+    """Refuse a path where its folder, or the one that would hold it, does not take a file."""
+    while look_at(folder, field=field) is None and folder != folder.parent:
+        folder = folder.parent
+    if not is_folder(folder, field=field):
+        raise InputError(field, path, f"would lie in {folder}, which is a file", _WRITE)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(field, path, f"cannot be written, since {folder} may not be written to", _WRITE)
 
 
 def list_folder(folder: str | Path, *, field: str) -> list[os.DirEntry[str]]:

@@ -94,8 +94,6 @@ def _export(store: str, out: str, writer: _Writer, numbers: Path | None) -> Expo
     summary = ExportSummary()
     rows = _counted(stored_rows(Storage.from_uri(store)), summary)
     folder, name = Storage.from_uri(out).split()
-    if Storage.from_uri(out).local_path() is not None and folder.exists(name) and not folder.is_file(name):
-        raise InputError("out", out, "is a folder", "Give the name of a file, such as boxes.json.")
     folder.write_pieces(name, writer(rows, None if numbers is None else image_numbers(numbers)))
     return summary
 
