@@ -102,9 +102,7 @@ def test_a_place_without_the_right_to_write(
     """As the system says it to other users than root."""
     access = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "folder" and access(path, mode))
-    assert "folder/new: cannot be written, since" in refused(
-        ["data", "pack", "photos", "--out", "folder/new"], capsys
-    )
+    assert "folder/new: cannot be written, since" in refused(["data", "pack", "photos", "--out", "folder/new"], capsys)
     assert "folder/x.json: cannot be written, since" in refused([*LOCALIZE, "--json", "folder/x.json"], capsys)
 
 

@@ -16,6 +16,7 @@ from pycocotools.coco import COCO
 
 from objectaware.cli import run
 from objectaware.data.storage import Storage
+from objectaware.localize import exports
 from objectaware.localize.exports import box_results, mask_results, official_box_lines
 from objectaware.localize.mask_store import MaskRow, write_shard
 
@@ -156,17 +157,48 @@ def test_pngs_hold_the_masks_under_the_images_paths(
     assert files == ["a/one.png", "b/two.png", "three.png"]
     picture = cv2.imread(str(out / "a" / "one.png"), cv2.IMREAD_UNCHANGED)
     np.testing.assert_array_equal(picture, np.where(row("").mask, 255, 0))
-    assert run(["export", "masks", str(store), "--out", str(out)]) == 2
+
+
+def test_an_export_of_masks_goes_on_where_it_stopped(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "png"
+    words = ["export", "masks", str(store), "--out", str(out)]
+    encode, made = exports.mask_png, []
+
+    def interrupt(mask: np.ndarray) -> bytes:
+        if made:
+            raise KeyboardInterrupt
+        made.append(encode(mask))
+        return made[0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(exports, "mask_png", interrupt)
+        assert run(words) == 130
+    first = (out / "a" / "one.png").stat()
+    assert [path.name for path in out.rglob("*") if path.is_file()] == ["one.png"]
+    assert run(words) == 0
+    assert run(words) == 0
+    assert sorted(path.name for path in out.rglob("*") if path.is_file()) == ["one.png", "three.png", "two.png"]
+    assert (out / "a" / "one.png").stat().st_mtime_ns == first.st_mtime_ns
+    (out / "three.png").write_bytes(b"somebody's")
+    (out / "a" / "one.png").unlink()
+    capsys.readouterr()
+    assert run(words) == 2
+    assert "three.png: exists already with another content" in capsys.readouterr().err
+    assert not (out / "a" / "one.png").exists()  # nothing is written before all names are looked at
 
 
 def test_images_that_differ_in_suffix_alone_do_not_overwrite_each_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     storage = Storage.from_uri(tmp_path / "masks")
-    write_shard(storage, 0, [row("a.jpg"), row("a.jpeg")])
+    write_shard(storage, 0, [row("0.jpg"), row("a.jpg")])
+    write_shard(storage, 1, [row("a.jpeg")])
     storage.write_json("store.json", {})
     assert run(["export", "masks", storage.uri, "--out", str(tmp_path / "png")]) == 2
-    assert "a.jpeg" in capsys.readouterr().err
+    assert "store = a.jpeg: differs from a.jpg in suffix alone, and both give a.png" in capsys.readouterr().err
+    assert not (tmp_path / "png").exists()
 
 
 @pytest.mark.parametrize("state", ["no store", "not finished"])

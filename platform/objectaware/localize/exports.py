@@ -15,7 +15,7 @@ from objectaware.data.masks import mask_png, resize_mask
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.coco_export import OBJECT_CATEGORY, pixel_box, segmentation
-from objectaware.localize.mask_store import MaskRow, finished_shards, read_rows
+from objectaware.localize.mask_store import MaskRow, finished_shards, read_localized_ids, read_rows
 
 
 def stored_rows(store: Storage) -> Iterator[MaskRow]:
@@ -111,29 +111,60 @@ def mask_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | Non
     )
 
 
-def write_mask_pngs(rows: Iterable[MaskRow], folder: Storage) -> int:
-    """Writes each mask as an 8-bit grey PNG, 0 or 255, of its image's size: `<path without suffix>.png`.
+def write_mask_pngs(store: Storage, folder: Storage, rows: Iterable[MaskRow]) -> int:
+    """Write each mask as an 8-bit grey PNG, 0 or 255, of its image's size: `<path without suffix>.png`.
+
+    Nothing is written before all names are looked at. A file that is there with just the content that it is to get is
+    from an export that was stopped, and stays.
 
     Args:
-        rows: Rows of a mask store; those that failed are left out.
-        folder: Where to; it must not hold a mask of these names yet.
+        store: The mask store, finished.
+        folder: Where to; it may hold other files, but not under these names.
+        rows: Rows of the store; those that failed are left out.
 
     Returns:
-        Number of files.
+        Number of files that were written.
 
     Raises:
-        InputError: A file is there already: from an earlier export, or of an image that differs in suffix alone.
+        InputError: Two images differ in suffix alone, a name leads out of the folder, or a file of another content is
+            there already.
     """
+    names = _png_names(store, folder)
+    there = {name for name, _, _ in folder.list_files()}.intersection(names.values())
+    if there:
+        for row in read_rows(store):
+            if row.mask is not None and names[row.image_id] in there:
+                _require_own(folder, names[row.image_id], row)
     num_files = 0
     for row in rows:
-        if row.mask is not None:
-            name = str(PurePosixPath(row.image_id).with_suffix(".png"))
-            if not folder.create_exclusive(name, mask_png(row.mask)):
-                problem = f"exists already, and is where the mask of {row.image_id} goes"
-                remedy = "Give a new folder; where two images differ in suffix alone, rename one, or export as coco."
-                raise InputError("out", f"{folder.uri}/{name}", problem, remedy)
+        if row.mask is not None and names[row.image_id] not in there:
+            if not folder.create_exclusive(names[row.image_id], mask_png(row.mask)):
+                _require_own(folder, names[row.image_id], row)
             num_files += 1
     return num_files
+
+
+def _png_names(store: Storage, folder: Storage) -> dict[str, str]:
+    """The file of each image's mask, by the image's id."""
+    names: dict[str, str] = {}
+    image_of_name: dict[str, str] = {}
+    for image_id in read_localized_ids(store):
+        name = str(PurePosixPath(image_id).with_suffix(".png"))
+        folder.local_path(name)  # refuses one that leads elsewhere
+        other = image_of_name.setdefault(name, image_id)
+        if other != image_id:
+            remedy = "Rename one of the images and localize again, or export as coco-results."
+            raise InputError("store", image_id, f"differs from {other} in suffix alone, and both give {name}", remedy)
+        names[image_id] = name
+    return names
+
+
+def _require_own(folder: Storage, name: str, row: MaskRow) -> None:
+    """Refuse a file that is there already, unless it has the content that it is to get."""
+    assert row.mask is not None, row.image_id
+    if folder.read_bytes(name) != mask_png(row.mask):
+        problem = f"exists already with another content, and is where the mask of {row.image_id} goes"
+        raise InputError("out", f"{folder.uri}/{name}", problem, "Give a new folder.")
 
 
 def _json_list(entries: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:

@@ -162,6 +162,13 @@ def read_rows(storage: Storage) -> Iterator[MaskRow]:
             yield _to_row(record)
 
 
+def read_localized_ids(storage: Storage) -> Iterator[str]:
+    """Ids of the images that a mask store has a mask of, in the order of `read_rows`; raises as it does."""
+    for group in sorted(finished_shards(storage)):
+        shard = read_shard(storage, group)
+        yield from shard.filter(shard["mask"].is_valid())["image_id"].to_pylist()
+
+
 def _to_record(row: MaskRow) -> dict[str, Any]:
     if row.mask is not None and row.mask.shape != (row.height, row.width):
         problem = f"the mask of {row.image_id} must be as large as the image, {(row.height, row.width)}"

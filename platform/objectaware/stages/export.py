@@ -70,7 +70,7 @@ def export_masks(
     file_format: Literal["png", "coco-results"],
     numbers: Path | None = None,
 ) -> ExportSummary:
-    """Writes the masks of a mask store; memory holds one shard of the store at a time.
+    """Write the masks of a mask store; memory holds one shard of it at a time, and for PNG files all names.
 
     Args:
         store: Folder of the mask store.
@@ -79,14 +79,15 @@ def export_masks(
         numbers: COCO annotation file whose image numbers are taken.
 
     Raises:
-        InputError: As `export_boxes`, or a PNG file is there already.
+        InputError: As `export_boxes`, two images differ in suffix alone, or a PNG file of another content is there.
     """
     if file_format == "coco-results":
         return _export(store, out, mask_results, numbers)
     if numbers is not None:
         raise InputError("numbers", numbers, "has no meaning for PNG files, which keep their names", "Leave it out.")
     summary = ExportSummary()
-    write_mask_pngs(_counted(stored_rows(Storage.from_uri(store)), summary), Storage.from_uri(out))
+    storage = Storage.from_uri(store)
+    write_mask_pngs(storage, Storage.from_uri(out), _counted(stored_rows(storage), summary))
     return summary
 
 
