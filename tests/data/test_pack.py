@@ -46,7 +46,7 @@ def _pack(photos: Path, out: Path, **settings: object) -> PackedImages:
     summary = pack_images(
         ImageFolder.from_classes(photos), Storage.from_uri(out), source={}, **{"shard_bytes": 30_000, **settings}
     )
-    assert (summary.num_images, summary.num_unreadable) == (NUM_IMAGES, 2)
+    assert (summary.num_images, len(summary.unreadable)) == (NUM_IMAGES, 2)
     return PackedImages.open(str(out))
 
 
@@ -72,6 +72,20 @@ def test_what_was_packed_is_read_back(photos: Path, tmp_path: Path) -> None:
             assert np.array_equal(packed.read(index), images.read(place))
     with pytest.raises(InputError, match="has no mask"):
         packed.mask(0)
+    assert sorted(packed.unreadable) == ["cat/03.png", "dog/04.png"]
+    assert packed.unreadable["cat/03.png"].startswith("not an image of a supported format")
+    assert packed.unreadable["dog/04.png"] == "the file cannot be read: No such file or directory"
+
+
+def test_images_that_cannot_be_read_are_named_with_the_reason(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["data", "pack", str(photos), "--out", str(tmp_path / "pack"), "--json", str(tmp_path / "pack.json")]
+    assert run(words) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert "  dog/04.png: the file cannot be read: No such file or directory" in printed
+    values = json.loads((tmp_path / "pack.json").read_text())
+    assert [name for name, _ in values["unreadable"]] == ["cat/03.png", "dog/04.png"]
 
 
 def test_a_pack_that_was_stopped_goes_on_and_a_finished_one_is_left_alone(

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from objectaware.config import DataConfig
 
 
+_MAX_PRINTED = 10
+"""Images that cannot be read which `data pack` names."""
+
+
 def build_scenes(program: str, arguments: list[str]) -> None:
     """`objectaware data build scenes --out DIR`."""
 
@@ -152,8 +156,11 @@ def pack(program: str, arguments: list[str]) -> None:
             num_threads=num_threads,
         )
         write_json(common, values)
+        unreadable = values.pop("unreadable")
         for key, value in values.items():
             print(f"{key}: {value}")
+        for image_id, reason in unreadable[:_MAX_PRINTED]:
+            print(f"  {image_id}: {reason}")
 
     tyro.cli(command, prog=program, args=arguments)
 

@@ -26,9 +26,10 @@ from objectaware.data.shards import (
     ROWS_PER_GROUP,
     SHARD_SCHEMA,
     shard_name,
+    unreadable_images,
 )
 from objectaware.data.storage import Storage
-from objectaware.errors import InputError
+from objectaware.errors import InputError, system_reason
 
 _BEGUN_NAME = "pack-begun.json"
 _JPEG_QUALITY = 95
@@ -50,12 +51,12 @@ class PackSummary:
 
     Attributes:
         num_images: Rows, those that cannot be read included.
-        num_unreadable: Images that give no picture; training counts them as it does in a folder.
+        unreadable: Images that give no picture, with the reasons; training counts them as it does in a folder.
         num_shards: Shards.
     """
 
     num_images: int
-    num_unreadable: int
+    unreadable: dict[str, str]
     num_shards: int
 
 
@@ -153,15 +154,15 @@ def _finish(out: Storage, settings: dict[str, Any], plan: list[NDArray[np.int64]
             image_bytes.append(_image_bytes(file.metadata))
     index = pa.concat_tables(parts)
     out.write_bytes(INDEX_NAME, _parquet(index))
-    num_unreadable = index["width"].null_count
+    unreadable = unreadable_images(index)
     summary = {
         "num_images": len(index),
-        "num_unreadable": num_unreadable,
+        "num_unreadable": len(unreadable),
         "shard_sizes": [len(part) for part in parts],
         "max_shard_bytes": max(image_bytes),
     }
     out.write_json(PACK_NAME, {**settings, **summary})
-    return PackSummary(len(index), num_unreadable, len(plan))
+    return PackSummary(len(index), unreadable, len(plan))
 
 
 def _image_bytes(footer: pq.FileMetaData) -> int:
@@ -203,12 +204,12 @@ class _RowMaker:
         path = self._images.path(index)
         try:
             content = path.read_bytes()
-        except OSError:  # such as a link without its target: training will count it
-            return {**row, "image": b""}
+        except (OSError, ValueError) as error:  # such as a link without its target: training will count it
+            return {**row, "image": b"", "error": f"the file cannot be read: {system_reason(error)}"}
         try:
             content, height, width = shrink(content, self._short_side, name=str(path))
-        except UnreadableImage:
-            return {**row, "image": content}
+        except UnreadableImage as error:
+            return {**row, "image": content, "error": error.reason}
         if self._truth is not None:
             mask = resize_mask(self._truth[index], height, width)
             row |= {"mask": mask_png(mask), "boxes": self._truth.boxes(index).tolist()}

@@ -28,10 +28,8 @@ from objectaware.errors import InputError
 
 PACK_NAME = "pack.json"
 INDEX_NAME = "index.parquet"
-FORMAT = 1
+FORMAT = 2
 ROWS_PER_GROUP = 32
-
-_REASON = "gave no picture when it was packed"
 
 INDEX_SCHEMA = pa.schema(
     [
@@ -39,6 +37,7 @@ INDEX_SCHEMA = pa.schema(
         pa.field("label", pa.int64()),
         pa.field("width", pa.int32()),  # None where the image cannot be read
         pa.field("height", pa.int32()),
+        pa.field("error", pa.string()),  # why it cannot be read; None where it can
     ]
 )
 SHARD_SCHEMA = pa.schema(
@@ -54,6 +53,12 @@ SHARD_SCHEMA = pa.schema(
 def shard_name(number: int) -> str:
     """Name of a shard's file."""
     return f"shard-{number:05d}.parquet"
+
+
+def unreadable_images(index: pa.Table) -> dict[str, str]:
+    """Return the images of a pack's index that gave no picture when they were packed, with the reasons."""
+    rows = index.filter(index["error"].is_valid()).select(["image_id", "error"]).to_pylist()
+    return {row["image_id"]: row["error"] for row in rows}
 
 
 class PackedImages:
@@ -75,8 +80,7 @@ class PackedImages:
 
     def __init__(self, storage: Storage, description: dict[str, Any], index: pa.Table, *, window: int) -> None:
         self.image_ids: list[str] = index["image_id"].to_pylist()
-        is_unreadable = index["width"].is_null().to_pylist()
-        self.unreadable = {name: _REASON for name, is_so in zip(self.image_ids, is_unreadable, strict=True) if is_so}
+        self.unreadable = unreadable_images(index)
         self.class_names = tuple(description["class_names"])
         self.labels: NDArray[np.int64] | None = None
         if description["has_labels"]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from itertools import islice
+from typing import Any
 
 from objectaware.augment.crop import least_short_side
 from objectaware.config import DataConfig
@@ -15,6 +17,8 @@ from objectaware.stages.identity import annotation_bytes
 from objectaware.stages.progress import Progress
 from objectaware.stages.truth import find_true_objects, truth_files_hash
 
+_MAX_LISTED = 100
+
 
 def run_pack(
     data: DataConfig,
@@ -25,7 +29,7 @@ def run_pack(
     min_crop_scale: float,
     shard_bytes: int,
     num_threads: int,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Packs a data set, with its labels, boxes and masks where it has them.
 
     Args:
@@ -38,7 +42,8 @@ def run_pack(
         num_threads: Threads that read and encode.
 
     Returns:
-        Values `pack` (address), `num_images`, `num_unreadable` and `num_shards`.
+        Values `pack` (address), `num_images`, `num_unreadable`, `num_shards` and `unreadable` (the first hundred images
+        that cannot be read, with reasons; the pack's `index.parquet` has all).
 
     Raises:
         InputError: The images cannot be opened, the short side is too small for the views, or the folder holds
@@ -74,8 +79,9 @@ def run_pack(
     return {
         "pack": out.uri,
         "num_images": summary.num_images,
-        "num_unreadable": summary.num_unreadable,
+        "num_unreadable": len(summary.unreadable),
         "num_shards": summary.num_shards,
+        "unreadable": [list(pair) for pair in islice(sorted(summary.unreadable.items()), _MAX_LISTED)],
     }
 
 
