@@ -120,6 +120,15 @@ def test_a_folder_with_another_pack_is_refused(photos: Path, tmp_path: Path) -> 
         _pack(photos, tmp_path / "pack")
 
 
+def test_a_folder_with_anything_else_is_refused(photos: Path, tmp_path: Path) -> None:
+    """Such as a mask store, whose shards have the same names."""
+    (tmp_path / "masks").mkdir()
+    (tmp_path / "masks" / "shard-000000.parquet").write_bytes(b"masks")
+    with pytest.raises(InputError, match="holds files and no pack"):
+        _pack(photos, tmp_path / "masks")
+    assert [path.name for path in (tmp_path / "masks").iterdir()] == ["shard-000000.parquet"]
+
+
 def test_shards_are_cut_by_size_in_a_random_order() -> None:
     sizes = tuple(int(size) for size in np.random.default_rng(1).integers(0, 100, 500))
     plan = plan_shards(sizes, 1000)

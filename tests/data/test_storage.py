@@ -257,6 +257,88 @@ def test_exactly_one_of_several_threads_creates_and_all_see_its_content(tmp_path
         assert found[0]
 
 
+def test_exactly_one_of_several_threads_creates_an_object() -> None:
+    with object_store() as form:
+        for turn in range(5):
+            found = compete(Storage.from_uri(form.format(f"a%20b/{turn}")))
+            assert len(set(found)) == 1
+
+
+def test_a_link_whose_answer_was_lost_is_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client of NFS sends the request again, and is told that there is one."""
+    link = Path.hardlink_to
+
+    def link_twice(path: Path, target: Path) -> None:
+        link(path, target)
+        link(path, target)
+
+    monkeypatch.setattr(Path, "hardlink_to", link_twice)
+    assert Storage.from_uri(tmp_path).create_exclusive("lease", b"mine")
+
+
+@pytest.mark.parametrize("answer", ["501", "ignored"])
+def test_a_store_without_conditional_writes_is_refused(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from moto.s3.responses import S3Response
+
+    put_object = S3Response.put_object
+
+    def put(self: S3Response) -> object:
+        if answer == "501" and self.headers.get("If-None-Match"):
+            return 501, {}, "<Error><Code>NotImplemented</Code></Error>"
+        self.headers = {name: value for name, value in self.headers.items() if name != "If-None-Match"}
+        return put_object(self)
+
+    monkeypatch.setattr(S3Response, "put_object", put)
+    with object_store() as form, pytest.raises(InputError, match="conditional writes"):
+        Storage.from_uri(form.format("folder")).create_exclusive("lease", b"")
+
+
+def test_a_store_that_is_away_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    from objectaware.data import object_store as module
+
+    monkeypatch.setitem(module._RETRIES, "max_retries", 0)
+    storage = Storage.from_uri("s3://key:secret@bucket/x?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:9")
+    with pytest.raises(OSError, match="HTTP error"):
+        storage.create_exclusive("lease", b"")
+
+
+def test_deleted_files_leave_no_empty_folders_and_others_alone(storage: Storage) -> None:
+    for name in ("train/a", "train/deep/b", "notes/c"):
+        storage.write_bytes(name, b"")
+    storage.delete_files(["train/a", "train/deep/b", "no such file"])
+    assert [name for name, _, _ in storage.list_files()] == ["notes/c"]
+    if storage.local_path() is not None:
+        assert storage.list_entries() == ["notes"]
+    storage.delete_files(["notes/c"])
+    assert storage.list_entries() == []
+
+
+def test_objects_are_deleted_many_at_a_time_with_odd_names() -> None:
+    with object_store() as form:
+        store = Storage.from_uri(form.format("a%20b"))
+        names = [f"shard {number}%20#+é" for number in range(5)]
+        for name in names:
+            store.write_bytes(name, b"")
+        store.delete_files(names[1:])
+        assert store.list_names() == names[:1]
+        store.delete(names[0])
+        store.delete(names[0])
+        assert store.list_entries() == []
+
+
+def test_a_guard_is_asked_before_each_change(storage: Storage) -> None:
+    calls: list[str] = []
+    guarded = storage.guarded(lambda: calls.append("asked"))
+    guarded.write_bytes("a", b"")
+    guarded.child("deep").write_json("b", {})
+    guarded.child("deep").split()[0].delete("a")
+    assert len(calls) == 3
+    assert guarded.list_entries() == ["deep"]
+    assert len(calls) == 3
+    storage.write_bytes("a", b"")
+    assert len(calls) == 3
+
+
 def test_exclusive_creation_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, target: Path) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -335,10 +417,11 @@ def test_what_killed_writers_left_is_deleted_and_nothing_else(storage: Storage) 
     storage.write_bytes("shard-1", b"whole")
     local = storage.local_path()
     if local is not None:
-        (local / ".tmp-123").write_bytes(b"half")
+        (local / f".tmp-{'0f' * 16}").write_bytes(b"half")
+        (local / ".tmp-notes").write_bytes(b"of the user's")
     storage.delete_unfinished()
     assert storage.read_bytes("shard-1") == b"whole"
-    assert [name for name, _, _ in storage.list_files()] == ["shard-1"]
+    assert [name for name, _, _ in storage.list_files()] == ([".tmp-notes"] if local else []) + ["shard-1"]
 
 
 @pytest.mark.parametrize("num_bytes", [2, 512])

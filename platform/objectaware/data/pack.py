@@ -28,7 +28,7 @@ from objectaware.data.shards import (
     shard_name,
     unreadable_images,
 )
-from objectaware.data.storage import Storage
+from objectaware.data.storage import Storage, is_temporary
 from objectaware.errors import InputError, system_reason
 
 _BEGUN_NAME = "pack-begun.json"
@@ -89,7 +89,7 @@ def pack_images(
         on_shard: Called after each shard with the number of shards that are there and that there will be.
 
     Raises:
-        InputError: The folder holds a pack of other images or settings.
+        InputError: The folder holds a pack of other images or settings, or anything else.
     """
     manifest = Manifest.of(images)
     settings = {
@@ -133,8 +133,11 @@ def plan_shards(sizes: tuple[int, ...], shard_bytes: int) -> list[NDArray[np.int
 
 
 def _begin(out: Storage, settings: dict[str, Any]) -> None:
-    """Refuses a folder in which another pack was begun."""
+    """Refuse a folder in which another pack was begun, or that holds anything else."""
     if not out.exists(_BEGUN_NAME):
+        if foreign := [name for name in out.list_entries() if not is_temporary(name)]:
+            problem = f"holds files and no pack ({foreign[0]})"
+            raise InputError("out", out.uri, problem, "Give a folder that does not exist yet, or is empty.")
         out.write_json(_BEGUN_NAME, settings)
         return
     begun = out.read_json(_BEGUN_NAME)

@@ -8,8 +8,9 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -17,10 +18,15 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import pyarrow as pa
 from pyarrow import fs
 
+from objectaware.data.object_store import ObjectStore
 from objectaware.errors import InputError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _TEMPORARY_PREFIX = ".tmp-"
+_TEMPORARY_NAME = re.compile(r"\.tmp-[0-9a-f]{32}")
+
+Guard = Callable[[], None]
+"""Raises an exception where a process may not write any more."""
 
 
 class Storage:
@@ -30,14 +36,21 @@ class Storage:
     with `InputError`. Folders come into being with the first file in them. A storage is safe to use from
     several threads, and picklable: the other process opens the file system again.
 
+    Args:
+        uri: See below.
+        filesystem: Arrow's.
+        path: Of the folder there.
+        guard: See `guarded`.
+
     Attributes:
         uri: Absolute path of a local folder, or the URI of any other; `from_uri(uri)` gives an equal storage.
     """
 
-    def __init__(self, uri: str, filesystem: fs.FileSystem, path: str) -> None:
+    def __init__(self, uri: str, filesystem: fs.FileSystem, path: str, guard: Guard | None = None) -> None:
         self.uri = uri
         self._filesystem = filesystem
         self._path = path
+        self._guard = guard
 
     @classmethod
     def from_uri(cls, uri: str | Path) -> Storage:
@@ -63,11 +76,26 @@ class Storage:
         return cls(text, filesystem, path)
 
     @classmethod
-    def _local(cls, path: Path) -> Storage:
-        return cls(str(path), fs.LocalFileSystem(), str(path))
+    def _local(cls, path: Path, guard: Guard | None = None) -> Storage:
+        return cls(str(path), fs.LocalFileSystem(), str(path), guard)
 
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return Storage.from_uri, (self.uri,)
+    def guarded(self, guard: Guard) -> Storage:
+        """Return the same folder, in which nothing is written or deleted before the guard has been called.
+
+        Folders inside it are guarded, too, and so is the storage in another process that it was sent to.
+
+        Args:
+            guard: Raises an exception where this process may not write any more; picklable.
+        """
+        return Storage(self.uri, self._filesystem, self._path, guard)
+
+    def require_writable(self) -> None:
+        """Raise what the guard raises, if there is one; for those that write by other means than this class."""
+        if self._guard is not None:
+            self._guard()
+
+    def __reduce__(self) -> tuple[Any, tuple[str, Guard | None]]:
+        return _reopen, (self.uri, self._guard)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Storage) and self.uri == other.uri
@@ -82,18 +110,18 @@ class Storage:
         """Return the storage of a folder inside this one."""
         path = self._locate(name)
         if self.local_path() is not None:
-            return self._local(Path(path))
+            return self._local(Path(path), self._guard)
         parts = urlsplit(self.uri)
         uri = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{quote(str(PurePosixPath(name)))}"))
-        return Storage(uri, self._filesystem, path)
+        return Storage(uri, self._filesystem, path, self._guard)
 
     def split(self) -> tuple[Storage, str]:
         """Return the storage of the folder that this one lies in, and its name there."""
         if self.local_path() is not None:
-            return self._local(Path(self._path).parent), Path(self._path).name
+            return self._local(Path(self._path).parent, self._guard), Path(self._path).name
         parts, path = urlsplit(self.uri), PurePosixPath(self._path)
         uri = urlunsplit(parts._replace(path=parts.path.rstrip("/").rpartition("/")[0]))
-        return Storage(uri, self._filesystem, str(path.parent)), path.name
+        return Storage(uri, self._filesystem, str(path.parent), self._guard), path.name
 
     def local_path(self, name: str = "") -> Path | None:
         """Return where a file, or this folder itself, lies on this machine; None in an object store."""
@@ -138,6 +166,7 @@ class Storage:
         Locally the content goes to a temporary file in the same folder, is flushed to the disk, and takes the
         name in one step. In an object store an object appears when its upload is complete.
         """
+        self.require_writable()
         path = self._locate(name)
         if self.local_path() is not None:
             _replace(Path(path), [content])
@@ -147,6 +176,7 @@ class Storage:
 
     def write_pieces(self, name: str, pieces: Iterable[bytes]) -> None:
         """Write a file as `write_bytes` does, with one piece of it in memory at a time."""
+        self.require_writable()
         path = self._locate(name)
         if self.local_path() is not None:
             _replace(Path(path), pieces)
@@ -161,17 +191,23 @@ class Storage:
     def create_exclusive(self, name: str, content: bytes) -> bool:
         """Write a file unless there is one of that name already.
 
-        Of several processes that try at once on a local or network file system, exactly one succeeds, and
-        nobody sees the file before its content is whole (on a file system without hard links, such as FAT, it
-        can be seen empty for a moment). An object store is asked first and then written to: two writers in
-        the same moment can both succeed there, so that what follows has to be harmless when done twice.
+        Of several processes that try at once, exactly one succeeds, and nobody sees the file before its content is
+        whole (on a file system without hard links, such as FAT, it can be seen empty for a moment). That holds for
+        local and network file systems, Amazon S3 and what speaks its protocol, and Google Cloud Storage. Any other
+        store is asked first and then written to: two writers in the same moment can both succeed there.
 
         Returns:
             Whether this call wrote the file.
+
+        Raises:
+            InputError: The object store has no conditional writes.
         """
+        self.require_writable()
         path = self._locate(name)
         if self.local_path() is not None:
             return _create_exclusive(Path(path), content)
+        if self._object_store is not None:
+            return self._object_store.create(path, content)
         if self.exists(name):
             return False
         self.write_bytes(name, content)
@@ -203,6 +239,11 @@ class Storage:
         names = sorted(info.base_name for info in found if info.type == fs.FileType.File)
         return [name for name in names if name.startswith(prefix) and not name.startswith(_TEMPORARY_PREFIX)]
 
+    def list_entries(self) -> list[str]:
+        """List all files and folders directly in this folder, sorted, those that are still being written among them."""
+        found = self._filesystem.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
+        return sorted(info.base_name for info in found)
+
     def list_files(self) -> list[tuple[str, int, int]]:
         """List all files at any depth, sorted: name, size in bytes and time of change in nanoseconds since 1970."""
         found = self._filesystem.get_file_info(fs.FileSelector(self._path, allow_not_found=True, recursive=True))
@@ -211,19 +252,42 @@ class Storage:
 
     def delete(self, name: str) -> None:
         """Delete a file, if there is one of that name."""
-        with suppress(FileNotFoundError):  # another process may delete it, too
-            self._filesystem.delete_file(self._locate(name))
+        self.require_writable()
+        self._delete([self._locate(name)])
+
+    def delete_files(self, names: Iterable[str]) -> None:
+        """Delete files, as far as they exist, and the local folders that are empty then, this one included."""
+        self.require_writable()
+        paths = [self._locate(name) for name in names]
+        self._delete(paths)
+        if (local := self.local_path()) is not None:
+            _delete_empty({Path(path).parent for path in paths}, local)
+
+    def _delete(self, paths: list[str]) -> None:
+        if self._object_store is not None:
+            self._object_store.delete(paths)
+            return
+        for path in paths:
+            with suppress(FileNotFoundError):  # another process may delete it, too
+                self._filesystem.delete_file(path)
 
     def delete_unfinished(self) -> None:
         """Delete what killed writers left half written directly in this folder. Only while none is at work."""
+        self.require_writable()
         local = self.local_path()  # object stores have an object whole or not at all
-        for temporary in local.glob(f"{_TEMPORARY_PREFIX}*") if local is not None else ():
-            temporary.unlink()
+        for temporary in local.iterdir() if local is not None and local.is_dir() else ():
+            if is_temporary(temporary.name):
+                temporary.unlink()
 
     def delete_all(self) -> None:
-        """Delete this folder with all that is in it, if it exists."""
+        """Delete this folder with all that is in it, if it exists. Only where nobody else can have written."""
+        self.require_writable()
         if self._filesystem.get_file_info(self._path).type != fs.FileType.NotFound:
             self._filesystem.delete_dir(self._path)
+
+    @cached_property
+    def _object_store(self) -> ObjectStore | None:
+        return ObjectStore.of(self.uri, self._filesystem)
 
     def _locate(self, name: str) -> str:
         # Names can come from image files of other people's data sets, and must not lead elsewhere.
@@ -232,6 +296,28 @@ class Storage:
             remedy = "Give a relative path without '..'."
             raise InputError("name", ascii(name), "does not name a file inside the storage folder", remedy)
         return f"{self._path.rstrip('/')}/{path}"
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file's name is one under which this module writes a file before it takes its own."""
+    return _TEMPORARY_NAME.fullmatch(name) is not None
+
+
+def _reopen(uri: str, guard: Guard | None) -> Storage:
+    storage = Storage.from_uri(uri)
+    return storage if guard is None else storage.guarded(guard)
+
+
+def _delete_empty(folders: set[Path], last: Path) -> None:
+    """Delete folders that are empty, and those that they lie in, up to a last one."""
+    for folder in folders:
+        for each in (folder, *folder.parents):
+            try:
+                each.rmdir()
+            except OSError:  # it holds something, or is gone
+                break
+            if each == last:
+                break
 
 
 def _with_single_puts(uri: str) -> str:
@@ -256,7 +342,8 @@ def _create_exclusive(target: Path, content: bytes) -> bool:
     try:
         target.hardlink_to(temporary)
     except FileExistsError:
-        return False
+        # A network file system repeats a request whose answer was lost, and then finds the link that it made.
+        return temporary.stat().st_nlink > 1
     except OSError:  # no hard links here
         return _create_without_links(target, content)
     finally:

@@ -74,6 +74,16 @@ def test_only_images_with_one_box_are_drawn(imagenet: Path, tmp_path: Path) -> N
     assert names(tmp_path / "in9") == sorted(f"{wnid}_1.JPEG" for wnid in WNIDS)
 
 
+def test_files_that_no_build_wrote_are_not_deleted(imagenet: Path, tmp_path: Path) -> None:
+    partial = tmp_path / "in9" / "original" / "train.partial"
+    for name in ("00_dog/left by a build that was killed", "notes/thesis.tex"):
+        (partial / name).parent.mkdir(parents=True)
+        (partial / name).touch()
+    with pytest.raises(InputError, match="no build wrote"):
+        build_imagenet9(imagenet, tmp_path / "in9", num_per_class=1)
+    assert (partial / "notes" / "thesis.tex").exists()
+
+
 def test_what_cannot_be_built_is_said(imagenet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "in9"
     with pytest.raises(InputError, match="num_per_class = 5: is more than the 4 images of 01_bird"):

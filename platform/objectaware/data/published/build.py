@@ -129,8 +129,10 @@ def _box_filter(boxes: str | Path) -> Callable[[str], bool]:
 
 
 def _lay_out(images: ImageFolder, drawn: list[list[int]], train: Path, *, copy: bool) -> None:
-    """Writes the class folders under another name, so that a build that was stopped is none."""
+    """Write the class folders under another name, so that a build that was stopped is none."""
     partial = train.with_name("train.partial")
+    if partial.exists() and not {path.name for path in partial.iterdir()} <= {*SUPERCLASSES}:
+        raise InputError("out", partial, "holds files that no build wrote", "Give another folder, or move them.")
     shutil.rmtree(partial, ignore_errors=True)
     for superclass, places in zip(SUPERCLASSES, drawn, strict=True):
         folder = partial / superclass
