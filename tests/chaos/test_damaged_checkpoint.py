@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from inputs import write_pictures
+from objectaware.data.storage import Storage
 from objectaware.distributed.pretrain import pretrain
 from objectaware.errors import InputError
 from tiny_training import tiny_training
@@ -22,7 +23,7 @@ def _train(images: Path, storage: Path, num_epochs: int) -> tuple[Path, list[int
             epochs.append(entry["epoch"])
 
     config = tiny_training(images, num_epochs=num_epochs)
-    return Path(pretrain(config, name="train", storage=str(storage), on_record=record)), epochs
+    return Path(pretrain(config, name="train", storage=Storage.from_uri(storage), on_record=record)), epochs
 
 
 @pytest.mark.slow

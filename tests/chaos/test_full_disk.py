@@ -13,6 +13,7 @@ import pytest
 
 from inputs import write_pictures
 from objectaware.cli import run
+from objectaware.data.storage import Storage
 from objectaware.distributed.pretrain import pretrain
 from tiny_training import tiny_training
 
@@ -71,11 +72,11 @@ def test_training_goes_on_once_there_is_room(
             _fill(fillers[0])
 
     with pytest.raises(OSError, match="No space left on device") as full:
-        pretrain(config, name="train", storage=str(small_disk), on_record=fill)
+        pretrain(config, name="train", storage=Storage.from_uri(small_disk), on_record=fill)
     assert full.value.errno == errno.ENOSPC  # what the command line turns into a line
     assert len(recorded) < 40
     fillers[0].unlink()
-    checkpoint = pretrain(config, name="train", storage=str(small_disk), on_record=fill)
+    checkpoint = pretrain(config, name="train", storage=Storage.from_uri(small_disk), on_record=fill)
     assert Path(checkpoint).name == "epoch_0039"
     assert sorted(recorded) == list(range(40))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from objectaware.data.storage import Storage
 from objectaware.distributed.no_progress import EXIT_STATUS
 from objectaware.distributed.pretrain import pretrain
 from tiny_training import tiny_training
@@ -95,7 +96,7 @@ def test_a_worker_that_hangs_in_a_read_is_begun_again(ray_session: None, tiny_im
             (tmp_path / "whole").replace(picture)
 
     config = tiny_training(images, num_epochs=NUM_EPOCHS, num_workers=2, cache_mib=0, no_progress_minutes=1 / 3)
-    checkpoint = pretrain(config, name="train", storage=str(tmp_path / "runs"), on_record=swap)
+    checkpoint = pretrain(config, name="train", storage=Storage.from_uri(tmp_path / "runs"), on_record=swap)
     assert Path(checkpoint).name == f"epoch_{NUM_EPOCHS - 1:04d}"
     assert sorted(set(epochs)) == list(range(NUM_EPOCHS))
     # The one that reads, and not the one that waits for it in PyTorch.

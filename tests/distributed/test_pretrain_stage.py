@@ -19,6 +19,7 @@ from ray.train.torch import TorchTrainer
 
 from actors import actors, placement_groups
 from objectaware.config import PretrainConfig, PretrainExecution
+from objectaware.data.storage import Storage
 from objectaware.distributed.no_progress import NoProgressError
 from objectaware.distributed.pretrain import pretrain, pretrain_needs
 from objectaware.distributed.ray_train import _explained, _may_pass
@@ -63,7 +64,7 @@ def _pretrain(
             epochs.append(record["epoch"])
         on_record(record)
 
-    checkpoint = pretrain(config, name="train", storage=str(storage / "50% #1"), on_record=record_epochs)
+    checkpoint = pretrain(config, name="train", storage=Storage.from_uri(storage / "50% #1"), on_record=record_epochs)
     return Path(checkpoint), epochs
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +15,7 @@ from ray.train import Checkpoint
 from ray.train.v2._internal.constants import ENABLE_PREEMPTION_WATCHER_ENV_VAR
 from ray.train.v2.api.preemption import PreemptionInfo
 
-from objectaware.distributed import train_session
+from objectaware.distributed import ray_train, train_session
 from objectaware.distributed.records import RecordPump
 from objectaware.distributed.train_session import (
     EpochRecorder,
@@ -23,7 +25,7 @@ from objectaware.distributed.train_session import (
     checkpoint_position,
     epoch_records,
 )
-from objectaware.errors import InputError
+from objectaware.errors import ExplainedError, InputError
 
 
 def test_only_what_is_saved_is_recorded(ray_session: None) -> None:
@@ -118,6 +120,31 @@ def test_workers_look_now_and_then_whether_a_machine_is_to_be_taken_away(monkeyp
     session = RaySession(None, no_progress_seconds=60)
     assert [step for step in range(1, 41) if session.should_stop()] == [40]
     assert looks == []
+
+
+@pytest.mark.parametrize("call", ["report", "save"])
+def test_a_checkpoint_that_the_guard_refuses_is_not_handed_over(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class LostError(ExplainedError):
+        pass
+
+    def guard() -> None:
+        raise LostError("another command has taken over")
+
+    reports: list[dict[str, Any]] = []
+    context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 1)
+    monkeypatch.setattr(train, "get_context", lambda: context)
+    monkeypatch.setattr(train, "report", lambda metrics, **_: reports.append(metrics))
+    monkeypatch.setattr(train_session, "get_device", lambda: torch.device("cpu"))
+    session = RaySession(None, no_progress_seconds=60, guard=guard)
+    session.report({"loss": 1.0}, epoch=0, checkpoint=None)
+    hand_over: dict[str, Callable[[], None]] = {
+        "report": lambda: session.report({"loss": 1.0}, epoch=1, checkpoint=Path("/nowhere")),
+        "save": lambda: session.save(Path("/nowhere"), epoch=1, step=3),
+    }
+    with pytest.raises(LostError) as refused:
+        hand_over[call]()
+    assert len(reports) == 1
+    assert not ray_train._may_pass(refused.value)  # or the training would begin again three times
 
 
 def test_ray_train_still_knows_the_name_that_switches_its_watch_off() -> None:

@@ -1,15 +1,29 @@
-import json
+import logging
 import os
+import pickle
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from objectaware.data.storage import Storage
-from objectaware.stages.lease import Lease, LeaseHeldError, is_live
+from objectaware.stages import lease
+from objectaware.stages.lease import (
+    Generations,
+    Holder,
+    Lease,
+    LeaseHeldError,
+    LeaseLostError,
+    Tenancy,
+    current_holder,
+    is_live,
+)
+from s3_server import object_store
 
 
 @pytest.fixture
@@ -17,22 +31,47 @@ def folder(tmp_path: Path) -> Storage:
     return Storage.from_uri(tmp_path)
 
 
+@pytest.fixture
+def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease, "_SECONDS_BETWEEN_LOOKS", 0.01)
+    monkeypatch.setattr(lease, "_RENEWAL_SECONDS", 0.01)
+
+
+def newest(folder: Storage) -> Holder:
+    generations = Generations(folder)
+    holder = generations.read(generations.newest())
+    assert holder is not None
+    return holder
+
+
+def take_over(folder: Storage, **fields: Any) -> Holder:
+    """Put a command of another host in the place of the holder, at the first moment in which that succeeds."""
+    generations = Generations(folder)
+    holder = {
+        "token": "thief", "host": "elsewhere", "machine": "of another kernel", "pid": 1, "process_started": "1",
+        "renewed": time.time(), "released": False, **fields,
+    }  # fmt: skip
+    while not generations.advance(generations.newest(), holder):
+        pass
+    return holder
+
+
 def test_a_second_command_is_told_who_holds_the_stage(folder: Storage) -> None:
     with Lease(folder), pytest.raises(LeaseHeldError, match=f"process {os.getpid()}"):
         Lease(folder).__enter__()
+    assert current_holder(folder) is None
     with Lease(folder):
+        assert current_holder(folder) is not None
+
+
+def test_one_small_file_is_left_of_a_lease_however_often_it_was_renewed(folder: Storage, in_haste: None) -> None:
+    with Lease(folder):
+        while Generations(folder).newest() < 5:
+            time.sleep(0.01)
+    assert len(folder.list_files()) == 1
+    with Lease(folder, for_good=True):
         pass
-    assert not folder.exists("lease.json")
-
-
-def test_every_renewal_has_one_length(folder: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever reads an object store asks for the length first: a renewal in between must not cut it off."""
-    lengths = set()
-    for now in (1.5, 1_795_876_510.1234567):
-        monkeypatch.setattr("objectaware.stages.lease.time.time", lambda now=now: now)
-        with Lease(folder):
-            lengths.add(len(folder.read_bytes("lease.json")))
-    assert len(lengths) == 1
+    assert not Path(folder.uri).exists()
 
 
 def test_the_lease_of_a_killed_process_is_taken_over(folder: Storage, tmp_path: Path) -> None:
@@ -41,29 +80,176 @@ def test_the_lease_of_a_killed_process_is_taken_over(folder: Storage, tmp_path: 
         f"Lease(Storage.from_uri({str(tmp_path)!r})).__enter__(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
-    assert folder.exists("lease.json")
+    assert newest(folder)["pid"] != os.getpid()
     with Lease(folder):
-        assert folder.read_json("lease.json")["pid"] == os.getpid()
+        assert newest(folder)["pid"] == os.getpid()
+
+
+def test_a_process_that_has_ended_without_being_asked_how_is_dead(folder: Storage) -> None:
+    process = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    with Lease(folder):
+        holder = newest(folder)
+    assert not is_live({**holder, "pid": process.pid})
+    process.wait()
+    assert not is_live({**holder, "pid": process.pid})
 
 
 def test_a_process_with_a_dead_ones_number_is_not_taken_for_it(folder: Storage) -> None:
     with Lease(folder):
-        holder = folder.read_json("lease.json")
+        holder = newest(folder)
     assert is_live(holder)
     assert not is_live({**holder, "process_started": "1"})
+    # Of another machine, whose host has the same name, nobody can tell.
+    assert is_live({**holder, "process_started": "1", "machine": "of another kernel"})
 
 
-def test_a_lease_of_another_host_counts_until_its_stamp_is_old(folder: Storage) -> None:
-    holder = {"host": "elsewhere", "pid": 1, "process_started": "1", "renewed": time.time()}
-    assert is_live(holder)
-    assert not is_live({**holder, "renewed": time.time() - 1000})
+def test_a_command_of_another_host_is_refused_at_once_or_as_soon_as_it_shows_life(
+    folder: Storage, in_haste: None
+) -> None:
+    take_over(folder)
+    with pytest.raises(LeaseHeldError, match="on elsewhere"):
+        Lease(folder).__enter__()
+    take_over(folder, renewed=time.time() - 1000)  # its clock is behind
+    lines: list[str] = []
+
+    def renew(line: str) -> None:
+        lines.append(line)
+        take_over(folder, renewed=time.time() - 999)
+
+    with pytest.raises(LeaseHeldError, match="on elsewhere"):
+        Lease(folder, notify=renew).__enter__()
+    assert len(lines) == 1
+    assert "shows no life within 90 s" in lines[0]
 
 
-def test_a_lease_taken_over_is_not_given_back_by_its_old_holder(folder: Storage) -> None:
-    with Lease(folder):
-        stolen = {**folder.read_json("lease.json"), "token": "thief"}
-        folder.write_bytes("lease.json", json.dumps(stolen).encode())
-    assert folder.read_json("lease.json")["token"] == "thief"
+@pytest.mark.parametrize("seconds", [-1000, 1000])
+def test_a_dead_command_of_another_host_is_taken_over_whatever_its_clock_says(
+    folder: Storage, seconds: float, in_haste: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_EXPIRY_SECONDS", 0.2)
+    take_over(folder, renewed=time.time() + seconds)
+    begun = time.monotonic()
+    with Lease(folder, waits=True):
+        assert time.monotonic() - begun > 0.2
+        assert newest(folder)["pid"] == os.getpid()
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, number: int) -> Callable[[], int]:
+    """Let the next requests for a new number fail, half of them after they have done their work."""
+    create, left = Storage.create_exclusive, [number]
+
+    def fail(self: Storage, *arguments: Any) -> bool:
+        left[0] -= 1
+        if left[0] < 0:
+            return create(self, *arguments)
+        if left[0] % 2:
+            create(self, *arguments)
+        raise OSError("SLOW_DOWN")
+
+    monkeypatch.setattr(Storage, "create_exclusive", fail)
+    return lambda: left[0]
+
+
+def test_renewals_that_fail_are_tried_again(
+    folder: Storage, in_haste: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Lease(folder) as held:
+        left = failing(monkeypatch, 5)
+        while left() > -3:
+            time.sleep(0.01)
+        held.claim()
+        assert newest(folder)["token"] == held._tenancy.token
+    assert newest(folder)["released"]
+    assert "SLOW_DOWN" in caplog.text
+
+
+def test_what_was_computed_stays_good_where_the_lease_cannot_be_given_back(
+    folder: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING), Lease(folder):
+        failing(monkeypatch, 1)
+    assert "runs out by itself" in caplog.text
+
+
+def test_a_holder_that_has_lost_its_lease_is_interrupted_and_writes_nothing_more(
+    folder: Storage, in_haste: None
+) -> None:
+    held = Lease(folder)
+    guarded = folder.guarded(held.claim)
+
+    def compute() -> None:
+        with held:
+            guarded.write_bytes("before", b"")
+            take_over(folder)
+            threading.Event().wait(60)
+
+    with pytest.raises(LeaseLostError, match="taken over"):
+        compute()
+    refused: list[Callable[[], object]] = [
+        lambda: guarded.write_bytes("after", b""),
+        lambda: guarded.child("deep").write_pieces("after", [b""]),
+        lambda: guarded.create_exclusive("after", b""),
+        lambda: guarded.delete("before"),
+        lambda: guarded.child("deep").delete_all(),
+    ]
+    for write in refused:
+        with pytest.raises(LeaseLostError):
+            write()
+    assert folder.list_names() == ["before"]
+    assert newest(folder)["token"] == "thief"
+
+
+def test_outside_the_main_thread_the_next_write_ends_the_holder(folder: Storage, in_haste: None) -> None:
+    errors: list[BaseException] = []
+
+    def hold() -> None:
+        try:
+            with Lease(folder) as held:
+                take_over(folder)
+                while True:
+                    folder.guarded(held.claim).write_bytes("written", b"")
+                    time.sleep(0.01)
+        except LeaseLostError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=hold, daemon=True)
+    thread.start()
+    thread.join(timeout=60)
+    assert len(errors) == 1
+
+
+def test_processes_that_work_for_a_holder_stop_with_it(folder: Storage) -> None:
+    with Lease(folder) as held:
+        workers = pickle.loads(pickle.dumps(folder.guarded(held.claim))).child("shards")
+        workers.write_bytes("before", b"")
+        held._tenancy.renew()
+        workers.write_bytes("before", b"again")
+        take_over(folder)
+        with pytest.raises(LeaseLostError):
+            workers.write_bytes("after", b"")
+    assert folder.child("shards").list_names() == ["before"]
+
+
+def test_a_holder_that_slept_writes_only_after_it_has_renewed(folder: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    tenancy = Tenancy(folder, now=lambda: now[0])
+    assert tenancy.take() is None
+    now[0] = 59.0
+    tenancy.check()
+    assert Generations(folder).newest() == 1
+    now[0] = 1e6
+    tenancy.check()
+    assert Generations(folder).newest() == 2
+    now[0] = 2e6
+    failing(monkeypatch, 1)
+    with pytest.raises(OSError, match="SLOW_DOWN"):
+        tenancy.check()
+    tenancy.check()
+    now[0] = 3e6
+    take_over(folder)
+    with pytest.raises(LeaseLostError):
+        tenancy.check()
 
 
 class _Waiters:
@@ -78,7 +264,7 @@ class _Waiters:
             thread.start()
 
     def _hold(self) -> None:
-        with Lease(self._folder, on_wait=self.waits.append):
+        with Lease(self._folder, waits=True, notify=self.waits.append):
             self.events.append("taken")
             time.sleep(0.02)
             self.events.append("given back")
@@ -89,28 +275,45 @@ class _Waiters:
         return self.events
 
 
-def test_a_second_command_may_wait_and_says_so_once(folder: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objectaware.stages.lease._SECONDS_BETWEEN_LOOKS", 0.01)
+def test_a_second_command_may_wait_and_says_so_once(folder: Storage, in_haste: None) -> None:
     said = threading.Event()
-    with Lease(folder):
-        waiting = Lease(folder, on_wait=lambda line: said.set())
+    with Lease(folder) as held:
+        waiting = Lease(folder, waits=True, notify=lambda line: said.set())
         thread = threading.Thread(target=waiting.__enter__, daemon=True)
         thread.start()
         assert said.wait(timeout=60)
-        assert folder.read_json("lease.json")["token"] != waiting._token
+        assert newest(folder)["token"] == held._tenancy.token
     thread.join(timeout=60)
-    assert folder.read_json("lease.json")["token"] == waiting._token
+    assert newest(folder)["token"] == waiting._tenancy.token
     waiting.__exit__(None, None, None)
 
 
-@pytest.mark.parametrize("left_by", ["nobody", "a dead holder", "a dead holder and a dead heir"])
-def test_of_many_that_wait_one_at_a_time_has_it(folder: Storage, left_by: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objectaware.stages.lease._SECONDS_BETWEEN_LOOKS", 0.01)
-    with Lease(folder):
-        dead = {**folder.read_json("lease.json"), "process_started": "1"}
-    if left_by != "nobody":
-        folder.write_json("lease.json", dead)
-    if left_by == "a dead holder and a dead heir":
-        folder.write_json(f"lease-after-{dead['token']}.json", {**dead, "token": "heir"})
-    assert _Waiters(folder, 8).join() == ["taken", "given back"] * 8
-    assert folder.list_names() == []
+def test_a_command_that_waits_outlasts_a_store_that_fails(
+    folder: Storage, in_haste: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = iter([False, True, True])
+    look = Generations.newest
+
+    def fail(self: Generations) -> int:
+        if next(looks, False):
+            raise OSError("SLOW_DOWN")
+        return look(self)
+
+    take_over(folder)
+    monkeypatch.setattr(Generations, "newest", fail)
+    with Lease(folder, waits=True, notify=lambda line: Generations(folder).delete()):
+        assert newest(folder)["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("left_by", ["nobody", "a dead holder"])
+@pytest.mark.parametrize("place", ["disk", "S3"])
+def test_of_many_that_wait_one_at_a_time_has_it(tmp_path: Path, place: str, left_by: str, in_haste: None) -> None:
+    """On S3 by its own conditional requests, from moto's server."""
+    with object_store() as form:
+        folder = Storage.from_uri(tmp_path if place == "disk" else form.format("folder"))
+        if left_by == "a dead holder":
+            with Lease(folder):
+                dead = {**newest(folder), "process_started": "1"}
+            take_over(folder, **dead)
+        assert _Waiters(folder, 6).join() == ["taken", "given back"] * 6
+        assert len(folder.list_files()) == 1

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,13 @@ from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed import machines
 from objectaware.errors import InputError
-from objectaware.stages.lease import Lease, LeaseHeldError
+from objectaware.stages.identity import STAGE_VERSIONS
+from objectaware.stages.lease import Generations, Lease, LeaseHeldError, LeaseLostError
+from objectaware.stages.outputs import STAGE_OUTPUTS
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.tracking import TrackingStore
+from s3_server import object_store
 
 
 @pytest.fixture
@@ -41,7 +44,21 @@ class _Work:
         return {"answer": 42}
 
 
-def _run(context: Context, work: _Work, *, data: str = "d", out: Storage | None = None) -> StageResult:
+class _Files:
+    """A stage that writes files."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+
+    def __call__(self, run: StageRun) -> Mapping[str, Any]:
+        for name in self.names:
+            run.folder.write_bytes(name, b"computed")
+        return {}
+
+
+def _run(
+    context: Context, work: Callable[[StageRun], Mapping[str, Any]], *, data: str = "d", out: Storage | None = None
+) -> StageResult:
     return run_stage(context, "pretrain", "title", CONFIG, {"data": data}, work, tags={"method": "moco"}, out=out)
 
 
@@ -133,6 +150,113 @@ def test_a_folder_of_another_run_is_refused(context: Context, tmp_path: Path) ->
     _run(context, _Work(), out=out)
     with pytest.raises(InputError, match="belongs to another run"):
         _run(context, _Work(), data="other", out=out)
+
+
+def _photos(folder: Path) -> dict[str, bytes]:
+    """Files of a user's, in a folder that a command is given by mistake."""
+    (folder / "sub").mkdir(parents=True)
+    files = {"thesis.tex": b"\\section{Results}", "sub/data.csv": b"1,2,3"}
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    return files
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_folder_that_holds_anything_else_is_refused_and_left_alone(
+    context: Context, tmp_path: Path, fresh: bool
+) -> None:
+    out = tmp_path / "out"
+    files = _photos(out)
+    context.fresh = fresh
+    work = _Work()
+    with pytest.raises(InputError, match=r"out = .*no stage of ours has written \(sub, thesis.tex\)"):
+        _run(context, work, out=Storage.from_uri(out))
+    assert work.calls == 0
+    assert _files(out) == files
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_a_prefix_of_a_bucket_that_holds_anything_else_is_refused(context: Context, fresh: bool) -> None:
+    context.fresh = fresh
+    with object_store() as form:
+        bucket = Storage.from_uri(form.format("folder"))
+        bucket.write_bytes("sub/data.csv", b"1,2,3")
+        with pytest.raises(InputError, match="no stage of ours"):
+            _run(context, _Work(), out=bucket)
+        assert [name for name, _, _ in bucket.list_files()] == ["sub/data.csv"]
+
+
+def test_fresh_deletes_what_the_stage_wrote_and_reports_the_rest(context: Context, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    stage = _Files(["train/epoch_0000/state.pt", "train/kept/epoch_0000/state.pt"])
+    _run(context, stage, out=Storage.from_uri(out))
+    (out / f".tmp-{'0f' * 16}").write_bytes(b"of a killed writer")
+    files = _photos(out)
+    files |= {".tmp-notes": b"", "sub/train": b"", "shard-000000.parquet": b"of another stage"}
+    for name, content in files.items():
+        (out / name).write_bytes(content)
+    context.fresh, context.computed = True, set()
+    stage.names = []
+    text = io.StringIO()
+    context.progress = Progress(text)
+    _run(context, stage, out=Storage.from_uri(out))
+    names = {*_files(out)}
+    assert names >= {*files}
+    assert {name.split("/")[0] for name in names - {*files}} == {"lease", "result.json", "stage.json"}
+    assert ".tmp-notes, shard-000000.parquet, sub/data.csv, sub/train, thesis.tex" in text.getvalue()
+
+
+def test_what_was_half_begun_goes_on_and_starts_over(context: Context, tmp_path: Path) -> None:
+    """The lease alone, or what a killed stage left."""
+    out = Storage.from_uri(tmp_path / "out")
+    with Lease(out):
+        out.write_bytes(f".tmp-{'0f' * 16}", b"half of stage.json")
+    with pytest.raises(RuntimeError):
+        _run(context, _Work(RuntimeError("killed")), out=out)
+    context.fresh = True
+    assert _run(context, _Work(), out=out).values == {"answer": 42}
+
+
+@pytest.mark.parametrize("uri", ["storage", "file"])
+def test_the_storage_itself_and_a_file_are_no_folder_of_a_stage(context: Context, tmp_path: Path, uri: str) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    out = context.storage if uri == "storage" else Storage.from_uri(tmp_path / "file")
+    with pytest.raises(InputError, match=r"is the storage|is a file"):
+        _run(context, _Work(), out=out)
+
+
+def test_a_stage_json_of_something_else_is_refused(context: Context, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "stage.json").write_text('["not ours"]')
+    with pytest.raises(InputError, match="another run"):
+        _run(context, _Work(), out=Storage.from_uri(tmp_path / "out"))
+
+
+def test_a_stage_whose_lease_was_lost_writes_no_result(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("objectaware.stages.lease._RENEWAL_SECONDS", 0.01)
+    folders: list[Storage] = []
+
+    def compute(run: StageRun) -> Mapping[str, Any]:
+        folders.append(run.folder)
+        generations = Generations(run.folder.guarded(lambda: None))
+        holder = generations.read(generations.newest())
+        assert holder is not None
+        while not generations.advance(generations.newest(), {**holder, "token": "thief", "machine": "elsewhere"}):
+            pass
+        threading.Event().wait(60)
+        return {}
+
+    with pytest.raises(LeaseLostError):
+        run_stage(context, "pretrain", "title", CONFIG, {"data": "lost"}, compute, tags={})
+    assert not folders[0].exists("result.json")
+
+
+def test_every_stage_says_what_it_writes() -> None:
+    assert {*STAGE_OUTPUTS} == {*STAGE_VERSIONS, "sweep"}
 
 
 class _Teller(Progress):

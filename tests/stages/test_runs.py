@@ -19,6 +19,7 @@ from objectaware.tracking import TrackingStore
 from objectaware.tracking.browse import RecordedRun, recorded_runs
 
 DAY = 86400.0
+FILES = {"pretrain": "train/weights", "localize": "store.json", "linear": "classifier.safetensors"}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
 
 def _stage(context: Context, stage: str, config: Model, inputs: Mapping[str, str], **values: Any) -> StageResult:
     def compute(run: Any) -> Mapping[str, Any]:
-        run.folder.write_bytes("weights", bytes(100))
+        run.folder.write_bytes(FILES[stage], bytes(100))
         run.tracker.log_metrics({name: value for name, value in values.items() if isinstance(value, float)})
         if values.get("error"):
             raise RuntimeError(values["error"])
@@ -172,11 +173,25 @@ def test_a_comparison_shows_what_differs_and_the_numbers(
 
 def test_pruning_deletes_the_folder_and_nothing_else(context: Context, made: dict[str, StageResult]) -> None:
     stray = context.storage.child("linear").child("0" * 20)
-    stray.write_bytes("half", b"x")
+    stray.write_bytes("stage.json", b"x")
+    stray.delete("stage.json")
+    stray.write_bytes("classifier.safetensors", b"x")
+    context.storage.child("linear").child("my notes").write_bytes("thesis.tex", b"x")
     leaving = prunable(stored_runs(context.storage))
     assert [run.status for run in leaving] == ["unfinished", "unknown"]
-    assert prune(leaving) > 100
-    assert not any(run.folder.list_files() for run in leaving)
+    leaving[0].folder.write_bytes("notes.txt", b"kept")
+    leaving[0].folder.child("lease").write_bytes("mine.txt", b"kept")
+    pruned = prune(leaving)
+    assert 100 < pruned.num_bytes < 10_000
+    assert pruned.kept == {leaving[0].folder.uri: ["notes.txt"]}
+    assert [name for run in leaving for name, _, _ in run.folder.list_files()] == [
+        "lease/mine.txt",
+        "notes.txt",
+        "stage.json",
+    ]
+    assert not Path(stray.uri).exists()
+    assert context.storage.read_bytes("linear/my notes/thesis.tex") == b"x"
+    leaving[0].folder.delete_all()
     assert _names(stored_runs(context.storage), made) == ["debiased", "linear", "masks", "network", "other"]
 
 

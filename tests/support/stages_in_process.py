@@ -74,19 +74,19 @@ class _Session(LocalSession):
         self._on_record({"kind": "epoch", "epoch": epoch, **metrics})
 
 
-def _pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Callable[[Record], None]) -> str:
-    folder = Storage.from_uri(storage).child(name)
+def _pretrain(config: PretrainConfig, *, name: str, storage: Storage, on_record: Callable[[Record], None]) -> str:
+    folder = storage.child(name)
     working = Path(tempfile.mkdtemp(prefix="oa-train"))
     session = _Session(working, on_record)
     run_pretraining(config, session, cache_folder=working / "cache", kept_folder=folder.child(KEPT_FOLDER))
     return _kept(session, working, folder, config.num_epochs)
 
 
-def _fine_tune(config: DetectionConfig, *, name: str, storage: str, on_record: Callable[[Record], None]) -> str:
+def _fine_tune(config: DetectionConfig, *, name: str, storage: Storage, on_record: Callable[[Record], None]) -> str:
     working = Path(tempfile.mkdtemp(prefix="oa-train"))
     session = _Session(working, lambda record: on_record({**record, "iteration": config.num_iterations}))
     run_fine_tuning(config, session)
-    return _kept(session, working, Storage.from_uri(storage).child(name), config.num_epochs)
+    return _kept(session, working, storage.child(name), config.num_epochs)
 
 
 def _kept(session: LocalSession, working: Path, folder: Storage, num_epochs: int) -> str:

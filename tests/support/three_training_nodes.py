@@ -18,6 +18,7 @@ from ray.cluster_utils import Cluster
 
 from actors import actors
 from objectaware.config import PretrainConfig
+from objectaware.data.storage import Storage
 from objectaware.distributed.pretrain import pretrain
 from ports import free_port
 from tiny_training import tiny_training
@@ -62,7 +63,7 @@ def main(images: str, storage: str) -> None:
 
     def train() -> None:
         try:
-            pretrain(config(images, 3), name="train", storage=storage, on_record=on_record)
+            pretrain(config(images, 3), name="train", storage=Storage.from_uri(storage), on_record=on_record)
         except BaseException as error:
             errors.append(error)
             has_begun.set()

@@ -95,6 +95,7 @@ def prune_runs(program: str, arguments: list[str]) -> None:
             older_than: Finished runs that have not changed for so many days, too.
             yes: Delete; without it nothing is.
         """
+        from objectaware.stages.outputs import shown_names
         from objectaware.stages.runs import prunable, prune
         from objectaware.stages.runs_view import format_bytes, listed
         from objectaware.stages.sweep_table import format_rows
@@ -109,8 +110,10 @@ def prune_runs(program: str, arguments: list[str]) -> None:
         print(format_rows(rows))
         size = format_bytes(sum(run.num_bytes for run in leaving))
         if yes:
-            prune(leaving)
-            print(f"{len(leaving)} runs deleted, {size} freed")
+            pruned = prune(leaving)
+            print(f"{len(leaving)} runs deleted, {format_bytes(pruned.num_bytes)} freed")
+            for folder, names in pruned.kept.items():
+                print(f"{folder} keeps what objectaware did not write: {shown_names(names)}")
         else:
             print(f"{len(leaving)} runs, {size}. Nothing was deleted; --yes deletes them.")
 

@@ -21,7 +21,7 @@ def fine_tuning_needs(execution: DetectionExecution) -> list[Need]:
     return [Need("num_workers", execution.num_workers, max(execution.num_compute_threads, 1))]
 
 
-def fine_tune(config: DetectionConfig, *, name: str, storage: str, on_record: Callable[[Record], None]) -> str:
+def fine_tune(config: DetectionConfig, *, name: str, storage: Storage, on_record: Callable[[Record], None]) -> str:
     """Fine-tunes under Ray Train; see `train_on_ray`. An epoch is a log interval.
 
     Raises:

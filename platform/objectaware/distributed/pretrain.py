@@ -35,7 +35,7 @@ def pretrain_needs(execution: PretrainExecution, *, least: bool = False) -> list
     return [workers, Need(f"decoders ({name} × num_decoders)", num_decoders, execution.num_loader_threads)]
 
 
-def pretrain(config: PretrainConfig, *, name: str, storage: str, on_record: Callable[[Record], None]) -> str:
+def pretrain(config: PretrainConfig, *, name: str, storage: Storage, on_record: Callable[[Record], None]) -> str:
     """Pretrains under Ray Train; see `train_on_ray`.
 
     Raises:

@@ -24,7 +24,6 @@ from objectaware.distributed.saved_checkpoints import mend_snapshot, ray_storage
 from objectaware.distributed.stoppable import StoppableTrainer, TerminationConfig
 from objectaware.distributed.train_session import EpochRecorder, FinalError, RaySession, checkpoint_name, root_cause
 from objectaware.errors import ExplainedError, InputError
-from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 from objectaware.training.preemption import StoppedError
 
 Config = TypeVar("Config", PretrainConfig, DetectionConfig)
@@ -55,7 +54,7 @@ def train_on_ray(
     needs: Sequence[Need],
     least_needs: Sequence[Need],
     name: str,
-    storage: str,
+    storage: Storage,
     on_record: Callable[[Record], None],
 ) -> str:
     """Runs a training loop under Ray Train and resumes by itself what was begun under the same name.
@@ -70,7 +69,7 @@ def train_on_ray(
         needs: Processes that it takes, the workers first.
         least_needs: The fewest with which it may run.
         name: Name of the run: its folder in `storage`.
-        storage: Folder that all nodes reach, a path or URI.
+        storage: Folder that all nodes reach. Its guard is asked before each checkpoint is saved.
         on_record: Called with `{"kind": "epoch", "epoch", …metrics}` once an epoch is saved, and now and then
             with `{"kind": "progress", …}` and what the loop tells; with `{"kind": "stopping"}` while an
             interrupted training saves where it stands; with `{"kind": "stuck", "rank", "seconds", "place"}` by a
@@ -88,7 +87,7 @@ def train_on_ray(
             a second one does not wait for them. The same call resumes.
         Exception: Whatever else a worker raised, or ended its retries, with its traceback in its notes.
     """
-    folder = Storage.from_uri(storage)
+    folder = storage
     run = folder.child(name)
     last = checkpoint_name(config.num_epochs - 1)
     fallback = mend_snapshot(run)
@@ -153,6 +152,7 @@ def _fit(
     except KeyboardInterrupt:
         seconds = _SECONDS_AT_ONCE  # after a second one
         try:
+            folder.require_writable()
             pump.stop_training(_SECONDS_TO_SAVE)
             seconds = _SECONDS_TO_CLEAN_UP
         finally:
@@ -195,6 +195,7 @@ def _train_worker(settings: dict[str, Any]) -> None:
             settings["sink"],
             no_progress_seconds=60 * config.execution.no_progress_minutes,
             fallback=settings["fallback"],
+            guard=settings["kept_folder"].require_writable,
         ) as session:
             settings["loop"](config, session, cache_folder, settings["kept_folder"])
     except StoppedError:
@@ -211,6 +212,6 @@ def _train_worker(settings: dict[str, Any]) -> None:
 
 def _may_pass(error: Exception) -> bool:
     """Whether a retry can help: a lost peer is a RuntimeError, storage that is away an OSError."""
-    if isinstance(error, TrainingDivergedError | TrainingCollapsedError | torch.OutOfMemoryError):
+    if isinstance(error, ExplainedError | torch.OutOfMemoryError):
         return False
     return isinstance(error, RuntimeError | OSError)

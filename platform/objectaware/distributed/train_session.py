@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -66,6 +66,7 @@ class RaySession:
         sink: `RecordSink` that progress goes to.
         no_progress_seconds: After how long without a step this process is ended.
         fallback: Folder of the checkpoint to go on from where Ray Train knows of none.
+        guard: Called before a checkpoint is handed over; raises an exception where none may be saved any more.
 
     Attributes:
         rank: This worker's number, from 0.
@@ -79,6 +80,7 @@ class RaySession:
         *,
         no_progress_seconds: float,
         fallback: Path | None = None,
+        guard: Callable[[], None] = lambda: None,
     ) -> None:
         context = train.get_context()
         self.rank: int = context.get_world_rank()
@@ -86,6 +88,7 @@ class RaySession:
         self.device: torch.device = get_device()
         self._driver = DriverLine(sink)
         self._restored = fallback
+        self._guard = guard
         self._unsaved: list[dict[str, float]] = []
         self._saved: list[dict[str, float]] = []
         self._open = ExitStack()
@@ -128,6 +131,7 @@ class RaySession:
             train.report(this)
             self._unsaved.append(this)
             return
+        self._guard()
         train.report(
             {**this, _EARLIER: self._unsaved},
             checkpoint=train.Checkpoint.from_directory(checkpoint),
@@ -144,6 +148,7 @@ class RaySession:
         if checkpoint is None:
             train.report({})
         else:
+            self._guard()
             metrics = {"epoch": epoch, _STEP: step, _EARLIER: self._unsaved, _REPEATED: self._saved}
             train.report(
                 metrics,

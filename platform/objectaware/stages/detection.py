@@ -45,7 +45,7 @@ def run_detection(context: Context, config: DetectionConfig, *, title: str | Non
         network = config.published
         if config.checkpoint is not None:
             recorder = _Recorder(run)
-            network = fine_tune(config, name="train", storage=run.folder.uri, on_record=recorder)
+            network = fine_tune(config, name="train", storage=run.folder, on_record=recorder)
             values = {"checkpoint": network, **recorder.last_metrics}
         assert network is not None
         run.progress.update(f"finding objects in {config.test.root}")

@@ -7,11 +7,11 @@ from typing import Any
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.stages.outputs import STAGE_FILE
 from objectaware.stages.runner import Context, study, study_key
 from objectaware.tracking.figures import curves
 from objectaware.tracking.history import metric_history
 
-_STAGE = "stage.json"
 # A checkpoint lies two folders below its stage's, one that is kept three.
 _MAX_DEPTH = 4
 
@@ -56,8 +56,8 @@ def _identity(address: str) -> str:
     """Identity of the pretraining whose folder, or a folder in it, lies at an address."""
     folder = Storage.from_uri(address)
     for _ in range(_MAX_DEPTH):
-        if folder.exists(_STAGE):
-            record = folder.read_json(_STAGE)
+        if folder.exists(STAGE_FILE):
+            record = folder.read_json(STAGE_FILE)
             if record["stage"] == "pretrain":
                 return str(record["identity"])
         folder, name = folder.split()

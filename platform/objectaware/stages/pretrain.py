@@ -40,7 +40,7 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
         if notice:
             run.progress.line(f"  {notice}")
         recorder = _Recorder(run, config)
-        checkpoint = pretrain(config, name="train", storage=run.folder.uri, on_record=recorder)
+        checkpoint = pretrain(config, name="train", storage=run.folder, on_record=recorder)
         run.tracker.log_model("checkpoint", checkpoint)
         return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}
 

@@ -7,7 +7,7 @@ import json
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,13 +19,11 @@ from objectaware.errors import InputError
 from objectaware.stages.device import device_name
 from objectaware.stages.identity import recipe, stage_identity
 from objectaware.stages.lease import Lease
+from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE, delete_outputs, require_own, shown_names
 from objectaware.stages.progress import Progress
 
 if TYPE_CHECKING:
     from objectaware.tracking import Tracker, TrackingStore
-
-_RESULT = "result.json"
-_STAGE = "stage.json"
 
 
 class NotFinishedError(Exception):
@@ -74,7 +72,7 @@ class Context:
 
     def lease(self, folder: Storage) -> Lease:
         """The right to compute in a folder."""
-        return Lease(folder, on_wait=self.progress.line if self.waits else None)
+        return Lease(folder, waits=self.waits, notify=self.progress.line)
 
 
 @contextmanager
@@ -128,7 +126,7 @@ class StageRun:
 
     Attributes:
         identity: The stage's identity.
-        folder: Where its output goes.
+        folder: Where its output goes; what is written there is refused once the stage's lease is lost.
         tracker: Its MLflow run.
         progress: Where progress is shown.
         on_epoch: Who else is told of a training's epochs.
@@ -184,27 +182,36 @@ def run_stage(
         out: Folder for its output; by default one named by its identity in the storage.
 
     Raises:
-        InputError: `out` belongs to another run.
+        InputError: `out` belongs to another run, or holds files that no stage has written.
         LeaseHeldError: Another command is computing the same.
+        LeaseLostError: Another command has taken the stage over.
         NotFinishedError: It is not finished, and the context wants finished stages alone.
     """
     identity = stage_identity(stage, recipe(config), inputs)
     folder = out or context.storage.child(stage).child(identity)
-    _check_owner(folder, identity)
-    if context.only_finished and not folder.exists(_RESULT):
+    if out is not None and out.uri.rstrip("/") == context.storage.uri.rstrip("/"):
+        raise InputError("out", out.uri, "is the storage, which holds other runs", "Give a folder of its own.")
+    require_own(folder, identity)
+    if context.only_finished and not folder.exists(RESULT_FILE):
         raise NotFinishedError(title)
     if context.fresh and identity not in context.computed:
-        with context.lease(folder):
-            if identity not in context.computed:  # whoever was waited for may have begun it
-                folder.delete_all()
+        with context.lease(folder) as lease:
+            if identity not in context.computed:  # the command that was waited for may have begun it
+                require_own(folder, identity)
+                left = delete_outputs(folder.guarded(lease.claim), stage)
+                if left:
+                    names = shown_names(left)
+                    context.progress.line(f"{title}: what it did not write stays in {folder.uri}: {names}")
                 context.computed.add(identity)
-    if folder.exists(_RESULT):
+    if folder.exists(RESULT_FILE):
         return _reuse(context, title, identity, folder, tags)
-    with context.lease(folder):
-        if folder.exists(_RESULT):  # whoever was waited for has computed it
+    with context.lease(folder) as lease:
+        require_own(folder, identity)  # another command may have begun there since
+        if folder.exists(RESULT_FILE):  # the command that was waited for has computed it
             return _reuse(context, title, identity, folder, tags)
-        folder.write_json(
-            _STAGE,
+        guarded = folder.guarded(lease.claim)
+        guarded.write_json(
+            STAGE_FILE,
             {
                 "stage": stage,
                 "identity": identity,
@@ -213,23 +220,12 @@ def run_stage(
             },
         )
         collector.restore()
-        return _compute(context, stage, title, config, inputs, identity, folder, compute, tags)
-
-
-def _check_owner(folder: Storage, identity: str) -> None:
-    if folder.exists(_STAGE):
-        owner = folder.read_json(_STAGE)["identity"]
-        if owner != identity:
-            raise InputError(
-                "out",
-                folder.uri,
-                f"belongs to another run ({owner}, this one is {identity})",
-                "Give another folder.",
-            )
+        result = _compute(context, stage, title, config, inputs, identity, guarded, compute, tags)
+    return replace(result, folder=folder)
 
 
 def _reuse(context: Context, title: str, identity: str, folder: Storage, tags: Mapping[str, str]) -> StageResult:
-    record = folder.read_json(_RESULT)
+    record = folder.read_json(RESULT_FILE)
     context.progress.line(f"{title}: finished before, reused ({folder.uri})")
     if context.parent is not None and record["parent"] != context.parent.opening.spool and record["run_id"]:
         context.tracking.link_run(
@@ -281,6 +277,6 @@ def _compute(
         raise
     tracker.finish("FINISHED")
     parent = context.parent.opening.spool if context.parent is not None else None
-    folder.write_json(_RESULT, {"values": dict(values), "run_id": tracker.run_id, "parent": parent})
+    folder.write_json(RESULT_FILE, {"values": dict(values), "run_id": tracker.run_id, "parent": parent})
     context.progress.finish(title)
     return StageResult(identity, folder, values, tracker.run_id, reused=False)

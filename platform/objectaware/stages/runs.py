@@ -12,10 +12,10 @@ from typing import Any, Literal
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.identity import STAGE_VERSIONS
-from objectaware.stages.lease import Lease, is_live
+from objectaware.stages.lease import Lease, current_holder
+from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE, SWEEP, delete_outputs
 
 RunStatus = Literal["finished", "running", "unfinished", "unknown"]
-SWEEP = "sweep"
 
 _DESCRIPTIONS = {SWEEP: "sweep.json"}
 _SECONDS_A_DAY = 86400.0
@@ -82,17 +82,19 @@ def _runs_of(storage: Storage, stage: str) -> Iterator[StoredRun]:
         if "/" in name:
             files[name.split("/")[0]].append((size, modified_ns))
     for identity, sizes in files.items():
+        if _IDENTITY.fullmatch(identity) is None:  # a folder of somebody's
+            continue
         folder = storage.child(stage).child(identity)
         num_bytes, modified = sum(size for size, _ in sizes), max(time for _, time in sizes) / 1e9
         yield _read(stage, identity, folder, num_bytes, modified)
 
 
 def _read(stage: str, identity: str, folder: Storage, num_bytes: int, modified: float) -> StoredRun:
-    name = _DESCRIPTIONS.get(stage, "stage.json")
+    name = _DESCRIPTIONS.get(stage, STAGE_FILE)
     if not folder.exists(name):
         return StoredRun(stage, identity, "unknown", folder, num_bytes, modified)
     description = folder.read_json(name)
-    result = folder.read_json("result.json") if folder.exists("result.json") else None
+    result = folder.read_json(RESULT_FILE) if folder.exists(RESULT_FILE) else None
     # Masks are told by the identity of the run that made them, whose folder may be a user's own.
     made_from = {*_identities(description["config"]), *map(str, description.get("inputs", {}).values())}
     trials = folder.child("trials")
@@ -114,16 +116,13 @@ def _read(stage: str, identity: str, folder: Storage, num_bytes: int, modified: 
 
 
 def _status(folder: Storage, *, is_finished: bool) -> RunStatus:
-    if folder.exists("lease.json"):
-        try:
-            if is_live(folder.read_json("lease.json")):
-                return "running"
-        except FileNotFoundError:
-            pass  # given back in this moment
+    if current_holder(folder) is not None:
+        return "running"
     return "finished" if is_finished else "unfinished"
 
 
-_ADDRESS = re.compile(rf"/(?:{'|'.join(STAGE_VERSIONS)})/([0-9a-f]{{20}})(?:/|$)")
+_IDENTITY = re.compile("[0-9a-f]{20}")
+_ADDRESS = re.compile(rf"/(?:{'|'.join(STAGE_VERSIONS)})/({_IDENTITY.pattern})(?:/|$)")
 
 
 def _identities(value: object) -> Iterator[str]:
@@ -196,16 +195,34 @@ def prunable(
     return [run for run in runs if run.identity in leaving - needed]
 
 
-def prune(runs: Sequence[StoredRun]) -> int:
-    """Deletes runs' folders.
+@dataclass(frozen=True)
+class Pruned:
+    """What was deleted.
 
-    Returns:
-        Bytes that were freed.
+    Attributes:
+        num_bytes: Bytes that were freed.
+        kept: By folder, files in it that no stage of ours has written.
+    """
+
+    num_bytes: int
+    kept: Mapping[str, Sequence[str]]
+
+
+def prune(runs: Sequence[StoredRun]) -> Pruned:
+    """Delete the files of runs, and their folders where no others are in them.
 
     Raises:
         LeaseHeldError: One of them has begun to be computed since.
     """
+    num_bytes, kept = 0, {}
     for run in runs:
-        with Lease(run.folder):
-            run.folder.delete_all()
-    return sum(run.num_bytes for run in runs)
+        with Lease(run.folder, for_good=True) as lease:
+            folder = run.folder.guarded(lease.claim)
+            names = delete_outputs(folder, run.stage)
+            if not names:
+                folder.delete(STAGE_FILE)
+        sizes = {name: size for name, size, _ in run.folder.list_files()}
+        num_bytes += run.num_bytes - sum(sizes.values())
+        if names:
+            kept[run.folder.uri] = names
+    return Pruned(num_bytes, kept)

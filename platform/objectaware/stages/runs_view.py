@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from objectaware.stages.runs import SWEEP, StoredRun, ancestors, descendants
+from objectaware.stages.outputs import SWEEP
+from objectaware.stages.runs import StoredRun, ancestors, descendants
 from objectaware.tracking.browse import RecordedRun
 
 _SHOWN_DIGITS = 8

@@ -97,14 +97,16 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
     checked = check_sweep(config)
     identity = sweep_identity(config, checked, verify=context.verify)
     folder = context.storage.child("sweep").child(identity)
-    with replace(context, waits=True).lease(folder):
+    with replace(context, waits=True).lease(folder) as lease:
+        guarded = folder.guarded(lease.claim)
         dumped = config.model_dump(mode="json")
-        folder.write_json("sweep.json", {"identity": identity, "config": dumped})
+        guarded.write_json("sweep.json", {"identity": identity, "config": dumped})
         dataset = next((data.root for data in data_sets(stage_parts(config, checked))), "none")
         with study(
             context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped, leased=True
         ) as parent:
-            return _Sweep(context, config, folder, identity, parent).run(checked)
+            result = _Sweep(context, config, guarded, identity, parent).run(checked)
+    return replace(result, folder=folder)
 
 
 class _Sweep:

@@ -1,0 +1,94 @@
+"""The files that stages write, by which a folder of theirs is told from a user's, and by which it is emptied."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping
+from pathlib import PurePosixPath
+
+from objectaware.data.storage import Storage, is_temporary
+from objectaware.errors import InputError
+from objectaware.stages.lease import LEASE_FOLDER
+
+STAGE_FILE = "stage.json"
+"""Says what a folder holds; the first file that a stage writes."""
+RESULT_FILE = "result.json"
+"""What a stage computed; the last file that it writes."""
+SWEEP = "sweep"
+
+STAGE_OUTPUTS: Mapping[str, tuple[str, ...]] = {
+    "pretrain": ("train/",),
+    "localize": ("shard-*.parquet", "store.json", "annotations.json", "gallery.html", "iterations.npz"),
+    "features": ("part-*.npy", "part-*.json"),
+    "linear": ("classifier.safetensors",),
+    "knn": (),
+    "few_shot": (),
+    "class_distance": ("embedding.png",),
+    "localization": (),
+    "detection": ("train/", "shares/", "detections.json"),
+    SWEEP: ("sweep.json", "metric.png", "trials/", "begun/"),
+}
+"""By stage, what lies in its folder beside the two files above: patterns of names, and whole folders (`train/`)."""
+
+_NUM_SHOWN = 5
+
+
+def require_own(folder: Storage, identity: str) -> None:
+    """Refuse a folder that holds anything, unless it is that of the same stage.
+
+    Args:
+        folder: Where a stage is to write.
+        identity: The stage's.
+
+    Raises:
+        InputError: It is another stage's, or holds files and no `stage.json`.
+    """
+    remedy = "Give another folder: one that does not exist yet, or is empty."
+    parent, name = folder.split()
+    if name and parent.is_file(name):
+        raise InputError("out", folder.uri, "is a file", remedy)
+    if not folder.exists(STAGE_FILE):
+        foreign = [name for name in folder.list_entries() if name != LEASE_FOLDER and not is_temporary(name)]
+        if foreign:
+            problem = f"holds files that no stage of ours has written ({shown_names(foreign)})"
+            raise InputError("out", folder.uri, problem, remedy)
+        return
+    record = folder.read_json(STAGE_FILE)
+    owner = record.get("identity") if isinstance(record, Mapping) else None
+    if owner != identity:
+        problem = f"belongs to another run ({owner}, this one is {identity})"
+        raise InputError("out", folder.uri, problem, "Give another folder.")
+
+
+def delete_outputs(folder: Storage, stage: str) -> list[str]:
+    """Delete what a stage has written into its folder, but for its lease and `stage.json`, by which it stays its own.
+
+    Returns:
+        Names of the files that are no outputs of the stage and stay.
+    """
+    folder.delete(RESULT_FILE)  # or half a stage would be reused as a whole one
+    for tree in _trees(stage):
+        folder.child(tree).delete_all()
+    names = [name for name, _, _ in folder.list_files()]
+    outputs = [name for name in names if _is_output(name, stage)]
+    folder.delete_files(outputs)
+    kept = {name for name in names if name == STAGE_FILE or name.startswith(f"{LEASE_FOLDER}/")}
+    return sorted({*names} - {*outputs} - kept)
+
+
+def shown_names(names: Iterable[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    shown = list(names)
+    more = f" and {len(shown) - _NUM_SHOWN} more" if len(shown) > _NUM_SHOWN else ""
+    return ", ".join(shown[:_NUM_SHOWN]) + more
+
+
+def _trees(stage: str) -> list[str]:
+    return [pattern.rstrip("/") for pattern in STAGE_OUTPUTS[stage] if pattern.endswith("/")]
+
+
+def _is_output(name: str, stage: str) -> bool:
+    path = PurePosixPath(name)
+    if is_temporary(path.name) or name == RESULT_FILE or path.parts[0] in _trees(stage):
+        return True
+    return len(path.parts) == 1 and any(fnmatch.fnmatchcase(name, pattern) for pattern in STAGE_OUTPUTS[stage])
