@@ -92,27 +92,3 @@ def test_an_interrupt_ends_the_ray_that_was_started(
     for process_id in processes_using(folder):
         wait_for_end(process_id, seconds=60)
     assert processes_using(folder) == {}
-
-
-_CONNECTS = """
-from objectaware.distributed.cluster import ray_cluster
-from objectaware.errors import InputError
-try:
-    with ray_cluster(min_cpus=1):
-        pass
-except InputError as refusal:
-    print(refusal)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_an_address_where_nobody_answers_is_refused() -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", _CONNECTS],
-        env={**os.environ, "RAY_ADDRESS": "127.0.0.1:9"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    assert "RAY_ADDRESS = 127.0.0.1:9: no Ray cluster answers there" in result.stdout

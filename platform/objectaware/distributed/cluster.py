@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import signal
 import socket
 import threading
@@ -14,28 +15,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+import grpc
 import ray
+from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+from ray._private.grpc_utils import init_grpc_channel
+from ray._private.services import canonicalize_bootstrap_address
+from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest  # type: ignore[attr-defined]
+from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
+from ray.exceptions import AuthenticationError
 
 from objectaware import job
+from objectaware.distributed.local_ray import local_ray
 from objectaware.errors import InputError
 
 _KNOCK_SECONDS = 10.0
 _MIN_LOGICAL_CPUS = 8
-# A group of images on its way through localization is 23 MB at 224 pixels. Ray's default would set aside 30%
-# of the machine's memory.
-_OBJECT_STORE_BYTES = 2**30
-
-_QUIET_ENVIRONMENT = {
-    # Ray's C++ side writes warnings that only its authors can act on into the terminal of the command.
-    "RAY_BACKEND_LOG_LEVEL": "fatal",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-_LOCAL_ENVIRONMENT = {
-    # The work is done in Ray's workers; by default they give way to whatever else the machine runs.
-    "RAY_worker_niceness": "0",
-    # Nobody reclaims this machine; the watcher would be one more process.
-    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
-}
+_ADDRESS = re.compile(r"(?P<client>ray://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(?P<port>\d{1,5})")
+_MAX_PORT = 65535
+_REMEDY = "Start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone."
+TOKEN_REMEDY = "Set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's token (docs/cluster.md)."
 
 
 @dataclass(frozen=True)
@@ -64,30 +62,25 @@ def total_cpus(needs: Sequence[Need]) -> float:
 def ray_cluster(*, min_cpus: float = 0) -> Iterator[None]:
     """Provides Ray for the stages inside the `with` block.
 
-    Ray that this process has initialised already is used as it is. Otherwise `RAY_ADDRESS` is connected to,
-    or, where it is not set, a local Ray is started: dashboard on and bound to loopback, at least 8 logical
-    CPUs (a stage's processes wait for each other most of the time), its files in `RAY_TMPDIR` if that is set.
-    On leaving, only what was started or connected here is ended. SIGTERM inside is a `KeyboardInterrupt`.
+    A Ray that this process has initialised already is used as it is. Otherwise `RAY_ADDRESS` is connected to, or,
+    where it is not set or `local`, a Ray is started on this machine (`local_ray`) with at least 8 logical CPUs: a
+    stage's processes wait for each other most of the time. On leaving, only a Ray that was started or connected to
+    here is ended. SIGTERM inside is a `KeyboardInterrupt`.
 
     Args:
         min_cpus: Logical CPUs that the stages need (`total_cpus`); a local Ray gets at least as many.
 
     Raises:
         InputError: No Ray answers at `RAY_ADDRESS`.
+        ExplainedError: The local Ray did not start.
     """
     if ray.is_initialized():
         yield
         return
     address = os.environ.get("RAY_ADDRESS")
-    if address:
-        _connect(address)
-    else:
-        _start(min_cpus)
-    try:
-        with _termination_as_interrupt():
-            yield
-    finally:
-        ray.shutdown()
+    num_cpus = max(_MIN_LOGICAL_CPUS, os.cpu_count() or 1, math.ceil(min_cpus))
+    with _connected(address) if address and address != "local" else local_ray(num_cpus), _termination_as_interrupt():
+        yield
 
 
 @contextmanager
@@ -107,14 +100,73 @@ def _termination_as_interrupt() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _connect(address: str) -> None:
-    _set_defaults(_QUIET_ENVIRONMENT)
-    remedy = "Start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone."
-    try:
-        _knock(address)
+@contextmanager
+def _connected(address: str) -> Iterator[None]:
+    """Connects to a cluster for the `with` block. What Ray warns of stays visible: somebody has to operate it."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    require_answer(address)
+    with _refusing(address):
         ray.init(address=address, runtime_env=_uploaded_package(), log_to_driver=False, logging_level=logging.WARNING)
-    except OSError as error:  # ConnectionError and time-outs among them
-        raise InputError("RAY_ADDRESS", address, "no Ray cluster answers there", remedy) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _refusing(address: str) -> Iterator[None]:
+    """Makes a refusal of `RAY_ADDRESS` of whatever Ray raises inside the `with` block, where it connects to it."""
+    try:
+        yield
+    except AuthenticationError as error:
+        raise InputError("RAY_ADDRESS", address, "refuses the token", TOKEN_REMEDY) from error
+    except (OSError, UnicodeError) as error:  # time-outs among them, and names that no host can have
+        raise InputError("RAY_ADDRESS", address, "no Ray cluster answers there", _REMEDY) from error
+    except RuntimeError as error:  # another version of Ray, or of Python
+        problem = f"does not take this command ({' '.join(str(error).split())[:300]})"
+        raise InputError("RAY_ADDRESS", address, problem, _REMEDY) from error
+
+
+def require_answer(address: str) -> None:
+    """Asks the Ray at an address for a sign of life: Ray itself tries for minutes, and then ends the process.
+
+    Args:
+        address: Value of `RAY_ADDRESS`.
+
+    Raises:
+        InputError: It is not an address that Ray takes, no Ray answers there, or the token is not the cluster's.
+    """
+    with _refusing(address):
+        parts = _ADDRESS.fullmatch(_found_address() if address == "auto" else address)
+        if parts is None or not 1 <= int(parts["port"]) <= _MAX_PORT:
+            raise InputError("RAY_ADDRESS", address, "is not HOST:PORT, such as 10.0.0.1:6379", _REMEDY)
+        host, port = parts["host"], int(parts["port"])
+        socket.create_connection((host.strip("[]"), port), timeout=_KNOCK_SECONDS).close()
+        _ask(f"{host}:{port}", is_client_server=parts["client"] is not None)
+
+
+def _found_address() -> str:
+    """The address of a Ray that runs on this machine, which `auto` stands for."""
+    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)  # as `ray.init` does for `auto`
+    return canonicalize_bootstrap_address("auto") or ""
+
+
+def _ask(server: str, *, is_client_server: bool) -> None:
+    channel = init_grpc_channel(server)
+    try:
+        if is_client_server:
+            grpc.channel_ready_future(channel).result(timeout=_KNOCK_SECONDS)
+        else:
+            service = NodeInfoGcsServiceStub(channel)  # type: ignore[no-untyped-call]
+            service.GetClusterId(GetClusterIdRequest(), timeout=_KNOCK_SECONDS)
+    except grpc.FutureTimeoutError as error:
+        raise TimeoutError from error
+    except grpc.RpcError as error:
+        if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+            raise AuthenticationError(str(error.details())) from error
+        raise ConnectionError from error
+    finally:
+        channel.close()
 
 
 def _uploaded_package() -> dict[str, dict[str, str]]:
@@ -126,34 +178,6 @@ def _uploaded_package() -> dict[str, dict[str, str]]:
         return {}
     # Relative: every node unpacks the upload to a place of its own, where its workers start.
     return {"env_vars": {"PYTHONPATH": str(source_root.relative_to(Path.cwd()))}}
-
-
-def _knock(address: str) -> None:
-    """Opens a connection to a `host:port` address and closes it: Ray itself tries a dead one for minutes."""
-    host, separator, port = address.removeprefix("ray://").rpartition(":")
-    if separator and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_KNOCK_SECONDS).close()
-
-
-def _start(min_cpus: float) -> None:
-    _set_defaults(_QUIET_ENVIRONMENT | _LOCAL_ENVIRONMENT)
-    # It warns that it protects the local Ray by a token.
-    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
-    ray.init(
-        address="local",
-        num_cpus=max(_MIN_LOGICAL_CPUS, os.cpu_count() or 1, math.ceil(min_cpus)),
-        object_store_memory=_OBJECT_STORE_BYTES,
-        # Ray Train cleans up after itself through the dashboard's interface.
-        include_dashboard=True,
-        dashboard_host="127.0.0.1",
-        log_to_driver=False,
-        logging_level=logging.WARNING,
-    )
-
-
-def _set_defaults(variables: dict[str, str]) -> None:
-    for name, value in variables.items():
-        os.environ.setdefault(name, value)
 
 
 def has_gpus() -> bool:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import aiohttp
 import requests
@@ -16,10 +17,14 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus, JobSubmissionClient
 from ray.util.state import list_nodes
 
+from objectaware.distributed.cluster import TOKEN_REMEDY, require_answer
 from objectaware.errors import InputError
 
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 _DEFAULT_ADDRESS = "http://127.0.0.1:8265"
+_REMEDY = "Open a tunnel with `ray dashboard cluster.yaml`, start a head, or give --address."
+_TOKEN_REFUSED = (401, 403)
+_SECONDS_TO_ANSWER = 10.0
 _SECONDS_AWAY = 300.0
 _SECONDS_BETWEEN_TRIES = 1.0
 # Pretraining saves where it stands when it is stopped; Ray's own patience is 3 s.
@@ -82,15 +87,39 @@ def connect_jobs(address: str | None) -> JobSubmissionClient:
     if address is not None:
         # Ray gives the environment precedence over what it is passed.
         os.environ[_ADDRESS_VARIABLES[0]] = address if "://" in address else f"http://{address}"
-    shown = next(os.environ[name] for name in _ADDRESS_VARIABLES if os.environ.get(name))
+    variable = next(name for name in _ADDRESS_VARIABLES if os.environ.get(name))
+    shown = os.environ[variable]
+    if variable == _ADDRESS_VARIABLES[0] or shown.startswith("http"):
+        _require_dashboard(shown)
+    else:
+        require_answer(shown)  # of the cluster, which knows where its dashboard is
     try:
         return JobSubmissionClient()
     except AuthenticationError as error:
-        remedy = "Set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's token (docs/cluster.md)."
-        raise InputError("address", shown, "refuses the token", remedy) from error
-    except (ConnectionError, requests.RequestException) as error:
-        remedy = "Open a tunnel with `ray dashboard cluster.yaml`, start a head, or give --address."
-        raise InputError("address", shown, f"no Ray dashboard answers there ({error})", remedy) from error
+        raise InputError("address", shown, "refuses the token", TOKEN_REMEDY) from error
+    except (ConnectionError, RuntimeError, requests.RequestException) as error:
+        raise _no_dashboard(shown, f" ({' '.join(str(error).split())[:300]})") from error
+
+
+def _require_dashboard(address: str) -> None:
+    """Refuses an address where no dashboard of Ray answers: Ray's client waits for minutes, or fails in its own words.
+
+    Raises:
+        InputError: It is not http://HOST:PORT, or something else answers there, or nothing.
+    """
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError("address", address, "is not http://HOST:PORT", _REMEDY)
+    try:
+        answer = requests.get(f"{address.rstrip('/')}/api/version", timeout=_SECONDS_TO_ANSWER)
+    except (requests.RequestException, ValueError) as error:  # ValueError: a name that no host can have
+        raise _no_dashboard(address) from error
+    if answer.status_code not in _TOKEN_REFUSED and "ray_version" not in answer.text:
+        raise _no_dashboard(address, ", but something else")
+
+
+def _no_dashboard(address: str, detail: str = "") -> InputError:
+    return InputError("address", address, f"no Ray dashboard answers there{detail}", _REMEDY)
 
 
 def cluster_shape() -> ClusterShape:

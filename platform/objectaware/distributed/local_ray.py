@@ -1,0 +1,209 @@
+"""The Ray that a command starts on this machine for itself."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import ray
+
+from objectaware.errors import ExplainedError, InputError, is_full_disk
+
+# A group of images on its way through localization is 23 MB at 224 pixels. Ray's default would set aside 30%
+# of the machine's memory.
+_OBJECT_STORE_BYTES = 2**30
+_SECONDS_TO_END = 10.0
+
+_ENVIRONMENT = {
+    # Ray's C++ side writes warnings that only its authors can act on into the terminal of the command.
+    "RAY_BACKEND_LOG_LEVEL": "fatal",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # Seconds that Ray waits for its first process; 30 are too few on a busy machine.
+    "RAY_gcs_server_port_wait_time_s": "120",
+    # The work is done in Ray's workers; by default they give way to whatever else the machine runs.
+    "RAY_worker_niceness": "0",
+    # Nobody reclaims this machine; the watcher would be one more process.
+    "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
+}
+# Ray's C++ side announces that it obeys RAY_BACKEND_LOG_LEVEL, whatever the level.
+_ANNOUNCEMENT = b"Set ray log level from environment variable"
+
+# The longest path that the system takes as the name of a socket, and the longest of Ray's names below its folder.
+_MAX_SOCKET_BYTES = 103 if sys.platform == "darwin" else 107
+_LONGEST_SOCKET = "ray/session_2026-01-01_00-00-00_000000_{process_id}/sockets/dash_MetricsHead"
+
+
+@contextmanager
+def local_ray(num_cpus: int) -> Iterator[None]:
+    """Starts a Ray for the `with` block: dashboard on and bound to loopback, nothing of its own in the terminal.
+
+    A Ray that does not come up is cleaned up and started once more. Its files lie in `RAY_TMPDIR`, `TMPDIR` or
+    `/tmp`. Where such a path is too long for the names of sockets, Ray's processes reach the folder by a short link.
+
+    Args:
+        num_cpus: Logical CPUs.
+
+    Raises:
+        InputError: The folder cannot be written to.
+        ExplainedError: Ray did not come up the second time either.
+    """
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    # It warns that it protects the local Ray by a token.
+    logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
+    _require_writable(temporary_folder(os.environ))
+    with _short_paths():
+        _start(num_cpus, temporary_folder(os.environ) / "ray")
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def temporary_folder(environment: Mapping[str, str]) -> Path:
+    """The folder below which Ray keeps its files: `RAY_TMPDIR`, else `TMPDIR` on Linux, else `/tmp`."""
+    named = environment.get("RAY_TMPDIR") or (environment.get("TMPDIR") if sys.platform == "linux" else None)
+    return Path(named or "/tmp").absolute()
+
+
+def fits_sockets(folder: Path, process_id: int) -> bool:
+    """Whether the names of Ray's sockets fit below a folder, for a driver of that process id."""
+    longest = folder / _LONGEST_SOCKET.format(process_id=process_id)
+    return len(os.fsencode(longest)) <= _MAX_SOCKET_BYTES
+
+
+def _require_writable(folder: Path) -> None:
+    """Refuses a folder that Ray could not write its files to, and makes it where it is missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        if is_full_disk(error):
+            raise
+        problem = f"is where Ray's files would go, and cannot be written to ({error.strerror})"
+        raise InputError("RAY_TMPDIR or TMPDIR", folder, problem, "Name a folder that you may write to.") from error
+
+
+@contextmanager
+def _short_paths() -> Iterator[None]:
+    """Names folders for temporary files by links in the `with` block, where their paths are too long for sockets.
+
+    Not only Ray has sockets there: the dashboard's processes, which know TMPDIR alone, talk through some of their own.
+    """
+    tempfile.gettempdir()  # remembers its answer, which must not be a link that goes away
+    names = ("RAY_TMPDIR", "TMPDIR")
+    before = {name: os.environ[name] for name in names if os.environ.get(name)}
+    long = {name: Path(path).absolute() for name, path in before.items()}
+    long = {name: path for name, path in long.items() if not fits_sockets(path, os.getpid())}
+    if not long:
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="oa-", dir="/tmp") as links:
+        for name, path in long.items():
+            link = Path(links, name[0])
+            link.symlink_to(path)
+            os.environ[name] = str(link)
+        try:
+            yield
+        finally:
+            os.environ.update(before)
+
+
+def _start(num_cpus: int, folder: Path) -> None:
+    for is_last in (False, True):
+        try:
+            _try_to_start(num_cpus, folder)
+        except Exception as error:  # Ray has no common base for what goes wrong at its start
+            if is_full_disk(error):
+                raise
+            if is_last:
+                raise _not_started(folder, error) from None
+        else:
+            return
+
+
+def _not_started(folder: Path, error: Exception) -> ExplainedError:
+    reason = " ".join(str(error).split())[:300].rstrip(".")
+    remedy = "Where the machine is short of processors or memory, try the same command again when it is not."
+    return ExplainedError(f"Ray did not start in {folder}, in two tries: {reason}. {remedy}")
+
+
+def _try_to_start(num_cpus: int, folder: Path) -> None:
+    before = _sessions(folder)
+    try:
+        with _without_announcement():
+            ray.init(
+                address="local",
+                num_cpus=num_cpus,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                # Ray Train cleans up after itself through the dashboard's interface.
+                include_dashboard=True,
+                dashboard_host="127.0.0.1",
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                _temp_dir=str(folder),
+            )
+    except BaseException:
+        ray.shutdown()
+        _remove(_sessions(folder) - before)
+        raise
+
+
+def _sessions(folder: Path) -> set[Path]:
+    """The folders of the Rays that this process has started."""
+    return set(folder.glob(f"session_*_{os.getpid()}"))
+
+
+def _remove(sessions: set[Path]) -> None:
+    """Ends the processes of Rays that this process has started, and deletes their folders.
+
+    A start that fails leaves both behind: Ray hands over what it has started only when all of it runs.
+    """
+    names = {session.name for session in sessions}
+    children = [child for child in psutil.Process().children() if _mentions(child, names)]
+    every = [*children, *(below for child in children for below in child.children(recursive=True))]
+    for process in every:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:  # ended with the one above it
+            continue
+    psutil.wait_procs(every, timeout=_SECONDS_TO_END)
+    for session in sessions:
+        shutil.rmtree(session, ignore_errors=True)
+
+
+def _mentions(process: psutil.Process, names: set[str]) -> bool:
+    try:
+        words = process.cmdline()
+    except psutil.Error:  # it has ended
+        return False
+    return any(name in word for word in words for name in names)
+
+
+@contextmanager
+def _without_announcement() -> Iterator[None]:
+    """Holds standard error back, that of C++ too, and then writes all of it but one line."""
+    if sys.stderr is None:  # closed by the caller
+        yield
+        return
+    sys.stderr.flush()
+    terminal = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal, 2)
+            os.close(terminal)
+            held.seek(0)
+            for line in held:
+                if _ANNOUNCEMENT not in line:
+                    os.write(2, line)
