@@ -186,6 +186,7 @@ class _Speed:
 
 def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Storage) -> Dataset:  # noqa: ANN401
     readers, cam, crf = localize_needs(config.execution)
+    num_cams, num_crfs = (min(need.count, len(pending)) for need in (cam, crf))  # others would have nothing to do
     values = config.model_dump()
     # One block a group, so that groups move on one by one.
     groups = ray.data.from_items([{"group": group} for group in pending], override_num_blocks=len(pending))
@@ -201,7 +202,7 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
         .map_batches(
             CamActor,
             fn_constructor_kwargs={"config": values},
-            compute=ActorPoolStrategy(size=cam.count),
+            compute=ActorPoolStrategy(size=num_cams),
             num_cpus=cam.num_cpus or None,
             num_gpus=cam.num_gpus or None,
             **one_group,
@@ -209,7 +210,7 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
         .map_batches(
             CrfActor,
             fn_constructor_kwargs={"config": values, "store": store},
-            compute=ActorPoolStrategy(size=crf.count),
+            compute=ActorPoolStrategy(size=num_crfs),
             num_cpus=crf.num_cpus,
             **one_group,
         )
