@@ -138,7 +138,7 @@ def test_published_test_sets_have_the_names_that_the_table_knows(tmp_path: Path)
 
 def test_losses_of_trainings_are_read_back_from_their_runs(context: Context) -> None:
     def trained(seed: int, losses: list[float]) -> str:
-        def compute(run: StageRun) -> Mapping[str, Any]:
+        def compute(run: StageRun, _: object) -> Mapping[str, Any]:
             for epoch, loss in enumerate(losses):
                 run.tracker.log_metrics({"loss": loss}, step=epoch)
             return {}

@@ -317,7 +317,7 @@ def test_a_context_for_plans_computes_nothing(context: Context) -> None:
     config = PretrainConfig.model_validate({"data": {"root": "photos"}})
 
     def run() -> StageResult:
-        return run_stage(context, "pretrain", "title", config, {}, lambda _: {"answer": 42}, tags={})
+        return run_stage(context, "pretrain", "title", config, {}, lambda *_: {"answer": 42}, tags={})
 
     context.only_finished = True
     with pytest.raises(NotFinishedError):

@@ -36,7 +36,7 @@ class _Work:
         self.calls = 0
         self.error = error
 
-    def __call__(self, run: StageRun) -> Mapping[str, Any]:
+    def __call__(self, run: StageRun, _: object) -> Mapping[str, Any]:
         self.calls += 1
         run.tracker.log_metrics({"loss": 1.0}, step=0)
         if self.error is not None:
@@ -133,7 +133,7 @@ def test_a_stages_run_tells_how_busy_the_machine_was(context: Context, monkeypat
 
     monkeypatch.setattr(machines, "reading", reading)
 
-    def compute(run: StageRun) -> Mapping[str, Any]:
+    def compute(run: StageRun, _: object) -> Mapping[str, Any]:
         assert has_logged.wait(timeout=60)
         return {}
 

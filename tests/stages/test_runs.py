@@ -29,7 +29,7 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
 
 
 def _stage(context: Context, stage: str, config: Model, inputs: Mapping[str, str], **values: Any) -> StageResult:
-    def compute(run: Any) -> Mapping[str, Any]:
+    def compute(run: Any, _: object) -> Mapping[str, Any]:
         run.folder.write_bytes(FILES[stage], bytes(100))
         run.tracker.log_metrics({name: value for name, value in values.items() if isinstance(value, float)})
         if values.get("error"):

@@ -21,7 +21,7 @@ from objectaware.distributed.localize_actors import CamActor, CrfActor
 from objectaware.distributed.localize_groups import GroupPlan, read_group
 from objectaware.distributed.ray_train import KEPT_FOLDER
 from objectaware.distributed.train_session import checkpoint_name
-from objectaware.stages import detection, localize, pretrain
+from objectaware.stages import detection, localize, pretrain, runner
 from objectaware.training.run import run_pretraining
 from objectaware.training.session import LocalSession
 
@@ -36,6 +36,7 @@ def work_in_process(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(localize_groups, "ray", _InlineRay())
     patch.setattr(task, "ray", _InlineRay())
     patch.setattr(task, "require_resources", lambda *_: None)
+    patch.setattr(runner, "require_resources", lambda *_: None)
 
 
 class _InlineRay:

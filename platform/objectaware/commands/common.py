@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -156,7 +156,7 @@ def open_records(common: Common) -> Context:
 
 @contextmanager
 def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
-    """Opens storage, MLflow store and Ray for the stages of one command.
+    """Opens storage and MLflow store for the stages of one command, and Ray once one of them has something to compute.
 
     Args:
         common: Settings of every command.
@@ -168,9 +168,17 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
     from objectaware.distributed.cluster import ray_cluster, total_cpus
     from objectaware.stages.shared import require_shared
 
-    with ray_cluster(min_cpus=max(map(total_cpus, needs), default=0)):
-        require_shared(context.storage, context.tracking)
-        yield context
+    min_cpus = max(map(total_cpus, needs), default=0)
+    with ExitStack() as stack:
+
+        def start_ray() -> None:
+            if not is_started:
+                stack.enter_context(ray_cluster(min_cpus=min_cpus))
+                is_started.append(True)
+                require_shared(context.storage, context.tracking)
+
+        is_started: list[bool] = []
+        yield replace(context, start_ray=start_ray)
 
 
 def output_folder(address: str, *, field: str = "out") -> Storage:

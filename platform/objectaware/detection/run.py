@@ -5,14 +5,35 @@ from __future__ import annotations
 import torch
 
 from objectaware.config import DetectionConfig
+from objectaware.data.coco import CocoDataset
 from objectaware.detection.data import TrainingImages, open_coco
 from objectaware.detection.loader import BatchLoader
 from objectaware.detection.loop import FineTuner
 from objectaware.detection.network import MaskRCNN
 from objectaware.detection.order import BatchPlan
 from objectaware.errors import InputError
-from objectaware.methods.checkpoint import load_encoder, local_checkpoint
+from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
 from objectaware.training.session import Session
+
+
+def open_training(config: DetectionConfig) -> tuple[CocoDataset, TrainingImages, Encoder]:
+    """Opens what a configuration fine-tunes, and on what.
+
+    Args:
+        config: What to train; has a checkpoint.
+
+    Raises:
+        InputError: The checkpoint cannot be read, or the images do not fit the configuration.
+    """
+    assert config.checkpoint is not None
+    assert config.data is not None
+    coco = open_coco(config.data)
+    images = TrainingImages(coco, short_sides=config.short_sides, max_side=config.max_side, seed=config.seed)
+    if len(images) < config.batch_size:
+        problem = f"is more than the {len(images)} images with objects"
+        raise InputError("batch_size", config.batch_size, problem, "Lower it.")
+    with local_checkpoint(config.checkpoint) as local:
+        return coco, images, load_encoder(local)
 
 
 def run_fine_tuning(config: DetectionConfig, session: Session) -> None:
@@ -27,15 +48,7 @@ def run_fine_tuning(config: DetectionConfig, session: Session) -> None:
         TrainingDivergedError: A loss is not a number any more.
         StoppedError: A worker was told to end; where training stood is saved.
     """
-    assert config.checkpoint is not None
-    assert config.data is not None
-    coco = open_coco(config.data)
-    images = TrainingImages(coco, short_sides=config.short_sides, max_side=config.max_side, seed=config.seed)
-    if len(images) < config.batch_size:
-        problem = f"is more than the {len(images)} images with objects"
-        raise InputError("batch_size", config.batch_size, problem, "Lower it.")
-    with local_checkpoint(config.checkpoint) as local:
-        encoder = load_encoder(local)
+    coco, images, encoder = open_training(config)
     # The new parts' weights come from the seed; nothing after that draws from this generator.
     torch.manual_seed(config.seed)
     network = MaskRCNN(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,14 @@ from torch.nn.functional import normalize
 from objectaware.config import ClassDistanceConfig
 from objectaware.errors import InputError
 from objectaware.evaluate.class_distance import class_distance, plane
-from objectaware.stages.device import on_available_device
-from objectaware.stages.features import LabelledFeatures, compute_device, feature_sets, input_hashes, run_on_features
+from objectaware.stages.features import (
+    LabelledFeatures,
+    check_features,
+    compute_device,
+    feature_sets,
+    input_hashes,
+    run_on_features,
+)
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.tracking.figures import scatter
 
@@ -32,11 +39,10 @@ def run_class_distance(context: Context, config: ClassDistanceConfig, *, title: 
         Paper, appendix "Analysis on the contextual bias", table and figure multi-bias; docs/evaluation.md says what
         they leave open and what is done here.
     """
-    config = on_available_device(config)
     sets = {"data": config.data}
     inputs = input_hashes(context, config, sets)
 
-    def compute(run: StageRun) -> Mapping[str, Any]:
+    def compute(run: StageRun, config: ClassDistanceConfig) -> Mapping[str, Any]:
         found = feature_sets(context, config, sets, inputs, class_names=config.class_names)["data"]
         values = run_on_features(measure_class_distance, config, found)
         points = values["tsne"]
@@ -49,7 +55,8 @@ def run_class_distance(context: Context, config: ClassDistanceConfig, *, title: 
 
     tags = {"dataset": config.data.root}
     name = title or f"distance of {' and '.join(config.class_names)}"
-    return run_stage(context, "class_distance", name, config, inputs, compute, tags=tags)
+    check = partial(check_features, sets=sets, class_names=config.class_names)
+    return run_stage(context, "class_distance", name, config, inputs, compute, tags=tags, check=check)
 
 
 def measure_class_distance(config: ClassDistanceConfig, found: LabelledFeatures) -> dict[str, Any]:

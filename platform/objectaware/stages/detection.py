@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from objectaware.config import DetectionConfig
+from objectaware.detection.data import open_coco
+from objectaware.detection.run import open_training
 from objectaware.detection.score import Scores
-from objectaware.distributed.detection import fine_tune
+from objectaware.distributed.cluster import Need
+from objectaware.distributed.detection import fine_tune, fine_tuning_needs
 from objectaware.distributed.task import run_task, run_tasks
-from objectaware.stages.device import on_available_device
 from objectaware.stages.identity import checkpoint_hash, data_hash
-from objectaware.stages.measure_detection import find_share, score
+from objectaware.stages.measure_detection import find_share, load_published_network, score
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 
@@ -30,7 +32,6 @@ def run_detection(context: Context, config: DetectionConfig, *, title: str | Non
         `detections` (address of COCO's result file); and, of a fine-tuned one, `checkpoint` (address of the folder)
         and the last log interval's losses.
     """
-    config = on_available_device(config)
     inputs = {"test": data_hash(config.test, verify=context.verify)}
     if config.checkpoint is not None:
         assert config.data is not None
@@ -40,7 +41,7 @@ def run_detection(context: Context, config: DetectionConfig, *, title: str | Non
         assert config.published is not None
         inputs["published"] = checkpoint_hash(config.published)
 
-    def compute(run: StageRun) -> Mapping[str, Any]:
+    def compute(run: StageRun, config: DetectionConfig) -> Mapping[str, Any]:
         values: dict[str, Any] = {}
         network = config.published
         if config.checkpoint is not None:
@@ -59,7 +60,26 @@ def run_detection(context: Context, config: DetectionConfig, *, title: str | Non
         inputs,
         compute,
         tags={"dataset": config.test.root},
+        check=check_detection,
+        needs=_needs,
     )
+
+
+def check_detection(config: DetectionConfig) -> None:
+    """Opens the images with their annotations, and the network.
+
+    Raises:
+        InputError: Something is missing or malformed, or does not fit.
+    """
+    open_coco(config.test)
+    if config.checkpoint is not None:
+        open_training(config)
+    else:
+        load_published_network(config)
+
+
+def _needs(config: DetectionConfig) -> list[Need]:
+    return [] if config.checkpoint is None else fine_tuning_needs(config.execution)
 
 
 def _measure(run: StageRun, config: DetectionConfig, network: str) -> dict[str, Any]:

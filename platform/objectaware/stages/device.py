@@ -5,30 +5,15 @@ from __future__ import annotations
 from typing import TypeVar
 
 from objectaware.config import (
-    ClassDistanceConfig,
-    DetectionConfig,
     DetectionExecution,
     EvaluateExecution,
-    FewShotConfig,
-    KnnConfig,
-    LinearConfig,
-    LocalizeConfig,
     LocalizeExecution,
-    PretrainConfig,
+    Model,
     PretrainExecution,
 )
 from objectaware.distributed.cluster import has_gpus
 
-Config = TypeVar(
-    "Config",
-    PretrainConfig,
-    LocalizeConfig,
-    DetectionConfig,
-    LinearConfig,
-    KnnConfig,
-    FewShotConfig,
-    ClassDistanceConfig,
-)
+Config = TypeVar("Config", bound=Model)
 Execution = TypeVar("Execution", PretrainExecution, LocalizeExecution, DetectionExecution, EvaluateExecution)
 
 
@@ -48,10 +33,10 @@ def on_available_device(config: Config) -> Config:
     A cluster with fewer GPUs than the stage has processes is refused later on with the arithmetic; it is not trained
     on CPUs instead, which would take weeks without a word.
     """
-    if config.execution.use_gpu is not None:
+    execution = getattr(config, "execution", None)
+    if execution is None or execution.use_gpu is not None:
         return config
-    execution = on_device(config.execution, has_gpus=has_gpus())
-    return config.model_copy(update={"execution": execution})
+    return config.model_copy(update={"execution": on_device(execution, has_gpus=has_gpus())})
 
 
 def device_name(config: object) -> str:

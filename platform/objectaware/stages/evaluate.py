@@ -6,19 +6,19 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from objectaware.config import LinearConfig, LocalizationConfig
+from objectaware.config import DataConfig, LinearConfig, LocalizationConfig
 from objectaware.distributed.task import run_tasks
 from objectaware.errors import InputError
 from objectaware.evaluate.background import bg_gap
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.evaluate.mask_scores import MEASURES
 from objectaware.methods.classifier import CLASSIFIER_NAME
-from objectaware.stages.device import on_available_device
-from objectaware.stages.features import LabelledFeatures, feature_sets, input_hashes, run_on_features
+from objectaware.stages.features import LabelledFeatures, check_features, feature_sets, input_hashes, run_on_features
 from objectaware.stages.identity import data_hash, masks_hash
 from objectaware.stages.measure_linear import measure_linear, solver_bytes
 from objectaware.stages.measure_masks import measure
@@ -47,11 +47,10 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
     Raises:
         InputError: A data set has no labels or no readable image, or `compat` needs more memory than there is.
     """
-    config = on_available_device(config)
-    sets = {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
+    sets = labelled_sets(config)
     inputs = input_hashes(context, config, sets)
 
-    def compute(run: StageRun) -> Mapping[str, Any]:
+    def compute(run: StageRun, config: LinearConfig) -> Mapping[str, Any]:
         found = feature_sets(context, config, sets, inputs)
         tests = {name: found[f"test {name}"] for name in config.tests}
         streamed = _has_to_stream(run, config, found["train"])
@@ -83,7 +82,13 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
         inputs,
         compute,
         tags={"dataset": config.train.root},
+        check=partial(check_features, sets=sets),
     )
+
+
+def labelled_sets(config: LinearConfig) -> dict[str, DataConfig]:
+    """The data sets of a linear evaluation by name."""
+    return {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
 
 
 def _has_to_stream(run: StageRun, config: LinearConfig, train: LabelledFeatures) -> bool:
@@ -120,7 +125,7 @@ def run_localization(context: Context, config: LocalizationConfig, *, title: str
     for name, masks in config.masks.items():
         inputs[f"masks {name}"] = masks_hash(masks)
 
-    def compute(run: StageRun) -> Mapping[str, Any]:
+    def compute(run: StageRun, config: LocalizationConfig) -> Mapping[str, Any]:
         *measured, truth = _measure_all(config)
         if truth["notice"]:
             run.progress.line(truth["notice"])

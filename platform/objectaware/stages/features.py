@@ -92,6 +92,43 @@ def input_hashes(context: Context, config: FeatureConfig, sets: Mapping[str, Dat
     return {"checkpoint": checkpoint_hash(config.checkpoint), **hashes}
 
 
+def check_features(
+    config: FeatureConfig, *, sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None
+) -> None:
+    """Opens what features are computed of, and the network that computes them.
+
+    Args:
+        config: Names the checkpoint.
+        sets: Data sets by name.
+        class_names: The classes that count; see `open_labelled`.
+
+    Raises:
+        InputError: A data set has no labels, or not these classes, or the checkpoint cannot be used.
+    """
+    check_sets(sets, class_names)
+    check_checkpoint(config.checkpoint)
+
+
+def check_sets(sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None) -> None:
+    """Opens data sets for an evaluation, by name.
+
+    Raises:
+        InputError: One of them has no labels, or not these classes.
+    """
+    for data in sets.values():
+        open_labelled(data, class_names)
+
+
+def check_checkpoint(address: str) -> None:
+    """Loads a checkpoint's network.
+
+    Raises:
+        InputError: There is none, or it cannot be used.
+    """
+    with local_checkpoint(address) as folder:
+        load_encoder(folder)
+
+
 def feature_sets(
     context: Context,
     config: FeatureConfig,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,16 @@ from objectaware.config import FewShotConfig
 from objectaware.errors import InputError
 from objectaware.evaluate.few_shot import few_shot_error
 from objectaware.evaluate.summary import mean_and_std
-from objectaware.stages.device import on_available_device
-from objectaware.stages.features import LabelledFeatures, compute_device, feature_sets, input_hashes, run_on_features
+from objectaware.stages.features import (
+    LabelledFeatures,
+    check_checkpoint,
+    check_features,
+    check_sets,
+    compute_device,
+    feature_sets,
+    input_hashes,
+    run_on_features,
+)
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage, study, study_key
 from objectaware.tracking import Tracker
 from objectaware.tracking.figures import curves
@@ -35,11 +44,10 @@ def run_few_shot(context: Context, config: FewShotConfig, *, title: str | None =
         Paper, appendix "Analysis on the contextual bias", table multi-bias-epoch; docs/evaluation.md says what it
         leaves open and what is done here.
     """
-    config = on_available_device(config)
     sets = {"data": config.data}
     inputs = input_hashes(context, config, sets)
 
-    def compute(run: StageRun) -> Mapping[str, Any]:
+    def compute(run: StageRun, config: FewShotConfig) -> Mapping[str, Any]:
         found = feature_sets(context, config, sets, inputs, class_names=config.class_names)["data"]
         errors = run_on_features(measure_few_shot, config, found)
         mean, std = mean_and_std([{"error": error} for error in errors])
@@ -55,7 +63,8 @@ def run_few_shot(context: Context, config: FewShotConfig, *, title: str | None =
 
     tags = {"dataset": config.data.root}
     name = title or f"{config.num_shots}-shot {' or '.join(config.class_names)}"
-    return run_stage(context, "few_shot", name, config, inputs, compute, tags=tags)
+    check = partial(check_features, sets=sets, class_names=config.class_names)
+    return run_stage(context, "few_shot", name, config, inputs, compute, tags=tags, check=check)
 
 
 def measure_few_shot(config: FewShotConfig, found: LabelledFeatures) -> list[float]:
@@ -81,6 +90,9 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
         Value `curve`: for each checkpoint `checkpoint`, `epoch` (how many had been trained; None where the name of
         its folder does not say it), and `mean` and `std` of the error.
     """
+    check_sets({"data": config.data}, config.class_names)
+    for checkpoint in checkpoints:
+        check_checkpoint(checkpoint)
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     root = config.data.root
     name = f"few shot {root}"

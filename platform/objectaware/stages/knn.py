@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from objectaware.config import KnnConfig
 from objectaware.evaluate.knn import knn_accuracy
-from objectaware.stages.device import on_available_device
-from objectaware.stages.features import LabelledFeatures, compute_device, feature_sets, input_hashes, run_on_features
+from objectaware.stages.features import (
+    LabelledFeatures,
+    check_features,
+    compute_device,
+    feature_sets,
+    input_hashes,
+    run_on_features,
+)
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 
 
@@ -21,11 +28,10 @@ def run_knn(context: Context, config: KnnConfig, *, title: str | None = None) ->
     Raises:
         InputError: A data set has no labels or no readable image.
     """
-    config = on_available_device(config)
     sets = {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
     inputs = input_hashes(context, config, sets)
 
-    def compute(run: StageRun) -> Mapping[str, Any]:
+    def compute(run: StageRun, config: KnnConfig) -> Mapping[str, Any]:
         found = feature_sets(context, config, sets, inputs)
         tests = {name: found[f"test {name}"] for name in config.tests}
         accuracies = run_on_features(measure_knn, config, found["train"], tests)
@@ -34,7 +40,8 @@ def run_knn(context: Context, config: KnnConfig, *, title: str | None = None) ->
         return {"accuracies": accuracies, "unreadable": sum(len(one.features.unreadable) for one in found.values())}
 
     tags = {"dataset": config.train.root}
-    return run_stage(context, "knn", title or "nearest neighbours", config, inputs, compute, tags=tags)
+    check = partial(check_features, sets=sets)
+    return run_stage(context, "knn", title or "nearest neighbours", config, inputs, compute, tags=tags, check=check)
 
 
 def measure_knn(config: KnnConfig, train: LabelledFeatures, tests: Mapping[str, LabelledFeatures]) -> dict[str, float]:

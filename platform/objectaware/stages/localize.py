@@ -12,14 +12,15 @@ from objectaware.config import LocalizeConfig
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
-from objectaware.distributed.localize import localize
+from objectaware.distributed.cluster import Need
+from objectaware.distributed.localize import localize, localize_needs
 from objectaware.distributed.localize_actors import ITERATIONS_NAME
+from objectaware.distributed.localize_groups import GroupPlan
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.localize.coco_export import coco_json
 from objectaware.localize.mask_store import read_rows
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
-from objectaware.stages.device import on_available_device
 from objectaware.stages.identity import checkpoint_hash, classifier_hash, data_hash
 from objectaware.stages.look import Look, truth_of
 from objectaware.stages.progress import format_seconds
@@ -46,7 +47,6 @@ def run_localize(
         the HTML page, which is also in MLflow), `num_images`, `num_ok`, `num_failed`, `failures` (the first hundred,
         with reasons), `notices` (how another system's checkpoint was read) and `boxes_per_image`.
     """
-    config = on_available_device(config)
     inputs = {"data": data_hash(config.data, verify=context.verify)}
     if config.checkpoint is not None:
         inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
@@ -56,28 +56,57 @@ def run_localize(
         # Masks that were made without them cannot show them.
         inputs["iterations"] = "recorded"
 
-    def compute(run: StageRun) -> Mapping[str, Any]:
+    def compute(run: StageRun, config: LocalizeConfig) -> Mapping[str, Any]:
         return _localize(run, config, inputs)
 
     data = config.data
     tags = {"dataset": data.root, "localizer": config.localizer}
     name = title or f"localize {data.root}"
-    return run_stage(context, "localize", name, config, inputs, compute, tags=tags, out=out)
+    return run_stage(
+        context, "localize", name, config, inputs, compute, tags=tags, check=check_localize, needs=_needs, out=out
+    )
 
 
-def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) -> Mapping[str, Any]:
+def check_localize(config: LocalizeConfig) -> None:
+    """Opens the images with what is known of them, and the network.
+
+    Raises:
+        InputError: Something is missing or malformed, or does not fit.
+    """
+    images = _open(config)
+    truth_of(config.data, images)
+    GroupPlan.of(
+        Manifest.of(images),
+        group_size=config.group_size,
+        seed=config.seed,
+        image_size=config.image_size,
+        negatives=config.negatives,
+    )
+    _checkpoint_notices(config.checkpoint)
+
+
+def _needs(config: LocalizeConfig) -> list[Need]:
+    return localize_needs(config.execution)
+
+
+def _open(config: LocalizeConfig) -> ImageFolder:
     images = config.data.open()
     if not isinstance(images, ImageFolder):
         raise InputError(
             "layout",
             config.data.layout,
-            "is no folder of whole pictures",
+            "is not a folder of whole pictures",
             "Localize the folder that was cut out or packed; masks go by the names of its images.",
         )
+    return images
+
+
+def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) -> Mapping[str, Any]:
+    images = _open(config)
     notices = _checkpoint_notices(config.checkpoint)
     for notice in filter(None, [images.notice, *notices]):
         run.progress.line(f"  {notice}")
-    look = Look(images, truth_of(config.data, images))  # now, since annotations may be malformed
+    look = Look(images, truth_of(config.data, images))
     summary = localize(
         config, manifest=Manifest.of(images), store=run.folder, on_record=lambda record: _show(run, record)
     )
@@ -111,7 +140,7 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
 
 
 def _checkpoint_notices(address: str | None) -> list[str]:
-    """What the user should know of the checkpoint; one that cannot be used is refused before anything starts."""
+    """Notices of how the checkpoint was read; none without one."""
     if address is None:
         return []
     with local_checkpoint(address) as local:

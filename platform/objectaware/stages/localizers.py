@@ -8,9 +8,12 @@ from typing import Any
 
 from objectaware.config import LocalizationConfig, LocalizersConfig, Model
 from objectaware.evaluate.summary import format_table
-from objectaware.stages.evaluate import run_linear, run_localization, titled
-from objectaware.stages.localize import run_localize
+from objectaware.stages.evaluate import labelled_sets, run_linear, run_localization, titled
+from objectaware.stages.features import check_features
+from objectaware.stages.identity import masks_hash
+from objectaware.stages.localize import check_localize, run_localize
 from objectaware.stages.runner import Context, StageResult, study, study_key
+from objectaware.stages.truth import true_objects_hash
 
 
 def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]:
@@ -24,6 +27,7 @@ def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]
         `scores` and `boxes_per_image` as of `run_localization`; `masks`, the address of each row's masks; and
         `classifier`, that of the linear classifier, None where no row needed one.
     """
+    _check(config)
     dumped = config.model_dump(mode="json")
     key = study_key(dumped)
     root = config.data.root
@@ -51,6 +55,20 @@ def run_localizer_rows(context: Context, config: LocalizersConfig, *, title: str
     masks |= config.masks
     result = run_localization(context, _scoring(config, masks), title=title)
     return replace(result, values={**result.values, "masks": masks, "classifier": classifier})
+
+
+def _check(config: LocalizersConfig) -> None:
+    """Refuses what the last row would refuse before the first one is computed."""
+    rows = [config.localize_config(name, classifier="") for name in config.localizers]
+    # Most differ in what looks at the same images through the same network.
+    for row in {(row.checkpoint, row.negatives): row for row in rows}.values():
+        check_localize(row)
+    if config.linear is not None:
+        linear = config.linear_config()
+        check_features(linear, sets=labelled_sets(linear))
+    for address in config.masks.values():
+        masks_hash(address)
+    true_objects_hash(config.data)
 
 
 def _scoring(config: LocalizersConfig, masks: Mapping[str, str]) -> LocalizationConfig:

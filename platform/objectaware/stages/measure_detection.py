@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from objectaware.config import DetectionConfig
 from objectaware.data.coco import instances_file
@@ -64,15 +65,30 @@ def _finds_masks(config: DetectionConfig, records: Sequence[Record]) -> bool:
     return config.published is None or any("segmentation" in record for record in records)
 
 
+def load_published_network(config: DetectionConfig) -> nn.Module:
+    """Loads the published detector that a configuration names.
+
+    Raises:
+        InputError: The file cannot be read or holds another network.
+    """
+    assert config.published is not None
+    with local_checkpoint(config.published) as path:
+        return load_published(
+            path,
+            short_side=config.test_short_side,
+            max_side=config.max_side,
+            num_proposals=config.num_test_proposals,
+        )
+
+
 def _detector(config: DetectionConfig, network: str) -> tuple[Detector, dict[int, int]]:
     """The detector, and COCO's number of each of its labels."""
     device = torch.device("cuda" if config.execution.use_gpu else "cpu")
     numbers = category_numbers(annotation_file(config))
-    sizes: dict[str, Any] = {"short_side": config.test_short_side, "max_side": config.max_side}
     if config.published is not None:
-        with local_checkpoint(network) as path:
-            published = load_published(path, **sizes, num_proposals=config.num_test_proposals)
+        published = load_published_network(config)
         return published_detector(published.to(device), device), {number: number for number in numbers.values()}
+    sizes: dict[str, Any] = {"short_side": config.test_short_side, "max_side": config.max_side}
     fine_tuned, names = load_detector(network, num_test_proposals=config.num_test_proposals)
     labels = {place + 1: numbers[name] for place, name in enumerate(names) if name in numbers}
     return fine_tuned_detector(fine_tuned.to(device), **sizes, device=device), labels

@@ -7,11 +7,12 @@ from typing import Any
 
 from objectaware.config import GROUND_TRUTH, PretrainConfig
 from objectaware.data.catalog import notice_of
-from objectaware.distributed.pretrain import pretrain
-from objectaware.stages.device import on_available_device
+from objectaware.distributed.cluster import Need
+from objectaware.distributed.pretrain import pretrain, pretrain_needs
 from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+from objectaware.training.inputs import open_inputs
 from objectaware.training.policies import require_packed_truth
 
 
@@ -26,7 +27,6 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
     Returns:
         Values `checkpoint` (address of the folder), `epochs`, and the last epoch's metrics.
     """
-    config = on_available_device(config)
     inputs = {"data": data_hash(config.data, verify=context.verify)}
     if config.masks == GROUND_TRUTH:
         if config.data.layout == "shards":
@@ -35,7 +35,7 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
     elif config.masks is not None:
         inputs["masks"] = mask_store_hash(config.masks)
 
-    def compute(run: StageRun) -> Mapping[str, Any]:
+    def compute(run: StageRun, config: PretrainConfig) -> Mapping[str, Any]:
         notice = notice_of(config.data.open())
         if notice:
             run.progress.line(f"  {notice}")
@@ -51,7 +51,13 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
         "dataset": config.data.root,
     }
     name = title or f"pretrain {config.method} {config.policy} seed {config.seed}"
-    return run_stage(context, "pretrain", name, config, inputs, compute, tags=tags)
+    return run_stage(
+        context, "pretrain", name, config, inputs, compute, tags=tags, check=open_inputs, needs=_least_needs
+    )
+
+
+def _least_needs(config: PretrainConfig) -> list[Need]:
+    return pretrain_needs(config.execution, least=True)
 
 
 class _Recorder:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from objectaware import collector
 from objectaware.config import DataConfig, Model
 from objectaware.data.storage import Storage
+from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.machines import MachineWatch
 from objectaware.errors import InputError
-from objectaware.stages.device import device_name
+from objectaware.stages.device import device_name, on_available_device
 from objectaware.stages.identity import recipe, stage_identity
 from objectaware.stages.lease import Lease
 from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE, delete_outputs, require_own, shown_names
@@ -24,6 +25,8 @@ from objectaware.stages.progress import Progress
 
 if TYPE_CHECKING:
     from objectaware.tracking import Tracker, TrackingStore
+
+Config = TypeVar("Config", bound=Model)
 
 
 class NotFinishedError(Exception):
@@ -48,6 +51,8 @@ class Context:
         storage: Folder that all stages' folders lie in.
         tracking: MLflow store in use.
         progress: Where progress is shown.
+        start_ray: Starts Ray, or connects to it, where that has not been done yet: called once there is something to
+            compute, so that a refusal, or a stage that is finished, does not wait for it.
         parent: The study's run, if the stages belong to one.
         fresh: Compute anew what is finished already.
         verify: Hash the inputs' content instead of their times.
@@ -61,6 +66,7 @@ class Context:
     storage: Storage
     tracking: TrackingStore
     progress: Progress
+    start_ray: Callable[[], None] = lambda: None
     parent: Tracker | None = None
     fresh: bool = False
     verify: bool = False
@@ -162,11 +168,13 @@ def run_stage(
     context: Context,
     stage: str,
     title: str,
-    config: Model,
+    config: Config,
     inputs: Mapping[str, str],
-    compute: Callable[[StageRun], Mapping[str, Any]],
+    compute: Callable[[StageRun, Config], Mapping[str, Any]],
     *,
     tags: Mapping[str, str],
+    check: Callable[[Config], object] = lambda config: None,
+    needs: Callable[[Config], Sequence[Need]] = lambda config: (),
     out: Storage | None = None,
 ) -> StageResult:
     """Runs a stage, or reuses it where it is finished.
@@ -177,12 +185,16 @@ def run_stage(
         title: What the stage is called in progress and in MLflow.
         config: Its configuration.
         inputs: Content hash of each input.
-        compute: Does the work and returns the stage's values; resumes by itself from what is in the folder.
+        compute: Does the work and returns the stage's values; resumes by itself from what is in the folder. Takes the
+            configuration with `execution.use_gpu` written out.
         tags: Tags of its MLflow run.
+        check: Refuses inputs that do not fit, before Ray is started and a run is opened in MLflow.
+        needs: Processes that the stage keeps running at once.
         out: Folder for its output; by default one named by its identity in the storage.
 
     Raises:
-        InputError: `out` belongs to another run, or holds files that no stage has written.
+        InputError: `out` belongs to another run or holds files that no stage has written, `check` refuses the
+            inputs, or the cluster is too small.
         LeaseHeldError: Another command is computing the same.
         LeaseLostError: Another command has taken the stage over.
         NotFinishedError: It is not finished, and the context wants finished stages alone.
@@ -219,8 +231,13 @@ def run_stage(
                 "inputs": dict(inputs),
             },
         )
+        check(config)
+        context.start_ray()
+        on_device = on_available_device(config)
+        if required := needs(on_device):
+            require_resources(stage, required)
         collector.restore()
-        result = _compute(context, stage, title, config, inputs, identity, guarded, compute, tags)
+        result = _compute(context, stage, title, on_device, inputs, identity, guarded, compute, tags)
     return replace(result, folder=folder)
 
 
@@ -242,11 +259,11 @@ def _compute(
     context: Context,
     stage: str,
     title: str,
-    config: Model,
+    config: Config,
     inputs: Mapping[str, str],
     identity: str,
     folder: Storage,
-    compute: Callable[[StageRun], Mapping[str, Any]],
+    compute: Callable[[StageRun, Config], Mapping[str, Any]],
     tags: Mapping[str, str],
 ) -> StageResult:
     from objectaware.tracking import environment_tags  # see `study`
@@ -263,7 +280,7 @@ def _compute(
     context.progress.start(title)
     try:
         with MachineWatch(tracker.log_system_metrics):
-            values = compute(StageRun(identity, folder, tracker, context.progress, context.on_epoch))
+            values = compute(StageRun(identity, folder, tracker, context.progress, context.on_epoch), config)
     except KeyboardInterrupt:
         tracker.finish("KILLED", error="interrupted")
         raise

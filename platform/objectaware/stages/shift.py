@@ -12,7 +12,8 @@ from objectaware.data.published import published_data, published_set
 from objectaware.errors import InputError
 from objectaware.evaluate.shift import shift_over_seeds, shift_result
 from objectaware.evaluate.summary import format_table
-from objectaware.stages.evaluate import run_linear
+from objectaware.stages.evaluate import labelled_sets, run_linear
+from objectaware.stages.features import check_checkpoint, check_sets
 from objectaware.stages.runner import Context, StageResult, study, study_key
 
 
@@ -79,6 +80,9 @@ def run_shift(context: Context, config: LinearConfig, checkpoints: Sequence[str]
         InputError: Corruptions differ in their severities.
     """
     _require_table(config)
+    check_sets(labelled_sets(config))
+    for checkpoint in checkpoints:
+        check_checkpoint(checkpoint)
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     key = study_key(dumped)
     root = config.train.root

@@ -164,6 +164,7 @@ class _Sweep:
 
     def _run(self, search: Sequence[Mapping[str, Any]] | Estimator, checked: Sequence[Mapping[str, Model]]) -> None:
         config, context = self._config, self._context
+        context.start_ray()
         at_once = num_concurrent(
             sweep_needs(config, checked, has_gpus=has_gpus()), wanted=config.execution.max_concurrent
         )
