@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from objectaware.data.coco import Instance, load_coco, object_boxes, object_crops
+from objectaware.data.catalog import open_images
+from objectaware.data.coco import Instance, ObjectBoxes, load_coco, object_crops
+from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 
 
@@ -75,23 +77,23 @@ def test_object_crops_leave_out_small_objects_and_add_the_margin(root: Path) -> 
     first, crowd = object_crops(load_coco(root, "val"))
     assert (first.image_index, first.label) == (0, 0)
     # 20% of the width (0.2) and height (0.4) on each side
-    assert first.box_relative == pytest.approx((0.16, 0.12, 0.44, 0.68))
-    assert crowd.box_relative == pytest.approx((0.0, 0.0, 0.12, 1.0))  # cut at the border
+    assert first.annotated_box == pytest.approx((0.16, 0.12, 0.44, 0.68))
+    assert crowd.annotated_box == pytest.approx((0.0, 0.0, 0.12, 1.0))  # cut at the border
 
 
 def test_min_area_of_object_crops_is_inclusive(root: Path) -> None:
     coco = load_coco(root, "val")
     assert [crop.label for crop in object_crops(coco, min_area=0.005, margin=0)] == [0, 1, 0]
     assert [crop.label for crop in object_crops(coco, min_area=0.0051, margin=0)] == [0, 0]
-    assert object_crops(coco, min_area=0.08, margin=0)[0].box_relative == (0.2, 0.2, 0.4, 0.6)
+    assert object_crops(coco, min_area=0.08, margin=0)[0].annotated_box == (0.2, 0.2, 0.4, 0.6)
 
 
 def test_object_boxes_are_each_pictures_larger_objects_with_the_margin(root: Path) -> None:
-    with_objects, without = object_boxes(load_coco(root, "val"))
-    assert with_objects == pytest.approx(np.array([[0.16, 0.12, 0.44, 0.68], [0.0, 0.0, 0.12, 1.0]]))
-    assert without.shape == (0, 4)
-    (one, _) = object_boxes(load_coco(root, "val"), min_area=0.08)  # more than, not at least
-    assert len(one) == 1
+    boxes = ObjectBoxes(load_coco(root, "val"))
+    assert len(boxes) == 2
+    assert boxes[0] == pytest.approx(np.array([[0.16, 0.12, 0.44, 0.68], [0.0, 0.0, 0.12, 1.0]]))
+    assert boxes[1].shape == (0, 4)
+    assert len(ObjectBoxes(load_coco(root, "val"), min_area=0.08)[0]) == 1  # more than, not at least
 
 
 def test_boxes_are_cut_at_the_border(root: Path) -> None:
@@ -101,7 +103,7 @@ def test_boxes_are_cut_at_the_border(root: Path) -> None:
     path.write_text(json.dumps(content))
     coco = load_coco(root, "val")
     assert coco.instances(0) == [Instance(0, (0.0, 0.5, 1.0, 1.0), 0.5)]
-    assert object_crops(coco)[0].box_relative == pytest.approx((0.0, 0.4, 1.0, 1.0))
+    assert object_crops(coco)[0].annotated_box == pytest.approx((0.0, 0.4, 1.0, 1.0))
 
 
 def test_malformed_segmentation_is_refused_with_the_picture(root: Path) -> None:
@@ -109,6 +111,58 @@ def test_malformed_segmentation_is_refused_with_the_picture(root: Path) -> None:
     path.write_text(path.read_text().replace('"counts": [0, 20, 180]', '"counts": [0, 20, 1]'))
     with pytest.raises(InputError, match=r"a\.jpg: cannot be drawn \(a run-length code does not fill"):
         load_coco(root, "val").foreground_mask(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("val2017/a.jpg", "Name it a.jpg, as that folder does"),
+        ("val2017\\\\a.jpg", "Name it a.jpg, as that folder does"),
+        ("http://images.cocodataset.org/val2017/a.jpg", "Name it a.jpg, as that folder does"),
+        ("c.jpg", "which holds a.jpg"),
+    ],
+)
+@pytest.mark.parametrize("layout", ["coco", "coco-crop"])
+def test_a_file_none_of_whose_pictures_is_there_is_refused(root: Path, layout: str, name: str, remedy: str) -> None:
+    path = root / "annotations" / "instances_val2017.json"
+    path.write_text(path.read_text().replace("a.jpg", name).replace("b.jpg", "d.jpg"))
+    with pytest.raises(
+        InputError, match=r"instances_val2017\.json: names .*jpg and 1 more, none of which is in"
+    ) as error:
+        open_images(root, layout, split="val")
+    assert remedy in str(error.value)
+
+
+def test_a_command_reads_what_it_uses_alone(root: Path) -> None:
+    path = root / "annotations" / "instances_val2017.json"
+    content = json.loads(path.read_text())
+    for entry in content["annotations"]:
+        del entry["area"], entry["bbox"]
+    del content["categories"]
+    path.write_text(json.dumps(content))
+    assert len(open_images(root, "coco", split="val")) == 2
+    assert GroundTruth(root, "coco", "val", ["a.jpg"])[0].any()
+    with pytest.raises(InputError, match="has no 'categories'"):
+        open_images(root, "coco-crop", split="val")
+    del content["annotations"]
+    content["images"][1] = {"id": 2, "file_name": "a.jpg"}
+    path.write_text(json.dumps(content))
+    assert len(open_images(root, "coco", split="val")) == 2
+    with pytest.raises(InputError, match="has no 'height'"):
+        GroundTruth(root, "coco", "val", ["a.jpg"])
+
+
+def test_annotations_of_unlisted_pictures_are_left_out_and_said(root: Path) -> None:
+    path = root / "annotations" / "instances_val2017.json"
+    content = json.loads(path.read_text())
+    assert GroundTruth(root, "coco", "val", ["a.jpg"]).notice == ""
+    content["annotations"][1:1] = [annotation(77, 3, [], [0, 0, 1, 1], 1), annotation(78, 3, [], [0, 0, 1, 1], 1)]
+    path.write_text(json.dumps(content))
+    coco = load_coco(root, "val")
+    assert len(coco.instances(0)) == 3
+    notice = GroundTruth(root, "coco", "val", ["a.jpg"]).notice
+    assert "2 annotations are of images that it does not list" in notice
+    assert "annotations[1] of image 77" in notice
 
 
 def test_missing_parts_are_named(root: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectaware.data.coco_json import parse_instances
+from objectaware.data.coco_json import CocoInstances, parse_instances
 from objectaware.errors import InputError
 
 
@@ -39,6 +39,13 @@ def write(folder: Path, value: object) -> Path:
     return path
 
 
+def read_all(path: Path) -> CocoInstances:
+    """What a command reads that uses all there is."""
+    instances = parse_instances(path)
+    instances.check("shape", "category_index", "box", "area", "segmentation", "is_crowd")
+    return instances
+
+
 def test_images_are_in_number_order_and_categories_without_gaps(tmp_path: Path) -> None:
     instances = parse_instances(write(tmp_path, content()))
     assert [image.file_name for image in instances.images] == ["sub folder/a.jpg", "b.jpg"]
@@ -53,8 +60,10 @@ def test_crowds_are_told_and_files_without_the_key_have_none(tmp_path: Path) -> 
     assert [one.is_crowd for one in parse_instances(write(tmp_path, crowd)).annotations[1]] == [True, False]
     without = change("annotations/0/iscrowd", ...)
     assert not parse_instances(write(tmp_path, without)).annotations[1][0].is_crowd
+    booleans = change("annotations/0/iscrowd", True)
+    assert [one.is_crowd for one in read_all(write(tmp_path, booleans)).annotations[1]] == [True, False]
     with pytest.raises(InputError, match="'iscrowd' of"):
-        parse_instances(write(tmp_path, change("annotations/0/iscrowd", "yes")))
+        read_all(write(tmp_path, change("annotations/0/iscrowd", "yes")))
 
 
 def change(path: str, value: object) -> dict[str, Any]:
@@ -86,7 +95,7 @@ def change(path: str, value: object) -> dict[str, Any]:
     ("images/0/id", "30", r"'id' of images\[0\] is '30'"),
     ("images/0/width", 0, r"size of images\[0\] is 0 x 6"),
     ("images/0/height", 6.5, r"'height' of images\[0\] is 6\.5"),
-    ("annotations/1/image_id", 31, r"annotations\[1\] belongs to image 31"),
+    ("annotations/1/image_id", ..., r"annotations\[1\] has no 'image_id'"),
     ("annotations/0/category_id", 8, r"annotations\[0\] is of category 8"),
     ("annotations/0/bbox", ..., r"annotations\[0\] has no 'bbox'"),
     ("annotations/0/bbox", [1, 2, 3], "not x, y, width, height"),
@@ -106,7 +115,7 @@ def change(path: str, value: object) -> dict[str, Any]:
 def test_malformed_content_is_refused_with_its_place(tmp_path: Path, path: str, value: object, problem: str) -> None:
     file = write(tmp_path, change(path, value))
     with pytest.raises(InputError, match=problem) as error:
-        parse_instances(file)
+        read_all(file)
     assert str(file) in str(error.value)
 
 
@@ -145,7 +154,7 @@ def test_any_value_anywhere_is_read_or_refused(
 ) -> None:
     path = write(tmp_path_factory.getbasetemp(), change(place, value))
     try:
-        instances = parse_instances(path)
+        instances = read_all(path)
     except InputError:
         return
     assert len(instances.annotations) == len(instances.images)

@@ -45,7 +45,8 @@ def test_the_folder_above_will_do(root: Path) -> None:
 def test_a_pixel_is_background_by_any_of_its_channels(root: Path) -> None:
     pixels = [[(0, 9, 9), (9, 0, 9), (9, 9, 254), (9, 9, 9), (255, 255, 255), (9, 9, 253), (1, 1, 255)]]
     # The content decides the format: a lossless file under the name of a JPEG.
-    Image.fromarray(np.array(pixels, dtype=np.uint8)).save(root / "segmim" / "segmim_00001.jpg", format="PNG")
+    for path in (root / "segmim" / "segmim_00001.jpg", root / "jpg" / "image_00001.jpg"):
+        Image.fromarray(np.array(pixels, dtype=np.uint8)).save(path, format="PNG")
     mask = FlowersObjects(root, IMAGES[:1]).mask(0)
     np.testing.assert_array_equal(mask, [[False, False, False, True, True, True, True]])
 

@@ -91,3 +91,21 @@ def test_small_masks_are_told_by_the_mask_s_area(tmp_path: Path) -> None:
 def test_categories_are_numbered_as_in_the_file(scenes: Path) -> None:
     path, content = _truth(scenes)
     assert category_numbers(path) == {one["name"]: one["id"] for one in content["categories"]}
+
+
+def test_what_a_file_may_lack_does_not_change_the_score(scenes: Path, tmp_path: Path) -> None:
+    """Numbers of annotations that are missing or begin at 0, and `iscrowd` that is missing or a truth value."""
+    path, content = _truth(scenes)
+    results, numbers = _results(content), [image["id"] for image in content["images"]]
+    expected, _ = average_precision(results, path, numbers, "box")
+    for place, annotation in enumerate(content["annotations"]):
+        annotation["iscrowd"] = False
+        annotation["id"] = place
+        if place % 2:
+            del annotation["iscrowd"]
+    (tmp_path / "from_0.json").write_text(json.dumps(content))
+    for annotation in content["annotations"]:
+        del annotation["id"]
+    (tmp_path / "without.json").write_text(json.dumps(content))
+    for name in ("from_0.json", "without.json"):
+        assert average_precision(results, tmp_path / name, numbers, "box")[0] == pytest.approx(expected)

@@ -12,6 +12,9 @@ from pydantic import ValidationError
 
 from objectaware.config import DataConfig, LocalizationConfig
 from objectaware.data.folder import ImageFolder
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.localize.mask_store import MaskRow, write_shard
 from objectaware.stages.identity import recipe
 from objectaware.stages.measure_masks import BEST_CENTER_BOX, CENTER_MAP, FULL_IMAGE, measure_masks, measure_truth
 from objectaware.stages.truth import find_true_objects, true_objects, true_objects_hash
@@ -148,3 +151,14 @@ def test_other_variants_of_the_challenge_have_no_truth(tmp_path: Path) -> None:
     assert find_true_objects(data, images.image_ids) is not None
     mixed = data.model_copy(update={"variant": "mixed_rand"})
     assert find_true_objects(mixed, mixed.open().image_ids) is None
+
+
+def test_a_store_in_which_no_image_was_read_is_not_scored(tmp_path: Path) -> None:
+    data = write_part(tmp_path, "cub")
+    image_ids = data.open().image_ids
+    store = Storage.from_uri(tmp_path / "store")
+    write_shard(store, 0, [MaskRow(image_id, 0, 0, status="failed", error="empty") for image_id in image_ids])
+    store.write_json("store.json", {"config": {"crf": False}})
+    config = LocalizationConfig(data=data, masks={"system": store.uri}, image_size=224)
+    with pytest.raises(InputError, match="holds a mask of none of the 2 images"):
+        measure_masks(config, "system")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -73,6 +74,31 @@ def find_base(root: str | Path, folders: Sequence[str], needed: Sequence[str], *
     if missing:
         raise InputError(field, root, f"holds no {base / missing[0]}", remedy)
     return base.absolute()
+
+
+def require_some_file(images: ImageFolder, *, named_by: Path, field: str) -> None:
+    """Refuse a list of images none of which is there; where some are, each missing one is a row with its reason.
+
+    Args:
+        images: The images.
+        named_by: The file or folder that names them.
+        field: Name of the data set, for the message.
+
+    Raises:
+        InputError: None is there.
+    """
+    if not images.image_ids or any(images.path(index).exists() for index in range(len(images))):
+        return
+    named = images.image_ids[0]
+    others = f" and {len(images) - 1} more" if len(images) > 1 else ""
+    problem = f"names {named}{others}, none of which is in {images.root}"
+    base = re.split(r"[/\\]", named)[-1]
+    if base != named and (images.root / base).exists():
+        remedy = f"Name it {base}, as that folder does."
+    else:
+        held = next((entry.name for entry in sorted(images.root.glob("*"))), None)
+        remedy = f"Name images by their paths in that folder, which holds {held or 'nothing'}."
+    raise InputError(field, named_by, problem, remedy)
 
 
 def read_lines(path: Path, *, field: str, remedy: str) -> list[str]:
@@ -161,16 +187,3 @@ def read_pixels(path: Path, mode: str | None, *, field: str, remedy: str) -> NDA
         raise InputError(field, path, "does not exist", remedy) from error
     except Exception as error:  # Pillow's decoders raise whatever a malformed file provokes in them
         raise InputError(field, path, f"is no picture ({error})", "Extract it from the archive again.") from error
-
-
-def read_size(path: Path, *, field: str) -> tuple[int, int]:
-    """Reads width and height of an image from its header.
-
-    Raises:
-        InputError: It is missing or no picture.
-    """
-    try:
-        with Image.open(path) as image:
-            return image.size
-    except Exception as error:  # as in read_pixels
-        raise InputError(field, path, f"has no size ({error})", "Extract it from the archive again.") from error

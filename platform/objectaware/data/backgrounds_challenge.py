@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
+from objectaware.data.orientation import Turns
 from objectaware.data.places import is_folder
 from objectaware.errors import InputError
 
@@ -74,6 +75,14 @@ def foreground_folder(root: str | Path, split: str) -> Path:
     return _find_split(root, "fg_mask", split)
 
 
+def foreground_turns(root: str | Path, split: str, image_ids: list[str]) -> Turns:
+    """Give what brings the true foregrounds of pictures of `original` upright."""
+    places = _split_places(root, "original", split)
+    pictures = ImageFolder(next((place for place in places if place.is_dir()), places[0]), image_ids)
+    # They were drawn with what shows pictures as they are stored.
+    return Turns(pictures, field="fg_mask", unclear="stored")
+
+
 def load_foreground_mask(root: str | Path, split: str, image_id: str) -> NDArray[np.bool_]:
     """Read the true foreground of a picture.
 
@@ -83,7 +92,7 @@ def load_foreground_mask(root: str | Path, split: str, image_id: str) -> NDArray
         image_id: Path of the picture in its variant, `<class>/<name>.JPEG`; the mask is `<class>/<name>.npy`.
 
     Returns:
-        Shape (H, W), true on the object.
+        Shape (H, W), true on the object, as it was drawn; `foreground_turns` brings it upright.
 
     Raises:
         InputError: There is no mask of that name, or it is not a two-dimensional array of numbers.
@@ -129,6 +138,7 @@ class TrainingForegrounds:
         self._split = split
         self._image_ids = image_ids
         self._has_masks = has_foreground_masks(root, split)
+        self._turns = foreground_turns(root, split, image_ids)
         names = [str(PurePosixPath(name).with_suffix(".npy")) for name in image_ids] if self._has_masks else image_ids
         self.files = ImageFolder(_find_split(root, "fg_mask" if self._has_masks else "only_fg", split), names)
 
@@ -136,11 +146,15 @@ class TrainingForegrounds:
         return len(self._image_ids)
 
     def __getitem__(self, index: int) -> NDArray[np.bool_]:
-        """Foreground of a picture, (H, W).
+        """Foreground of a picture, (H, W), upright.
 
         Raises:
-            InputError: Its file is missing or damaged.
+            InputError: Its file is missing or damaged, or is not of the picture's size.
         """
+        mask = self._read(index)
+        return self._turns.of(index, mask.shape).pixels(mask)
+
+    def _read(self, index: int) -> NDArray[np.bool_]:
         if self._has_masks:
             return load_foreground_mask(self._root, self._split, self._image_ids[index])
         try:

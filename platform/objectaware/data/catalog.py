@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.annotations import require_some_file
 from objectaware.data.backgrounds_challenge import load_variant
 from objectaware.data.cifar import ArrayImages, load_cifar
 from objectaware.data.coco import load_coco
@@ -52,12 +53,16 @@ class Place:
     shuffle_window: int = 1
 
 
+def _object_crops(place: Place) -> CroppedObjects:
+    return CroppedObjects(load_coco(place.root, place.split, "shape", "category_index", "box", "area"))
+
+
 _OPEN: Mapping[LayoutName, Callable[[Place], OpenedImages]] = {
     "folder": lambda place: ImageFolder.scan(place.root),
     "class-folders": lambda place: ImageFolder.from_classes(place.root),
     "backgrounds-challenge": lambda place: load_variant(place.root, place.variant, place.split),
     "coco": lambda place: load_coco(place.root, place.split).images,
-    "coco-crop": lambda place: CroppedObjects(load_coco(place.root, place.split)),
+    "coco-crop": lambda place: _object_crops(place),
     "imagenet": lambda place: load_imagenet(place.root, place.split),
     "imagenet-sketch": lambda place: load_sketch(place.root),
     "imagenet-r": lambda place: load_renditions(place.root),
@@ -123,6 +128,8 @@ def open_images(
     assert bool(split) == bool(known.splits), f"splits of the layout {layout} are {known.splits}, not {split}"
     place = Place(str(root), variant or known.default_variant or "", split or "", metadata or "", shuffle_window)
     images = _OPEN[known.name](place)
+    if isinstance(images, ImageFolder):
+        require_some_file(images, named_by=Path(root), field="data.root")
     if subset is not None:
         assert isinstance(images, ImageFolder), f"the images of the layout {layout} are no files"
         images = restrict(images, subset)

@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.coco_json import CocoAnnotation, CocoImage, parse_instances
+from objectaware.data.annotations import require_some_file
+from objectaware.data.coco_json import CocoAnnotation, CocoField, CocoInstances, parse_instances
 from objectaware.data.coco_masks import union_mask
 from objectaware.data.folder import ImageFolder
+from objectaware.data.orientation import Orientation, Turns
 from objectaware.data.places import is_folder
 from objectaware.errors import InputError
 
@@ -27,7 +29,7 @@ OBJECT_MARGIN = 0.2
 
 @dataclass(frozen=True)
 class Instance:
-    """An object in a picture.
+    """An object in a picture, which is upright.
 
     Attributes:
         category_index: From 0, in the order of COCO's category numbers.
@@ -46,12 +48,13 @@ class ObjectCrop:
 
     Attributes:
         image_index: Index of the picture in `CocoDataset.images`.
-        box_relative: x0, y0, x1, y1, from 0 to 1, margin included.
+        annotated_box: x0, y0, x1, y1, from 0 to 1, margin included, in the picture as it was annotated: no picture is
+            opened to list the crops. `CocoDataset.turn` brings it upright.
         label: Category index of the object.
     """
 
     image_index: int
-    box_relative: Box
+    annotated_box: Box
     label: int
 
 
@@ -60,26 +63,28 @@ class CocoDataset:
 
     Attributes:
         images: All pictures that the annotation file names, in the order of their COCO numbers, unlabelled.
-        category_names: Names by category index.
         numbers: COCO's number of each picture.
     """
 
-    def __init__(
-        self,
-        images: ImageFolder,
-        category_names: tuple[str, ...],
-        numbers: list[int],
-        records: list[CocoImage],
-        annotations: list[list[CocoAnnotation]],
-    ) -> None:
+    def __init__(self, instances: CocoInstances, images: ImageFolder, places: Sequence[int], turns: Turns) -> None:
         self.images = images
-        self.category_names = category_names
-        self.numbers = numbers
-        self._records = records
-        self._annotations = annotations
+        self.numbers = [instances.numbers[place] for place in places]
+        self._instances = instances
+        self._places = places
+        self._turns = turns
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._places)
+
+    @property
+    def category_names(self) -> tuple[str, ...]:
+        """Names by category index."""
+        return self._instances.category_names
+
+    @property
+    def notice(self) -> str:
+        """What the user should know of the annotations, as a line; empty where there is nothing to say."""
+        return self._instances.notice
 
     def select(self, image_ids: Sequence[str]) -> CocoDataset:
         """Return some of the pictures, in the order in which they are named.
@@ -87,52 +92,66 @@ class CocoDataset:
         Raises:
             KeyError: A picture is not in the data set.
         """
-        index_of = {image_id: index for index, image_id in enumerate(self.images.image_ids)}
-        places = [index_of[image_id] for image_id in image_ids]
-        return CocoDataset(
-            ImageFolder(self.images.root, image_ids),
-            self.category_names,
-            [self.numbers[index] for index in places],
-            [self._records[index] for index in places],
-            [self._annotations[index] for index in places],
-        )
+        place_of = dict(zip(self.images.image_ids, self._places, strict=True))
+        places = [place_of[image_id] for image_id in image_ids]
+        return CocoDataset(self._instances, ImageFolder(self.images.root, image_ids), places, self._turns)
 
     def size(self, index: int) -> tuple[int, int]:
         """Return height and width of a picture in pixels, as the annotation file gives them."""
-        return self._records[index].height, self._records[index].width
+        return self._instances.images[self._places[index]].shape
+
+    def turn(self, index: int) -> Orientation:
+        """Return what brings upright what the annotation file says of a picture.
+
+        Raises:
+            InputError: The picture has the size that the file gives neither as it is stored nor upright.
+        """
+        return self._turns.of(self._places[index], self.size(index))
 
     def annotations(self, index: int) -> list[CocoAnnotation]:
-        """Return what the file says of the objects of a picture, in its order, crowds included."""
-        return self._annotations[index]
+        """Return what the file says of the objects of a picture, as annotated, in its order, crowds included."""
+        return self._instances.annotations[self._places[index]]
 
     def foreground_mask(self, index: int) -> NDArray[np.bool_]:
         """Return the union of all instances of a picture, crowds included.
 
         Returns:
-            Shape (H, W) as the annotation file gives them, true on any object.
+            Shape (H, W) of the upright picture that was annotated, true on any object.
 
         Raises:
-            InputError: A segmentation cannot be decoded.
+            InputError: A segmentation cannot be drawn, or see `turn`.
         """
-        record = self._records[index]
-        shapes = [annotation.segmentation for annotation in self._annotations[index]]
+        shapes = [annotation.segmentation for annotation in self.annotations(index)]
+        turn = self.turn(index)
         try:
-            return union_mask(shapes, record.height, record.width)
+            return turn.pixels(union_mask(shapes, *turn.shape))
         except (ValueError, TypeError) as error:
             problem = f"cannot be drawn ({error})"
             remedy = "Repair the annotation file."
-            raise InputError("segmentation", record.file_name, problem, remedy) from error
+            raise InputError("segmentation", self.images.image_ids[index], problem, remedy) from error
 
     def instances(self, index: int) -> list[Instance]:
-        """Return the objects of a picture in the order of the file, crowds included."""
-        record = self._records[index]
+        """Return the objects of a picture in the order of the file, crowds included.
+
+        Raises:
+            InputError: See `turn`.
+        """
+        turn = self.turn(index)
+        return [
+            Instance(one.category_index, turn.box(one.box_relative), one.area_fraction)
+            for one in self.annotated_instances(index)
+        ]
+
+    def annotated_instances(self, index: int) -> list[Instance]:
+        """Return the same as annotated, without a look at the picture."""
+        height, width = self.size(index)
         return [
             Instance(
                 annotation.category_index,
-                _relative_box(annotation.box, record),
-                annotation.area / (record.width * record.height),
+                _relative_box(annotation.box, height, width),
+                annotation.area / (width * height),
             )
-            for annotation in self._annotations[index]
+            for annotation in self.annotations(index)
         ]
 
 
@@ -141,23 +160,39 @@ def instances_file(root: str | Path, split: str) -> Path:
     return Path(root, "annotations", f"instances_{split}2017.json")
 
 
-def load_coco(root: str | Path, split: str) -> CocoDataset:
+def load_coco(root: str | Path, split: str, *fields: CocoField) -> CocoDataset:
     """Open one part of COCO, or of any data set in its layout.
 
     Args:
         root: Folder that holds `<split>2017` and `annotations`.
         split: `train` or `val`.
+        fields: What will be used of the images and annotations, to be refused now where it is malformed.
 
     Raises:
-        InputError: The folder or the annotation file is missing, or the file is malformed.
+        InputError: The folder or the annotation file is missing, the file is malformed, or none of its pictures is
+            in the folder.
     """
     folder = Path(root, f"{split}2017")
     if not is_folder(folder, field="coco"):
         remedy = "Give the folder that holds train2017, val2017 and annotations."
         raise InputError("coco", root, f"holds no folder {folder}", remedy)
     instances = parse_instances(instances_file(root, split))
-    images = ImageFolder(folder, [record.file_name for record in instances.images])
-    return CocoDataset(images, instances.category_names, instances.numbers, instances.images, instances.annotations)
+    images = ImageFolder(folder, [image.file_name for image in instances.images])
+    require_some_file(images, named_by=instances.path, field="coco")
+    instances.check(*fields)
+    # Tools of today show pictures upright to those who annotate.
+    turns = Turns(images, field="coco", unclear="upright", shapes=_Shapes(instances))
+    return CocoDataset(instances, images, range(len(images)), turns)
+
+
+class _Shapes:
+    """Height and width of each picture as the annotation file gives them; unlike a lambda, it can be pickled."""
+
+    def __init__(self, instances: CocoInstances) -> None:
+        self._instances = instances
+
+    def __call__(self, index: int) -> tuple[int, int]:
+        return self._instances.images[index].shape
 
 
 def object_crops(coco: CocoDataset, *, min_area: float = 0.01, margin: float = OBJECT_MARGIN) -> list[ObjectCrop]:
@@ -176,15 +211,13 @@ def object_crops(coco: CocoDataset, *, min_area: float = 0.01, margin: float = O
     return [
         ObjectCrop(index, expand_box(instance.box_relative, margin), instance.category_index)
         for index in range(len(coco))
-        for instance in coco.instances(index)
+        for instance in coco.annotated_instances(index)
         if instance.area_fraction >= min_area
     ]
 
 
-def object_boxes(
-    coco: CocoDataset, *, min_area: float = 0.01, margin: float = OBJECT_MARGIN
-) -> list[NDArray[np.float32]]:
-    """Give the boxes that the object-aware crop takes from the annotations, in place of found ones.
+class ObjectBoxes:
+    """The boxes that the object-aware crop takes from the annotations, by picture, in place of found ones.
 
     Crowds are included.
 
@@ -193,26 +226,34 @@ def object_boxes(
         min_area: Objects count from more than this share of the picture on.
         margin: What is added on each side, as a fraction of the box's width or height, cut at the border.
 
-    Returns:
-        For each picture boxes (n, 4), x0 y0 x1 y1 relative to it; n may be 0.
-
     Source:
         official-implementation §2 ("GT boxes: annotation area > 1%, crowds included, same margin").
     """
-    return [
-        np.array(
-            [expand_box(one.box_relative, margin) for one in coco.instances(index) if one.area_fraction > min_area],
-            dtype=np.float32,
-        ).reshape(-1, 4)
-        for index in range(len(coco))
-    ]
+
+    def __init__(self, coco: CocoDataset, *, min_area: float = 0.01, margin: float = OBJECT_MARGIN) -> None:
+        self._coco = coco
+        self._min_area = min_area
+        self._margin = margin
+
+    def __len__(self) -> int:
+        return len(self._coco)
+
+    def __getitem__(self, index: int) -> NDArray[np.float32]:
+        """Boxes (n, 4), x0 y0 x1 y1 relative to the picture; n may be 0.
+
+        Raises:
+            InputError: See `CocoDataset.turn`.
+        """
+        large = [one for one in self._coco.instances(index) if one.area_fraction > self._min_area]
+        boxes = [expand_box(one.box_relative, self._margin) for one in large]
+        return np.array(boxes, dtype=np.float32).reshape(-1, 4)
 
 
-def _relative_box(box: Box, record: CocoImage) -> Box:
-    """From x, y, width, height in pixels to relative corners."""
-    x, y, width, height = box
-    left, right = (min(max(value / record.width, 0.0), 1.0) for value in (x, x + width))
-    top, bottom = (min(max(value / record.height, 0.0), 1.0) for value in (y, y + height))
+def _relative_box(box: Box, height: int, width: int) -> Box:
+    """From x, y, width, height in pixels to corners relative to a picture of this height and width."""
+    x, y, box_width, box_height = box
+    left, right = (min(max(value / width, 0.0), 1.0) for value in (x, x + box_width))
+    top, bottom = (min(max(value / height, 0.0), 1.0) for value in (y, y + box_height))
     return left, top, right, bottom
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from objectaware.errors import InputError
 
@@ -15,66 +16,164 @@ Polygons = list[list[float]]
 RunLengths = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+CocoField = Literal["shape", "category_index", "box", "area", "segmentation", "is_crowd"]
+"""What a command may use of the images and annotations; only what it uses is looked at."""
+
+
 class CocoImage:
-    """A picture: its path relative to the image folder, and its size in pixels."""
-
-    file_name: str
-    width: int
-    height: int
-
-
-@dataclass(frozen=True, slots=True)
-class CocoAnnotation:
-    """An instance.
+    """A picture that the file lists.
 
     Attributes:
-        category_index: From 0, in the order of the category numbers.
-        box: x, y, width, height in pixels.
-        area: Of the mask, in pixels.
-        segmentation: Polygons (x, y, x, y, … in pixels), or a run-length code (`size` and `counts`).
-        is_crowd: Whether it is a group of objects that were not told apart.
+        file_name: Path relative to the image folder.
     """
 
-    category_index: int
-    box: tuple[float, float, float, float]
-    area: float
-    segmentation: Polygons | RunLengths
-    is_crowd: bool = False
+    __slots__ = ("_record", "file_name")
+
+    def __init__(self, file_name: str, record: _Record) -> None:
+        self.file_name = file_name
+        self._record = record
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width in pixels.
+
+        Raises:
+            InputError: The file gives none, or no valid one.
+        """
+        height, width = self._record.get("height", int), self._record.get("width", int)
+        if width < 1 or height < 1:
+            self._record.refuse(f"the size of {self._record.where} is {width} x {height}")
+        return height, width
 
 
-@dataclass(frozen=True, slots=True)
+class CocoAnnotation:
+    """An instance. Each property raises InputError where the file does not give it, or in another form."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, record: _Record) -> None:
+        self._record = record
+
+    @property
+    def category_index(self) -> int:
+        """Number of its category from 0, in the order of the category numbers."""
+        number = self._record.get("category_id", int)
+        index = self._record.file.index_of_category.get(number)
+        if index is None:
+            self._record.refuse(f"{self._record.where} is of category {number}, which is not in 'categories'")
+        return index
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """The x, y, width and height in pixels."""
+        box = self._record.get("bbox", list)
+        if len(box) != 4 or not all(_is_number(value) for value in box) or min(box[2:]) < 0:
+            self._record.refuse(f"'bbox' of {self._record.where} is {box!r:.60}, not x, y, width, height")
+        return box[0], box[1], box[2], box[3]
+
+    @property
+    def area(self) -> float:
+        """Area of the mask, in pixels."""
+        area: float = self._record.get("area", (int, float))
+        if not _is_number(area):
+            self._record.refuse(f"'area' of {self._record.where} is {area}")
+        return area
+
+    @property
+    def segmentation(self) -> Polygons | RunLengths:
+        """Polygons (x, y, x, y, … in pixels), or a run-length code (`size` and `counts`)."""
+        segmentation: Polygons | RunLengths = self._record.get("segmentation", (list, dict))
+        if isinstance(segmentation, list):
+            if not all(isinstance(polygon, list) for polygon in segmentation):
+                self._record.refuse(f"'segmentation' of {self._record.where} is not a list of polygons")
+        else:
+            code = _Record(self._record.file, f"the segmentation of {self._record.where}", segmentation)
+            code.get("size", list)
+            code.get("counts", (list, str))
+        return segmentation
+
+    @property
+    def is_crowd(self) -> bool:
+        """Whether it is a group of objects that were not told apart; a file without the key has none."""
+        return bool(self._record.get("iscrowd", (int, bool), default=0))
+
+
 class CocoInstances:
-    """What a file holds: images in the order of their numbers, these, the annotations of each, category names."""
+    """What an annotation file holds; made by `parse_instances`.
 
-    numbers: list[int]
-    images: list[CocoImage]
-    annotations: list[list[CocoAnnotation]]
-    category_names: tuple[str, ...]
+    Attributes:
+        path: The file.
+        numbers: COCO's numbers of the images, in ascending order.
+        images: The images in this order.
+    """
+
+    def __init__(self, file: _File) -> None:
+        self._file = file
+        images = _parse_images(file)
+        self.path = file.path
+        self.numbers = list(images)
+        self.images = list(images.values())
+
+    @property
+    def category_names(self) -> tuple[str, ...]:
+        """Names of the categories, in the order of their numbers."""
+        return tuple(self._file.categories.values())
+
+    @property
+    def annotations(self) -> list[list[CocoAnnotation]]:
+        """The annotations of each image, in the order of the file; those of images that it does not list are left out.
+
+        Raises:
+            InputError: There are none, or one names no image.
+        """
+        return self._parsed_annotations[0]
+
+    @property
+    def notice(self) -> str:
+        """What the user should know of annotations that were left out, as a line; empty where there are none."""
+        unlisted = self._parsed_annotations[1]
+        if not unlisted:
+            return ""
+        kind = "annotation is of an image" if len(unlisted) == 1 else "annotations are of images"
+        return f"{self.path}: {len(unlisted)} {kind} that it does not list, and left out; the first: {unlisted[0]}"
+
+    def check(self, *fields: CocoField) -> None:
+        """Look at some fields of all images and annotations now rather than when they are used.
+
+        Raises:
+            InputError: One is missing or malformed.
+        """
+        if "shape" in fields:
+            for image in self.images:
+                _ = image.shape
+        of_annotations = [field for field in fields if field != "shape"]
+        for annotation in chain.from_iterable(self.annotations if of_annotations else []):
+            for field in of_annotations:
+                getattr(annotation, field)
+
+    @cached_property
+    def _parsed_annotations(self) -> tuple[list[list[CocoAnnotation]], list[str]]:
+        """The annotations of each image, and words for those of unlisted ones."""
+        index_of_image = {number: index for index, number in enumerate(self.numbers)}
+        annotations: list[list[CocoAnnotation]] = [[] for _ in self.images]
+        unlisted = []
+        for record in self._file.records("annotations"):
+            number = record.get("image_id", int)
+            if number in index_of_image:
+                annotations[index_of_image[number]].append(CocoAnnotation(record))
+            else:
+                unlisted.append(f"{record.where} of image {number}")
+        return annotations, unlisted
 
 
 def parse_instances(path: Path) -> CocoInstances:
     """Read an annotation file such as `instances_val2017.json`.
 
     Raises:
-        InputError: The file is missing or not JSON, a key is missing or of the wrong type, a number is used
-            twice or unknown, or a file name leads out of the image folder.
+        InputError: The file is missing or not JSON, an image has no number or name, a number is used twice, or a file
+            name leads out of the image folder.
     """
-    file = _File(path)
-    category_index_of, category_names = _parse_categories(file)
-    images = _parse_images(file)
-    index_of = {number: index for index, number in enumerate(images)}
-    annotations: list[list[CocoAnnotation]] = [[] for _ in images]
-    for where, record in file.records("annotations"):
-        image_number = file.get(record, "image_id", int, where)
-        category_number = file.get(record, "category_id", int, where)
-        if image_number not in index_of:
-            file.refuse(f"{where} belongs to image {image_number}, which is not in 'images'")
-        if category_number not in category_index_of:
-            file.refuse(f"{where} is of category {category_number}, which is not in 'categories'")
-        annotation = _parse_annotation(file, where, record, category_index_of[category_number])
-        annotations[index_of[image_number]].append(annotation)
-    return CocoInstances(list(images), list(images.values()), annotations, category_names)
+    return CocoInstances(_File(path))
 
 
 def image_numbers(path: Path) -> dict[str, int]:
@@ -111,67 +210,66 @@ class _File:
         remedy = "Repair it; https://cocodataset.org/#format-data describes the format."
         raise InputError("coco", self.path, problem, remedy)
 
-    def records(self, key: str) -> list[tuple[str, dict[str, Any]]]:
-        """Return the entries of a top-level list, each with words for where it is."""
-        entries = self.get(self._content, key, list, "the file")
+    def records(self, key: str) -> list[_Record]:
+        """Return the entries of a top-level list."""
+        entries = _Record(self, "the file", self._content).get(key, list)
         for index, entry in enumerate(entries):
             if not isinstance(entry, dict):
                 self.refuse(f"{key}[{index}] is not an object")
-        return [(f"{key}[{index}]", entry) for index, entry in enumerate(entries)]
+        return [_Record(self, f"{key}[{index}]", entry) for index, entry in enumerate(entries)]
 
-    def get(self, record: Mapping[str, Any], key: str, kind: type | tuple[type, ...], where: str) -> Any:  # noqa: ANN401
-        if key not in record:
-            self.refuse(f"{where} has no '{key}'")
-        value = record[key]
-        if not isinstance(value, kind) or isinstance(value, bool):
-            self.refuse(f"'{key}' of {where} is {value!r:.60}")
+    @cached_property
+    def categories(self) -> dict[int, str]:
+        """Names of the categories by their numbers, in ascending order."""
+        names: dict[int, str] = {}
+        for record in self.records("categories"):
+            number = record.get("id", int)
+            if number in names:
+                self.refuse(f"{record.where} has number {number} a second time")
+            names[number] = record.get("name", str)
+        return dict(sorted(names.items()))
+
+    @cached_property
+    def index_of_category(self) -> dict[int, int]:
+        return {number: index for index, number in enumerate(self.categories)}
+
+
+class _Record:
+    """An object in the file, with words for where it is."""
+
+    __slots__ = ("_content", "file", "where")
+
+    def __init__(self, file: _File, where: str, content: Mapping[str, Any]) -> None:
+        self.file = file
+        self.where = where
+        self._content = content
+
+    def refuse(self, problem: str) -> NoReturn:
+        self.file.refuse(problem)
+
+    def get(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:  # noqa: ANN401
+        """Return a value of one of the given types; only where `bool` is among them may it be true or false."""
+        if key not in self._content and default is None:
+            self.refuse(f"{self.where} has no '{key}'")
+        value = self._content.get(key, default)
+        allows_booleans = isinstance(kind, tuple) and bool in kind
+        if not isinstance(value, kind) or (isinstance(value, bool) and not allows_booleans):
+            self.refuse(f"'{key}' of {self.where} is {value!r:.60}")
         return value
-
-
-def _parse_categories(file: _File) -> tuple[dict[int, int], tuple[str, ...]]:
-    names: dict[int, str] = {}
-    for where, record in file.records("categories"):
-        number = file.get(record, "id", int, where)
-        if number in names:
-            file.refuse(f"{where} has number {number} a second time")
-        names[number] = file.get(record, "name", str, where)
-    numbers = sorted(names)
-    return {number: index for index, number in enumerate(numbers)}, tuple(names[number] for number in numbers)
 
 
 def _parse_images(file: _File) -> dict[int, CocoImage]:
     images: dict[int, CocoImage] = {}
-    for where, record in file.records("images"):
-        number = file.get(record, "id", int, where)
+    for record in file.records("images"):
+        number = record.get("id", int)
         if number in images:
-            file.refuse(f"{where} has number {number} a second time")
-        name = file.get(record, "file_name", str, where)
+            file.refuse(f"{record.where} has number {number} a second time")
+        name = record.get("file_name", str)
         path = PurePosixPath(name)
         if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
-            file.refuse(f"'file_name' of {where} is {name!r:.60}, which leads out of the image folder")
-        width, height = (file.get(record, key, int, where) for key in ("width", "height"))
-        if width < 1 or height < 1:
-            file.refuse(f"the size of {where} is {width} x {height}")
-        images[number] = CocoImage(name, width, height)
+            file.refuse(f"'file_name' of {record.where} is {name!r:.60}, which leads out of the image folder")
+        images[number] = CocoImage(name, record)
     return {number: images[number] for number in sorted(images)}
-
-
-def _parse_annotation(file: _File, where: str, record: dict[str, Any], category_index: int) -> CocoAnnotation:
-    box = file.get(record, "bbox", list, where)
-    if len(box) != 4 or not all(_is_number(value) for value in box) or min(box[2:]) < 0:
-        file.refuse(f"'bbox' of {where} is {box!r:.60}, not x, y, width, height")
-    area = file.get(record, "area", (int, float), where)
-    if not _is_number(area):
-        file.refuse(f"'area' of {where} is {area}")
-    segmentation = file.get(record, "segmentation", (list, dict), where)
-    if isinstance(segmentation, list):
-        if not all(isinstance(polygon, list) for polygon in segmentation):
-            file.refuse(f"'segmentation' of {where} is not a list of polygons")
-    else:
-        file.get(segmentation, "size", list, f"the segmentation of {where}")
-        file.get(segmentation, "counts", (list, str), f"the segmentation of {where}")
-    is_crowd = bool(file.get({"iscrowd": 0, **record}, "iscrowd", int, where))
-    return CocoAnnotation(category_index, (box[0], box[1], box[2], box[3]), area, segmentation, is_crowd)
 
 
 def _is_number(value: object) -> bool:

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 from objectaware.data.boxes import pixel_region
 from objectaware.data.coco import CocoDataset, object_crops
+from objectaware.data.images import UnreadableImage
+from objectaware.errors import InputError
 
 
 class CroppedObjects:
@@ -31,6 +33,7 @@ class CroppedObjects:
     """
 
     def __init__(self, coco: CocoDataset, *, min_area: float = 0.01, margin: float = 0.2) -> None:
+        self._coco = coco
         self._images = coco.images
         self._crops = object_crops(coco, min_area=min_area, margin=margin)
         shown = sorted({crop.image_index for crop in self._crops})
@@ -49,9 +52,14 @@ class CroppedObjects:
         """Pixels (h, w, 3) of one object.
 
         Raises:
-            objectaware.data.images.UnreadableImage: The picture cannot be read.
+            objectaware.data.images.UnreadableImage: The picture cannot be read, or its annotations are for one of
+                another size.
         """
         crop = self._crops[index]
         image = self._images.read(crop.image_index)
-        top, left, height, width = pixel_region(crop.box_relative, image.shape[0], image.shape[1])
+        try:
+            box = self._coco.turn(crop.image_index).box(crop.annotated_box)
+        except InputError as error:
+            raise UnreadableImage(f"its picture {error.problem}") from error
+        top, left, height, width = pixel_region(box, image.shape[0], image.shape[1])
         return image[top : top + height, left : left + width]

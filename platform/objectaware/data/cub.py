@@ -13,8 +13,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import Table, TrueObjects, Value, find_base, read_pixels, read_size
+from objectaware.data.annotations import Table, TrueObjects, Value, find_base, read_pixels
 from objectaware.data.folder import ImageFolder
+from objectaware.data.images import UnreadableImage
+from objectaware.data.orientation import Turns
 from objectaware.data.places import is_file, is_folder
 from objectaware.errors import InputError
 
@@ -77,6 +79,8 @@ class CubObjects(TrueObjects):
         images = _table(base / "images.txt", str)
         boxes = _table(base / "bounding_boxes.txt", float, 4)
         self._images = ImageFolder(base / "images", image_ids)
+        # What they were annotated with showed pictures as they are stored.
+        self._turns = Turns(self._images, field=_FIELD, unclear="stored")
         number_of_image = {images[number]: number for number in images.rows}
         self._boxes = [np.array(boxes.values(number_of_image[name])) for name in image_ids]
         folder = next((place for place in _segmentation_places(base) if is_folder(place, field=_FIELD)), None)
@@ -91,17 +95,23 @@ class CubObjects(TrueObjects):
             self.files = [*self.files, self._masks]
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Mask (H, W) of the bird."""
+        """Mask (H, W) of the bird, upright."""
         assert self.has_masks
         gray = read_pixels(self._masks.path(index), "L", field=_FIELD, remedy=_SEGMENTATIONS_REMEDY)
-        return gray > 127
+        mask = gray > 127
+        return self._turns.of(index, mask.shape).pixels(mask)
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """The published box (1, 4), x0 y0 x1 y1 relative to the image."""
+        """The published box (1, 4), x0 y0 x1 y1 relative to the upright image."""
         x, y, width, height = self._boxes[index]
-        image_width, image_height = read_size(self._images.path(index), field=_FIELD)
+        try:
+            turn = self._turns.stored(index)
+        except UnreadableImage as error:
+            problem = f"has no size ({error.reason})"
+            raise InputError(_FIELD, self._images.path(index), problem, "Extract it from the archive again.") from error
+        image_height, image_width = turn.shape
         corners = np.array([[x, y, x + width, y + height]])
-        return (corners / np.array([image_width, image_height] * 2)).clip(0, 1)
+        return turn.boxes((corners / np.array([image_width, image_height] * 2)).clip(0, 1))
 
 
 def _base(root: str | Path) -> Path:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from objectaware.data.annotations import TrueObjects, find_base, read_pixels
 from objectaware.data.folder import ImageFolder
+from objectaware.data.orientation import Turns
 from objectaware.data.places import is_folder
 from objectaware.errors import InputError
 
@@ -84,13 +85,16 @@ class FlowersObjects(TrueObjects):
             raise InputError(_FIELD, root, f"holds no {base / 'segmim'}", _MASKS_REMEDY)
         names = [re.sub(r"^image_", "segmim_", image_id) for image_id in image_ids]
         self._masks = ImageFolder(base / "segmim", names)
+        # What they were drawn with showed pictures as they are stored.
+        self._turns = Turns(ImageFolder(base / "jpg", image_ids), field=_FIELD, unclear="stored")
         self.files = [self._masks]
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Mask (H, W) of the flower."""
+        """Mask (H, W) of the flower, upright."""
         pixels = read_pixels(self._masks.path(index), "RGB", field=_FIELD, remedy=_MASKS_REMEDY)
         red, green, blue = pixels.transpose(2, 0, 1)
-        return np.asarray((red != 0) & (green != 0) & (blue != _BLUE))
+        mask = np.asarray((red != 0) & (green != 0) & (blue != _BLUE))
+        return self._turns.of(index, mask.shape).pixels(mask)
 
 
 def _base(root: str | Path) -> Path:

@@ -17,7 +17,7 @@ import io
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError, _imaging
 
-from objectaware.errors import ExplainedError, system_reason
+from objectaware.errors import ExplainedError, InputError, system_reason
 
 IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"),
@@ -108,6 +108,17 @@ class ImageMemoryError(ExplainedError):
     """An image cannot be decoded in the memory that this process may take; it may be good."""
 
 
+def none_readable(num_images: int, reasons: Iterable[tuple[str, str]]) -> InputError:
+    """Make the refusal of a data set of which no image can be read: no result can come of it.
+
+    Args:
+        num_images: Its images.
+        reasons: Names of some of them, and why each cannot be read.
+    """
+    example = next((f", such as {name} ({reason})" for name, reason in reasons), "")
+    return InputError("data", f"{num_images} images", f"hold none that can be read{example}", "Check the files.")
+
+
 def decode_image(content: bytes, *, name: str = "an image", max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
     """Decode the content of an image file (JPEG, PNG, WebP, BMP, TIFF, GIF, PPM, AVIF) to 8-bit RGB.
 
@@ -154,6 +165,34 @@ def open_image_file(path: str | Path) -> BinaryIO:
         return Path(path).open("rb")
     except (OSError, ValueError) as error:  # ValueError: a NUL character in the path
         raise UnreadableImage(f"the file cannot be opened: {system_reason(error)}") from error
+
+
+def read_header(path: str | Path) -> tuple[int, int, int]:
+    """Read a picture's height and width as they are stored, and its EXIF orientation from 1 (upright) to 8.
+
+    Raises:
+        UnreadableImage: As `read_image`, as far as the header says.
+        ImageMemoryError: As `read_image`.
+    """
+    with open_image_file(path) as stream:
+        try:
+            image = _open(stream, DEFAULT_MAX_PIXELS, is_alone=True)
+        except _ShortOfMemoryError as error:
+            raise ImageMemoryError(f"{path}: there is no memory even to read its header") from error
+        with image:
+            tag = orientation_tag(image)
+            height, width = image.height, image.width
+            # Pillow gives a TIFF's size as it will be once turned.
+            return (width, height, tag) if image.format == "TIFF" and tag >= 5 else (height, width, tag)
+
+
+def orientation_tag(image: Image.Image) -> int:
+    """Return the EXIF orientation of a picture, 1 (upright) where it has none that can be read."""
+    try:
+        tag = image.getexif().get(ExifTags.Base.Orientation, 1)
+    except Exception:  # a broken EXIF block says nothing about the picture
+        return 1
+    return int(tag) if tag in _UPRIGHT else 1
 
 
 def resize_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
@@ -349,10 +388,7 @@ def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
 
 def _upright(image: Image.Image) -> Image.Image:
     # PIL.ImageOps.exif_transpose would also rewrite the EXIF block, which fails on broken ones, and copy.
-    try:
-        method = _UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # a broken EXIF block says nothing about the picture
-        return image
+    method = _UPRIGHT.get(orientation_tag(image))
     return image if method is None else image.transpose(method)
 
 

@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 
 from objectaware.data import flowers102, wsolevaluation
 from objectaware.data.annotations import MIN_BOX_AREA, TrueObjects
-from objectaware.data.backgrounds_challenge import foreground_folder, has_foreground_masks, load_foreground_mask
+from objectaware.data.backgrounds_challenge import (
+    foreground_folder,
+    foreground_turns,
+    has_foreground_masks,
+    load_foreground_mask,
+)
 from objectaware.data.coco import CocoDataset, load_coco
 from objectaware.data.cub import CubObjects
 from objectaware.data.flowers102 import FlowersObjects
@@ -116,7 +121,7 @@ def has_truth(
 
 def _open(root: str | Path, layout: str, split: str, image_ids: list[str], metadata: str | Path | None) -> TrueObjects:
     if layout == "coco":
-        return CocoObjects(load_coco(root, split).select(image_ids))
+        return CocoObjects(load_coco(root, split, "shape", "segmentation").select(image_ids))
     if layout == "backgrounds-challenge":
         return ChallengeObjects(root, split, image_ids)
     if layout == "cub":
@@ -143,6 +148,7 @@ class CocoObjects(TrueObjects):
 
     def __init__(self, coco: CocoDataset) -> None:
         self.coco = coco
+        self.notice = coco.notice
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Union of the instances, (H, W)."""
@@ -163,10 +169,12 @@ class ChallengeObjects(TrueObjects):
         self._image_ids = image_ids
         names = [str(PurePosixPath(name).with_suffix(".npy")) for name in image_ids]
         self.files = [ImageFolder(foreground_folder(root, split), names)]
+        self._turns = foreground_turns(root, split, image_ids)
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """The object's pixels, (H, W)."""
-        return load_foreground_mask(self._root, self._split, self._image_ids[index])
+        """The object's pixels, (H, W), upright."""
+        mask = load_foreground_mask(self._root, self._split, self._image_ids[index])
+        return self._turns.of(index, mask.shape).pixels(mask)
 
 
 class PackedObjects(TrueObjects):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from objectaware.data.annotations import TrueObjects, find_base, read_lines, read_pixels
 from objectaware.data.folder import ImageFolder
+from objectaware.data.orientation import Turns
 from objectaware.errors import InputError
 
 _SEGMENTATION = "segmentation-"
@@ -56,6 +57,8 @@ class VocObjects(TrueObjects):
     def __init__(self, root: str | Path, split: str, image_ids: list[str]) -> None:
         base = _base(root)
         names = [image_id.removesuffix(".jpg") for image_id in image_ids]
+        # What they were annotated with showed pictures as they are stored.
+        self._turns = Turns(ImageFolder(base / "JPEGImages", image_ids), field=_FIELD, unclear="stored")
         self._annotations = ImageFolder(base / "Annotations", [f"{name}.xml" for name in names])
         self._masks = ImageFolder(base / "SegmentationClass", [f"{name}.png" for name in names])
         self.has_masks = self.has_ignored = split.startswith(_SEGMENTATION)
@@ -74,12 +77,17 @@ class VocObjects(TrueObjects):
         """The published boxes (n, 4), x0 y0 x1 y1 relative to the image."""
         path = self._annotations.path(index)
         try:
-            return _read_boxes(path)
+            annotation = ElementTree.parse(path).getroot()
+            width, height = (int(float(annotation.findtext(f"size/{name}", ""))) for name in ("width", "height"))
+            if width < 1 or height < 1:
+                raise ValueError(f"the size is {width} x {height}")
+            boxes = _read_boxes(annotation, width, height)
         except FileNotFoundError as error:
             raise InputError(_FIELD, path, "does not exist", _REMEDY) from error
-        except (ElementTree.ParseError, ValueError, ZeroDivisionError) as error:
+        except (ElementTree.ParseError, ValueError, OverflowError) as error:
             problem = f"is no annotation of VOC ({error})"
             raise InputError(_FIELD, path, problem, "Extract it from the archive again.") from error
+        return self._turns.of(index, (height, width)).boxes(boxes)
 
     def _classes(self, index: int) -> NDArray[np.uint8]:
         assert self.has_masks
@@ -87,7 +95,7 @@ class VocObjects(TrueObjects):
         if classes.ndim != 2:
             problem = "shows colours, where the published file has numbers of classes in a palette"
             raise InputError(_FIELD, self._masks.path(index), problem, "Extract it from the archive again.")
-        return classes
+        return self._turns.of(index, classes.shape).pixels(classes)
 
 
 def _base(root: str | Path) -> Path:
@@ -99,10 +107,8 @@ def _read(path: Path) -> list[str]:
     return read_lines(path, field=_FIELD, remedy=_REMEDY)
 
 
-def _read_boxes(path: Path) -> NDArray[np.float64]:
+def _read_boxes(annotation: ElementTree.Element, width: int, height: int) -> NDArray[np.float64]:
     """From the first and last pixel, counted from 1, to relative edges."""
-    annotation = ElementTree.parse(path).getroot()
-    width, height = (float(annotation.findtext(f"size/{name}", "")) for name in ("width", "height"))
     corners = [
         [float(one.findtext(f"bndbox/{name}", "")) for name in ("xmin", "ymin", "xmax", "ymax")]
         for one in annotation.findall("object")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from objectaware.data.annotations import TrueObjects, Value, read_lines, read_pixels
 from objectaware.data.folder import ImageFolder
+from objectaware.data.orientation import Turns
 from objectaware.data.places import is_file, is_folder, list_folder, look_at, subfolders
 from objectaware.errors import InputError
 
@@ -73,13 +74,15 @@ def wsolevaluation_objects(
     base, placed = _place(root, _image_ids(folder))
     name_of_image = dict(zip(placed, _image_ids(folder), strict=True))
     names = [name_of_image[image_id] for image_id in image_ids]
+    # The metadata's sizes and masks are of the pictures as they are stored.
+    turns = Turns(ImageFolder(base, image_ids), field=_FIELD, unclear="stored")
     lines = read_lines(path, field=_FIELD, remedy=_REMEDY)
     if not lines:
         problem = "is empty: the metadata has neither boxes nor masks of this part"
         raise InputError(_FIELD, path, problem, "Measure on val or test.")
     if lines[0].count(",") == 2:
-        return PublishedMasks(base, path, lines, names)
-    return PublishedBoxes(folder, names)
+        return PublishedMasks(base, path, lines, names, turns)
+    return PublishedBoxes(folder, names, turns)
 
 
 class PublishedBoxes(TrueObjects):
@@ -88,6 +91,7 @@ class PublishedBoxes(TrueObjects):
     Args:
         folder: The metadata of the part.
         names: The images, as the metadata names them.
+        turns: What brings their boxes upright.
 
     Raises:
         InputError: An image has no box or no size.
@@ -95,7 +99,8 @@ class PublishedBoxes(TrueObjects):
 
     has_masks = False
 
-    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+    def __init__(self, folder: Path, names: Sequence[str], turns: Turns) -> None:
+        self._turns = turns
         boxes: dict[str, list[list[int]]] = {}
         for name, box in _numbers(folder / "localization.txt", 4):
             boxes.setdefault(name, []).append(box)
@@ -105,8 +110,10 @@ class PublishedBoxes(TrueObjects):
         self.files = [ImageFolder(folder, ["localization.txt", "image_sizes.txt"])]
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """The published boxes (n, 4), x0 y0 x1 y1 relative to the image."""
-        return np.array(self._boxes[index], dtype=np.float64) / np.array(self._sizes[index] * 2)
+        """The published boxes (n, 4), x0 y0 x1 y1 relative to the upright image."""
+        width, height = self._sizes[index]
+        relative = np.array(self._boxes[index], dtype=np.float64) / np.array([width, height] * 2)
+        return self._turns.of(index, (height, width)).boxes(relative)
 
 
 class PublishedMasks(TrueObjects):
@@ -120,6 +127,7 @@ class PublishedMasks(TrueObjects):
         path: The list of masks.
         lines: Its lines: image, mask, and on an image's first line the region to be ignored.
         names: The images, as the metadata names them.
+        turns: What brings their masks upright.
 
     Raises:
         InputError: A line is malformed, or an image has no mask.
@@ -130,7 +138,7 @@ class PublishedMasks(TrueObjects):
 
     has_ignored = True
 
-    def __init__(self, root: Path, path: Path, lines: Sequence[str], names: Sequence[str]) -> None:
+    def __init__(self, root: Path, path: Path, lines: Sequence[str], names: Sequence[str], turns: Turns) -> None:
         masks: dict[str, list[str]] = {}
         ignored: dict[str, str] = {}
         for place, line in enumerate(lines, start=1):
@@ -142,28 +150,31 @@ class PublishedMasks(TrueObjects):
             if ignore:
                 ignored[name] = ignore
         self._root = root
+        self._turns = turns
         self._masks = [_entry(masks, name, path) for name in names]
         self._ignored = [ignored.get(name) for name in names]
         files = [file for one in self._masks for file in one] + [file for file in self._ignored if file]
         self.files = [ImageFolder(path.parent, [path.name]), ImageFolder(root, files)]
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Union of an image's masks, (224, 224)."""
-        return np.any([self._read(name) for name in self._masks[index]], axis=0)
+        """Union of an image's masks, (224, 224), upright."""
+        return np.any([self._read(index, name) for name in self._masks[index]], axis=0)
 
     def ignored(self, index: int) -> NDArray[np.bool_] | None:
         """What is to be ignored, less what a mask covers, (224, 224)."""
         name = self._ignored[index]
-        return None if name is None else self._read(name) & ~self.mask(index)
+        return None if name is None else self._read(index, name) & ~self.mask(index)
 
     def boxes(self, index: int) -> NDArray[np.float64]:
         """None, (0, 4)."""
         return np.zeros((0, 4))
 
-    def _read(self, name: str) -> NDArray[np.bool_]:
+    def _read(self, index: int, name: str) -> NDArray[np.bool_]:
         path = self._root / name
         pixels = read_pixels(path, "L", field=_FIELD, remedy="Extract wsolevaluation's masks beside the images.")
-        return cv2.resize(pixels, (_MASK_SIZE, _MASK_SIZE), interpolation=cv2.INTER_NEAREST) > 0
+        turn = self._turns.of(index, pixels.shape)
+        # Shrunk first, so that what is kept of a picture that is not turned is what the tool keeps.
+        return turn.pixels(cv2.resize(pixels, (_MASK_SIZE, _MASK_SIZE), interpolation=cv2.INTER_NEAREST) > 0)
 
 
 def _image_ids(folder: Path) -> list[str]:

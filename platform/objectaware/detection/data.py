@@ -13,7 +13,7 @@ from torch import Tensor
 from objectaware.augment.randomness import counter_uniforms
 from objectaware.config import DataConfig
 from objectaware.data.coco import CocoDataset, load_coco
-from objectaware.data.coco_json import CocoAnnotation
+from objectaware.data.coco_json import CocoAnnotation, CocoField
 from objectaware.data.coco_masks import union_mask
 from objectaware.data.images import UnreadableImage, resize_image
 from objectaware.data.tensors import normalise
@@ -21,17 +21,22 @@ from objectaware.detection.regions import Target
 from objectaware.errors import InputError
 
 _STREAM_CHANGES, _STREAM_KEYS = 10, 11
+_FIELDS: tuple[CocoField, ...] = ("shape", "category_index", "box", "segmentation", "is_crowd")
 Box = tuple[float, float, float, float]
 
 
-def open_coco(data: DataConfig) -> CocoDataset:
+def open_coco(data: DataConfig, *more_fields: CocoField) -> CocoDataset:
     """Opens images and annotations of a configuration of the layout `coco`.
+
+    Args:
+        data: The configuration.
+        more_fields: What will be used of the annotations besides what training takes.
 
     Raises:
         InputError: Something is missing or malformed.
     """
     assert data.split is not None
-    coco = load_coco(data.root, data.split)
+    coco = load_coco(data.root, data.split, *_FIELDS, *more_fields)
     return coco if data.subset is None else coco.select(data.open().image_ids)
 
 
@@ -67,7 +72,7 @@ class TrainingImages:
         return len(self._places)
 
     def are_wide(self) -> NDArray[np.bool_]:
-        """Whether each image is wider than high, (N,)."""
+        """Whether each image is wider than high as it was annotated, (N,)."""
         sizes = [self._coco.size(place) for place in self._places]
         return np.array([width > height for height, width in sizes], dtype=np.bool_)
 
@@ -95,10 +100,13 @@ class TrainingImages:
 
     def _objects(self, place: int, size: tuple[int, int], flip: bool) -> Target:
         objects = _usable(self._coco, place)
-        masks = np.stack([draw_mask(one, self._coco.size(place), size) for one in objects])
-        height, width = self._coco.size(place)
+        turn = self._coco.turn(place)
+        height, width = turn.shape
+        annotated_size = turn.shape_before(size)
+        masks = np.stack([turn.pixels(draw_mask(one, turn.shape, annotated_size)) for one in objects])
         boxes = np.array([_clipped(one, width, height) for one in objects], dtype=np.float32)
-        boxes *= np.array([size[1] / width, size[0] / height] * 2, dtype=np.float32)
+        boxes *= np.array([annotated_size[1] / width, annotated_size[0] / height] * 2, dtype=np.float32)
+        boxes = turn.boxes(boxes, annotated_size)
         if flip:
             boxes[:, [0, 2]] = size[1] - boxes[:, [2, 0]]
             masks = np.ascontiguousarray(masks[:, :, ::-1])
@@ -110,7 +118,7 @@ class TrainingImages:
 
 
 def read_pixels(coco: CocoDataset, index: int) -> NDArray[np.uint8]:
-    """Reads an image, (H, W, 3), of the size that the annotations are for.
+    """Reads an image, (H, W, 3), upright, of the size that the annotations are for.
 
     Raises:
         InputError: It cannot be read, or has another size.
@@ -120,8 +128,9 @@ def read_pixels(coco: CocoDataset, index: int) -> NDArray[np.uint8]:
         image = coco.images.read(index)
     except UnreadableImage as error:
         raise InputError("data", name, error.reason, "Replace the file.") from error
-    if image.shape[:2] != coco.size(index):
-        (height, width), (rows, columns) = coco.size(index), image.shape[:2]
+    height, width = coco.turn(index).upright_shape
+    rows, columns = image.shape[:2]
+    if (rows, columns) != (height, width):
         problem = f"is {columns} × {rows} pixels, its annotations are for {width} × {height}"
         raise InputError("data", name, problem, "Replace the file.")
     return image

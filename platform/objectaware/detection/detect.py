@@ -13,6 +13,7 @@ from torch import Tensor
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 
 from objectaware.data.coco import CocoDataset
+from objectaware.data.orientation import Orientation
 from objectaware.detection.data import prepared, read_pixels, resized_shape
 from objectaware.detection.network import MaskRCNN
 from objectaware.detection.regions import Target
@@ -57,7 +58,7 @@ def detect_objects(
 
     Returns:
         COCO's results: `image_id`, `category_id`, `bbox` (x, y, width, height), `score`, and `segmentation` where
-        the detector finds masks.
+        the detector finds masks; in the pixels in which the annotations are, stored or upright.
 
     Raises:
         InputError: An image cannot be read.
@@ -65,13 +66,19 @@ def detect_objects(
     return [
         record
         for index in indices
-        for record in _records(detector(read_pixels(coco, index)), coco.numbers[index], category_numbers)
+        for record in _records(
+            detector(read_pixels(coco, index)), coco.turn(index).inverse, coco.numbers[index], category_numbers
+        )
     ]
 
 
-def _records(found: Target, image_number: int, category_numbers: Mapping[int, int]) -> list[Record]:
-    boxes, scores = found["boxes"].cpu().tolist(), found["scores"].cpu().tolist()
-    codes = [None] * len(boxes) if "masks" not in found else _run_lengths(found["masks"])
+def _records(
+    found: Target, turn_back: Orientation, image_number: int, category_numbers: Mapping[int, int]
+) -> list[Record]:
+    """Results in the pixels in which the image was annotated."""
+    boxes = turn_back.boxes(found["boxes"].cpu().numpy(), turn_back.shape).tolist()
+    scores = found["scores"].cpu().tolist()
+    codes = [None] * len(boxes) if "masks" not in found else _run_lengths(found["masks"], turn_back)
     records = []
     for label, (left, top, right, bottom), score, code in zip(
         found["labels"].cpu().tolist(), boxes, scores, codes, strict=True
@@ -84,10 +91,10 @@ def _records(found: Target, image_number: int, category_numbers: Mapping[int, in
     return records
 
 
-def _run_lengths(masks: Tensor) -> list[Any]:
-    """Run-length codes of soft masks (n, 1, H, W), foreground from one half on."""
+def _run_lengths(masks: Tensor, turn_back: Orientation) -> list[Any]:
+    """Run-length codes of soft masks (n, 1, H, W), foreground from one half on, once they are turned."""
     binary = (masks[:, 0] >= 0.5).to(torch.uint8).cpu().numpy()
     if not len(binary):
         return []
-    codes = coco_mask.encode(np.asfortranarray(binary.transpose(1, 2, 0)))
+    codes = coco_mask.encode(np.asfortranarray(turn_back.pixels(binary.transpose(1, 2, 0))))
     return [{"size": list(code["size"]), "counts": code["counts"].decode("ascii")} for code in codes]

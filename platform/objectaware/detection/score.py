@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -22,8 +23,7 @@ _STATISTICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 
 def category_numbers(annotations: Path) -> dict[str, int]:
     """COCO's numbers of the categories of an annotation file, by name, in ascending order of number."""
-    with redirect_stdout(io.StringIO()):
-        truth = COCO(annotations)
+    truth = _read_truth(annotations)
     return {category["name"]: category["id"] for category in sorted(truth.dataset["categories"], key=_number)}
 
 
@@ -43,8 +43,8 @@ def average_precision(
         area (below 32², below 96², and above), in per cent; those of which there is no object are missing. And AP of
         each category that has objects, by name.
     """
+    truth = _read_truth(annotations)
     with redirect_stdout(io.StringIO()):  # pycocotools prints what it does
-        truth = COCO(annotations)
         evaluation = COCOeval(truth, _loaded(truth, results, kind), _TYPES[kind])
         evaluation.params.imgIds = sorted(image_numbers)
         evaluation.evaluate()
@@ -60,6 +60,18 @@ def average_precision(
         if (values := precision[:, :, place])[values > -1].size
     }
     return {name: 100 * float(value) for name, value in statistics.items() if value > -1}, by_category
+
+
+def _read_truth(annotations: Path) -> COCO:
+    """An annotation file with what pycocotools needs of each annotation and a file may lack."""
+    truth = COCO()
+    truth.dataset = json.loads(annotations.read_bytes())
+    # It takes an object with the number 0 for one that was not found.
+    for number, annotation in enumerate(truth.dataset["annotations"], start=1):
+        annotation |= {"id": number, "iscrowd": int(annotation.get("iscrowd", 0))}
+    with redirect_stdout(io.StringIO()):
+        truth.createIndex()
+    return truth
 
 
 def _loaded(truth: COCO, results: Sequence[Mapping[str, Any]], kind: Kind) -> COCO:

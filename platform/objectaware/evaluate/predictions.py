@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -33,12 +33,15 @@ class Prediction:
         soft: Soft mask (h, w) in [0, 1] of any size; None for an image without.
         unrefined: The soft mask before the CRF, where there was one.
         num_boxes: Boxes, or instances, that it found.
+        pixels: Whether the soft mask is of the upright picture or in the pixels of the annotations; `unknown` where its
+            size alone can tell.
     """
 
     image_id: str
     soft: NDArray[np.float32] | None
     unrefined: NDArray[np.float32] | None
     num_boxes: int
+    pixels: Literal["upright", "annotated", "unknown"] = "unknown"
 
 
 def store_predictions(rows: Iterable[MaskRow], *, crf: bool) -> Iterator[Prediction]:
@@ -56,7 +59,7 @@ def store_predictions(rows: Iterable[MaskRow], *, crf: bool) -> Iterator[Predict
             problem = "is of a mask store without the soft masks after CRF"
             raise InputError("masks", row.image_id, problem, "Run the localization again.")
         soft, unrefined = (row.refined, row.cam) if crf else (row.cam, None)
-        yield Prediction(row.image_id, soft, unrefined, len(row.boxes))
+        yield Prediction(row.image_id, soft, unrefined, len(row.boxes), "upright")
 
 
 def folder_predictions(folder: Storage, image_ids: Iterable[str]) -> Iterator[Prediction]:
@@ -148,7 +151,8 @@ def coco_predictions(
             raise InputError("masks", file, problem, _RESULT_REMEDY)
         by_image[image_id].append(result)
     for image_id in wanted:
-        yield _combined(file, image_id, by_image[image_id], sizes.get(image_id))
+        prediction = _combined(file, image_id, by_image[image_id], sizes.get(image_id))
+        yield replace(prediction, pixels="annotated") if numbers and not own else prediction
 
 
 def _parse_results(file: str, content: bytes) -> tuple[list[dict[str, Any]], dict[int, tuple[str, int, int]]]:

@@ -20,15 +20,15 @@ from objectaware.methods.classifier import read_classifier
 from objectaware.stages.truth import true_objects_hash
 
 STAGE_VERSIONS = {
-    "pretrain": 3,
+    "pretrain": 4,
     "localize": 2,
-    "features": 1,
-    "linear": 4,
-    "knn": 1,
-    "few_shot": 1,
-    "class_distance": 1,
-    "localization": 3,
-    "detection": 1,
+    "features": 2,
+    "linear": 5,
+    "knn": 2,
+    "few_shot": 2,
+    "class_distance": 2,
+    "localization": 4,
+    "detection": 2,
 }
 """Version of the code that computes each stage: raised when the same input would give another result."""
 

@@ -48,7 +48,7 @@ def open_labelled(data: DataConfig, class_names: Sequence[str] | None = None) ->
     images = data.open()
     if class_names is not None and data.layout == "coco":
         assert data.split is not None
-        coco = load_coco(data.root, data.split).select(images.image_ids)
+        coco = load_coco(data.root, data.split, "category_index").select(images.image_ids)
         shown = _shown_categories(coco, _places(data, coco.category_names, class_names))
         alone = np.where(shown.sum(axis=1) == 1, shown.argmax(axis=1), -1)
         return LabelledImages(images, alone.astype(np.int64), tuple(class_names))
@@ -75,5 +75,5 @@ def _places(data: DataConfig, known: Sequence[str], wanted: Sequence[str]) -> li
 
 def _shown_categories(coco: CocoDataset, categories: Sequence[int]) -> NDArray[np.bool_]:
     """Whether each picture shows each of the categories, (N, number of categories)."""
-    shown = [{instance.category_index for instance in coco.instances(index)} for index in range(len(coco))]
+    shown = [{annotation.category_index for annotation in coco.annotations(index)} for index in range(len(coco))]
     return np.array([[category in of_picture for category in categories] for of_picture in shown], dtype=np.bool_)

@@ -41,7 +41,7 @@ def find_share(config: DetectionConfig, network: str, kept: Storage, share: int,
     if kept.exists(name):
         return list(kept.read_json(name))
     torch.set_num_threads(config.execution.num_compute_threads or max(len(os.sched_getaffinity(0)) // num_shares, 1))
-    coco = open_coco(config.test)
+    coco = open_coco(config.test, "area")  # which is scored by
     detector, numbers = _detector(config, network)
     records = detect_objects(detector, coco, range(share, len(coco), num_shares), numbers)
     kept.write_json(name, records)

@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.config import LocalizationConfig
+from objectaware.data.catalog import OpenedImages
+from objectaware.data.folder import ImageFolder
+from objectaware.data.orientation import turned_by_size
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
@@ -45,26 +48,45 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
         `scores`: the measures of `MaskScores` that the truth allows by row, `name` and, where a CRF refined the masks,
         `name soft` for those before it; `boxes_per_image`: the number of boxes of each image.
     """
-    image_ids = config.data.open().image_ids
+    images = config.data.open()
+    image_ids = images.image_ids
     truths = true_objects(config.data, image_ids)
     place = {image_id: index for index, image_id in enumerate(image_ids)}
     scores: dict[str, MaskScores] = {}
     counts: list[int] = []
+    num_found = 0
     for prediction in _predictions(config.masks[name], image_ids, truths):
         index = place.pop(prediction.image_id, None)
         if index is None:
             remedy = "Give masks of the images that are measured."
             raise InputError("masks", prediction.image_id, "is no image of the data set, or comes twice", remedy)
         truth = _truth_of(truths, index)
-        scores.setdefault(name, MaskScores(config.image_size)).add(prediction.soft, *truth)
+        soft = _upright(prediction, images, truths, index)
+        num_found += soft is not None
+        scores.setdefault(name, MaskScores(config.image_size)).add(soft, *truth)
         if prediction.unrefined is not None:
             scores.setdefault(f"{name} soft", MaskScores(config.image_size)).add(prediction.unrefined, *truth)
         counts.append(prediction.num_boxes)
     if place:
         problem = f"lacks {len(place)} of the {len(image_ids)} images, such as {next(iter(place))}"
         raise InputError("masks", config.masks[name], problem, "Localize the images that are measured.")
+    if not num_found:
+        problem = f"holds a mask of none of the {len(image_ids)} images"
+        raise InputError("masks", config.masks[name], problem, "Check that the images can be read.")
     values = {row: _finite(score.result()) for row, score in scores.items()}
     return {"scores": values, "boxes_per_image": counts}
+
+
+def _upright(
+    prediction: Prediction, images: OpenedImages, truths: GroundTruth, index: int
+) -> NDArray[np.float32] | None:
+    """The soft mask, turned as its picture is or as the annotations are in whose pixels it is."""
+    if prediction.soft is None or prediction.pixels == "upright":
+        return prediction.soft
+    if prediction.pixels == "annotated":
+        assert truths.coco is not None
+        return truths.coco.turn(index).pixels(prediction.soft)
+    return turned_by_size(images.path(index), prediction.soft) if isinstance(images, ImageFolder) else prediction.soft
 
 
 def _truth_of(

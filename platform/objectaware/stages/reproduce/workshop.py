@@ -202,7 +202,7 @@ def images_with(class_name: str, workshop: Workshop, images: Images) -> tuple[st
     shown = [
         image_id
         for index, image_id in enumerate(coco.images.image_ids)
-        if any(coco.category_names[instance.category_index] == name for instance in coco.instances(index))
+        if any(coco.category_names[one.category_index] == name for one in coco.annotations(index))
     ]
     if not shown:
         raise InputError("class", name, f"is in no picture of {data.root}", "Give a data set that shows it.")

@@ -12,7 +12,7 @@ from objectaware.config import GROUND_TRUTH, PretrainConfig
 from objectaware.config.policies import true_layouts
 from objectaware.data.backgrounds_challenge import TrainingForegrounds
 from objectaware.data.cache import TrainingImages
-from objectaware.data.coco import load_coco, object_boxes
+from objectaware.data.coco import ObjectBoxes, load_coco
 from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
@@ -82,7 +82,8 @@ def _boxes(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -
         boxes = PackedBoxes(_pack(config, images))
     else:
         assert config.data.split is not None
-        boxes = object_boxes(load_coco(config.data.root, config.data.split).select(images.image_ids))
+        coco = load_coco(config.data.root, config.data.split, "shape", "box", "area")
+        boxes = ObjectBoxes(coco.select(images.image_ids))
     return TrueBoxes(boxes, images.image_ids, images.unreadable)
 
 

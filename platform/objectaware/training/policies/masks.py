@@ -93,7 +93,7 @@ class TrueBoxes:
 
 
 class PackedBoxes:
-    """Boxes that were packed with their images, with the margin of the object-aware crop, as `object_boxes` gives them.
+    """Boxes that were packed with their images, with the margin of the object-aware crop, as `ObjectBoxes` gives them.
 
     Args:
         images: The pack.
