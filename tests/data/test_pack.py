@@ -220,3 +220,15 @@ def test_a_shard_appears_whole(photos: Path, tmp_path: Path, monkeypatch: pytest
     with pytest.raises(ZeroDivisionError):
         _pack(photos, tmp_path / "pack")
     assert not list((tmp_path / "pack").glob("shard-*"))
+
+
+def test_a_data_set_of_which_nothing_can_be_read_is_no_pack(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name in ("a.png", "b.png"):
+        (photos / name).write_bytes(b"not a picture")
+    out = Storage.from_uri(tmp_path / "pack")
+    with pytest.raises(InputError, match=r"2 images: hold none that can be read, such as [ab]\.png"):
+        pack_images(ImageFolder.scan(photos), out, source={})
+    Image.new("RGB", (8, 8)).save(photos / "a.png")
+    assert pack_images(ImageFolder.scan(photos), out, source={}).num_unreadable == 1

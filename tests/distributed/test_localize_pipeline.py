@@ -18,7 +18,7 @@ from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize import LocalizeSummary, localize, localize_needs
 from objectaware.errors import InputError
-from objectaware.localize.mask_store import read_rows
+from objectaware.localize.mask_store import MaskRow, read_rows, write_shard
 
 pytestmark = pytest.mark.timeout(600)
 slow = pytest.mark.slow
@@ -208,3 +208,17 @@ def test_the_list_of_failures_ends_at_a_hundred() -> None:
         summary.add(80, [(f"{group}/{number}.jpg", "the file is empty") for number in range(60)])
     assert (summary.num_ok, summary.num_failed, len(summary.failures)) == (100, 300, 100)
     assert summary.failures[60] == ("1/0.jpg", "the file is empty")
+
+
+def test_a_data_set_of_which_nothing_can_be_read_is_refused_and_nothing_kept(tmp_path: Path) -> None:
+    """All groups are there, so that Ray has nothing to do."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for name in ("a.jpg", "b.jpg"):
+        (photos / name).write_bytes(b"")
+    store = Storage.from_uri(tmp_path / "store")
+    rows = [MaskRow(name, 0, 0, status="failed", error="the file is empty") for name in ("a.jpg", "b.jpg")]
+    write_shard(store, 0, rows)
+    with pytest.raises(InputError, match=r"2 images: hold none that can be read, such as a\.jpg \(the file is empty\)"):
+        _localize(photos, tmp_path / "checkpoint", tmp_path / "store")
+    assert store.list_names() == []

@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.images import Images, UnreadableImage
-from objectaware.errors import InputError
+from objectaware.data.images import Images, UnreadableImage, none_readable
 
 
 class NamedImages(Images, Protocol):
@@ -55,7 +54,7 @@ class TrainingImages:
             pixels = self._read_one((index + offset) % len(self))
             if pixels is not None:
                 return pixels
-        raise InputError("data", f"{len(self)} images", "hold none that can be read", "Check the files.")
+        raise none_readable(len(self), self.unreadable.items())
 
     def is_unreadable(self, index: int) -> bool:
         """Whether another image stands in for this one, as far as it was read."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from objectaware.data.folder import ImageFolder
-from objectaware.data.images import UnreadableImage, decode_image
+from objectaware.data.images import UnreadableImage, decode_image, none_readable
 from objectaware.data.manifest import Manifest
 from objectaware.data.masks import mask_png, resize_mask
 from objectaware.data.shards import (
@@ -89,7 +89,7 @@ def pack_images(
         on_shard: Called after each shard with the number of shards that are there and that there will be.
 
     Raises:
-        InputError: The folder holds a pack of other images or settings, or anything else.
+        InputError: The folder holds a pack of other images or settings, or anything else; or no image can be read.
     """
     manifest = Manifest.of(images)
     settings = {
@@ -158,6 +158,10 @@ def _finish(out: Storage, settings: dict[str, Any], plan: list[NDArray[np.int64]
     index = pa.concat_tables(parts)
     out.write_bytes(INDEX_NAME, _parquet(index))
     unreadable = unreadable_images(index)
+    if len(unreadable) == len(index):
+        for name in (*names, INDEX_NAME, _BEGUN_NAME):
+            out.delete(name)  # so that the same command reads the images again
+        raise none_readable(len(index), unreadable)
     summary = {
         "num_images": len(index),
         "num_unreadable": len(unreadable),

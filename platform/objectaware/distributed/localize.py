@@ -17,6 +17,7 @@ import ray.data
 from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
 
 from objectaware.config import LocalizeConfig, LocalizeExecution
+from objectaware.data.images import none_readable
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
@@ -24,7 +25,7 @@ from objectaware.distributed.localize_actors import CamActor, CrfActor, localize
 from objectaware.distributed.localize_groups import GroupPlan, read_group
 from objectaware.distributed.records import Record
 from objectaware.distributed.task import run_tasks
-from objectaware.localize.mask_store import finished_shards, read_shard
+from objectaware.localize.mask_store import delete_shards, finished_shards, read_shard
 
 _MAX_FAILURES_LISTED = 100
 # Longer than any group takes: 64 images through 10 iterations of a ResNet-50 at 4 times its resolution.
@@ -93,7 +94,8 @@ def localize(
         Counts over the whole store, what was there before included.
 
     Raises:
-        InputError: The checkpoint does not fit, a finished shard is damaged, or the cluster is too small.
+        InputError: The checkpoint does not fit, a finished shard is damaged, the cluster is too small, or no image can
+            be read.
         Exception: Whatever else a process raised, with its traceback in its notes.
     """
     plan = GroupPlan.of(
@@ -113,6 +115,9 @@ def localize(
         _run(config, plan, pending, store, summary, on_record)
         store.delete_unfinished()  # an actor that is killed while it writes a shard cannot do it
     assert summary.num_ok + summary.num_failed == summary.num_images, summary
+    if not summary.num_ok:
+        delete_shards(store)  # so that the same command reads the images again
+        raise none_readable(summary.num_images, summary.failures)
     return summary
 
 

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from objectaware.data.images import none_readable
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.features import Features
@@ -72,7 +73,8 @@ class FeatureSet:
         indices = tuple(np.array(record["indices"], dtype=np.int64) for record in records)
         unreadable = {int(index): reason for record in records for index, reason in record["unreadable"].items()}
         if not any(map(len, indices)):
-            raise InputError("data", f"{len(unreadable)} images", "hold none that can be read", "Check the files.")
+            reasons = ((f"number {index}", reason) for index, reason in unreadable.items())
+            raise none_readable(len(unreadable), reasons)
         return cls(folder, indices, unreadable)
 
     @property

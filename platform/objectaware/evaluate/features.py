@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from objectaware.data.images import Images, UnreadableImage, resize_image
+from objectaware.data.images import Images, UnreadableImage, none_readable, resize_image
 from objectaware.data.tensors import normalise
-from objectaware.errors import InputError
 
 
 def evaluation_view(image: NDArray[np.uint8], size: int, *, center_crop: bool) -> NDArray[np.uint8]:
@@ -110,6 +109,6 @@ def compute_features(
                 values.append(backbone(batch).float().cpu())
     backbone.train(was_training)
     if not values and not allow_empty:
-        raise InputError("data", f"{len(chosen)} images", "hold none that can be read", "Check the files.")
+        raise none_readable(len(chosen), ((f"number {index}", reason) for index, reason in unreadable.items()))
     rows = torch.cat(values) if values else torch.empty(0, 0)
     return Features(rows, torch.tensor(kept, dtype=torch.int64), unreadable)

@@ -129,6 +129,12 @@ def finished_shards(storage: Storage) -> set[int]:
     return {int(match.group(1)) for match in matches if match}
 
 
+def delete_shards(storage: Storage) -> None:
+    """Delete all shards of a folder."""
+    for group in finished_shards(storage):
+        storage.delete(f"shard-{group:06d}.parquet")
+
+
 def read_shard(storage: Storage, group: int) -> pa.Table:
     """One shard as it is stored, with the columns of `mask_fields_schema`.
 
