@@ -12,7 +12,8 @@ import safetensors.torch
 from objectaware.detection.network import MaskRCNN
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
-from objectaware.methods.checkpoint import CONFIG_NAME, load_encoder, load_file, load_state, local_checkpoint
+from objectaware.methods.checkpoint import load_config, load_encoder, load_state, local_checkpoint
+from objectaware.methods.weights_file import is_safetensors, load_weights
 
 _NAMES = "category_names"
 
@@ -32,9 +33,9 @@ def load_detector(address: str, *, num_test_proposals: int = 1000) -> tuple[Mask
     """
     with local_checkpoint(address) as path:
         if path.is_dir():
-            state, about = load_state(path)["method"], json.loads((path / CONFIG_NAME).read_text())
+            state, about = load_state(path)["method"], load_config(path)
         else:
-            state, about = load_file(path), _metadata(path)
+            state, about = load_weights(path), _metadata(path)
     if _NAMES not in about:
         problem = "holds no fine-tuned detector"
         raise InputError("checkpoint", address, problem, "Give what evaluate detection trained.")
@@ -52,7 +53,7 @@ def export_detector(address: str, path: Path) -> None:
     """
     with local_checkpoint(address) as local:
         state = load_state(local)["method"]
-        about = json.loads((local / CONFIG_NAME).read_text())
+        about = load_config(local)
     if _NAMES not in about:
         problem = "holds no fine-tuned detector"
         raise InputError("checkpoint", address, problem, "Give what evaluate detection trained.")
@@ -110,7 +111,7 @@ def detectron2_name(name: str) -> str:
 
 
 def _metadata(path: Path) -> dict[str, object]:
-    if path.suffix != ".safetensors":
+    if not is_safetensors(path):
         return {}
     with safetensors.safe_open(path, "pt") as file:
         about = dict(file.metadata() or {})

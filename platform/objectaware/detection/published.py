@@ -16,7 +16,8 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from objectaware.detection.detect import Detector
 from objectaware.detection.regions import Target
 from objectaware.errors import InputError
-from objectaware.methods.checkpoint import load_file
+from objectaware.methods.foreign import without_wrappers
+from objectaware.methods.weights_file import load_weights
 
 NUM_OUTPUTS = 91
 """Outputs of these networks: COCO's category numbers, some of which are not used, and background."""
@@ -42,7 +43,9 @@ def load_published(path: Path, *, short_side: int = 800, max_side: int = 1333, n
     """
     if not path.is_file():
         raise InputError("published", str(path), "does not exist", "Give a file that torchvision publishes.")
-    state = load_file(path)
+    state = load_weights(path, field="published")
+    if isinstance(state, Mapping):
+        state = {without_wrappers(str(key)): value for key, value in state.items()}
     has_masks = isinstance(state, Mapping) and any(key.startswith("roi_heads.mask_") for key in state)
     backbone = resnet_fpn_backbone(backbone_name="resnet50", weights=None, trainable_layers=5)
     build = MaskRCNN if has_masks else FasterRCNN

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from objectaware.methods.classifier import CLASSIFIER_NAME, Classifier, classifi
 from objectaware.methods.foreign import ForeignWeights, find_weights
 from objectaware.methods.heads import head_from_weights
 from objectaware.methods.supervised import Supervised
+from objectaware.methods.weights_file import load_weights
 
 STATE_NAME = "state.pt"
 CONFIG_NAME = "config.json"
@@ -141,38 +141,19 @@ def load_state(folder: Path) -> dict[str, Any]:
     path = folder / STATE_NAME
     if not path.is_file():
         raise InputError("checkpoint", str(folder), f"holds no {STATE_NAME}", "Give a folder that pretraining wrote.")
-    return load_file(path)
+    return load_weights(path)
 
 
-def load_file(path: Path) -> Any:  # noqa: ANN401 - whatever was saved
-    """Reads a file that `torch.save` or safetensors wrote, without running any code that may be in it.
+def load_config(folder: Path) -> dict[str, Any]:
+    """Reads the configuration beside a checkpoint.
 
     Raises:
-        InputError: It is damaged, or a pickle of more than tensors and plain values.
+        InputError: There is none, or it is damaged.
     """
-    try:
-        if path.suffix == ".safetensors":
-            return safetensors.torch.load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
-    except Exception as error:  # a damaged file can end the reader with any: IndexError, struct.error …
-        raise _refusal(path, error) from error
-
-
-def _refusal(path: Path, error: Exception) -> InputError:
-    # PyTorch names what the pickle would call or make, and has not done so.
-    needed = re.search(r"GLOBAL ([\w.]+)", str(error))
-    if needed is None:
-        remedy = "Give a checkpoint folder, or a file that torch.save or safetensors wrote."
-        return InputError("checkpoint", str(path), "is damaged or no checkpoint", remedy)
-    return InputError(
-        "checkpoint",
-        str(path),
-        f"is a pickle that would run code ({needed.group(1)}); it was not loaded",
-        "If you trust its source, save its weights alone where it was made: "
-        "torch.save({'state_dict': torch.load(FILE, weights_only=False)['state_dict']}, 'weights.pth').",
-    )
+    path = folder / CONFIG_NAME
+    if not path.is_file():
+        raise InputError("checkpoint", str(folder), f"holds no {CONFIG_NAME}", "Give a folder that pretraining wrote.")
+    return Storage.from_uri(folder).read_json(CONFIG_NAME)
 
 
 @dataclass(frozen=True)
@@ -202,11 +183,9 @@ def load_encoder(path: Path) -> Encoder:
         InputError: It is no checkpoint, damaged, would run code, or holds another network than ours.
     """
     if not path.is_dir():
-        return _foreign_encoder(find_weights(load_file(path), str(path)), str(path))
+        return _foreign_encoder(find_weights(load_weights(path), str(path)), str(path))
     state = load_state(path)["method"]
-    if not (path / CONFIG_NAME).is_file():
-        raise InputError("checkpoint", str(path), f"holds no {CONFIG_NAME}", "Give a folder that pretraining wrote.")
-    config = json.loads((path / CONFIG_NAME).read_text())
+    config = load_config(path)
     backbone = build_backbone(config["backbone"])
     backbone.load_state_dict(_part(state, "backbone."))
     weights = _part(state, "projector.")

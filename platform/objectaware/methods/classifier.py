@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import safetensors
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.methods.foreign import without_wrappers
+from objectaware.methods.weights_file import load_weights
 
 CLASSIFIER_NAME = "classifier.safetensors"
 """Name of the file in a folder of ours; its keys are torchvision's, `fc.weight` and `fc.bias`."""
 
-_FILE_SUFFIXES = (".safetensors", ".pth", ".pt", ".tar")
 _NESTED_STATES = ("state_dict", "model")
 _LAYERS = ("fc", "head.fc", "head", "classifier", "linear")  # torchvision and MoCo, timm, and others
 _REMEDY = "Give the folder of a linear evaluation, or a torchvision or timm state dict with its classifier."
@@ -53,12 +50,14 @@ def read_classifier(address: str) -> bytes:
     Raises:
         InputError: There is no such file.
     """
-    storage, name = Storage.from_uri(address), CLASSIFIER_NAME
-    if address.endswith(_FILE_SUFFIXES):
-        storage, name = storage.split()
-    if not storage.exists(name):
-        raise InputError("classifier", address, f"holds no {name}", _REMEDY)
-    return storage.read_bytes(name)
+    folder = Storage.from_uri(address)
+    if folder.exists(CLASSIFIER_NAME):
+        return folder.read_bytes(CLASSIFIER_NAME)
+    parent, name = folder.split()
+    if parent.is_file(name):
+        return parent.read_bytes(name)
+    problem = f"holds no {CLASSIFIER_NAME}" if parent.exists(name) else "does not exist"
+    raise InputError("classifier", address, problem, _REMEDY)
 
 
 def load_classifier(address: str) -> Classifier:
@@ -66,10 +65,11 @@ def load_classifier(address: str) -> Classifier:
 
     Args:
         address: As for `read_classifier`. Of a state dict, the layer `fc`, `head.fc`, `head`, `classifier` or
-            `linear` is taken, with or without `module.` before it; nothing else in it is looked at.
+            `linear` is taken, with or without wrappers' parts of its name; nothing else in it is read.
 
     Raises:
-        InputError: The file is missing, damaged, would run code, or holds no linear layer of these names.
+        InputError: The file is missing, of another kind, damaged, would run code, or holds no linear layer of these
+            names.
     """
     state = _tensors(address, read_classifier(address))
     for layer in _LAYERS:
@@ -81,15 +81,9 @@ def load_classifier(address: str) -> Classifier:
 
 
 def _tensors(address: str, content: bytes) -> dict[str, Tensor]:
-    """The tensors of a state dict by name, without the prefix that parallel training leaves."""
-    try:
-        if address.endswith((".pth", ".pt", ".tar")):
-            state: Mapping[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-        else:
-            state = safetensors.torch.load(content)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, safetensors.SafetensorError) as error:
-        problem = "is damaged, or is a pickle that would run code and is not loaded"
-        raise InputError("classifier", address, problem, _REMEDY) from error
+    """Returns the tensors of a state dict by name, without wrappers' parts."""
+    loaded = load_weights(content, field="classifier", address=address)
+    state: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {}
     for key in _NESTED_STATES:
         state = state[key] if isinstance(state.get(key), Mapping) else state
-    return {name.removeprefix("module."): value for name, value in state.items() if isinstance(value, Tensor)}
+    return {without_wrappers(str(name)): value for name, value in state.items() if isinstance(value, Tensor)}

@@ -18,8 +18,11 @@ from objectaware.errors import InputError
 _MARK = "layer1.0.conv1.weight"
 """A tensor that every residual network has, whatever its stem, under torchvision's name."""
 
-_WRAPPERS = re.compile(r"^(?:module\.|_orig_mod\.)+")
-"""What DistributedDataParallel and torch.compile put before every name."""
+_WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
+"""Parts of names that wrappers add where they wrap: DistributedDataParallel, torch.compile, FSDP and its checkpoints.
+
+They stand before every name where the whole network was wrapped, and within the names where a part of it was.
+"""
 
 EPSILON = 1e-5
 """What our batch norms, as torchvision's, add to the variance."""
@@ -169,15 +172,19 @@ def _inner(content: object, place: tuple[str, ...]) -> Mapping[object, object]:
 
 
 def _flat(content: Mapping[object, object]) -> dict[str, Tensor]:
-    """The tensors in nested mappings, with dotted names and without wrappers'."""
+    """Returns the tensors in nested mappings by dotted names, without wrappers' parts."""
     tensors: dict[str, Tensor] = {}
     for key, value in content.items():
-        name = _WRAPPERS.sub("", str(key))
         if isinstance(value, Tensor):
-            tensors[name] = value
+            tensors[without_wrappers(str(key))] = value
         elif isinstance(value, Mapping):
-            tensors |= {f"{name}.{inner}": tensor for inner, tensor in _flat(value).items()}
+            tensors |= {without_wrappers(f"{key}.{inner}"): tensor for inner, tensor in _flat(value).items()}
     return tensors
+
+
+def without_wrappers(name: str) -> str:
+    """Drops what wrapping the network or a part of it has added to a tensor's name, wherever it stands."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 def _first_names(content: object) -> str:

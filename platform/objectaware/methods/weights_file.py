@@ -1,0 +1,126 @@
+"""Files of weights: what one holds is read from its content, whatever its name, and none of it is run."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import safetensors.torch
+import torch
+
+from objectaware.errors import InputError
+
+_HEAD_BYTES = 512
+_SAFETENSORS_HEADER_BYTES = 100_000_000  # safetensors refuses longer headers
+_LFS_POINTER = b"version https://git-lfs"
+_LEGACY_MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")
+"""What torch.save put first before it wrote zip archives."""
+_WEIGHTS_ALONE = (
+    "If you trust its source, save its weights alone where it was made: "
+    "torch.save({'state_dict': torch.load(FILE, weights_only=False)['state_dict']}, 'weights.pth')."
+)
+_SCRIPT_WEIGHTS = "Save its weights alone: torch.save(torch.jit.load(FILE).state_dict(), 'weights.pth')."
+_OTHER_KINDS = (
+    (
+        _LFS_POINTER,
+        "is a Git LFS pointer, a few lines in the place of the file",
+        "Run `git lfs pull` where it is from.",
+    ),
+    (b"\x1f\x8b", "is compressed by gzip", "Unpack it first."),
+    (b"\x89HDF", "is an HDF5 file, as Keras writes them", "Give a file that torch.save or safetensors wrote."),
+)
+"""First bytes of files that people give and that hold no weights for us: what each is, and what to do."""
+_PAGES = (b"<!doctype html", b"<html", b"<?xml")
+
+
+def load_weights(source: Path | bytes, *, field: str = "checkpoint", address: str | None = None) -> Any:  # noqa: ANN401 - whatever was saved
+    """Reads what `torch.save` or safetensors wrote, without running any code that may be in it.
+
+    Args:
+        source: The file, or its content.
+        field: The setting that names the file, for messages.
+        address: Of the file, for messages; by default the path.
+
+    Raises:
+        InputError: It is a file of another kind, damaged, or a pickle of more than tensors and plain values.
+    """
+    head = _head(source)
+    try:
+        if (refusal := _other_kind(source, head)) is None:
+            return _load(source, head)
+        problem, remedy = refusal
+        cause = None
+    except OSError:
+        raise
+    except Exception as error:  # a damaged file can end the reader with any: IndexError, struct.error …
+        problem, remedy = _failure(error)
+        cause = error
+    raise InputError(field, address or source, problem, remedy) from cause
+
+
+def is_safetensors(source: Path | bytes) -> bool:
+    """Whether a file's content begins as safetensors does: with the length of its header, which is JSON."""
+    return _begins_as_safetensors(_head(source))
+
+
+def _head(source: Path | bytes) -> bytes:
+    with _opened(source) as stream:
+        return stream.read(_HEAD_BYTES)
+
+
+def _begins_as_safetensors(head: bytes) -> bool:
+    return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _SAFETENSORS_HEADER_BYTES
+
+
+def _load(source: Path | bytes, head: bytes) -> Any:  # noqa: ANN401 - whatever was saved
+    if _begins_as_safetensors(head):
+        return safetensors.torch.load(source) if isinstance(source, bytes) else safetensors.torch.load_file(source)
+    with _opened(source) as stream:  # a path would be read by its suffix
+        return torch.load(stream, map_location="cpu", weights_only=True)
+
+
+def _opened(source: Path | bytes) -> BinaryIO:
+    return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
+
+
+def _other_kind(source: Path | bytes, head: bytes) -> tuple[str, str] | None:
+    """What a file is that holds no weights for us, and what to do about it; None for all others."""
+    if not head:
+        return "is empty", "Copy or download it again."
+    if _begins_as_safetensors(head):  # whose length may begin as any of the others
+        return None
+    for begin, problem, remedy in _OTHER_KINDS:
+        if head.startswith(begin):
+            return problem, remedy
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_PAGES):
+        return "is a web page, perhaps an error or a login", "Download the file that the page leads to."
+    if head[257:262] == b"ustar":
+        return "is a tar archive", "Unpack it and give the file of weights in it."
+    if head.startswith(b"\x80") and _LEGACY_MAGIC not in head:
+        return "is a pickle that torch.save did not write", "Save the weights in it with torch.save."
+    return _other_archive(source) if head.startswith(b"PK\x03\x04") else None
+
+
+def _other_archive(source: Path | bytes) -> tuple[str, str] | None:
+    """As `_other_kind`, for a zip archive, which torch.save writes as well as others."""
+    with _opened(source) as stream, zipfile.ZipFile(stream) as archive:
+        names = archive.namelist()
+    if any(name.endswith("/constants.pkl") for name in names):
+        return "is a TorchScript archive, which holds a program", _SCRIPT_WEIGHTS
+    if any(name.endswith("data.pkl") for name in names):
+        return None
+    inside = f"is a zip archive that torch.save did not write; it holds {', '.join(names[:3]) or 'nothing'}"
+    return inside, "Unpack it and give the file of weights in it."
+
+
+def _failure(error: Exception) -> tuple[str, str]:
+    """What is wrong with a file that could not be read, and what to do about it."""
+    # PyTorch names what the pickle would call or make, and has not done so.
+    needed = re.search(r"GLOBAL ([\w.]+)", str(error))
+    if needed is not None:
+        return f"is a pickle that would run code ({needed.group(1)}); it was not loaded", _WEIGHTS_ALONE
+    remedy = "Copy or download it again, or give a file that torch.save or safetensors wrote."
+    return "is damaged or no checkpoint", remedy
