@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -12,7 +13,7 @@ import ray
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import read_image, resize_image
 from objectaware.data.manifest import Manifest
-from objectaware.distributed.localize_groups import GroupPlan, read_group
+from objectaware.distributed.localize_groups import GroupPlan, group_table, read_group
 from objectaware.errors import InputError
 
 
@@ -67,6 +68,43 @@ def test_a_given_negative_that_cannot_be_read_is_refused(ray_session: None, tmp_
     fault = pickle.loads(_read(plan, 0)["fault"][0])
     assert isinstance(fault, InputError)
     assert str(fault).startswith("negatives = b.png: the file is empty")
+
+
+def _alone(folder: Path, *, num_good: int, num_bad: int, group_size: int, **options: Any) -> list[str]:
+    """Why images of a folder's last group are not localized by a method that compares them, in order."""
+    for number in range(num_good + num_bad):
+        content = cv2.imencode(".png", np.full((8, 8, 3), number, dtype=np.uint8))[1].tobytes()
+        (folder / f"{number}.png").write_bytes(content if number < num_good else b"")
+    manifest = Manifest.of(ImageFolder.scan(folder))
+    plan = GroupPlan.of(manifest, group_size=group_size, seed=0, image_size=32, **options)
+    (row,) = group_table(plan, plan.num_groups - 1).to_pylist()
+    assert len(row["pixels"]) == row["errors"].count("") * 32 * 32 * 3
+    return sorted(row["errors"])
+
+
+def test_an_image_that_no_other_can_be_compared_with_is_failed_and_says_so(tmp_path: Path) -> None:
+    reasons = _alone(tmp_path, num_good=1, num_bad=2, group_size=64, needs_negatives=True)
+    assert reasons[0].startswith("has no negatives")
+    assert reasons[1:] == ["the file is empty"] * 2
+
+
+def test_an_image_that_is_its_own_only_negative_is_failed_and_the_others_are_not(tmp_path: Path) -> None:
+    given = {"negatives": ["0.png"], "needs_negatives": True}
+    reasons = _alone(tmp_path, num_good=3, num_bad=0, group_size=64, **given)
+    assert reasons[:2] == ["", ""]
+    assert reasons[2].startswith("has no negatives")
+
+
+@pytest.mark.parametrize(
+    ("num_good", "group_size", "needs_negatives"),
+    [(2, 64, True), (3, 2, True), (1, 64, False)],
+    ids=["fewer than a group", "a last group of one", "a localizer that compares nothing"],
+)
+def test_images_that_need_no_more_are_localized(
+    num_good: int, group_size: int, needs_negatives: bool, tmp_path: Path
+) -> None:
+    reasons = _alone(tmp_path, num_good=num_good, num_bad=0, group_size=group_size, needs_negatives=needs_negatives)
+    assert set(reasons) == {""}
 
 
 def test_a_group_is_read_and_squashed(ray_session: None, tiny_images: Path) -> None:

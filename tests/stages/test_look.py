@@ -16,7 +16,7 @@ from objectaware.errors import InputError
 from objectaware.localize.mask_store import MaskRow
 from objectaware.stages import look
 from objectaware.stages.look import Look, truth_of
-from objectaware.tracking.panels import panel_size
+from objectaware.tracking.panels import CAPTION, CELL, GAP, panel_width
 
 SIDE = 16
 
@@ -62,7 +62,7 @@ def test_the_sample_is_bounded(images: ImageFolder, monkeypatch: pytest.MonkeyPa
     assert "5 of 30 localized images and 2 of 9 that failed" in page
     panel = watcher.panel()
     assert panel is not None
-    assert Image.open(io.BytesIO(panel)).size == panel_size(3)
+    assert Image.open(io.BytesIO(panel)).size == (panel_width(), CAPTION + 3 * (CAPTION + CELL + GAP))
 
 
 def test_each_image_is_scored_against_its_true_mask(images: ImageFolder) -> None:

@@ -14,7 +14,9 @@ from objectaware.config import DataConfig, LocalizationConfig
 from objectaware.data.folder import ImageFolder
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.evaluate.localization import best_center_box
 from objectaware.localize.mask_store import MaskRow, write_shard
+from objectaware.localize.trivial import center_box
 from objectaware.stages.identity import recipe
 from objectaware.stages.measure_masks import BEST_CENTER_BOX, CENTER_MAP, FULL_IMAGE, measure_masks, measure_truth
 from objectaware.stages.truth import find_true_objects, true_objects, true_objects_hash
@@ -70,6 +72,8 @@ def test_the_truth_itself_has_all_of_the_measures_that_its_layout_allows(tmp_pat
     baselines = measure_truth(config)["scores"]
     assert set(baselines) == {FULL_IMAGE, BEST_CENTER_BOX if has_masks and not has_ignored else CENTER_MAP}
     assert all(math.isfinite(value) for row in baselines.values() for value in row.values())
+    for name in {FULL_IMAGE, BEST_CENTER_BOX} & baselines.keys():
+        assert baselines[name].keys() == scores.keys(), name
     assert len(measure_truth(config)["boxes_per_image"]) == len(image_ids)
 
 
@@ -116,6 +120,20 @@ def _num_hits(boxes: list[np.ndarray], side: int, iou: float) -> int:
             ious.append(shared / (side**2 + (x1 - x0) * (y1 - y0) - shared))
         hits += max(ious) >= iou
     return hits
+
+
+def test_the_best_center_box_has_the_measures_of_its_mask(tmp_path: Path) -> None:
+    """As a user would get them who gave that mask for every image."""
+    data = write_part(tmp_path, "backgrounds-challenge")
+    image_ids = data.open().image_ids
+    truth = true_objects(data, image_ids)
+    masks = [truth[index] for index in range(len(truth))]
+    side_fraction, _ = best_center_box(masks)
+    system = _write_masks(tmp_path / "masks", image_ids, [center_box(64, 64, side_fraction)] * len(masks))
+    config = LocalizationConfig(data=data, masks={"box": system}, image_size=64)
+    found = measure_truth(config)["scores"][BEST_CENTER_BOX]
+    assert found == pytest.approx(measure_masks(config, "box")["scores"]["box"])
+    assert {"corloc", "max_box_acc_v2", "miou", "px_ap"} <= found.keys()
 
 
 def test_a_layout_without_truth_is_refused_by_naming_those_with(tmp_path: Path) -> None:

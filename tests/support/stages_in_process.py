@@ -110,6 +110,7 @@ def _localize(
         seed=config.seed,
         image_size=config.image_size,
         negatives=config.negatives,
+        needs_negatives=config.needs_negatives,
     )
     values = config.model_dump()
     cam, crf = CamActor(values), CrfActor(values, store)

@@ -13,7 +13,7 @@ from objectaware.tracking.panels import (
     box_histogram,
     localization_panel,
     localization_strip,
-    panel_size,
+    panel_width,
 )
 
 SIZES = [(96, 96), (40, 200), (300, 150)]
@@ -30,19 +30,27 @@ def panel(masked: bool = True) -> NDArray[np.uint8]:
 
 
 def cell(image: NDArray[np.uint8], row: int, column: int) -> NDArray[np.uint8]:
-    top = CAPTION + row * (CAPTION + CELL + GAP) + CAPTION
+    heights = [row_height(size) for size in SIZES]
+    top = CAPTION + sum(CAPTION + height + GAP for height in heights[:row]) + CAPTION
     left = GAP + column * (CELL + GAP)
-    return image[top : top + CELL, left : left + CELL]
+    return image[top : top + heights[row], left : left + CELL]
+
+
+def row_height(size: tuple[int, int]) -> int:
+    height, width = size
+    return round(height * CELL / max(height, width))
 
 
 def num_red(pixels: NDArray[np.uint8]) -> int:
     return int(((pixels[..., 0] > 200) & (pixels[..., 1:] < 80).all(-1)).sum())
 
 
-def test_the_grid_has_a_row_an_image_and_four_columns() -> None:
-    width, height = panel_size(3)
+def test_the_grid_has_a_row_per_image_as_high_as_its_photo_and_four_columns() -> None:
+    heights = [row_height(size) for size in SIZES]
+    assert min(heights) == CELL // 5
+    height, width = CAPTION + sum(CAPTION + height + GAP for height in heights), 4 * (CELL + GAP) + GAP
     assert panel().shape == (height, width, 3)
-    assert (width, height) == (4 * (CELL + GAP) + GAP, CAPTION + 3 * (CAPTION + CELL + GAP))
+    assert panel_width() == width
 
 
 def test_the_first_column_is_the_photo_in_its_own_proportions() -> None:
@@ -91,7 +99,7 @@ def test_each_map_of_an_image_has_a_column() -> None:
     titles = ("CAM 1", "CAM 2", "CAM")
     png = localization_panel([photo], [[cold, hot, hot]], [mask], [no_boxes], ["a"], cam_titles=titles)
     image = np.asarray(Image.open(io.BytesIO(png)))
-    assert image.shape[1::-1] == panel_size(1, 3)
+    assert image.shape[1::-1] == (panel_width(3), CAPTION + CAPTION + CELL + GAP)
     red = [int(cell(image, 0, column)[..., 0].mean()) for column in range(6)]
     assert red[1] < red[2] == red[3]
     assert red[0] == red[4] == red[5] == 200
@@ -102,5 +110,5 @@ def test_a_strip_is_as_high_as_its_photo() -> None:
     jpeg = localization_strip(photo, cam, cam > 0, np.array([[0, 0, 1, 1]], np.float32))
     picture = Image.open(io.BytesIO(jpeg))
     assert picture.format == "JPEG"
-    assert picture.size == (panel_size(0)[0], CELL // 2)
+    assert picture.size == (panel_width(), CELL // 2)
     assert len(jpeg) < 30_000

@@ -115,6 +115,11 @@ class LocalizeConfig(Model):
     seed: Annotated[int, Field(ge=0)] = 0
     execution: LocalizeExecution = LocalizeExecution()
 
+    @property
+    def needs_negatives(self) -> bool:
+        """Whether the localizer compares each image with others."""
+        return "negatives" in localizer_fields(self.localizer)
+
     @model_validator(mode="before")
     @classmethod
     def _fill_defaults(cls, values: object) -> object:

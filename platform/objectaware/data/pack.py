@@ -161,7 +161,7 @@ def _finish(out: Storage, settings: dict[str, Any], plan: list[NDArray[np.int64]
     if len(unreadable) == len(index):
         for name in (*names, INDEX_NAME, _BEGUN_NAME):
             out.delete(name)  # so that the same command reads the images again
-        raise none_readable(len(index), unreadable)
+        raise none_readable(len(index), unreadable.items())
     summary = {
         "num_images": len(index),
         "num_unreadable": len(unreadable),

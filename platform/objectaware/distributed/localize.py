@@ -81,7 +81,8 @@ def localize(
 
     Needs an initialised Ray (`ray_cluster`). The manifest's groups are each other's negatives and the unit of
     work: a group whose shard is in the store is not computed again, and results do not depend on the number
-    of processes. An image that cannot be read becomes a row with `status` failed and is nobody's negative.
+    of processes. An image that cannot be read becomes a row with `status` failed and is nobody's
+    negative. So does an image that has no negatives, where the localizer needs some.
     Lost processes are replaced and their group is computed again.
 
     Args:
@@ -104,6 +105,7 @@ def localize(
         seed=config.seed,
         image_size=config.image_size,
         negatives=config.negatives,
+        needs_negatives=config.needs_negatives,
     )
     summary = LocalizeSummary(num_images=len(manifest))
     finished = finished_shards(store)

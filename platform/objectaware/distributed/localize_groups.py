@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,10 @@ from numpy.typing import NDArray
 from objectaware.data.images import UnreadableImage, read_image, resize_image
 from objectaware.data.manifest import Manifest
 from objectaware.errors import InputError
+
+Value = TypeVar("Value")
+
+_NO_NEGATIVES = "has no negatives: no other image that it is compared with could be read"
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class GroupPlan:
         filler: Image indices that are negatives of the last group besides its own.
         image_size: Side that images are squashed to, in pixels.
         negatives: Image indices that the user gave as every group's only negatives; None for the groups' own.
+        needs_negatives: Whether an image without any cannot be localized.
     """
 
     root: str
@@ -45,6 +50,7 @@ class GroupPlan:
     filler: NDArray[np.int64]
     image_size: int
     negatives: NDArray[np.int64] | None = None
+    needs_negatives: bool = False
 
     @classmethod
     def of(
@@ -55,6 +61,7 @@ class GroupPlan:
         seed: int,
         image_size: int,
         negatives: Sequence[str] | None = None,
+        needs_negatives: bool = False,
     ) -> GroupPlan:
         """Cuts a data set into groups as its manifest says.
 
@@ -69,6 +76,7 @@ class GroupPlan:
             filler=manifest.negatives_filler(group_size, seed),
             image_size=image_size,
             negatives=None if negatives is None else _indices(manifest, negatives),
+            needs_negatives=needs_negatives,
         )
 
     @property
@@ -151,35 +159,48 @@ def group_table(groups: GroupPlan, group: int) -> pa.Table:
 
     Returns:
         One row: `group`; `image_ids`, `heights`, `widths` and `errors` of all members; `pixels` of those that
-        could be read, (n, S, S, 3); `filler`, pixels of further negatives, (m, S, S, 3), and `filler_ids`.
+        could be read and have the negatives that they need, (n, S, S, 3); `filler`, pixels of further negatives,
+        (m, S, S, 3), and `filler_ids`.
 
     Raises:
         InputError: One of the negatives that the user gave cannot be read.
     """
-    pixels, sizes, errors = [], [], []
+    pictures, sizes, errors = [], [], []
     for index in groups.members(group):
         try:
             image, size = groups.read(index)
         except UnreadableImage as error:
+            pictures.append(b"")
             sizes.append((0, 0))
             errors.append(error.reason)
         else:
-            pixels.append(image.tobytes())
+            pictures.append(image.tobytes())
             sizes.append(size)
             errors.append("")
     filler = list(_readable(groups, groups.fillers(group)))
+    image_ids = groups.image_ids.take(pa.array(groups.members(group))).to_pylist()
+    if groups.needs_negatives:
+        own = [] if groups.negatives is not None else _without_errors(image_ids, errors)
+        negatives = {*own, *(image_id for image_id, _ in filler)}
+        for image_id in _without_errors(image_ids, errors):
+            if negatives <= {image_id}:
+                errors[image_ids.index(image_id)] = _NO_NEGATIVES
     return pa.table(
         {
             "group": pa.array([group], pa.int64()),
-            "image_ids": pa.array([groups.image_ids.take(pa.array(groups.members(group))).to_pylist()]),
+            "image_ids": pa.array([image_ids]),
             "heights": pa.array([[height for height, _ in sizes]], pa.list_(pa.int32())),
             "widths": pa.array([[width for _, width in sizes]], pa.list_(pa.int32())),
             "errors": pa.array([errors], pa.list_(pa.string())),
-            "pixels": pa.array([b"".join(pixels)], pa.large_binary()),
+            "pixels": pa.array([b"".join(_without_errors(pictures, errors))], pa.large_binary()),
             "filler": pa.array([b"".join(content for _, content in filler)], pa.large_binary()),
             "filler_ids": pa.array([[image_id for image_id, _ in filler]], pa.list_(pa.string())),
         }
     )
+
+
+def _without_errors(values: Sequence[Value], errors: Sequence[str]) -> list[Value]:
+    return [value for value, error in zip(values, errors, strict=True) if not error]
 
 
 def _readable(groups: GroupPlan, indices: NDArray[np.int64]) -> Iterator[tuple[str, bytes]]:

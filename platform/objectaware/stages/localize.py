@@ -98,6 +98,7 @@ def _open(config: LocalizeConfig) -> ImageFolder:
             "is not a folder of whole pictures",
             "Localize the folder that was cut out or packed; masks go by the names of its images.",
         )
+    _require_negatives(config, len(images))
     return images
 
 
@@ -137,6 +138,18 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
             str(count): number for count, number in box_count_histogram(look.box_counts.elements()).items()
         },
     }
+
+
+def _require_negatives(config: LocalizeConfig, num_images: int) -> None:
+    """Refuses a single image where the localizer compares images with each other: it would find nothing.
+
+    Raises:
+        InputError: There is nothing to compare the image with.
+    """
+    if num_images == 1 and config.needs_negatives:
+        problem = f"holds one image, and {config.localizer} finds what sets an image apart from others, its negatives"
+        remedy = "Add images of other objects; or take a localizer that needs none (classifier_cam, center_box)."
+        raise InputError("images", config.data.root, problem, remedy)
 
 
 def _checkpoint_notices(address: str | None) -> list[str]:

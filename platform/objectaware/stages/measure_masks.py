@@ -25,6 +25,7 @@ from objectaware.evaluate.predictions import (
     store_predictions,
 )
 from objectaware.localize.mask_store import read_rows
+from objectaware.localize.trivial import center_box, full_image
 from objectaware.stages.truth import true_objects
 
 BEST_CENTER_BOX = "best center box (oracle)"
@@ -105,37 +106,33 @@ def measure_truth(config: LocalizationConfig) -> dict[str, Any]:
     """The baselines that need no masks.
 
     Returns:
-        `scores`: Where all pixels have a true class, mIoU of the whole picture and of the centred box whose size fits
-        this very set best, an oracle. Where some are ignored, or where there are boxes alone, what the truth allows of
-        the whole picture's measures and of `center_map`'s MaxBoxAccV2 and PxAP.
+        `scores`: all measures that the truth allows of the whole picture and, where all pixels have a true class, of
+        the centred box whose size fits this very set best, an oracle; elsewhere MaxBoxAccV2 and PxAP of `center_map`.
         `boxes_per_image`: the number of true boxes of each image. `notice`: what the user should know of the truth.
     """
     truths = true_objects(config.data, config.data.open().image_ids)
-    scores = _mask_baselines(truths) if _all_pixels(truths) else _baselines(truths, config.image_size)
+    scores = _baselines(truths, config.image_size)
     counts = [len(truths.boxes(index)) for index in range(len(truths))]
     return {"scores": scores, "boxes_per_image": counts, "notice": truths.notice}
 
 
-def _all_pixels(truths: GroundTruth) -> bool:
-    return truths.has_masks and not truths.has_ignored
-
-
-def _mask_baselines(truths: GroundTruth) -> dict[str, dict[str, float]]:
-    full = [float(truths[index].mean()) if truths[index].any() else 0.0 for index in range(len(truths))]
-    _, center = best_center_box(truths[index] for index in range(len(truths)))
-    return {BEST_CENTER_BOX: {"miou": center}, FULL_IMAGE: {"miou": float(np.mean(full))}}
-
-
 def _baselines(truths: GroundTruth, size: int) -> dict[str, dict[str, float]]:
-    center, full = MaskScores(size), MaskScores(size)
-    center_soft, full_soft = center_map(size), np.ones((size, size), dtype=np.float32)
-    for index in range(len(truths)):
-        truth = _truth_of(truths, index)
-        center.add(center_soft, *truth)
-        full.add(full_soft, *truth)
+    full = _measures_of(full_image(size, size), truths, size)
+    if truths.has_masks and not truths.has_ignored:
+        side_fraction, _ = best_center_box(truths[index] for index in range(len(truths)))
+        return {BEST_CENTER_BOX: _measures_of(center_box(size, size, side_fraction), truths, size), FULL_IMAGE: full}
+    center = _measures_of(center_map(size), truths, size)
     # At the fixed thresholds of mIoU and CorLoc, the map would be a box of an arbitrary size.
-    ranked = {name: value for name, value in _finite(center.result()).items() if name in ("max_box_acc_v2", "px_ap")}
-    return {CENTER_MAP: ranked, FULL_IMAGE: _finite(full.result())}
+    ranked = {name: value for name, value in center.items() if name in ("max_box_acc_v2", "px_ap")}
+    return {CENTER_MAP: ranked, FULL_IMAGE: full}
+
+
+def _measures_of(mask: NDArray[np.float32] | NDArray[np.bool_], truths: GroundTruth, size: int) -> dict[str, float]:
+    """Returns the measures of one mask (size, size) for all images."""
+    scores, soft = MaskScores(size), mask.astype(np.float32)
+    for index in range(len(truths)):
+        scores.add(soft, *_truth_of(truths, index))
+    return _finite(scores.result())
 
 
 def _predictions(address: str, image_ids: list[str], truths: GroundTruth) -> Iterator[Prediction]:

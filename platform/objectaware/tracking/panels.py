@@ -23,10 +23,9 @@ _BOX_COLOUR = (255, 40, 40)
 _TEXT_COLOUR = (0, 0, 0)
 
 
-def panel_size(num_rows: int, num_cams: int = 1) -> tuple[int, int]:
-    """Width and height in pixels of a panel with so many images, and maps an image."""
-    width = (num_cams + 3) * (CELL + GAP) + GAP
-    return width, CAPTION + num_rows * (CAPTION + CELL + GAP)
+def panel_width(num_cams: int = 1) -> int:
+    """Returns the width in pixels of a panel with so many maps per image."""
+    return (num_cams + 3) * (CELL + GAP) + GAP
 
 
 def localization_panel(
@@ -38,7 +37,9 @@ def localization_panel(
     *,
     cam_titles: Sequence[str] = ("CAM",),
 ) -> bytes:
-    """A grid with one row an image: the photo, CAMs as heat over it, the mask after CRF, and the boxes.
+    """Draws a row per image: the photo, CAMs as heat over it, the mask after CRF, and the boxes.
+
+    A row is as high as its photo is at the width of a cell, or at its height for an upright one.
 
     Args:
         photos: (H, W, 3) RGB each, of any size.
@@ -49,19 +50,20 @@ def localization_panel(
         cam_titles: What is written above the maps' columns.
 
     Returns:
-        PNG, of the size that `panel_size` says.
+        PNG.
     """
-    panel = Image.new("RGB", panel_size(len(photos), len(cam_titles)), "white")
+    assert all(len(image_cams) == len(cam_titles) for image_cams in cams), cam_titles
+    rows = [_row(*cells) for cells in zip(photos, cams, masks, boxes, strict=True)]
+    height = CAPTION + sum(CAPTION + row.height + GAP for row in rows)
+    panel = Image.new("RGB", (panel_width(len(cam_titles)), height), "white")
     draw = ImageDraw.Draw(panel)
     for column, title in enumerate(("photo", *cam_titles, "mask", "boxes")):
         draw.text((GAP + column * (CELL + GAP), 2), title, _TEXT_COLOUR)
     top = CAPTION
-    for photo, image_cams, mask, image_boxes, name in zip(photos, cams, masks, boxes, names, strict=True):
-        assert len(image_cams) == len(cam_titles), name
+    for row, name in zip(rows, names, strict=True):
         draw.text((GAP, top + 2), _shortened(name, panel.width), _TEXT_COLOUR)
-        row = _row(photo, image_cams, mask, image_boxes)
-        panel.paste(row, (0, top + CAPTION + (CELL - row.height) // 2))
-        top += CAPTION + CELL + GAP
+        panel.paste(row, (0, top + CAPTION))
+        top += CAPTION + row.height + GAP
     return _encoded(panel, "PNG")
 
 
@@ -83,7 +85,7 @@ def _row(
 ) -> Image.Image:
     small = _fit_in_cell(photo)
     heats = [_with_heat(small, cam) for cam in cams]
-    row = Image.new("RGB", (panel_size(0, len(cams))[0], small.height), "white")
+    row = Image.new("RGB", (panel_width(len(cams)), small.height), "white")
     for column, cell in enumerate([small, *heats, _cut_out(small, mask), _with_boxes(small, boxes)]):
         row.paste(cell, (GAP + column * (CELL + GAP) + (CELL - cell.width) // 2, 0))
     return row
