@@ -95,7 +95,7 @@ def measure(folder: Path, given: argparse.Namespace) -> list[Result]:
         batch_size=given.batch_size,
         num_epochs=given.epochs,
         queue_size=1024 if given.method == "moco" else None,
-        execution=PretrainExecution(num_compute_threads=1, precision="fp32", checkpoint_interval=given.epochs),
+        execution=PretrainExecution(num_compute_threads=1, checkpoint_interval=given.epochs),
     )
     ways = {"plain": plain_loop, "trainer": trainer_alone, "ray": under_ray}
     taken: dict[str, list[Epochs]] = {name: [] for name in ways}

@@ -148,7 +148,7 @@ user ray job submit --address http://127.0.0.1:8265 --submission-id pretrain --w
   --runtime-env-json "{\"env_vars\": {\"MLFLOW_TRACKING_URI\": \"$tracking\"}}" -- \
   python jobs/pretrain.py jobs/recipes/moco_resnet18_folder.yaml --data.root /shared/scenes/original/train \
   --backbone resnet10_narrow --image_size 48 --queue_size 128 --batch_size 32 --num_epochs 2 \
-  --execution.num_workers "$num_hosts" --execution.num_compute_threads "$(nproc)" --execution.precision fp32
+  --execution.num_workers "$num_hosts" --execution.num_compute_threads "$(nproc)"
 
 say "a localization, by objectaware submit"
 # More than one host has CPUs for, so that both work.

@@ -56,7 +56,7 @@ def test_no_option_that_the_papers_code_lacks_is_on_by_default() -> None:
         "constant",
     )
     assert (config.batch_norm, config.num_batch_norm_splits) == ("synchronised", None)
-    assert (config.num_warmup_epochs, config.num_accumulation_steps, config.execution.compile) == (0, 1, False)
+    assert (config.num_warmup_epochs, config.num_accumulation_steps, config.compile) == (0, 1, False)
 
 
 def test_options_of_the_methods_own_papers_bring_their_values() -> None:

@@ -29,7 +29,7 @@ image_size: 64
 num_epochs: 1
 batch_size: 5
 queue_size: 20
-execution: {num_loader_threads: 1, num_compute_threads: 1, precision: fp32}
+execution: {num_loader_threads: 1, num_compute_threads: 1}
 """
 LOCALIZE_RECIPE = "{image_size: 64, num_iterations: 2, execution: {num_compute_threads: 1, num_crf_actors: 1}}"
 

@@ -19,7 +19,7 @@ pretrain:
   num_epochs: 2
   batch_size: 32
   queue_size: 128
-  execution: {num_loader_threads: 1, num_compute_threads: 1, precision: fp32}
+  execution: {num_loader_threads: 1, num_compute_threads: 1}
 """
 
 

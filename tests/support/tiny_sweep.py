@@ -11,7 +11,7 @@ NETWORK = {
     "num_epochs": 1,
     "batch_size": 32,
     "queue_size": 64,
-    "execution": {"num_loader_threads": 1, "num_compute_threads": 1, "precision": "fp32"},
+    "execution": {"num_loader_threads": 1, "num_compute_threads": 1},
 }
 
 

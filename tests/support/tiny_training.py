@@ -19,7 +19,7 @@ def tiny_training(
         queue_size: Length of the queue.
         execution: Fields of `PretrainExecution`.
     """
-    fields = {"num_loader_threads": 1, "num_compute_threads": 1, "precision": "fp32", "cache_mib": 8, **execution}
+    fields = {"num_loader_threads": 1, "num_compute_threads": 1, "cache_mib": 8, **execution}
     return PretrainConfig(
         data=data if isinstance(data, DataConfig) else DataConfig(root=str(data)),
         backbone="resnet10_narrow",

@@ -36,9 +36,7 @@ def test_the_demos_pretraining_learns_classes_that_nobody_tells_it(tmp_path: Pat
     data = DataConfig(root=str(tmp_path / "scenes"), layout="backgrounds-challenge", variant="original", split="train")
     fields = demo_trainings(demo)[0]
     execution = {**fields["execution"], "evaluation_interval": NUM_EPOCHS, "checkpoint_interval": NUM_EPOCHS}
-    config = PretrainConfig.model_validate(
-        {**fields, "data": data, "num_epochs": NUM_EPOCHS, "execution": {**execution, "precision": "fp32"}}
-    )
+    config = PretrainConfig.model_validate({**fields, "data": data, "num_epochs": NUM_EPOCHS, "execution": execution})
     session = LocalSession(tmp_path / "train")
     kept = Storage.from_uri(tmp_path / "kept")
     run_pretraining(config, session, cache_folder=tmp_path / "cache", kept_folder=kept)

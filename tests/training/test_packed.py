@@ -92,7 +92,7 @@ def _config(pack: Path) -> PretrainConfig:
             "num_epochs": 2,
             "batch_size": 8,
             "queue_size": 16,
-            "execution": {"precision": "fp32", "num_loader_threads": 1, "cache_mib": 0},
+            "execution": {"num_loader_threads": 1, "cache_mib": 0},
         }
     )
 

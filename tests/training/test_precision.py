@@ -1,79 +1,105 @@
+"""The precision of a training: where it is refused, and that it is what the passes have."""
+
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
 
-from objectaware.training.precision import choose_precision
+from objectaware.cli import main
+from objectaware.config import DetectionConfig, PretrainConfig
+from objectaware.data.storage import Storage
+from objectaware.detection.run import run_fine_tuning
+from objectaware.errors import InputError
+from objectaware.training.precision import autocast, require_precision
+from objectaware.training.run import run_pretraining
+from objectaware.training.session import LocalSession
 
-
-class Clock:
-    """Takes the place of the process's clock; the network moves it."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-
-class Network(nn.Module):
-    """A network whose passes take as long as it is told, by precision and number of the pass."""
-
-    def __init__(self, clock: Clock, seconds: Callable[[bool, int], float]) -> None:
-        super().__init__()
-        self.norm = nn.BatchNorm2d(3)
-        self.clock, self.seconds, self.passes = clock, seconds, {True: 0, False: 0}
-        self.shapes: set[tuple[int, ...]] = set()
-
-    def __deepcopy__(self, memo: object) -> Network:
-        copied = Network(self.clock, self.seconds)
-        copied.shapes = self.shapes
-        return copied
-
-    def forward(self, images: Tensor) -> Tensor:
-        is_half = torch.is_autocast_enabled("cpu")
-        self.clock.now += self.seconds(is_half, self.passes[is_half])
-        self.passes[is_half] += 1
-        self.shapes.add(tuple(images.shape))
-        return self.norm(images).mean(dim=(2, 3))
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(time, "perf_counter", lambda: clock.now)
-    return clock
+def emulating(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor of plain AVX-512."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, "avx512_bf16": False, "l2": 524288})
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
 
 
-def _choose(network: nn.Module, batch_size: int = 4) -> str:
-    return choose_precision(network, torch.device("cpu"), batch_size=batch_size, image_size=8)
+@pytest.mark.parametrize("flag", ["avx512_bf16", "amx_bf16", "arm_bf16"])
+def test_a_processor_with_bfloat16_instructions_is_taken(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_f": True, flag: True})
+    require_precision("bf16", CPU)
 
 
-@pytest.mark.parametrize(("half", "full", "expected"), [(1, 2, "bf16"), (20, 2, "fp32"), (2, 2, "fp32")])
-def test_the_faster_precision_is_chosen_and_32_bits_on_a_tie(
-    half: float, full: float, expected: str, clock: Clock
+def test_a_processor_without_them_is_refused_and_takes_32_bits(emulating: None) -> None:
+    require_precision("fp32", CPU)
+    with pytest.raises(InputError, match=r"precision = bf16: this machine's CPU .*--precision fp32"):
+        require_precision("bf16", CPU)
+
+
+def test_a_gpu_is_asked_and_not_the_processor(emulating: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: including_emulation)
+    with pytest.raises(InputError, match="this machine's GPU"):
+        require_precision("bf16", torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
+    require_precision("bf16", torch.device("cuda"))
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", torch.float32), ("bf16", torch.bfloat16)])
+def test_passes_have_the_precision(precision: str, dtype: torch.dtype) -> None:
+    with autocast(precision, CPU):
+        assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == dtype
+
+
+def test_workers_look_at_their_own_processor(emulating: None, tmp_path: Path) -> None:
+    """They may be on another machine than the command; they look before they open anything."""
+    pretrain = PretrainConfig.model_validate({"data": {"root": "missing"}, "precision": "bf16"})
+    coco = {"root": "missing", "layout": "coco", "split": "train"}
+    detection = DetectionConfig.model_validate({"checkpoint": "c", "data": coco, "test": coco, "precision": "bf16"})
+    session = LocalSession(tmp_path)
+    with pytest.raises(InputError, match="precision = bf16"):
+        run_pretraining(pretrain, session, cache_folder=tmp_path, kept_folder=Storage.from_uri(tmp_path))
+    with pytest.raises(InputError, match="precision = bf16"):
+        run_fine_tuning(detection, session)
+
+
+@pytest.fixture
+def commands(tmp_path: Path) -> dict[str, list[str]]:
+    """A command line of each kind that trains, in bfloat16."""
+    (tmp_path / "photos").mkdir()
+    texts = {
+        "pretrain": f"data: {{root: {tmp_path / 'photos'}}}\nprecision: bf16\n",
+        "detection": "checkpoint: c\ndata: {root: d, layout: coco, split: train}\n"
+        "test: {root: d, layout: coco, split: val}\nprecision: bf16\n",
+        "demo": "pretrain: {precision: bf16}\n",
+        "sweep": "name: precisions\nmetric: network.loss\nparameters: {network.precision: [fp32, bf16]}\n"
+        f"stages: {{network: {{stage: pretrain, fields: {{data: {{root: {tmp_path / 'photos'}}}}}}}}}\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    return {
+        "pretrain": ["pretrain", str(tmp_path / "pretrain.yaml")],
+        "detection": ["evaluate", "detection", str(tmp_path / "detection.yaml")],
+        "demo": ["demo", "--recipe", str(tmp_path / "demo.yaml")],
+        "sweep": ["sweep", str(tmp_path / "sweep.yaml")],
+    }
+
+
+@pytest.mark.parametrize("name", ["pretrain", "detection", "demo", "sweep"])
+def test_commands_are_refused_before_ray_starts(
+    name: str,
+    commands: dict[str, list[str]],
+    emulating: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert _choose(Network(clock, lambda is_half, number: half if is_half else full)) == expected
+    def start(**_: object) -> None:
+        pytest.fail("Ray was started")
 
-
-@pytest.mark.parametrize("slow", [True, False])
-def test_the_first_pass_and_single_hiccups_are_not_counted(slow: bool, clock: Clock) -> None:
-    """One precision is the faster but for a pass; the other is faster in its first pass alone."""
-
-    def seconds(is_half: bool, number: int) -> float:
-        if is_half is slow:
-            return 5.0 if number else 0.1
-        return 100.0 if number in (0, 2) else 1.0
-
-    assert _choose(Network(clock, seconds)) == ("fp32" if slow else "bf16")
-
-
-def test_the_network_is_left_as_it_was(clock: Clock) -> None:
-    network = Network(clock, lambda is_half, number: 1.0).eval()
-    before = {key: value.clone() for key, value in network.state_dict().items()}
-    _choose(network, batch_size=1000)
-    assert not network.training
-    assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
-    assert all(parameter.grad is None for parameter in network.parameters())
-    assert network.shapes == {(64, 3, 8, 8)}
+    monkeypatch.setattr("objectaware.distributed.cluster.ray_cluster", start)
+    with pytest.raises(SystemExit) as ended:
+        main(commands[name])
+    assert ended.value.code == 2
+    assert "precision = bf16" in capsys.readouterr().err

@@ -21,7 +21,13 @@ from objectaware.recipes import override, read_recipe, split_overrides
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from objectaware.config import DetectionExecution, LocalizeExecution, PretrainExecution
+    from objectaware.config import (
+        DetectionConfig,
+        DetectionExecution,
+        LocalizeExecution,
+        PretrainConfig,
+        PretrainExecution,
+    )
     from objectaware.data.storage import Storage
     from objectaware.distributed.cluster import Need
     from objectaware.stages.runner import Context, StageResult
@@ -213,6 +219,26 @@ def either_device(execution: Execution) -> list[Execution]:
     """The ways that an execution may turn out: on CPUs or GPUs, where it leaves that to what the Ray in use has."""
     choices = (False, True) if execution.use_gpu is None else (execution.use_gpu,)
     return [execution.model_copy(update={"use_gpu": choice}) for choice in choices]
+
+
+def require_local_precision(config: PretrainConfig | DetectionConfig) -> None:
+    """Refuses a training's precision before Ray starts, where it is this machine's processor that lacks it.
+
+    On a cluster the workers look at theirs.
+
+    Raises:
+        InputError: This machine trains, and would have to emulate bfloat16.
+    """
+    if config.precision == "fp32" or os.environ.get("RAY_ADDRESS"):
+        return
+
+    import torch
+
+    from objectaware.training.precision import require_precision
+
+    on_gpu = config.execution.use_gpu is not False and torch.cuda.is_available()
+    if on_gpu or not config.execution.use_gpu:  # a GPU that is missing is refused with the cluster's resources
+        require_precision(config.precision, torch.device("cuda" if on_gpu else "cpu"))
 
 
 def storage_address(storage: str | None) -> str:

@@ -15,6 +15,7 @@ from objectaware.commands.common import (
     open_context,
     output_file,
     recipe_command,
+    require_local_precision,
     validated,
 )
 
@@ -28,6 +29,7 @@ def evaluate_detection(program: str, arguments: list[str]) -> None:
         from objectaware.stages.detection import run_detection
 
         config = validated(DetectionConfig, fields)
+        require_local_precision(config)
         with open_context(common, *map(fine_tuning_needs, either_device(config.execution))) as context:
             finish(common, context, run_detection(context, config))
 

@@ -18,6 +18,7 @@ from objectaware.commands.common import (
     output_folder,
     recipe_command,
     recipe_values,
+    require_local_precision,
     validated,
     write_json,
 )
@@ -49,6 +50,8 @@ def demo(program: str, arguments: list[str]) -> None:
 
         config = validated(DemoConfig, {**recipe_values(recipe), "variant": variant})
         trainings = [validated(PretrainConfig, fields) for fields in demo_trainings(config)]
+        for training in trainings:
+            require_local_precision(training)
         needs = [pretrain_needs(choice) for training in trainings for choice in either_device(training.execution)]
         needs += map(localize_needs, either_device(LocalizeExecution()))
         with open_context(common, *needs) as context:
@@ -76,6 +79,7 @@ def pretrain(program: str, arguments: list[str]) -> None:
 
         config = validated(PretrainConfig, fields)
         require_root(config.data.root, config.data.layout)
+        require_local_precision(config)
         with open_context(common, *map(pretrain_needs, either_device(config.execution))) as context:
             finish(common, context, run_pretrain(context, config))
 

@@ -16,6 +16,7 @@ from objectaware.commands.common import (
     Common,
     CommonArguments,
     open_context,
+    require_local_precision,
     validated,
     write_json,
 )
@@ -75,12 +76,18 @@ def _with_recipe(folder: Path, stage: object) -> object:
 
 
 def _run(common: Common, fields: Mapping[str, object]) -> None:
+    from objectaware.config import DetectionConfig, PretrainConfig
     from objectaware.config.sweep import SweepConfig
     from objectaware.stages.sweep import check_sweep, run_sweep
+    from objectaware.stages.sweep_identity import stage_parts
     from objectaware.stages.sweep_table import format_rows
 
     config: SweepConfig = validated(SweepConfig, fields)
-    with open_context(common, *_needs(config, check_sweep(config))) as context:
+    checked = check_sweep(config)
+    for part in stage_parts(config, checked):
+        if isinstance(part, PretrainConfig | DetectionConfig):
+            require_local_precision(part)
+    with open_context(common, *_needs(config, checked)) as context:
         result = run_sweep(context, config)
         write_json(common, {**vars(result), "folder": result.folder.uri})
         print(format_rows(result.rows))

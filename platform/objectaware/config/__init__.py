@@ -1,6 +1,6 @@
 """Configuration of the stages: validated once, at the edge; the parts take plain arguments.
 
-A model's fields are its recipe, what decides the result; `execution` holds what only decides how fast and where.
+A model's fields are its recipe, which decides the result; `execution` decides only how fast and where it is computed.
 """
 
 from objectaware.config.base import DataConfig, Layout, Model

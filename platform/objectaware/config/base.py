@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -26,12 +26,34 @@ Positive = Annotated[int, Field(ge=1)]
 Minutes = Annotated[float, Field(gt=0)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 Layout = LayoutName
+Precision = Literal["fp32", "bf16"]
 
 
 class Model(BaseModel):
     """Base of all configuration: immutable, unknown fields refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TrainingExecution(Model):
+    """Base of how a training runs: what changes speed and place, and never a number.
+
+    Attributes:
+        moved: Fields that recipes used to have here and that are fields of the recipe itself now.
+    """
+
+    moved: ClassVar[tuple[str, ...]] = ("precision",)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_moved(cls, values: object) -> object:
+        for name in cls.moved:
+            if isinstance(values, dict) and name in values:
+                raise ValueError(
+                    f"execution.{name} changes the result and is named {name} now: write {name} beside execution, not "
+                    f"in it (--{name} VALUE)"
+                )
+        return values
 
 
 def filled(values: dict[str, object], defaults: Mapping[str, object]) -> dict[str, object]:

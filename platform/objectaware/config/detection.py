@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import Address, DataConfig, Minutes, Model, Positive
+from objectaware.config.base import Address, DataConfig, Minutes, Model, Positive, Precision, TrainingExecution
 
 Side = Annotated[int, Field(ge=32)]
 Count = Annotated[int, Field(ge=0)]
 _OF_TEST = ("published", "test", "test_short_side", "max_side", "num_test_proposals", "execution")
 
 
-class DetectionExecution(Model):
+class DetectionExecution(TrainingExecution):
     """How fine-tuning and scoring run.
 
     Attributes:
@@ -24,7 +24,6 @@ class DetectionExecution(Model):
         checkpoint_interval: Iterations between checkpoints, rounded up to whole log intervals.
         no_progress_minutes: A worker that makes no step for so long ends, and training begins again from the newest
             checkpoint. The fourth failure without a new checkpoint between them ends the run.
-        precision: `bf16` computes convolutions and linear layers in bfloat16, boxes and losses in 32 bits.
     """
 
     num_workers: Positive = 1
@@ -33,7 +32,6 @@ class DetectionExecution(Model):
     num_compute_threads: Count = 0
     checkpoint_interval: Positive = 5000
     no_progress_minutes: Minutes = 60
-    precision: Literal["fp32", "bf16"] = "fp32"
 
     def worker_counts(self) -> range:
         """Every number of workers that may train."""
@@ -66,6 +64,8 @@ class DetectionConfig(Model):
         num_test_proposals: Proposals an image in the test.
         num_precise_batches: Batches that batch norm's statistics are taken from anew after the last iteration
             (detectron2's PreciseBN); 0 keeps the moving averages.
+        precision: `bf16` fine-tunes with convolutions and linear layers in bfloat16, boxes and losses in 32 bits;
+            scoring is in 32 bits. A processor that only emulates it is refused.
         log_interval: Iterations that a point of the loss curve is the mean of.
         seed: Decides new weights, order, flips, sizes and which regions are drawn.
         execution: How it runs.
@@ -89,6 +89,7 @@ class DetectionConfig(Model):
     num_train_proposals: Positive = 2000
     num_test_proposals: Positive = 1000
     num_precise_batches: Count = 200
+    precision: Precision = "fp32"
     log_interval: Positive = 100
     seed: Count = 0
     execution: DetectionExecution = DetectionExecution()

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import Address, DataConfig, Fraction, Minutes, Model, Positive, filled
+from objectaware.config.base import (
+    Address,
+    DataConfig,
+    Fraction,
+    Minutes,
+    Model,
+    Positive,
+    Precision,
+    TrainingExecution,
+    filled,
+)
 from objectaware.config.policies import Policy, policy_defaults, policy_problem
 from objectaware.config.training import METHOD_DEFAULTS, OPTIMIZER_DEFAULTS, batch_problem, training_problem
 
 Backbone = Literal["resnet18", "resnet50", "resnet10_narrow"]
 
 
-class PretrainExecution(Model):
+class PretrainExecution(TrainingExecution):
     """How pretraining runs.
 
     Attributes:
@@ -34,9 +44,9 @@ class PretrainExecution(Model):
         no_progress_minutes: A worker that makes no step for so long ends, and training begins again from the newest
             checkpoint. The fourth failure without a new checkpoint between them ends the run.
         evaluation_interval: Epochs between k-NN evaluations, where labels exist.
-        precision: `auto` times both and keeps the faster.
-        compile: Have the networks compiled by torch.compile. Takes minutes at the start; results differ by rounding.
     """
+
+    moved: ClassVar[tuple[str, ...]] = ("precision", "compile")
 
     num_workers: Positive = 1
     min_workers: Positive | None = None
@@ -51,8 +61,6 @@ class PretrainExecution(Model):
     keep_every: Positive = 100
     no_progress_minutes: Minutes = 60
     evaluation_interval: Positive = 5
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    compile: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -122,6 +130,9 @@ class PretrainConfig(Model):
         momentum: m of the moving average; by default 0.999 for moco and 0.996 for byol.
         momentum_schedule: `constant`, or `cosine` up to 1 at the end, as in BYOL's paper.
         temperature: τ of moco.
+        precision: `bf16` computes the networks in bfloat16, losses and weights in 32 bits. A processor that only
+            emulates it is refused.
+        compile: Have the networks compiled by torch.compile. Takes minutes at the start and rounds otherwise.
         seed: Decides weights, order and augmentations.
         execution: How it runs.
     """
@@ -160,6 +171,8 @@ class PretrainConfig(Model):
     momentum: Fraction | None = None
     momentum_schedule: Literal["constant", "cosine"] = "constant"
     temperature: Annotated[float, Field(gt=0)] | None = None
+    precision: Precision = "fp32"
+    compile: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
     execution: PretrainExecution = PretrainExecution()
 

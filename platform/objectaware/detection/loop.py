@@ -26,6 +26,7 @@ from objectaware.methods.batch_norm import synchronise_batch_norm
 from objectaware.methods.checkpoint import load_state, save_checkpoint
 from objectaware.methods.gather import num_workers
 from objectaware.training.collapse import TrainingDivergedError
+from objectaware.training.precision import autocast
 from objectaware.training.preemption import StoppedError, any_worker
 from objectaware.training.session import Session
 
@@ -173,8 +174,7 @@ class FineTuner:
         self._totals.add(values, time.perf_counter() - started)
 
     def _autocast(self) -> torch.autocast:
-        enabled = self._config.execution.precision == "bf16"
-        return torch.autocast(self._session.device.type, torch.bfloat16, enabled=enabled)
+        return autocast(self._config.precision, self._session.device)
 
     def _tell(self) -> None:
         place = {"iteration": self.iteration, "num_iterations": self._config.num_iterations}

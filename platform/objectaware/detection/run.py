@@ -13,6 +13,7 @@ from objectaware.detection.network import MaskRCNN
 from objectaware.detection.order import BatchPlan
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
+from objectaware.training.precision import require_precision
 from objectaware.training.session import Session
 
 
@@ -44,10 +45,12 @@ def run_fine_tuning(config: DetectionConfig, session: Session) -> None:
         session: This worker's place among the others.
 
     Raises:
-        InputError: The checkpoint cannot be read, or the images do not fit the configuration.
+        InputError: The checkpoint cannot be read, the images do not fit the configuration, or this worker's processor
+            does not compute in its precision.
         TrainingDivergedError: A loss is not a number any more.
         StoppedError: A worker was told to end; where training stood is saved.
     """
+    require_precision(config.precision, session.device)
     coco, images, encoder = open_training(config)
     # The new parts' weights come from the seed; nothing after that draws from this generator.
     torch.manual_seed(config.seed)

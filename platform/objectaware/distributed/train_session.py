@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from ray import get, train
-from ray.train.collective import broadcast_from_rank_zero
 from ray.train.torch import get_device
 
 from objectaware import collector
@@ -174,10 +173,6 @@ class RaySession:
         self._num_steps += 1
         looks = self._is_watched and self._num_steps % _STEPS_BETWEEN_LOOKS == 0
         return looks and train.get_preemption_info() is not None
-
-    def agree(self, choice: str) -> str:
-        """Rank 0's choice, on every worker."""
-        return str(broadcast_from_rank_zero(choice))
 
     def progress(self, state: Mapping[str, float]) -> None:
         """Tells the driver, from rank 0 and at most once a second, how far an epoch has come; never waits."""

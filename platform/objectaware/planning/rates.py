@@ -43,7 +43,7 @@ class TrainingRates(Model):
 
     Attributes:
         step: An image's share of a step: its two views coloured, through the network and back.
-        start_seconds: Before the first step: weights, the trial of precisions, the first batch's views.
+        start_seconds: Before the first step: weights and the first batch's views.
         epoch_seconds: Between two epochs: a checkpoint is written and stored, and the loader begins anew.
     """
 

@@ -80,7 +80,7 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
         num_epochs=1,
         queue_size=_BATCH_SIZE,
         seed=seed,
-        execution=PretrainExecution(use_gpu=use_gpu, precision="fp32"),
+        execution=PretrainExecution(use_gpu=use_gpu),
     )
     checkpoint = timed("pretrain", lambda: str(run_pretrain(context, pretrain).values["checkpoint"]))
     localize = LocalizeConfig(

@@ -20,6 +20,7 @@ from objectaware.training.collapse import TrainingDivergedError, check_collapse
 from objectaware.training.kept import KeptCheckpoints
 from objectaware.training.observation import mean_over_workers, observe
 from objectaware.training.optimization import Optimization, build_optimizer
+from objectaware.training.precision import autocast
 from objectaware.training.preemption import StoppedError, any_worker
 from objectaware.training.preparation import PreparedViews, prepared_views
 from objectaware.training.schedule import epoch_batches, worker_share
@@ -193,7 +194,7 @@ class Trainer:
         losses = []
         for number, part in enumerate(zip(*(tensor.chunk(num_parts) for tensor in inputs), strict=True), start=1):
             with self._without_exchange() if number < num_parts else nullcontext():
-                with torch.autocast(self._session.device.type, torch.bfloat16, enabled=self._precision == "bf16"):
+                with autocast(self._precision, self._session.device):
                     loss = self._step_module(*part, *mixtures) / num_parts
                 loss.backward()
             losses.append(loss.detach())

@@ -1,53 +1,45 @@
-"""Choosing the precision by trying it."""
+"""The precision that networks are trained in."""
 
 from __future__ import annotations
 
-import copy
-import time
-
 import torch
-from torch import nn
 
-from objectaware.methods.backbones import channels_last
-from objectaware.methods.heads import normalised
-
-_NUM_TIMED_STEPS = 3
+from objectaware.errors import InputError
 
 
-def choose_precision(backbone: nn.Module, device: torch.device, *, batch_size: int, image_size: int) -> str:
-    """Times a few steps of a copy of the backbone in 32 bits and in bfloat16.
-
-    On processors without bfloat16 units it is ten times slower than 32 bits, on others twice as fast, and no
-    flag tells reliably which it is.
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """Returns the context in which a network's passes have a precision, `fp32` or `bf16`.
 
     Args:
-        backbone: Network; left as it is.
-        device: Device to train on.
-        batch_size: Images a step on this worker.
-        image_size: Side of the views in pixels.
-
-    Returns:
-        `bf16` where it is faster, `fp32` otherwise.
+        precision: The recipe's.
+        device: Where the network is.
     """
-    trial = channels_last(copy.deepcopy(backbone), device).train()
-    images = torch.rand(min(batch_size, 64), 3, image_size, image_size, device=device)
-    images = images.contiguous(memory_format=torch.channels_last)
-    seconds = {name: _time_steps(trial, images, enabled=name == "bf16") for name in ("fp32", "bf16")}
-    return min(seconds, key=lambda name: seconds[name])
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
-def _time_steps(backbone: nn.Module, images: torch.Tensor, *, enabled: bool) -> float:
-    best = float("inf")
-    # The first step pays for set-up and is not counted.
-    for step in range(_NUM_TIMED_STEPS + 1):
-        if images.device.type == "cuda":
-            torch.cuda.synchronize(images.device)
-        started = time.perf_counter()
-        with torch.autocast(images.device.type, torch.bfloat16, enabled=enabled):
-            output = backbone(images)
-        torch.autograd.backward(normalised(output).sum())
-        if images.device.type == "cuda":
-            torch.cuda.synchronize(images.device)
-        if step:
-            best = min(best, time.perf_counter() - started)
-    return best
+def require_precision(precision: str, device: torch.device) -> None:
+    """Refuses bfloat16 on a processor that emulates it, where it takes about ten times as long as 32 bits.
+
+    Args:
+        precision: The recipe's.
+        device: A device of this machine.
+
+    Raises:
+        InputError: The device has no instructions for the precision.
+    """
+    if precision == "bf16" and not _computes_bfloat16(device):
+        kind = "GPU" if device.type == "cuda" else "CPU"
+        raise InputError(
+            "precision",
+            precision,
+            f"this machine's {kind} has no bfloat16 instructions and would take about ten times as long as with fp32",
+            "Use precision: fp32 (--precision fp32), which is another training, or a machine that has them.",
+        )
+
+
+def _computes_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # avx512_bf16 and amx_bf16 of x86, and the two of ARM, all end alike.
+    capabilities = torch.cpu.get_capabilities()
+    return any(bool(value) for name, value in capabilities.items() if name.endswith("bf16"))

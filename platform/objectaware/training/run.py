@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from torch import nn
 
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.methods.byol import BYOL
-from objectaware.methods.checkpoint import CONFIG_NAME
 from objectaware.methods.method import Method
 from objectaware.methods.moco import MoCo
 from objectaware.methods.supervised import Supervised
@@ -21,7 +18,7 @@ from objectaware.training.inputs import build_loader, open_inputs
 from objectaware.training.kept import KeptCheckpoints
 from objectaware.training.loop import Trainer
 from objectaware.training.optimization import Optimization
-from objectaware.training.precision import choose_precision
+from objectaware.training.precision import require_precision
 from objectaware.training.schedule import scaled_learning_rate
 from objectaware.training.session import Session
 from objectaware.training.views import ViewLoader, ViewSource
@@ -47,17 +44,18 @@ def run_pretraining(
             this process.
 
     Raises:
-        InputError: The images, their labels or the masks do not fit the configuration.
+        InputError: The images, their labels or the masks do not fit the configuration, or this worker's processor
+            does not compute in its precision.
         TrainingDivergedError: The loss is not a number any more.
         TrainingCollapsedError: All images have the same embedding.
         StoppedError: A worker was told to end; where training stood is saved.
     """
+    require_precision(config.precision, session.device)
     inputs = open_inputs(config)
     # Weights and the queue's first negatives come from the seed; nothing after that draws from this generator.
     torch.manual_seed(config.seed)
     method = build_method(config, num_classes=inputs.num_classes)
-    precision = resolve_precision(config, method.backbone, session)
-    if config.execution.compile:
+    if config.compile:
         compile_networks(method)
     watch = None
     if inputs.labels is not None:
@@ -68,8 +66,8 @@ def run_pretraining(
         len(inputs.images),
         _optimization(config),
         session,
-        config={**config.model_dump(mode="json"), "precision": precision},
-        precision=precision,
+        config=config.model_dump(mode="json"),
+        precision=config.precision,
         checkpoint_interval=config.execution.checkpoint_interval,
         checkpoint_interval_steps=config.execution.checkpoint_interval_steps,
         batches=inputs.batches,
@@ -98,23 +96,6 @@ def build_method(config: PretrainConfig, *, num_classes: int) -> Method:
         num_batch_norm_splits=config.num_batch_norm_splits or 1,
         num_batch_candidates=config.batch_size if config.policy in ("mixup", "cutmix") else 1,
     )
-
-
-def resolve_precision(config: PretrainConfig, backbone: nn.Module, session: Session) -> str:
-    """The precision to train in: as configured, as the run began, or the faster one of a trial by rank 0."""
-    if config.execution.precision != "auto":
-        return config.execution.precision
-    restored = session.restored()
-    if restored is not None:
-        # A run goes on as it began, also where a second trial would turn out the other way.
-        return str(json.loads((restored / CONFIG_NAME).read_text())["precision"])
-    chosen = choose_precision(
-        backbone,
-        session.device,
-        batch_size=config.batch_size // session.world_size,
-        image_size=config.image_size,
-    )
-    return session.agree(chosen)
 
 
 def _optimization(config: PretrainConfig) -> Optimization:

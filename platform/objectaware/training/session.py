@@ -45,10 +45,6 @@ class Session(Protocol):
         """Whether this worker was told to end. Cheap, and never waits."""
         ...
 
-    def agree(self, choice: str) -> str:
-        """Rank 0's choice, on every worker."""
-        ...
-
     def progress(self, state: Mapping[str, float]) -> None:
         """Says how far an epoch has come. Cheap, and never waits."""
         ...
@@ -96,10 +92,6 @@ class LocalSession:
         temporary = self._folder / "checkpoint.new"
         temporary.symlink_to(link.name)
         temporary.replace(self._folder / "checkpoint")
-
-    def agree(self, choice: str) -> str:
-        """The choice: there is one worker."""
-        return choice
 
     def progress(self, state: Mapping[str, float]) -> None:
         """Ignored: there is nobody to tell."""

@@ -115,7 +115,7 @@ _CLASSES = (
 )
 # The curves over the epochs need eight checkpoints; an epoch of scenes is three steps.
 _EPOCHS_PER_HUNDRED = 1
-_ONE_CORE = {"num_loader_threads": 1, "num_compute_threads": 1, "precision": "fp32", "evaluation_interval": 100}
+_ONE_CORE = {"num_loader_threads": 1, "num_compute_threads": 1, "evaluation_interval": 100}
 
 _DETECTION: Fields = {
     "num_iterations": 2,
@@ -129,6 +129,7 @@ _DETECTION: Fields = {
     "num_train_proposals": 50,
     "num_test_proposals": 20,
     "num_precise_batches": 1,
+    "precision": "fp32",
     "log_interval": 2,
     "execution": {"num_loader_threads": 1, "num_compute_threads": 1},
 }
@@ -220,6 +221,7 @@ class Smoke:
                 "image_size": 32,
                 "num_epochs": self.epoch(800) if on_coco else 1,
                 "batch_size": 30,
+                "precision": "fp32",
                 **queue,
                 "execution": {**_ONE_CORE, "keep_every": 1, "checkpoint_interval": 4},
             }
