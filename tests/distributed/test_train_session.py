@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,10 @@ from ray.train import Checkpoint
 from ray.train.v2._internal.constants import ENABLE_PREEMPTION_WATCHER_ENV_VAR
 from ray.train.v2.api.preemption import PreemptionInfo
 
+from objectaware.data.storage import Storage
 from objectaware.distributed import ray_train, train_session
 from objectaware.distributed.records import RecordPump
+from objectaware.distributed.saved_checkpoints import saved_epochs
 from objectaware.distributed.train_session import (
     EpochRecorder,
     FinalError,
@@ -57,7 +60,8 @@ def test_retries_end_where_nothing_is_saved_between_them(ray_session: None) -> N
         for _ in range(3):
             recorder.after_exception(None, {0: lost})
             recorder.after_exception(None, {0: lost})
-            recorder.after_report(None, [{"epoch": 0}], Checkpoint("/nowhere"))
+            saving = {"epoch": 0, "epochs_since_the_last_checkpoint": []}
+            recorder.after_report(None, [saving], Checkpoint("/nowhere"))
         recorder.after_exception(None, {0: lost})
         recorder.after_exception(None, {0: lost})
         with pytest.raises(FinalError) as stop:
@@ -66,15 +70,51 @@ def test_retries_end_where_nothing_is_saved_between_them(ray_session: None) -> N
 
 
 def test_a_checkpoint_inside_an_epoch_records_those_before_it_alone() -> None:
-    before, earlier = {"epoch": 3, "loss": 0.5}, {"epoch": 4, "loss": 0.4}
-    metrics = {
-        "epoch": 5,
-        "step_inside_the_epoch": 7,
-        "epochs_since_the_last_checkpoint": [earlier],
-        "epochs_of_the_last_checkpoint": [before],
-    }
+    earlier = {"epoch": 4, "loss": 0.4}
+    metrics = {"epoch": 5, "step_inside_the_epoch": 7, "epochs_since_the_last_checkpoint": [earlier]}
     assert epoch_records(metrics) == [{"kind": "epoch", **earlier}]
-    assert [record["epoch"] for record in epoch_records(metrics, repeated=True)] == [3, 4]
+
+
+class _RayTrain:
+    """Ray Train's side of a session of one worker: keeps the newest two checkpoints."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, run: Path) -> None:
+        context = SimpleNamespace(get_world_rank=lambda: 1, get_world_size=lambda: 2)
+        self.run = run
+        self.names: list[str] = []
+        patch.setattr(train, "get_context", lambda: context)
+        patch.setattr(train_session, "get_device", lambda: torch.device("cpu"))
+        patch.setattr(train, "get_checkpoint", lambda: Checkpoint(str(run / self.names[-1])) if self.names else None)
+        patch.setattr(train, "get_all_reported_checkpoints", lambda **_: None)
+        patch.setattr(train, "report", self._report)
+
+    def _report(
+        self, metrics: dict[str, Any], checkpoint: Checkpoint | None = None, checkpoint_dir_name: str | None = None
+    ) -> None:
+        if checkpoint is not None and checkpoint_dir_name is not None:
+            shutil.copytree(checkpoint.path, self.run / checkpoint_dir_name)
+            self.names.append(checkpoint_dir_name)
+            for name in self.names[:-2]:
+                shutil.rmtree(self.run / name)
+            del self.names[:-2]
+
+
+def test_every_epoch_is_found_in_the_newest_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that was killed early takes in all that its workers saved after its death, of any number of epochs."""
+    ray_train = _RayTrain(monkeypatch, tmp_path / "run")
+    epoch = 0
+    for part in range(3):  # begun and resumed twice
+        with RaySession(None, no_progress_seconds=60) as session:
+            for _ in range(6):
+                folder = tmp_path / f"made-{epoch}"
+                folder.mkdir()
+                session.report({"loss": 0.5}, epoch=epoch, checkpoint=None if epoch % 3 == 0 else folder)
+                epoch += 1
+            folder = tmp_path / f"inside-{part}"
+            folder.mkdir()
+            session.save(folder, epoch=epoch, step=7)
+    found = saved_epochs(Storage.from_uri(ray_train.run), ray_train.names[-1])
+    assert found == [{"kind": "epoch", "epoch": number, "loss": 0.5} for number in range(18)]
 
 
 def test_the_driver_asks_the_workers_to_end(ray_session: None) -> None:

@@ -7,7 +7,6 @@ import os
 import shutil
 import traceback
 from collections.abc import Callable, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +19,7 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.no_progress import NoProgressError
 from objectaware.distributed.records import Record, RecordPump
-from objectaware.distributed.saved_checkpoints import mend_snapshot, ray_storage, saved_epochs
+from objectaware.distributed.saved_checkpoints import mend_snapshot, ray_storage, saved_checkpoints, saved_epochs
 from objectaware.distributed.stoppable import StoppableTrainer, TerminationConfig
 from objectaware.distributed.train_session import EpochRecorder, FinalError, RaySession, checkpoint_name, root_cause
 from objectaware.errors import ExplainedError, InputError
@@ -73,8 +72,8 @@ def train_on_ray(
         on_record: Called with `{"kind": "epoch", "epoch", …metrics}` once an epoch is saved, and now and then
             with `{"kind": "progress", …}` and what the loop tells; with `{"kind": "stopping"}` while an
             interrupted training saves where it stands; with `{"kind": "stuck", "rank", "seconds", "place"}` by a
-            worker that made no step for too long and ends itself. A resumed run begins with the epochs of the newest
-            checkpoints again, in case they were saved but not taken in before.
+            worker that made no step for too long and ends itself. A resumed run begins with all saved epochs again,
+            since some may not have been taken in before.
 
     Returns:
         Path or URI of the last epoch's checkpoint folder.
@@ -91,8 +90,8 @@ def train_on_ray(
     run = folder.child(name)
     last = checkpoint_name(config.num_epochs - 1)
     fallback = mend_snapshot(run)
-    saved = saved_epochs(folder, name)
-    for record in chain.from_iterable(saved.values()):
+    saved = saved_checkpoints(run) or ([] if fallback is None else [fallback.name])
+    for record in saved_epochs(run, saved[-1]) if saved else ():
         on_record(record)
     if last not in saved:
         require_resources("training", least_needs)

@@ -9,7 +9,7 @@ from ray import train
 
 from objectaware.data.storage import Storage
 from objectaware.distributed.records import Record
-from objectaware.distributed.train_session import checkpoint_position, epoch_records
+from objectaware.distributed.train_session import EPOCHS_NAME, checkpoint_position
 from objectaware.errors import InputError
 
 _SNAPSHOT = "checkpoint_manager_snapshot.json"
@@ -38,16 +38,18 @@ def mend_snapshot(run: Storage) -> Path | None:
     return folders[-2] if len(folders) > 1 else None
 
 
-def saved_epochs(folder: Storage, name: str) -> dict[str, list[Record]]:
-    """Records of the epochs that Ray Train's list holds, by the checkpoint that saved them, oldest first."""
-    if not folder.exists(f"{name}/{_SNAPSHOT}"):
-        return {}
-    path, filesystem = ray_storage(folder.child(name))
+def saved_checkpoints(run: Storage) -> list[str]:
+    """Names of the checkpoints that Ray Train's list holds, oldest first."""
+    if not run.exists(_SNAPSHOT):
+        return []
+    path, filesystem = ray_storage(run)
     result = train.Result.from_path(path, storage_filesystem=filesystem)
-    return {
-        PurePosixPath(checkpoint.path).name: epoch_records(metrics, repeated=True)
-        for checkpoint, metrics in result.best_checkpoints or ()
-    }
+    return [PurePosixPath(checkpoint.path).name for checkpoint, _ in result.best_checkpoints or ()]
+
+
+def saved_epochs(run: Storage, checkpoint: str) -> list[Record]:
+    """Records of all epochs that a checkpoint stands for, from the first one on."""
+    return [{"kind": "epoch", **epoch} for epoch in run.child(checkpoint).read_json(EPOCHS_NAME)]
 
 
 def ray_storage(folder: Storage) -> tuple[str, fs.FileSystem | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -27,7 +28,8 @@ _SECONDS_TO_TELL = 10.0
 _STEPS_BETWEEN_LOOKS = 20
 _WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
 _EARLIER = "epochs_since_the_last_checkpoint"
-_REPEATED = "epochs_of_the_last_checkpoint"
+EPOCHS_NAME = "epochs.json"
+"""File in a checkpoint with the metrics of each epoch since the beginning."""
 _STEP = "step_inside_the_epoch"
 _NAME = re.compile(r"epoch_(\d+)(?:_step_(\d+))?")
 
@@ -44,18 +46,10 @@ def checkpoint_position(name: str) -> tuple[float, float]:
     return float(match[1]), float("inf") if match[2] is None else float(match[2])
 
 
-def epoch_records(metrics: Mapping[str, Any], *, repeated: bool = False) -> list[Record]:
-    """Records of the epochs that one checkpoint saved, from the metrics that Ray Train keeps with it.
-
-    Args:
-        metrics: Of the checkpoint.
-        repeated: Also the epochs of the checkpoint before, which one inside an epoch repeats: with a few of
-            those in a row, no other checkpoint that is still there may tell of them.
-    """
-    this = {name: value for name, value in metrics.items() if name not in (_EARLIER, _REPEATED)}
-    epochs = [*metrics.get(_REPEATED, ())] if repeated else []
-    epochs += [*metrics.get(_EARLIER, ()), *([] if _STEP in metrics else [this])]
-    return [{"kind": "epoch", **epoch} for epoch in epochs]
+def epoch_records(metrics: Mapping[str, Any]) -> list[Record]:
+    """Records of the epochs that one checkpoint is the first to save, from the metrics that it was reported with."""
+    this = {name: value for name, value in metrics.items() if name != _EARLIER}
+    return [{"kind": "epoch", **epoch} for epoch in (*metrics[_EARLIER], *([] if _STEP in metrics else [this]))]
 
 
 class RaySession:
@@ -89,7 +83,7 @@ class RaySession:
         self._restored = fallback
         self._guard = guard
         self._unsaved: list[dict[str, float]] = []
-        self._saved: list[dict[str, float]] = []
+        self._epochs: list[dict[str, float]] = []
         self._open = ExitStack()
         self._watch = NoProgressWatch(no_progress_seconds, self._tell_stuck)
         self._next_progress = 0.0
@@ -106,6 +100,8 @@ class RaySession:
             checkpoint = train.get_checkpoint()
             if checkpoint is not None:
                 self._restored = Path(opened.enter_context(checkpoint.as_directory()))
+            if self._restored is not None:
+                self._epochs = json.loads((self._restored / EPOCHS_NAME).read_text())
             self._open = opened.pop_all()
         return self
 
@@ -121,22 +117,24 @@ class RaySession:
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
         """Hands an epoch over to Ray Train and returns when the checkpoint, if there is one, is in storage.
 
-        Every worker calls it after every epoch. Ray Train keeps the metrics with the checkpoint, those of the
-        epochs since the last one among them; the driver hears of them through `EpochRecorder`.
+        Every worker calls it after every epoch. The driver hears of it, and of the epochs since the last checkpoint,
+        through `EpochRecorder`.
         """
         self._watch.moved()
         this = {**metrics, "epoch": epoch}
+        self._epochs.append(this)
         if checkpoint is None:
             train.report(this)
             self._unsaved.append(this)
             return
         self._guard()
+        self._write_epochs(checkpoint)
         train.report(
             {**this, _EARLIER: self._unsaved},
             checkpoint=train.Checkpoint.from_directory(checkpoint),
             checkpoint_dir_name=checkpoint_name(epoch),
         )
-        self._saved, self._unsaved = [*self._unsaved, this], []
+        self._unsaved = []
 
     def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
         """Hands a checkpoint made inside an epoch over to Ray Train and returns when a restart would find it.
@@ -148,16 +146,24 @@ class RaySession:
             train.report({})
         else:
             self._guard()
-            metrics = {"epoch": epoch, _STEP: step, _EARLIER: self._unsaved, _REPEATED: self._saved}
+            self._write_epochs(checkpoint)
             train.report(
-                metrics,
+                {"epoch": epoch, _STEP: step, _EARLIER: self._unsaved},
                 checkpoint=train.Checkpoint.from_directory(checkpoint),
                 checkpoint_dir_name=checkpoint_name(epoch, step),
             )
-            self._saved, self._unsaved = self._unsaved or self._saved, []
+            self._unsaved = []
         train.get_all_reported_checkpoints(
             consistency_mode=train.CheckpointConsistencyMode.COMMITTED, timeout_s=_SECONDS_TO_COMMIT
         )
+
+    def _write_epochs(self, checkpoint: Path) -> None:
+        """Puts the metrics of all epochs so far into a checkpoint.
+
+        Ray Train keeps two checkpoints, and a driver may die long before its workers do: what it had not recorded then
+        is found here.
+        """
+        (checkpoint / EPOCHS_NAME).write_text(json.dumps(self._epochs))
 
     def should_stop(self) -> bool:
         """Whether this process was sent SIGTERM, a machine is to be taken away, or the driver wants training to end.
