@@ -13,13 +13,23 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from objectaware.config import DetectionConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
-from objectaware.stages.measure_detection import find_share, score
+from objectaware.stages.measure_detection import find_share, known_categories, object_coverage, score
+
+
+def _name_category(folder: Path, number: int, name: str) -> None:
+    """Gives a category of the test another name."""
+    path = folder / "annotations" / "instances_val2017.json"
+    content = json.loads(path.read_text())
+    (category,) = [one for one in content["categories"] if one["id"] == number]
+    category["name"] = name
+    path.write_text(json.dumps(content))
 
 
 @pytest.fixture(scope="module")
 def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scenes")
     build_scenes(folder, variant="multi-object", num_train=9, num_val=9, image_size=64)
+    _name_category(folder, 6, "car")
     (folder / "three").write_text("".join(f"{number:012d}.jpg\n" for number in (2, 3, 5)))
     return folder
 
@@ -45,19 +55,24 @@ def published(scenes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_shares_of_a_published_network_cover_the_listed_images_with_coco_s_numbers(
+def test_shares_of_a_published_network_cover_the_listed_images_with_the_test_s_number_of_the_name(
     scenes: Path, published: Path, tmp_path: Path
 ) -> None:
+    """Label 3 of COCO's networks is a car, which the test numbers 6; its own number 3 is a shape."""
     config = _config(scenes, published=str(published))
     kept = Storage.from_uri(tmp_path)
     shares = [find_share(config, str(published), kept, share, 2) for share in range(2)]
     assert [{record["image_id"] for record in share} for share in shares] == [{2, 5}, {3}]
     records = shares[0] + shares[1]
-    assert {record["category_id"] for record in records} == {3}
+    assert {record["category_id"] for record in records} == {6}
     assert all(record["segmentation"]["size"] == [64, 64] for record in records)
-    scores = score(config, records)
+    known = known_categories(config)
+    scores = score(config, records, known)
     assert scores.keys() == {"box", "mask"}
-    assert score(config, []).keys() == {"box"}  # whether it would find masks is told by what it found
+    assert scores["box"][1].keys() <= {"car"}
+    coverage = object_coverage(_config(scenes, published=str(published)), known)
+    assert (coverage.num_classes, len(known)) == (1, 80)
+    assert score(config, [], known).keys() == {"box"}  # whether it would find masks is told by what it found
 
 
 def test_a_share_that_is_kept_is_not_computed_again(scenes: Path, tmp_path: Path) -> None:
@@ -83,4 +98,4 @@ def test_a_fine_tuned_network_s_labels_become_the_test_s_numbers_by_name(
     config = DetectionConfig.model_validate({**fields, "num_test_proposals": 10})
     records = find_share(config, str(tiny_detector), Storage.from_uri(tmp_path), 0, 9)
     assert {record["category_id"] for record in records} == {content["categories"][6]["id"]}
-    assert score(config, []).keys() == {"box", "mask"}
+    assert score(config, [], ["zebra"]).keys() == {"box", "mask"}

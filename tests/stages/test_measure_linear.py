@@ -6,7 +6,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from pydantic import ValidationError
 
@@ -15,7 +14,6 @@ from objectaware.config import DataConfig, LinearConfig
 from objectaware.errors import InputError
 from objectaware.stages import features
 from objectaware.stages.evaluate import run_linear
-from objectaware.stages.measure_linear import _among
 from objectaware.stages.runner import Context
 
 COLOURS = {"grass": "green", "sky": "blue", "brick": "red"}
@@ -33,7 +31,7 @@ def linear_config(root: Path, checkpoint: Path, **fields: Any) -> LinearConfig:
         "train": write_colours(root / "train", COLOURS, 6),
         "tests": {
             "all": write_colours(root / "all", COLOURS, 2),
-            # Numbered 0 and 1, hence the training's brick and grass: the pictures of grass show a blue sky.
+            # The pictures of grass show a blue sky.
             "swapped": write_colours(root / "swapped", {"brick": "red", "grass": "blue"}, 2),
         },
         "image_size": 32,
@@ -57,7 +55,9 @@ def test_accuracy_by_class_names_the_classes_that_have_test_images(
     assert values["class_accuracies"]["all"] == {"brick": 100.0, "grass": 100.0, "sky": 100.0}
     assert values["class_accuracies"]["swapped"] == {"brick": 100.0, "grass": 0.0}
     assert values["accuracies"] == {"all": 100.0, "swapped": 50.0}
-    assert values["num_unknown"] == {"all": 0, "swapped": 0}
+    assert values["coverage"]["all"]["untested_classes"] == []
+    assert values["coverage"]["swapped"]["untested_classes"] == ["sky"]
+    assert values["coverage"]["swapped"]["num_samples"] == 4
     assert not values["streamed"]
 
 
@@ -151,10 +151,3 @@ def test_the_official_protocol_does_not_refit(tmp_path: Path) -> None:
     assert not LinearConfig(checkpoint="c", train=data, tests={}, compat="official").refit
     with pytest.raises(ValidationError, match="does not refit"):
         LinearConfig(checkpoint="c", train=data, tests={}, compat="official", refit=True)
-
-
-def test_classes_are_numbered_by_those_that_were_shown() -> None:
-    known = np.array([2, 5, 9])
-    places = _among(known, np.array([9, 2, 3, 12, 5, 0]))
-    assert places.tolist() == [2, 0, 3, 3, 1, 3]
-    assert _among(known, known).tolist() == [0, 1, 2]

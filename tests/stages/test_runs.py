@@ -10,6 +10,7 @@ import pytest
 from objectaware.config import LinearConfig, LocalizeConfig, Model, PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.evaluate.coverage import Coverage
 from objectaware.stages.lease import Lease
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult, run_stage
@@ -34,7 +35,9 @@ def _stage(context: Context, stage: str, config: Model, inputs: Mapping[str, str
         run.tracker.log_metrics({name: value for name, value in values.items() if isinstance(value, float)})
         if values.get("error"):
             raise RuntimeError(values["error"])
-        return {"checkpoint": f"{run.folder.uri}/train/epoch_0000"} if stage == "pretrain" else values
+        if stage == "pretrain":
+            return {"checkpoint": f"{run.folder.uri}/train/epoch_0000"}
+        return {**values, "coverage": {"val": Coverage(1).values()}}
 
     return run_stage(context, stage, stage, config, inputs, compute, tags={"dataset": "photos"})
 
@@ -168,7 +171,12 @@ def test_a_comparison_shows_what_differs_and_the_numbers(
 ) -> None:
     pair = [find_run(stored, made[name].identity) for name in ("linear", "other")]
     rows = {row["field"]: tuple(row.values())[1:] for row in compared(pair, recorded)}
-    assert rows == {"seed": (0, 7), "accuracy": (61.5, 60.0), "penalty": (0.1, 0.1)}
+    assert rows == {
+        "seed": (0, 7),
+        "accuracy": (61.5, 60.0),
+        "penalty": (0.1, 0.1),
+        "coverage.val.num_samples": (1, 1),
+    }
 
 
 def test_pruning_deletes_the_folder_and_nothing_else(context: Context, made: dict[str, StageResult]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import cv2
@@ -44,12 +45,17 @@ class TrainingImages:
     """Images with objects to learn from, resized and mirrored at random.
 
     Crowds are left out, and images without any other object. What is drawn is a function of seed, epoch and image.
+    Labels count the categories that have an object to learn from: a category that the file merely lists changes
+    nothing.
 
     Args:
         coco: The data set.
         short_sides: One of them, at random, is the short side of an image in pixels …
         max_side: … unless the long one would be longer than this.
         seed: Seed of the run.
+
+    Attributes:
+        category_names: Names of the categories that have an object, of which the first has label 1.
 
     Raises:
         InputError: No image has an object.
@@ -67,6 +73,9 @@ class TrainingImages:
         if not self._places:
             problem = "has no image with an object that is no crowd"
             raise InputError("data", coco.images.root, problem, "Give COCO's images with their annotations.")
+        used = usable_categories(coco)
+        self.category_names = tuple(coco.category_names[category] for category in used)
+        self._label_of_category = {category: label for label, category in enumerate(used, start=1)}
 
     def __len__(self) -> int:
         return len(self._places)
@@ -112,7 +121,7 @@ class TrainingImages:
             masks = np.ascontiguousarray(masks[:, :, ::-1])
         return {
             "boxes": torch.from_numpy(boxes),
-            "labels": torch.tensor([one.category_index + 1 for one in objects]),
+            "labels": torch.tensor([self._label_of_category[one.category_index] for one in objects]),
             "masks": torch.from_numpy(masks),
         }
 
@@ -178,6 +187,15 @@ def draw_mask(annotation: CocoAnnotation, shape: tuple[int, int], size: tuple[in
         remedy = "Repair the annotation file."
         raise InputError("segmentation", annotation.box, f"cannot be drawn ({error})", remedy) from error
     return np.asarray(cv2.resize(mask, (width, height), interpolation=cv2.INTER_NEAREST), dtype=np.uint8)
+
+
+def usable_categories(coco: CocoDataset) -> dict[int, int]:
+    """Counts the objects that are no crowds and have a box and an outline, by category index in ascending order.
+
+    Categories without such an object are absent.
+    """
+    numbers = Counter(one.category_index for index in range(len(coco)) for one in _usable(coco, index))
+    return dict(sorted(numbers.items()))
 
 
 def _usable(coco: CocoDataset, index: int) -> list[CocoAnnotation]:

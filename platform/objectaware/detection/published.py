@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torchvision.models.detection import FasterRCNN, MaskRCNN
+from torchvision.models.detection import FasterRCNN, FasterRCNN_ResNet50_FPN_Weights, MaskRCNN
 from torchvision.models.detection._utils import overwrite_eps
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 
@@ -21,6 +21,13 @@ from objectaware.methods.weights_file import load_weights
 
 NUM_OUTPUTS = 91
 """Outputs of these networks: COCO's category numbers, some of which are not used, and background."""
+
+LABELS: Mapping[str, int] = {
+    name: label
+    for label, name in enumerate(FasterRCNN_ResNet50_FPN_Weights.COCO_V1.meta["categories"])
+    if name not in ("__background__", "N/A")
+}
+"""Label of each of COCO's 80 categories, by name."""
 
 _EPSILON = 0.0  # of batch norm, which the published weights were trained with (pytorch/vision #2933)
 

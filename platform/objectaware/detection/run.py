@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from objectaware.config import DetectionConfig
-from objectaware.data.coco import CocoDataset
 from objectaware.detection.data import TrainingImages, open_coco
 from objectaware.detection.loader import BatchLoader
 from objectaware.detection.loop import FineTuner
@@ -17,7 +16,7 @@ from objectaware.training.precision import require_precision
 from objectaware.training.session import Session
 
 
-def open_training(config: DetectionConfig) -> tuple[CocoDataset, TrainingImages, Encoder]:
+def open_training(config: DetectionConfig) -> tuple[TrainingImages, Encoder]:
     """Opens what a configuration fine-tunes, and on what.
 
     Args:
@@ -34,7 +33,7 @@ def open_training(config: DetectionConfig) -> tuple[CocoDataset, TrainingImages,
         problem = f"is more than the {len(images)} images with objects"
         raise InputError("batch_size", config.batch_size, problem, "Lower it.")
     with local_checkpoint(config.checkpoint) as local:
-        return coco, images, load_encoder(local)
+        return images, load_encoder(local)
 
 
 def run_fine_tuning(config: DetectionConfig, session: Session) -> None:
@@ -51,12 +50,12 @@ def run_fine_tuning(config: DetectionConfig, session: Session) -> None:
         StoppedError: A worker was told to end; where training stood is saved.
     """
     require_precision(config.precision, session.device)
-    coco, images, encoder = open_training(config)
+    images, encoder = open_training(config)
     # The new parts' weights come from the seed; nothing after that draws from this generator.
     torch.manual_seed(config.seed)
     network = MaskRCNN(
         encoder.backbone,
-        len(coco.category_names),
+        len(images.category_names),
         num_regions=config.num_regions,
         num_train_proposals=config.num_train_proposals,
         num_test_proposals=config.num_test_proposals,
@@ -71,6 +70,6 @@ def run_fine_tuning(config: DetectionConfig, session: Session) -> None:
     description = {
         **config.model_dump(mode="json"),
         "backbone": encoder.config["backbone"],
-        "category_names": list(coco.category_names),
+        "category_names": list(images.category_names),
     }
     FineTuner(network, loader, config, session, description=description).run()

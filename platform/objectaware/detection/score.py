@@ -28,7 +28,12 @@ def category_numbers(annotations: Path) -> dict[str, int]:
 
 
 def average_precision(
-    results: Sequence[Mapping[str, Any]], annotations: Path, image_numbers: Sequence[int], kind: Kind
+    results: Sequence[Mapping[str, Any]],
+    annotations: Path,
+    image_numbers: Sequence[int],
+    kind: Kind,
+    *,
+    known: Sequence[str] | None = None,
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Scores detections as COCO's server does, at most 100 an image.
 
@@ -37,6 +42,7 @@ def average_precision(
         annotations: COCO annotation file.
         image_numbers: Images that are scored.
         kind: What has to overlap with the truth.
+        known: Names of the categories that the detector knows; the others do not count. By default all do.
 
     Returns:
         `ap` (mean over IoU 0.50 to 0.95), `ap50`, `ap75`, and `ap_small`, `ap_medium`, `ap_large` by the object's
@@ -47,6 +53,9 @@ def average_precision(
     with redirect_stdout(io.StringIO()):  # pycocotools prints what it does
         evaluation = COCOeval(truth, _loaded(truth, results, kind), _TYPES[kind])
         evaluation.params.imgIds = sorted(image_numbers)
+        if known is not None:
+            categories = truth.dataset["categories"]
+            evaluation.params.catIds = sorted(one["id"] for one in categories if one["name"] in set(known))
         evaluation.evaluate()
         evaluation.accumulate()
         evaluation.summarize()

@@ -162,11 +162,14 @@ def count_classes(labels: Tensor, num_classes: int) -> Tensor:
     """Returns the number of samples of each class, (C,) int64, all positive.
 
     Raises:
-        InputError: A label is out of range, or a class has no sample.
+        InputError: There is one class alone, a label is out of range, or a class has no sample.
     """
+    if num_classes < 2:
+        problem = "is the only class: there is nothing to tell apart"
+        raise InputError("labels", int(labels[0]), problem, "Give samples of two classes at least.")
     lowest, highest = int(labels.min()), int(labels.max())
-    if num_classes < 2 or lowest < 0 or highest >= num_classes:
-        remedy = "Number the classes from 0; there must be two at least."
+    if lowest < 0 or highest >= num_classes:
+        remedy = "Number the classes from 0."
         raise InputError("labels", f"{lowest} to {highest}", f"must lie in 0 to {num_classes - 1}", remedy)
     counts = torch.bincount(labels, minlength=num_classes)
     if int(counts.min()) == 0:

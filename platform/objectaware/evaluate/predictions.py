@@ -35,6 +35,7 @@ class Prediction:
         num_boxes: Boxes, or instances, that it found.
         pixels: Whether the soft mask is of the upright picture or in the pixels of the annotations; `unknown` where its
             size alone can tell.
+        is_readable: Whether the system could read the image; what it could not read is not scored.
     """
 
     image_id: str
@@ -42,6 +43,7 @@ class Prediction:
     unrefined: NDArray[np.float32] | None
     num_boxes: int
     pixels: Literal["upright", "annotated", "unknown"] = "unknown"
+    is_readable: bool = True
 
 
 def store_predictions(rows: Iterable[MaskRow], *, crf: bool) -> Iterator[Prediction]:
@@ -59,7 +61,8 @@ def store_predictions(rows: Iterable[MaskRow], *, crf: bool) -> Iterator[Predict
             problem = "is of a mask store without the soft masks after CRF"
             raise InputError("masks", row.image_id, problem, "Run the localization again.")
         soft, unrefined = (row.refined, row.cam) if crf else (row.cam, None)
-        yield Prediction(row.image_id, soft, unrefined, len(row.boxes), "upright")
+        is_readable = row.status != "failed"
+        yield Prediction(row.image_id, soft, unrefined, len(row.boxes), "upright", is_readable)
 
 
 def folder_predictions(folder: Storage, image_ids: Iterable[str]) -> Iterator[Prediction]:

@@ -30,7 +30,9 @@ def run_class_distance(context: Context, config: ClassDistanceConfig, *, title: 
     Returns:
         Values `distance` (average minimum ℓ2 distance of the pooled features as they are), `distance_normalised` (of
         the features brought to unit length), `tsne` (`[x, y, class]` of up to `num_points` images of each class),
-        `num_images` (by class) and `unreadable`. The picture is `embedding.png` in MLflow and in the stage's folder.
+        `num_images` (by class), `coverage` (of `data`: the images that the distance is over and those left out, see
+        `objectaware.evaluate.coverage.Coverage`) and `unreadable`. The picture is `embedding.png` in MLflow and in the
+        stage's folder.
 
     Raises:
         InputError: The data set has not the two classes, or the perplexity is too large for the number of points.
@@ -51,7 +53,12 @@ def run_class_distance(context: Context, config: ClassDistanceConfig, *, title: 
         run.tracker.log_png("embedding.png", picture)
         run.tracker.log_table("embedding", [{"x": x, "y": y, "class": name} for x, y, name in points])
         run.tracker.log_metrics({name: values[name] for name in ("distance", "distance_normalised")})
-        return {**values, "num_images": found.counts(), "unreadable": len(found.features.unreadable)}
+        return {
+            **values,
+            "num_images": found.counts(),
+            "coverage": {"data": found.coverage("data", config.class_names).values()},
+            "unreadable": len(found.features.unreadable),
+        }
 
     tags = {"dataset": config.data.root}
     name = title or f"distance of {' and '.join(config.class_names)}"

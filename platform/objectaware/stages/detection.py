@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,13 @@ from objectaware.distributed.cluster import Need
 from objectaware.distributed.detection import fine_tune, fine_tuning_needs
 from objectaware.distributed.task import run_task, run_tasks
 from objectaware.stages.identity import checkpoint_hash, data_hash
-from objectaware.stages.measure_detection import find_share, load_published_network, score
+from objectaware.stages.measure_detection import (
+    find_share,
+    known_categories,
+    load_published_network,
+    object_coverage,
+    score,
+)
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 
@@ -29,8 +35,13 @@ def run_detection(context: Context, config: DetectionConfig, *, title: str | Non
     Returns:
         Values `box_ap` and, of a network that finds masks, `mask_ap`: COCO's average precision in per cent;
         `box` and `mask` with all of `average_precision`'s measures; `box_by_category` and `mask_by_category`;
+        `coverage` (of `test`: the objects that precision is over, those of categories that training shows, and the
+        objects left out; see `objectaware.evaluate.coverage.Coverage`);
         `detections` (address of COCO's result file); and, of a fine-tuned one, `checkpoint` (address of the folder)
         and the last log interval's losses.
+
+    Raises:
+        InputError: An input is missing or malformed, or training and test have no category in common.
     """
     inputs = {"test": data_hash(config.test, verify=context.verify)}
     if config.checkpoint is not None:
@@ -42,15 +53,16 @@ def run_detection(context: Context, config: DetectionConfig, *, title: str | Non
         inputs["published"] = checkpoint_hash(config.published)
 
     def compute(run: StageRun, config: DetectionConfig) -> Mapping[str, Any]:
-        values: dict[str, Any] = {}
+        known = known_categories(config)
+        values: dict[str, Any] = {"coverage": {"test": object_coverage(config, known).values()}}
         network = config.published
         if config.checkpoint is not None:
             recorder = _Recorder(run)
             network = fine_tune(config, name="train", storage=run.folder, on_record=recorder)
-            values = {"checkpoint": network, **recorder.last_metrics}
+            values |= {"checkpoint": network, **recorder.last_metrics}
         assert network is not None
         run.progress.update(f"finding objects in {config.test.root}")
-        return {**values, **_measure(run, config, network)}
+        return {**values, **_measure(run, config, network, known)}
 
     return run_stage(
         context,
@@ -76,19 +88,20 @@ def check_detection(config: DetectionConfig) -> None:
         open_training(config)
     else:
         load_published_network(config)
+    object_coverage(config, known_categories(config))
 
 
 def _needs(config: DetectionConfig) -> list[Need]:
     return [] if config.checkpoint is None else fine_tuning_needs(config.execution)
 
 
-def _measure(run: StageRun, config: DetectionConfig, network: str) -> dict[str, Any]:
+def _measure(run: StageRun, config: DetectionConfig, network: str, known: Sequence[str]) -> dict[str, Any]:
     num_shares = config.execution.num_workers
     shares = [(config, network, run.folder.child("shares"), share, num_shares) for share in range(num_shares)]
     found = run_tasks(find_share, shares, use_gpu=bool(config.execution.use_gpu))
     records = [record for share in found for record in share]
     run.folder.write_bytes(RESULTS_NAME, json.dumps(records).encode())
-    scores = run_task(score, config, records)
+    scores = run_task(score, config, records, known)
     values: dict[str, Any] = {"detections": run.folder.child(RESULTS_NAME).uri}
     for kind, (measures, by_category) in scores.items():
         values |= {f"{kind}_ap": measures["ap"], kind: measures, f"{kind}_by_category": by_category}

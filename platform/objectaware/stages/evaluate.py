@@ -18,7 +18,14 @@ from objectaware.evaluate.background import bg_gap
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.evaluate.mask_scores import MEASURES
 from objectaware.methods.classifier import CLASSIFIER_NAME
-from objectaware.stages.features import LabelledFeatures, check_features, feature_sets, input_hashes, run_on_features
+from objectaware.stages.features import (
+    LabelledFeatures,
+    check_features,
+    feature_sets,
+    input_hashes,
+    log_accuracies,
+    run_on_features,
+)
 from objectaware.stages.identity import data_hash, masks_hash
 from objectaware.stages.measure_linear import measure_linear, solver_bytes
 from objectaware.stages.measure_masks import measure
@@ -38,14 +45,15 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
 
     Returns:
         Values `accuracies` (per cent, by test set; with `bg_gap` where both of its variants are among them),
-        `class_accuracies` (by test set and name of the class, for those that have test images), `penalty`,
-        `holdout_accuracy`, `unreadable` (number of images left out), `num_unknown` (by test set, images of classes
-        that have no training image; they count as errors), `streamed` (whether the solver streamed) and `classifier`
-        (folder of the classifier's file; its rows are the classes that have training images, in the order of their
-        numbers).
+        `class_accuracies` (by test set and name of the class, for those that have test images), `coverage` (by test
+        set, the images that the accuracy is over and those left out, see `objectaware.evaluate.coverage.Coverage`),
+        `penalty`, `holdout_accuracy`, `unreadable` (number of images of all sets left out), `streamed` (whether the
+        solver streamed) and `classifier` (folder of the classifier's file; its rows are the classes that have training
+        images, in the order of their numbers).
 
     Raises:
-        InputError: A data set has no labels or no readable image, or `compat` needs more memory than there is.
+        InputError: A data set has no labels, no readable image or no class in common with `train`, `train` shows one
+            class alone, or `compat` needs more memory than there is.
     """
     sets = labelled_sets(config)
     inputs = input_hashes(context, config, sets)
@@ -57,20 +65,16 @@ def run_linear(context: Context, config: LinearConfig, *, title: str | None = No
         values = run_on_features(measure_linear, config, found["train"], tests, streamed)
         run.folder.write_bytes(CLASSIFIER_NAME, values["classifier"])
         values |= {"classifier": run.folder.uri, "streamed": streamed}
-        for name, number in values["num_unknown"].items():
-            if number:
-                run.progress.line(f"{number} images of {name} are of classes without a training image: errors")
         accuracies = values["accuracies"]
         if {"mixed_same", "mixed_rand"} <= accuracies.keys():
             accuracies["bg_gap"] = bg_gap(accuracies)
-        run.tracker.log_table("linear", [{"test set": name, "accuracy": value} for name, value in accuracies.items()])
+        log_accuracies(run.tracker, "linear", accuracies, values["coverage"])
         by_class = [
             {"test set": name, "class": label, "accuracy": value}
             for name, cells in values["class_accuracies"].items()
             for label, value in cells.items()
         ]
         run.tracker.log_table("linear by class", by_class)
-        run.tracker.log_metrics({f"accuracy.{name}": value for name, value in accuracies.items()})
         run.tracker.log_metrics({"holdout_accuracy": values["holdout_accuracy"]})
         return values
 
@@ -117,6 +121,8 @@ def run_localization(context: Context, config: LocalizationConfig, *, title: str
         centred box, an oracle, or where there are boxes alone or ignored pixels, `center map`. A measure that the
         truth does not allow is absent: without masks mIoU and PxAP, without boxes MaxBoxAccV2 and CorLoc.
         Value `boxes_per_image`: by name, and for `truth`, how many images have each number of boxes.
+        Value `coverage`: the images that each name's measures of pixels and of boxes are over, and those left out; see
+        `objectaware.evaluate.coverage.Coverage`.
     """
     inputs = {
         "data": data_hash(config.data, verify=context.verify),
@@ -130,9 +136,11 @@ def run_localization(context: Context, config: LocalizationConfig, *, title: str
         if truth["notice"]:
             run.progress.line(truth["notice"])
         scores = {**truth["scores"]}
+        coverage = {**truth["coverage"]}
         histograms = {"truth": truth["boxes_per_image"]}
         for name, values in zip(config.masks, measured, strict=True):
             scores |= values["scores"]
+            coverage |= values["coverage"]
             histograms[name] = values["boxes_per_image"]
             picture = box_histogram(Counter(values["boxes_per_image"]), Counter(truth["boxes_per_image"]))
             run.tracker.log_png(f"boxes_per_image/{_key(name)}.png", picture)
@@ -140,7 +148,7 @@ def run_localization(context: Context, config: LocalizationConfig, *, title: str
         for row, cells in scores.items():
             run.tracker.log_metrics({f"{measure}.{_key(row)}": value for measure, value in cells.items()})
         counts = {name: _histogram(numbers) for name, numbers in histograms.items()}
-        return {"scores": scores, "boxes_per_image": counts}
+        return {"scores": scores, "boxes_per_image": counts, "coverage": coverage}
 
     return run_stage(
         context,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from typing import Any, TypeVar
 
@@ -16,6 +16,15 @@ from objectaware.config import DataConfig, FeatureConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import num_gpus
 from objectaware.distributed.task import run_task, run_tasks
+from objectaware.errors import InputError
+from objectaware.evaluate.coverage import (
+    OTHER_CLASS,
+    UNREADABLE,
+    Coverage,
+    coverage_columns,
+    match_labels,
+    shown_classes,
+)
 from objectaware.evaluate.feature_store import PART_SIZE, FeatureSet, finished_parts, write_part
 from objectaware.evaluate.features import compute_features
 from objectaware.methods.backbones import channels_last
@@ -23,6 +32,7 @@ from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.stages.identity import checkpoint_hash, data_hash, recipe, stage_identity
 from objectaware.stages.labelled import LabelledImages, open_labelled
 from objectaware.stages.runner import Context
+from objectaware.tracking import Tracker
 
 Result = TypeVar("Result")
 
@@ -54,6 +64,28 @@ class LabelledFeatures:
         """Number of rows by class."""
         labels = self.row_labels()
         return {name: int((labels == number).sum()) for number, name in enumerate(self.class_names)}
+
+    def shown_classes(self, field: str) -> tuple[str, ...]:
+        """Names of the classes that the rows show; see `objectaware.evaluate.coverage.shown_classes`."""
+        return shown_classes(field, self.row_labels(), self.class_names)
+
+    def matched(self, known: Sequence[str]) -> LabelledFeatures:
+        """Renumbers the labels by the names of the classes that training knows; -1 for all others."""
+        return replace(self, labels=match_labels(self.labels, self.class_names, known), class_names=tuple(known))
+
+    def coverage(self, name: str, known: Sequence[str]) -> Coverage:
+        """Says which rows an accuracy can be over.
+
+        Args:
+            name: What the user calls the set.
+            known: Names of the classes that training knows.
+
+        Raises:
+            InputError: Training knows none of the classes.
+        """
+        classes = [self.class_names[label] for label in self.row_labels().tolist()]
+        left_out = {UNREADABLE: len(self.features.unreadable), OTHER_CLASS: int((self.labels < 0).sum())}
+        return Coverage.of(name, classes, known, left_out=left_out)
 
     def row_labels(self) -> NDArray[np.int64]:
         """Labels of all rows, (M,)."""
@@ -103,20 +135,29 @@ def check_features(
         class_names: The classes that count; see `open_labelled`.
 
     Raises:
-        InputError: A data set has no labels, or not these classes, or the checkpoint cannot be used.
+        InputError: As `check_sets`, or the checkpoint cannot be used.
     """
     check_sets(sets, class_names)
     check_checkpoint(config.checkpoint)
 
 
-def check_sets(sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None) -> None:
-    """Opens data sets for an evaluation, by name.
+def check_sets(sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None) -> dict[str, LabelledImages]:
+    """Open data sets for an evaluation, by name, and refuse those of which no accuracy would mean anything.
+
+    Args:
+        sets: Data sets by name. The others have to have classes in common with `train`, if that is among them.
+        class_names: The classes that count; see `open_labelled`.
 
     Raises:
-        InputError: One of them has no labels, or not these classes.
+        InputError: A set has no labels, or not these classes; `train` shows one class alone; or another set has no
+            class in common with it.
     """
-    for data in sets.values():
-        open_labelled(data, class_names)
+    opened = {name: open_labelled(data, class_names) for name, data in sets.items()}
+    if class_names is not None:
+        _require_images(sets, opened)
+    if "train" in opened:
+        _require_common_classes(opened, opened["train"])
+    return opened
 
 
 def check_checkpoint(address: str) -> None:
@@ -150,9 +191,9 @@ def feature_sets(
         class_names: The classes that count; see `open_labelled`.
 
     Raises:
-        InputError: A data set has no labels or no readable image, or the checkpoint does not fit.
+        InputError: As `check_sets`; or a data set has no readable image, or the checkpoint does not fit.
     """
-    opened = {name: open_labelled(data, class_names) for name, data in sets.items()}
+    opened = check_sets(sets, class_names)
     folders = {name: _folder(context, config, sets[name], class_names, hashes[name], hashes) for name in sets}
     missing: dict[str, list[Part]] = {}
     for name, data in sets.items():
@@ -170,11 +211,46 @@ def feature_sets(
     }
 
 
+def _require_images(sets: Mapping[str, DataConfig], opened: Mapping[str, LabelledImages]) -> None:
+    """Refuses, before anything is computed, sets that do not show each of the classes that count."""
+    for name, images in opened.items():
+        for label, class_name in enumerate(images.class_names):
+            if not (images.labels == label).any():
+                remedy = "Give a data set that shows each of the classes."
+                raise InputError("class_names", class_name, f"has no image in {sets[name].root}", remedy)
+
+
+def _require_common_classes(opened: Mapping[str, LabelledImages], train: LabelledImages) -> None:
+    """Refuses, before anything is computed, sets of which no accuracy would mean anything."""
+    known = shown_classes("train", train.labels, train.class_names)
+    for name, images in opened.items():
+        if images is not train:
+            shown = np.unique(images.labels[images.indices]).tolist()
+            Coverage.of(name, [images.class_names[label] for label in shown], known)
+
+
 def run_on_features(function: Callable[..., Result], config: FeatureConfig, *arguments: object) -> Result:
     """Runs a function of a configuration and of features as one task, on a GPU where the configuration says so."""
     use_gpu = bool(config.execution.use_gpu)
     num_cpus = 1 if use_gpu else config.execution.num_compute_threads
     return run_task(function, config, *arguments, use_gpu=use_gpu, num_cpus=num_cpus)
+
+
+def log_accuracies(
+    tracker: Tracker, table: str, accuracies: Mapping[str, float], coverage: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Logs the accuracy on each test set with the number of samples that it is over.
+
+    Args:
+        tracker: Of the stage.
+        table: Name of the table.
+        accuracies: By test set, in per cent, and what is computed from them.
+        coverage: By test set, as `Coverage.values` gives it.
+    """
+    counts = {name: coverage_columns(one) for name, one in coverage.items()}
+    rows = [{"test set": name, "accuracy": value, **counts.get(name, {})} for name, value in accuracies.items()]
+    tracker.log_table(table, rows)
+    tracker.log_metrics({f"accuracy.{name}": value for name, value in accuracies.items()})
 
 
 def compute_device(config: FeatureConfig) -> torch.device:

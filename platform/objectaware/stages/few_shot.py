@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from objectaware.config import FewShotConfig
 from objectaware.errors import InputError
+from objectaware.evaluate.coverage import Coverage
 from objectaware.evaluate.few_shot import few_shot_error
 from objectaware.evaluate.summary import mean_and_std
 from objectaware.stages.features import (
@@ -35,7 +37,8 @@ def run_few_shot(context: Context, config: FewShotConfig, *, title: str | None =
 
     Returns:
         Values `error` (`mean` and `std` over the seeds, per cent; the deviation is that of a sample), `errors` (by
-        seed), `num_images` (by class) and `unreadable`.
+        seed), `num_images` (by class), `coverage` (of `data`: the images that the error is over and those left out,
+        see `objectaware.evaluate.coverage.Coverage`) and `unreadable`.
 
     Raises:
         InputError: The data set has not the two classes, or too few images of one.
@@ -58,6 +61,7 @@ def run_few_shot(context: Context, config: FewShotConfig, *, title: str | None =
             "error": {"mean": mean["error"], "std": std["error"]},
             "errors": {str(row["seed"]): row["error"] for row in rows},
             "num_images": found.counts(),
+            "coverage": {"data": _coverage(config, found).values()},
             "unreadable": len(found.features.unreadable),
         }
 
@@ -65,6 +69,14 @@ def run_few_shot(context: Context, config: FewShotConfig, *, title: str | None =
     name = title or f"{config.num_shots}-shot {' or '.join(config.class_names)}"
     check = partial(check_features, sets=sets, class_names=config.class_names)
     return run_stage(context, "few_shot", name, config, inputs, compute, tags=tags, check=check)
+
+
+def _coverage(config: FewShotConfig, found: LabelledFeatures) -> Coverage:
+    """All images of the two classes but those that the classifier was shown."""
+    num_shown = config.num_shots * len(config.class_names)
+    every = found.coverage("data", config.class_names)
+    left_out = {**every.left_out, "shown to the classifier": num_shown}
+    return replace(every, num_samples=every.num_samples - num_shown, left_out=left_out)
 
 
 def measure_few_shot(config: FewShotConfig, found: LabelledFeatures) -> list[float]:

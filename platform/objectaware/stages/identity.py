@@ -83,7 +83,9 @@ def data_hash(data: DataConfig, *, verify: bool = False) -> str:
     files = images if isinstance(images, ImageFolder) else images.files
     digest = hashlib.sha256(Manifest.of(files).content_hash(verify).encode())
     if images.labels is not None:
-        digest.update(images.labels.tobytes())  # some lie in files of their own
+        # Some lie in files of their own; names decide which classes of two data sets are the same.
+        digest.update(images.labels.tobytes())
+        digest.update(json.dumps(list(images.class_names)).encode())
     digest.update(annotation_bytes(data))
     return digest.hexdigest()
 

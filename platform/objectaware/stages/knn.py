@@ -14,6 +14,7 @@ from objectaware.stages.features import (
     compute_device,
     feature_sets,
     input_hashes,
+    log_accuracies,
     run_on_features,
 )
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
@@ -23,10 +24,13 @@ def run_knn(context: Context, config: KnnConfig, *, title: str | None = None) ->
     """Classifies each test set's images by their nearest neighbours in the training set.
 
     Returns:
-        Values `accuracies` (per cent, by test set) and `unreadable` (number of images left out).
+        Values `accuracies` (per cent, by test set), `coverage` (by test set, the images that the accuracy is over and
+        those left out, see `objectaware.evaluate.coverage.Coverage`) and `unreadable` (number of images of all sets
+        left out).
 
     Raises:
-        InputError: A data set has no labels or no readable image.
+        InputError: A data set has no labels, no readable image or no class in common with `train`, or `train` shows
+            one class alone.
     """
     sets = {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
     inputs = input_hashes(context, config, sets)
@@ -34,30 +38,34 @@ def run_knn(context: Context, config: KnnConfig, *, title: str | None = None) ->
     def compute(run: StageRun, config: KnnConfig) -> Mapping[str, Any]:
         found = feature_sets(context, config, sets, inputs)
         tests = {name: found[f"test {name}"] for name in config.tests}
-        accuracies = run_on_features(measure_knn, config, found["train"], tests)
-        run.tracker.log_table("knn", [{"test set": name, "accuracy": value} for name, value in accuracies.items()])
-        run.tracker.log_metrics({f"accuracy.{name}": value for name, value in accuracies.items()})
-        return {"accuracies": accuracies, "unreadable": sum(len(one.features.unreadable) for one in found.values())}
+        values = run_on_features(measure_knn, config, found["train"], tests)
+        log_accuracies(run.tracker, "knn", values["accuracies"], values["coverage"])
+        return {**values, "unreadable": sum(len(one.features.unreadable) for one in found.values())}
 
     tags = {"dataset": config.train.root}
     check = partial(check_features, sets=sets)
     return run_stage(context, "knn", title or "nearest neighbours", config, inputs, compute, tags=tags, check=check)
 
 
-def measure_knn(config: KnnConfig, train: LabelledFeatures, tests: Mapping[str, LabelledFeatures]) -> dict[str, float]:
-    """Accuracy in per cent by test set."""
+def measure_knn(
+    config: KnnConfig, train: LabelledFeatures, tests: Mapping[str, LabelledFeatures]
+) -> dict[str, dict[str, Any]]:
+    """`accuracies`, in per cent, and `coverage`, both by test set."""
     device = compute_device(config)
-    bank, bank_labels = train.load()
+    known = train.shown_classes("train")
+    coverage = {name: test.coverage(f"test {name}", known) for name, test in tests.items()}
+    bank, bank_labels = train.matched(known).load()
     bank = bank.to(device)
     accuracies = {}
     for name, test in tests.items():
-        values, labels = test.load()
+        values, labels = test.matched(known).load()
+        is_known = labels >= 0
         accuracies[name] = knn_accuracy(
             bank,
             bank_labels,
-            values.to(device),
-            labels,
+            values[is_known].to(device),
+            labels[is_known],
             num_neighbours=config.num_neighbours,
             temperature=config.temperature,
         )
-    return accuracies
+    return {"accuracies": accuracies, "coverage": {name: one.values() for name, one in coverage.items()}}

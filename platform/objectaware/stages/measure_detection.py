@@ -13,11 +13,12 @@ from torch import nn
 from objectaware.config import DetectionConfig
 from objectaware.data.coco import instances_file
 from objectaware.data.storage import Storage
-from objectaware.detection.data import open_coco
+from objectaware.detection.data import open_coco, usable_categories
 from objectaware.detection.detect import Detector, Record, detect_objects, fine_tuned_detector
 from objectaware.detection.export import load_detector
-from objectaware.detection.published import load_published, published_detector
+from objectaware.detection.published import LABELS, load_published, published_detector
 from objectaware.detection.score import Kind, Scores, average_precision, category_numbers
+from objectaware.evaluate.coverage import Coverage
 from objectaware.methods.checkpoint import local_checkpoint
 
 
@@ -48,11 +49,36 @@ def find_share(config: DetectionConfig, network: str, kept: Storage, share: int,
     return records
 
 
-def score(config: DetectionConfig, records: Sequence[Record]) -> Scores:
-    """`average_precision` of boxes, and of masks where there are some."""
+def known_categories(config: DetectionConfig) -> tuple[str, ...]:
+    """Names of the categories that the network has learnt, or is going to: those with objects in its training data."""
+    if config.published is not None:
+        return tuple(LABELS)
+    assert config.data is not None
+    coco = open_coco(config.data)
+    return tuple(coco.category_names[category] for category in usable_categories(coco))
+
+
+def object_coverage(config: DetectionConfig, known: Sequence[str]) -> Coverage:
+    """Counts the test's objects that a network could find.
+
+    Args:
+        config: Of the stage.
+        known: Names of the categories that the network knows.
+
+    Raises:
+        InputError: The test shows none of them.
+    """
+    coco = open_coco(config.test)
+    numbers = usable_categories(coco)
+    names = (coco.category_names[category] for category, number in numbers.items() for _ in range(number))
+    return Coverage.of("test", names, known)
+
+
+def score(config: DetectionConfig, records: Sequence[Record], known: Sequence[str]) -> Scores:
+    """`average_precision` over the known categories, of boxes, and of masks where there are some."""
     numbers = open_coco(config.test).numbers
     kinds: tuple[Kind, ...] = ("box", "mask") if _finds_masks(config, records) else ("box",)
-    return {kind: average_precision(records, annotation_file(config), numbers, kind) for kind in kinds}
+    return {kind: average_precision(records, annotation_file(config), numbers, kind, known=known) for kind in kinds}
 
 
 def annotation_file(config: DetectionConfig) -> Path:
@@ -86,8 +112,8 @@ def _detector(config: DetectionConfig, network: str) -> tuple[Detector, dict[int
     device = torch.device("cuda" if config.execution.use_gpu else "cpu")
     numbers = category_numbers(annotation_file(config))
     if config.published is not None:
-        published = load_published_network(config)
-        return published_detector(published.to(device), device), {number: number for number in numbers.values()}
+        labels = {label: numbers[name] for name, label in LABELS.items() if name in numbers}
+        return published_detector(load_published_network(config).to(device), device), labels
     sizes: dict[str, Any] = {"short_side": config.test_short_side, "max_side": config.max_side}
     fine_tuned, names = load_detector(network, num_test_proposals=config.num_test_proposals)
     labels = {place + 1: numbers[name] for place, name in enumerate(names) if name in numbers}

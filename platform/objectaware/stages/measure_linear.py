@@ -44,36 +44,33 @@ def measure_linear(
     """
     device = compute_device(config)
     # A small data set lacks some classes of a large one's list; the classifier knows those that it was shown.
-    known = np.unique(train.row_labels())
-    result = _fit(config, train, known, device, streamed)
-    known_names = [train.class_names[label] for label in known.tolist()]
+    known = train.shown_classes("train")
+    coverage = {name: test.coverage(f"test {name}", known) for name, test in tests.items()}
+    result = _fit(config, train.matched(known), device, streamed)
     accuracies: dict[str, float] = {}
     class_accuracies: dict[str, dict[str, float]] = {}
-    num_unknown: dict[str, int] = {}
     for name, test in tests.items():
-        places = _among(known, test.row_labels())
-        right = _predict(result.model, test, device) == places
-        accuracies[name] = 100.0 * float(right.mean())
+        matched = test.matched(known)
+        places = matched.row_labels()
+        right = _predict(result.model, matched, device) == places
+        accuracies[name] = 100.0 * float(right[places >= 0].mean())
         class_accuracies[name] = {
             label: 100.0 * float(right[places == place].mean())
-            for place, label in enumerate(known_names)
+            for place, label in enumerate(known)
             if (places == place).any()
         }
-        num_unknown[name] = int((places == len(known)).sum())
     return {
         "accuracies": accuracies,
         "class_accuracies": class_accuracies,
+        "coverage": {name: one.values() for name, one in coverage.items()},
         "penalty": float(result.penalty),
         "holdout_accuracy": float(result.holdout_accuracies.max()),
         "unreadable": sum(len(one.features.unreadable) for one in (train, *tests.values())),
-        "num_unknown": num_unknown,
         "classifier": classifier_file(Classifier(result.model.weight.float(), result.model.bias.float())),
     }
 
 
-def _fit(
-    config: LinearConfig, train: LabelledFeatures, known: NDArray[np.int64], device: torch.device, streamed: bool
-) -> LinearResult:
+def _fit(config: LinearConfig, train: LabelledFeatures, device: torch.device, streamed: bool) -> LinearResult:
     holdout: dict[str, Any] = {
         "holdout_fraction": config.holdout_fraction,
         "holdout_size": config.holdout_size,
@@ -85,15 +82,14 @@ def _fit(
 
         def read() -> Iterator[Batch]:
             for values, indices in train.features.parts():
-                labels = torch.from_numpy(_among(known, train.labels[indices]))
-                yield values.to(device), labels.to(device)
+                yield values.to(device), torch.from_numpy(train.labels[indices]).to(device)
 
         return streamed_linear_evaluation(FeatureBatches(read), refit=config.refit, **holdout)
     values, labels = train.load()
-    features, places = values.to(device), torch.from_numpy(_among(known, labels.numpy()))
+    features = values.to(device)
     if config.compat == "official":
-        return official_linear_evaluation(features, places, **holdout)
-    return linear_evaluation(features, places, refit=config.refit, **holdout)
+        return official_linear_evaluation(features, labels, **holdout)
+    return linear_evaluation(features, labels, refit=config.refit, **holdout)
 
 
 def _predict(model: LogisticModel, test: LabelledFeatures, device: torch.device) -> NDArray[np.int64]:
@@ -103,10 +99,3 @@ def _predict(model: LogisticModel, test: LabelledFeatures, device: torch.device)
         check_features("features", values)
         predicted.append(model.predict(values.to(device)).cpu().numpy())
     return np.concatenate(predicted)
-
-
-def _among(known: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Places of labels in the sorted `known`; its length for one that is not there, which no prediction meets."""
-    places = np.searchsorted(known, labels)
-    is_known = known[np.minimum(places, len(known) - 1)] == labels
-    return np.where(is_known, places, len(known)).astype(np.int64)

@@ -16,6 +16,7 @@ from objectaware.data.orientation import turned_by_size
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
+from objectaware.evaluate.coverage import UNREADABLE, Coverage
 from objectaware.evaluate.localization import best_center_box
 from objectaware.evaluate.mask_scores import MaskScores, center_map
 from objectaware.evaluate.predictions import (
@@ -47,7 +48,11 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
 
     Returns:
         `scores`: the measures of `MaskScores` that the truth allows by row, `name` and, where a CRF refined the masks,
-        `name soft` for those before it; `boxes_per_image`: the number of boxes of each image.
+        `name soft` for those before it; `boxes_per_image`: the number of boxes of each image; `coverage`: the images
+        that the measures of pixels (`<name>: masks`) and of boxes (`<name>: boxes`) are over.
+
+    Raises:
+        InputError: The masks are not those of these images, or none of the images could be read.
     """
     images = config.data.open()
     image_ids = images.image_ids
@@ -55,19 +60,23 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
     place = {image_id: index for index, image_id in enumerate(image_ids)}
     scores: dict[str, MaskScores] = {}
     counts: list[int] = []
-    num_found = 0
+    num_found, num_boxed, num_unreadable = 0, 0, 0
     for prediction in _predictions(config.masks[name], image_ids, truths):
         index = place.pop(prediction.image_id, None)
         if index is None:
             remedy = "Give masks of the images that are measured."
             raise InputError("masks", prediction.image_id, "is no image of the data set, or comes twice", remedy)
+        counts.append(prediction.num_boxes)
+        if not prediction.is_readable:
+            num_unreadable += 1
+            continue
         truth = _truth_of(truths, index)
+        num_boxed += len(truth[1]) > 0
         soft = _upright(prediction, images, truths, index)
         num_found += soft is not None
         scores.setdefault(name, MaskScores(config.image_size)).add(soft, *truth)
         if prediction.unrefined is not None:
             scores.setdefault(f"{name} soft", MaskScores(config.image_size)).add(prediction.unrefined, *truth)
-        counts.append(prediction.num_boxes)
     if place:
         problem = f"lacks {len(place)} of the {len(image_ids)} images, such as {next(iter(place))}"
         raise InputError("masks", config.masks[name], problem, "Localize the images that are measured.")
@@ -75,7 +84,26 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
         problem = f"holds a mask of none of the {len(image_ids)} images"
         raise InputError("masks", config.masks[name], problem, "Check that the images can be read.")
     values = {row: _finite(score.result()) for row, score in scores.items()}
-    return {"scores": values, "boxes_per_image": counts}
+    coverage = {f"{name}: {kind}": one.values() for kind, one in _coverage(truths, num_boxed, num_unreadable).items()}
+    return {"scores": values, "boxes_per_image": counts, "coverage": coverage}
+
+
+def _coverage(truths: GroundTruth, num_boxed: int, num_unreadable: int = 0) -> dict[str, Coverage]:
+    """What the measures of pixels and of boxes are over, where the truth allows them.
+
+    Args:
+        truths: Masks and boxes of all images.
+        num_boxed: Images with a true box, among those that could be read.
+        num_unreadable: Images that could not be read.
+    """
+    num_readable = len(truths) - num_unreadable
+    coverage: dict[str, Coverage] = {}
+    if truths.has_masks:
+        coverage["masks"] = Coverage(num_readable, left_out={UNREADABLE: num_unreadable})
+    if num_boxed:
+        left_out = {UNREADABLE: num_unreadable, "without a true box": num_readable - num_boxed}
+        coverage["boxes"] = Coverage(num_boxed, left_out=left_out)
+    return coverage
 
 
 def _upright(
@@ -108,12 +136,16 @@ def measure_truth(config: LocalizationConfig) -> dict[str, Any]:
     Returns:
         `scores`: all measures that the truth allows of the whole picture and, where all pixels have a true class, of
         the centred box whose size fits this very set best, an oracle; elsewhere MaxBoxAccV2 and PxAP of `center_map`.
-        `boxes_per_image`: the number of true boxes of each image. `notice`: what the user should know of the truth.
+        `boxes_per_image`: the number of true boxes of each image. `coverage`: the images that the baselines' measures
+        of pixels (`baselines: masks`) and of boxes (`baselines: boxes`) are over. `notice`: what the user should know
+        of the truth.
     """
     truths = true_objects(config.data, config.data.open().image_ids)
     scores = _baselines(truths, config.image_size)
     counts = [len(truths.boxes(index)) for index in range(len(truths))]
-    return {"scores": scores, "boxes_per_image": counts, "notice": truths.notice}
+    num_boxed = sum(number > 0 for number in counts)
+    coverage = {f"baselines: {kind}": one.values() for kind, one in _coverage(truths, num_boxed).items()}
+    return {"scores": scores, "boxes_per_image": counts, "coverage": coverage, "notice": truths.notice}
 
 
 def _baselines(truths: GroundTruth, size: int) -> dict[str, dict[str, float]]:

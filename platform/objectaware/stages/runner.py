@@ -17,6 +17,7 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.machines import MachineWatch
 from objectaware.errors import InputError
+from objectaware.evaluate.coverage import coverage_notices, coverage_rows
 from objectaware.stages.device import device_name, on_available_device
 from objectaware.stages.identity import recipe, stage_identity
 from objectaware.stages.lease import Lease
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from objectaware.tracking import Tracker, TrackingStore
 
 Config = TypeVar("Config", bound=Model)
+
+WITHOUT_ACCURACY = ("pretrain", "localize")
+"""Stages that measure nothing on a test set. All others say in their value `coverage` what their measures are over."""
 
 
 class NotFinishedError(Exception):
@@ -186,7 +190,8 @@ def run_stage(
         config: Its configuration.
         inputs: Content hash of each input.
         compute: Does the work and returns the stage's values; resumes by itself from what is in the folder. Takes the
-            configuration with `execution.use_gpu` written out.
+            configuration with `execution.use_gpu` written out. A stage that measures gives the value `coverage`:
+            `Coverage.values` by test set.
         tags: Tags of its MLflow run.
         check: Refuses inputs that do not fit, before Ray is started and a run is opened in MLflow.
         needs: Processes that the stage keeps running at once.
@@ -244,6 +249,7 @@ def run_stage(
 def _reuse(context: Context, title: str, identity: str, folder: Storage, tags: Mapping[str, str]) -> StageResult:
     record = folder.read_json(RESULT_FILE)
     context.progress.line(f"{title}: finished before, reused ({folder.uri})")
+    _show_coverage(context.progress, record["values"])
     if context.parent is not None and record["parent"] != context.parent.opening.spool and record["run_id"]:
         context.tracking.link_run(
             context.parent,
@@ -281,6 +287,9 @@ def _compute(
     try:
         with MachineWatch(tracker.log_system_metrics):
             values = compute(StageRun(identity, folder, tracker, context.progress, context.on_epoch), config)
+        if stage not in WITHOUT_ACCURACY:
+            assert values["coverage"], f"{stage} does not say what its measures are over"
+            tracker.log_table("coverage", coverage_rows(values["coverage"]))
     except KeyboardInterrupt:
         tracker.finish("KILLED", error="interrupted")
         raise
@@ -296,4 +305,11 @@ def _compute(
     parent = context.parent.opening.spool if context.parent is not None else None
     folder.write_json(RESULT_FILE, {"values": dict(values), "run_id": tracker.run_id, "parent": parent})
     context.progress.finish(title)
+    _show_coverage(context.progress, values)
     return StageResult(identity, folder, values, tracker.run_id, reused=False)
+
+
+def _show_coverage(progress: Progress, values: Mapping[str, Any]) -> None:
+    """Says what the measures of a stage do not cover."""
+    for notice in coverage_notices(values.get("coverage", {})):
+        progress.line(f"  {notice}")

@@ -14,6 +14,7 @@ from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.cache import TrainingImages
 from objectaware.data.shards import PackedImages
 from objectaware.errors import InputError
+from objectaware.evaluate.coverage import require_two_classes
 from objectaware.training.packed import packed_batches, require_detail
 from objectaware.training.policies import build_policy
 from objectaware.training.schedule import epoch_batches
@@ -50,6 +51,8 @@ def open_inputs(config: PretrainConfig) -> TrainingInputs:
     images = config.data.open()
     if config.method == "supervised" and images.labels is None:
         raise _unlabelled(config.data)
+    if config.method == "supervised" and images.labels is not None:
+        require_two_classes("data", [images.class_names[label] for label in np.unique(images.labels).tolist()])
     if len(images) < config.batch_size:
         raise InputError("batch_size", config.batch_size, f"is more than the {len(images)} images", "Lower it.")
     unreadable: Mapping[str, str] = {}

@@ -31,16 +31,19 @@ class KnnWatch:
         self._labels = torch.from_numpy(labels[chosen])
 
     def __call__(self, backbone: nn.Module) -> Mapping[str, float]:
-        """Measures it in per cent, as `knn_accuracy`."""
+        """Measures it in per cent, as `knn_accuracy`, with the number of images that it is over as `knn_num_images`.
+
+        Images of classes that the rest does not show are left out. Where that leaves nothing to tell apart, both are
+        absent.
+        """
         device = next(backbone.parameters()).device
         features: Tensor = compute_features(
             backbone, self._images, self._chosen.tolist(), size=self._size, center_crop=False, device=device
         ).values
         num_queries = max(len(features) // 10, 1)
-        accuracy = knn_accuracy(
-            features[num_queries:],
-            self._labels[num_queries:],
-            features[:num_queries],
-            self._labels[:num_queries],
-        )
-        return {"knn_accuracy": accuracy}
+        bank_labels, labels = self._labels[num_queries:], self._labels[:num_queries]
+        is_known = torch.isin(labels, bank_labels)  # of the others no neighbour could tell the class
+        if not is_known.any() or bool((bank_labels == bank_labels[0]).all()):
+            return {}
+        accuracy = knn_accuracy(features[num_queries:], bank_labels, features[:num_queries][is_known], labels[is_known])
+        return {"knn_accuracy": accuracy, "knn_num_images": float(is_known.sum())}
