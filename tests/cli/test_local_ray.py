@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 import ray
 
 from objectaware.cli import run
+from objectaware.commands import common
+from objectaware.stages.runner import Context
 
 FOLDER_RECIPE = "data: {root: photos}\nbatch_size: 60\nexecution: {num_workers: 10, num_compute_threads: 3}\n"
 LOCALIZE_RECIPE = "execution: {num_cam_actors: 4, num_compute_threads: 5, num_crf_actors: 6}\n"
@@ -35,8 +38,16 @@ retrain: {execution: {num_workers: 3, num_compute_threads: 30}}
 """
 
 
-class _StartedError(Exception):
-    """Stands in for a start of Ray."""
+class _StartedError(BaseException):
+    """Stands in for a start of Ray; unlike an error, it is not followed by a second try."""
+
+
+@dataclass
+class _AtOnce(Context):
+    """Starts Ray with the command, and not with the first stage that has something to compute."""
+
+    def __post_init__(self) -> None:
+        self.start_ray()
 
 
 @pytest.fixture
@@ -51,6 +62,8 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, A
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", start)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
+    open_records = common.open_records
+    monkeypatch.setattr(common, "open_records", lambda given: _AtOnce(**vars(open_records(given))))
     # A server is not asked for anything at the start; a fresh SQLite file takes seconds.
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.chdir(tmp_path)

@@ -231,4 +231,4 @@ def test_a_data_set_of_which_nothing_can_be_read_is_no_pack(tmp_path: Path) -> N
     with pytest.raises(InputError, match=r"2 images: hold none that can be read, such as [ab]\.png"):
         pack_images(ImageFolder.scan(photos), out, source={})
     Image.new("RGB", (8, 8)).save(photos / "a.png")
-    assert pack_images(ImageFolder.scan(photos), out, source={}).num_unreadable == 1
+    assert list(pack_images(ImageFolder.scan(photos), out, source={}).unreadable) == ["b.png"]

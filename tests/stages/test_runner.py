@@ -50,7 +50,7 @@ class _Files:
     def __init__(self, names: list[str]) -> None:
         self.names = names
 
-    def __call__(self, run: StageRun) -> Mapping[str, Any]:
+    def __call__(self, run: StageRun, _: object) -> Mapping[str, Any]:
         for name in self.names:
             run.folder.write_bytes(name, b"computed")
         return {}
@@ -240,7 +240,7 @@ def test_a_stage_whose_lease_was_lost_writes_no_result(context: Context, monkeyp
     monkeypatch.setattr("objectaware.stages.lease._RENEWAL_SECONDS", 0.01)
     folders: list[Storage] = []
 
-    def compute(run: StageRun) -> Mapping[str, Any]:
+    def compute(run: StageRun, _: object) -> Mapping[str, Any]:
         folders.append(run.folder)
         generations = Generations(run.folder.guarded(lambda: None))
         holder = generations.read(generations.newest())

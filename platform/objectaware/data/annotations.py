@@ -87,7 +87,7 @@ def require_some_file(images: ImageFolder, *, named_by: Path, field: str) -> Non
     Raises:
         InputError: None is there.
     """
-    if not images.image_ids or any(images.path(index).exists() for index in range(len(images))):
+    if not images.image_ids or any(_is_there(images.path(index)) for index in range(len(images))):
         return
     named = images.image_ids[0]
     others = f" and {len(images) - 1} more" if len(images) > 1 else ""
@@ -99,6 +99,13 @@ def require_some_file(images: ImageFolder, *, named_by: Path, field: str) -> Non
         held = next((entry.name for entry in sorted(images.root.glob("*"))), None)
         remedy = f"Name images by their paths in that folder, which holds {held or 'nothing'}."
     raise InputError(field, named_by, problem, remedy)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a link that no system follows
+        return False
 
 
 def read_lines(path: Path, *, field: str, remedy: str) -> list[str]:
