@@ -84,3 +84,7 @@ def test_other_paths_are_not_looked_for_in_the_package(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InputError, match="does not exist"):
         read_recipe(Path(name))
+
+
+def test_a_folder_is_not_looked_for_in_the_package() -> None:
+    assert find_recipe(Path()) == Path()

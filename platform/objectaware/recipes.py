@@ -23,7 +23,7 @@ def find_recipe(path: Path) -> Path:
     Returns:
         The path of the file; the given one where there is no such file.
     """
-    if not path.is_file() and not path.is_absolute() and ".." not in path.parts:
+    if path.name and not path.is_file() and not path.is_absolute() and ".." not in path.parts:
         names = [path, *(folder / path.with_suffix(".yaml") for folder in (Path("jobs/recipes"), Path("sweeps")))]
         return next((_SHIPPED / name for name in names if (_SHIPPED / name).is_file()), path)
     return path
