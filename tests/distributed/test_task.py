@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import ray
 
-from objectaware.distributed.task import run_task, run_tasks
+from objectaware.distributed.task import NoProgressError, run_task, run_tasks
 from objectaware.errors import InputError
 
 
@@ -23,6 +23,11 @@ def _total(values: np.ndarray, factor: int) -> float:
 
 def _refuse() -> None:
     raise InputError("temperature", -1, "must be positive", "Give 0.2.")
+
+
+def _wait_for_ever(marker: Path) -> None:
+    marker.touch()
+    threading.Event().wait()
 
 
 def _die_once(marker: Path) -> str:
@@ -39,6 +44,11 @@ def test_a_tasks_process_waits_for_no_import_of_the_drivers_alone() -> None:
     code = f"import sys, {imports}; print(sorted({{'mlflow', 'pandas', 'ray.data'}} & sys.modules.keys()))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout == "[]\n"
+
+
+def test_tasks_that_hang_are_ended(ray_session: None, tmp_path: Path) -> None:
+    with pytest.raises(NoProgressError, match=r"none of 1 running tasks was done for 0\.5 s"):
+        run_tasks(_wait_for_ever, [(tmp_path / "pid",)], on_result=lambda result: None, no_progress_seconds=0.5)
 
 
 def test_the_result_comes_back(ray_session: None) -> None:

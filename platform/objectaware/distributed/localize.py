@@ -164,6 +164,7 @@ def _run(
             num_cpus=config.execution.num_compute_threads,
             at_once=max(config.execution.num_cam_actors, config.execution.num_crf_actors),
             on_result=lambda table: count(table.to_pylist()[0]),
+            no_progress_seconds=_NO_PROGRESS_SECONDS,
         )
         return
     with _quiet_data_context():

@@ -10,8 +10,13 @@ from ray.exceptions import RayTaskError
 
 from objectaware import collector
 from objectaware.distributed.cluster import Need, require_resources
+from objectaware.errors import ExplainedError
 
 Result = TypeVar("Result")
+
+
+class NoProgressError(ExplainedError):
+    """Tasks that run for longer than they may."""
 
 
 def run_task(function: Callable[..., Result], *args: object, use_gpu: bool = False, num_cpus: float = 1.0) -> Result:
@@ -27,6 +32,7 @@ def run_tasks(
     num_cpus: float = 1.0,
     at_once: int | None = None,
     on_result: Callable[[Result], None] | None = None,
+    no_progress_seconds: float | None = None,
 ) -> list[Result]:
     """Runs a function on the cluster once for each set of arguments and waits for all.
 
@@ -40,12 +46,14 @@ def run_tasks(
         at_once: Tasks that run at the same time, at most; by default as many as fit. The local Ray has more logical
             CPUs than the machine has cores, and every task's process takes memory.
         on_result: Called with each result as it comes, in whatever order; an error ends all at once then.
+        no_progress_seconds: With `on_result`, how long it may take until the next task is done; by default for ever.
 
     Returns:
         What the function returns, in the order of the arguments.
 
     Raises:
         InputError: The cluster has no GPU, or too few CPUs for one task.
+        NoProgressError: No task was done for `no_progress_seconds`.
         Exception: What the function raised, as itself; its traceback on the worker stands in its notes.
         KeyboardInterrupt: On Ctrl-C, after the tasks have been stopped.
     """
@@ -60,11 +68,11 @@ def run_tasks(
     try:
         for args in arguments:
             if len(running) == at_once:
-                running = _wait(running, on_result)
+                running = _wait(running, on_result, no_progress_seconds)
             references.append(task.remote(function, *args))
             running.append(references[-1])
         while on_result is not None and running:
-            running = _wait(running, on_result)
+            running = _wait(running, on_result, no_progress_seconds)
         return ray.get(references)
     except BaseException as error:
         _cancel(references)
@@ -94,10 +102,13 @@ def _at_work(function: Callable[..., Result], *args: object) -> Result:
 
 
 def _wait(
-    running: list[ray.ObjectRef[Result]], on_result: Callable[[Result], None] | None
+    running: list[ray.ObjectRef[Result]], on_result: Callable[[Result], None] | None, seconds: float | None
 ) -> list[ray.ObjectRef[Result]]:
     """Waits for one of the tasks and gives the others."""
-    (done,), others = ray.wait(running)
+    finished, others = ray.wait(running, timeout=seconds)
+    if not finished:
+        raise NoProgressError(f"none of {len(running)} running tasks was done for {seconds:g} s: they are ended")
+    (done,) = finished
     if on_result is not None:
         on_result(ray.get(done))
     return others

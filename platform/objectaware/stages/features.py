@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -32,7 +32,9 @@ from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.stages.identity import checkpoint_hash, data_hash, recipe, stage_identity
 from objectaware.stages.labelled import LabelledImages, open_labelled
 from objectaware.stages.runner import Context
-from objectaware.tracking import Tracker
+
+if TYPE_CHECKING:
+    from objectaware.tracking import Tracker
 
 Result = TypeVar("Result")
 
