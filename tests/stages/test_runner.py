@@ -14,7 +14,7 @@ from objectaware.distributed import machines
 from objectaware.errors import InputError
 from objectaware.stages.identity import STAGE_VERSIONS
 from objectaware.stages.lease import Generations, Lease, LeaseHeldError, LeaseLostError
-from objectaware.stages.outputs import STAGE_OUTPUTS
+from objectaware.stages.outputs import STAGE_FILE, STAGE_OUTPUTS
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.tracking import TrackingStore
@@ -197,6 +197,7 @@ def test_fresh_deletes_what_the_stage_wrote_and_reports_the_rest(context: Contex
     (out / f".tmp-{'0f' * 16}").write_bytes(b"of a killed writer")
     files = _photos(out)
     files |= {".tmp-notes": b"", "sub/train": b"", "shard-000000.parquet": b"of another stage"}
+    files |= {"train/notes.tex": b"of the user's"}
     for name, content in files.items():
         (out / name).write_bytes(content)
     context.fresh, context.computed = True, set()
@@ -207,7 +208,26 @@ def test_fresh_deletes_what_the_stage_wrote_and_reports_the_rest(context: Contex
     names = {*_files(out)}
     assert names >= {*files}
     assert {name.split("/")[0] for name in names - {*files}} == {"lease", "result.json", "stage.json"}
-    assert ".tmp-notes, shard-000000.parquet, sub/data.csv, sub/train, thesis.tex" in text.getvalue()
+    assert ".tmp-notes, shard-000000.parquet, sub/data.csv, sub/train, thesis.tex and 1 more" in text.getvalue()
+
+
+def test_a_users_folder_of_the_leases_name_is_refused(context: Context, tmp_path: Path) -> None:
+    contract = tmp_path / "out" / "lease" / "contract.pdf"
+    contract.parent.mkdir(parents=True)
+    contract.write_bytes(b"signed")
+    with pytest.raises(InputError, match=r"no stage of ours has written \(contract\.pdf\)"):
+        _run(context, _Work(), out=Storage.from_uri(tmp_path / "out"))
+
+
+def test_a_stage_that_is_refused_does_not_take_the_folder(context: Context, tmp_path: Path) -> None:
+    def refuse(config: object) -> None:
+        raise InputError("checkpoint", "nowhere", "does not exist", "Give another.")
+
+    out = Storage.from_uri(tmp_path / "out")
+    with pytest.raises(InputError, match="nowhere"):
+        run_stage(context, "pretrain", "title", CONFIG, {"data": "d"}, _Work(), tags={}, check=refuse, out=out)
+    assert not out.exists(STAGE_FILE)
+    _run(context, _Work(), data="other", out=out)
 
 
 def test_what_was_half_begun_goes_on_and_starts_over(context: Context, tmp_path: Path) -> None:

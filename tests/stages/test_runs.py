@@ -20,7 +20,7 @@ from objectaware.tracking import TrackingStore
 from objectaware.tracking.browse import RecordedRun, recorded_runs
 
 DAY = 86400.0
-FILES = {"pretrain": "train/weights", "localize": "store.json", "linear": "classifier.safetensors"}
+FILES = {"pretrain": "train/epoch_0000/weights", "localize": "store.json", "linear": "classifier.safetensors"}
 
 
 @pytest.fixture(scope="module")

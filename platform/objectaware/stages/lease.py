@@ -31,7 +31,7 @@ from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError, InputError
 
 LEASE_FOLDER = "lease"
-_NAME = re.compile(r"(\d{8,})\.json")
+LEASE_FILE = re.compile(r"(\d{8,})\.json")
 _RENEWAL_SECONDS = 15.0
 _VALID_SECONDS = 60.0
 _EXPIRY_SECONDS = 90.0
@@ -108,7 +108,7 @@ class Generations:
 
     def _numbers(self) -> list[int]:
         names = self._files.list_names()
-        return sorted(int(found[1]) for name in names if (found := _NAME.fullmatch(name)))
+        return sorted(int(found[1]) for name in names if (found := LEASE_FILE.fullmatch(name)))
 
 
 def _name(number: int) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from objectaware.data.storage import Storage, is_temporary
 from objectaware.errors import InputError
-from objectaware.stages.lease import LEASE_FOLDER
+from objectaware.stages.lease import LEASE_FILE, LEASE_FOLDER
 
 STAGE_FILE = "stage.json"
 """Says what a folder holds; the first file that a stage writes."""
@@ -16,8 +16,12 @@ RESULT_FILE = "result.json"
 """What a stage computed; the last file that it writes."""
 SWEEP = "sweep"
 
+_TRAINING = (
+    *("train/epoch_*/", "train/kept/epoch_*/"),
+    *("train/checkpoint_manager_snapshot.json", "train/.validate_storage_marker"),  # Ray Train's own
+)
 STAGE_OUTPUTS: Mapping[str, tuple[str, ...]] = {
-    "pretrain": ("train/",),
+    "pretrain": _TRAINING,
     "localize": ("shard-*.parquet", "store.json", "annotations.json", "gallery.html", "iterations.npz"),
     "features": ("part-*.npy", "part-*.json"),
     "linear": ("classifier.safetensors",),
@@ -25,10 +29,11 @@ STAGE_OUTPUTS: Mapping[str, tuple[str, ...]] = {
     "few_shot": (),
     "class_distance": ("embedding.png",),
     "localization": (),
-    "detection": ("train/", "shares/", "detections.json"),
-    SWEEP: ("sweep.json", "metric.png", "trials/", "begun/"),
+    "detection": (*_TRAINING, "shares/share-*.json", "detections.json"),
+    SWEEP: ("sweep.json", "metric.png", "trials/*.json", "begun/*"),
 }
-"""By stage, what lies in its folder beside the two files above: patterns of names, and whole folders (`train/`)."""
+"""By stage, what lies in its folder beside the two files above: patterns of paths. One that ends with a slash stands
+for all that is in such a folder."""
 
 _NUM_SHOWN = 5
 
@@ -49,6 +54,7 @@ def require_own(folder: Storage, identity: str) -> None:
         raise InputError("out", folder.uri, "is a file", remedy)
     if not folder.exists(STAGE_FILE):
         foreign = [name for name in folder.list_entries() if name != LEASE_FOLDER and not is_temporary(name)]
+        foreign += [name for name in folder.child(LEASE_FOLDER).list_entries() if not _is_of_lease(name)]
         if foreign:
             problem = f"holds files that no stage of ours has written ({shown_names(foreign)})"
             raise InputError("out", folder.uri, problem, remedy)
@@ -67,8 +73,6 @@ def delete_outputs(folder: Storage, stage: str) -> list[str]:
         Names of the files that are no outputs of the stage and stay.
     """
     folder.delete(RESULT_FILE)  # or half a stage would be reused as a whole one
-    for tree in _trees(stage):
-        folder.child(tree).delete_all()
     names = [name for name, _, _ in folder.list_files()]
     outputs = [name for name in names if _is_output(name, stage)]
     folder.delete_files(outputs)
@@ -83,12 +87,19 @@ def shown_names(names: Iterable[str]) -> str:
     return ", ".join(shown[:_NUM_SHOWN]) + more
 
 
-def _trees(stage: str) -> list[str]:
-    return [pattern.rstrip("/") for pattern in STAGE_OUTPUTS[stage] if pattern.endswith("/")]
+def _is_of_lease(name: str) -> bool:
+    return LEASE_FILE.fullmatch(name) is not None or is_temporary(name)
 
 
 def _is_output(name: str, stage: str) -> bool:
-    path = PurePosixPath(name)
-    if is_temporary(path.name) or name == RESULT_FILE or path.parts[0] in _trees(stage):
+    parts = PurePosixPath(name).parts
+    if is_temporary(parts[-1]) or name == RESULT_FILE:
         return True
-    return len(path.parts) == 1 and any(fnmatch.fnmatchcase(name, pattern) for pattern in STAGE_OUTPUTS[stage])
+    return any(_matches(parts, pattern) for pattern in STAGE_OUTPUTS[stage])
+
+
+def _matches(parts: Sequence[str], pattern: str) -> bool:
+    wanted = PurePosixPath(pattern).parts
+    if len(parts) != len(wanted) and not (pattern.endswith("/") and len(parts) > len(wanted)):
+        return False
+    return all(fnmatch.fnmatchcase(part, one) for part, one in zip(parts, wanted, strict=False))

@@ -227,6 +227,11 @@ def run_stage(
         if folder.exists(RESULT_FILE):  # the command that was waited for has computed it
             return _reuse(context, title, identity, folder, tags)
         guarded = folder.guarded(lease.claim)
+        check(config)
+        context.start_ray()
+        on_device = on_available_device(config)
+        if required := needs(on_device):
+            require_resources(stage, required)
         guarded.write_json(
             STAGE_FILE,
             {
@@ -236,11 +241,6 @@ def run_stage(
                 "inputs": dict(inputs),
             },
         )
-        check(config)
-        context.start_ray()
-        on_device = on_available_device(config)
-        if required := needs(on_device):
-            require_resources(stage, required)
         collector.restore()
         result = _compute(context, stage, title, on_device, inputs, identity, guarded, compute, tags)
     return replace(result, folder=folder)
