@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +17,10 @@ import ray
 
 from objectaware.cli import run
 from objectaware.commands import common
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.stages.progress import Progress
+from objectaware.stages.reproduce import study
 from objectaware.stages.runner import Context
 
 FOLDER_RECIPE = "data: {root: photos}\nbatch_size: 60\nexecution: {num_workers: 10, num_compute_threads: 3}\n"
@@ -120,3 +130,66 @@ def test_a_training_on_images_that_are_not_there_is_refused_before_anything_star
     assert run(["pretrain", "recipe.yaml"]) == 2
     assert problem in capsys.readouterr().err
     assert started == []
+
+
+@pytest.fixture
+def rays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[float]:
+    """The sizes of the Rays that a command starts, none of which is one."""
+    started: list[float] = []
+
+    @contextmanager
+    def ray_cluster(*, min_cpus: float) -> Iterator[None]:
+        started.append(min_cpus)
+        yield
+
+    monkeypatch.setattr("objectaware.distributed.cluster.ray_cluster", ray_cluster)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    monkeypatch.chdir(tmp_path)
+    return started
+
+
+def test_a_storage_that_is_not_shared_is_refused_to_each_stage(
+    rays: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise InputError("storage", "runs", "is not the cluster's", "Give a folder that all nodes share.")
+
+    monkeypatch.setattr("objectaware.stages.shared.require_shared", refuse)
+    with common.open_context(common.DEFAULTS) as context:
+        for _ in range(2):
+            with pytest.raises(InputError, match="not the cluster's"):
+                context.start_ray()
+
+
+def test_a_command_can_be_told_to_end_before_ray_starts(rays: list[float]) -> None:
+    def work() -> None:
+        with common.open_context(common.DEFAULTS):
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert rays == []
+
+
+def test_a_wrong_address_is_refused_before_anything_is_read(rays: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "localhost")
+    with pytest.raises(InputError, match="is not HOST:PORT"), common.open_context(common.DEFAULTS):
+        raise AssertionError("too late")
+    assert not Path("runs").exists()
+
+
+def test_a_table_ends_where_ray_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def start_ray() -> None:
+        tries.append(1)
+        raise InputError("RAY_ADDRESS", "10.0.0.1:6379", "no Ray cluster answers there", "Start one.")
+
+    context = Context(Storage.from_uri("runs"), None, Progress(), start_ray=start_ray)  # type: ignore[arg-type]
+    monkeypatch.setattr(study, "run_node", lambda context, *_: context.start_ray())
+    monkeypatch.setattr(study, "needs", lambda node: [])
+    monkeypatch.setattr(study, "is_stage", lambda node: True)
+    with pytest.raises(InputError, match="no Ray cluster"):
+        study.run_nodes(context, SimpleNamespace(name=str), ["a", "b"], {})  # type: ignore[arg-type, list-item]
+    assert len(tries) == 1

@@ -168,20 +168,23 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
         common: Settings of every command.
         needs: Processes of each stage that runs more than one; a local Ray is large enough for each stage by itself.
     """
-    # Before Ray starts: a fresh SQLite store is initialised by one process alone.
-    context = open_records(common)
-
-    from objectaware.distributed.cluster import ray_cluster, total_cpus
+    from objectaware.distributed.cluster import ray_cluster, require_answer, termination_as_interrupt, total_cpus
     from objectaware.stages.shared import require_shared
 
+    address = os.environ.get("RAY_ADDRESS")
+    if address and address != "local":
+        require_answer(address)
     min_cpus = max(map(total_cpus, needs), default=0)
     with ExitStack() as stack:
+        stack.enter_context(termination_as_interrupt())
+        # Before Ray starts: a fresh SQLite store is initialised by one process alone.
+        context = open_records(common)
 
         def start_ray() -> None:
             if not is_started:
                 stack.enter_context(ray_cluster(min_cpus=min_cpus))
-                is_started.append(True)
                 require_shared(context.storage, context.tracking)
+                is_started.append(True)
 
         is_started: list[bool] = []
         yield replace(context, start_ray=start_ray)

@@ -79,12 +79,12 @@ def ray_cluster(*, min_cpus: float = 0) -> Iterator[None]:
         return
     address = os.environ.get("RAY_ADDRESS")
     num_cpus = max(_MIN_LOGICAL_CPUS, os.cpu_count() or 1, math.ceil(min_cpus))
-    with _connected(address) if address and address != "local" else local_ray(num_cpus), _termination_as_interrupt():
+    with _connected(address) if address and address != "local" else local_ray(num_cpus), termination_as_interrupt():
         yield
 
 
 @contextmanager
-def _termination_as_interrupt() -> Iterator[None]:
+def termination_as_interrupt() -> Iterator[None]:
     """Makes of SIGTERM, which `ray job stop` sends, what Ctrl-C is; Ray's own handler aborts the process."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from objectaware.errors import ExplainedError, InputError, is_explained
 from objectaware.paper.nodes import Node, is_stage, needs, ordered
@@ -97,14 +97,26 @@ def run_nodes(context: Context, workshop: Workshop, nodes: Sequence[Node], missi
         missing: Nodes that cannot run; they are left out.
     """
     outcome = Outcome()
+    without_ray: list[Exception] = []
+
+    def start_ray() -> None:
+        try:
+            context.start_ray()
+        except Exception as error:
+            without_ray.append(error)
+            raise
+
+    computing = replace(context, start_ray=start_ray)
     for node in nodes:
         failed = next((outcome.failures[one] for one in needs(node) if one in outcome.failures), None)
         if failed is not None:
             outcome.failures[node] = failed
         elif node not in missing and is_stage(node):
             try:
-                outcome.results[node] = run_node(context, workshop, node, outcome.results)
+                outcome.results[node] = run_node(computing, workshop, node, outcome.results)
             except Exception as error:  # raised by `raise_failures`, when the other stages are done
+                if error in without_ray:
+                    raise  # no other stage would fare better
                 outcome.errors[node] = error
                 outcome.failures[node] = f"{workshop.name(node)}: {type(error).__name__}: {error}"
                 context.progress.line(f"failed: {outcome.failures[node]}")
