@@ -129,3 +129,10 @@ def test_a_picture_without_its_object_is_named(tmp_path: Path) -> None:
         TrainingForegrounds(tmp_path, "train", ["00_dog/a.JPEG", "00_dog/b.JPEG"])[1]
     with pytest.raises(InputError, match="only_fg"):
         TrainingForegrounds(tmp_path, "val", ["00_dog/a.JPEG"])
+
+
+def test_a_folder_of_pictures_that_cannot_be_looked_at_is_named(tmp_path: Path) -> None:
+    write_mask(tmp_path / "fg_mask" / "train", "00_dog/a.JPEG", np.ones((4, 4), dtype=np.bool_))
+    (tmp_path / "original").symlink_to("x" * 300)
+    with pytest.raises(InputError, match=r"original/train: cannot be looked at \(File name too long\)"):
+        TrainingForegrounds(tmp_path, "train", ["00_dog/a.JPEG"])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ from PIL import Image
 
 from objectaware.data.catalog import open_images
 from objectaware.data.coco import Instance, ObjectBoxes, load_coco, object_crops
+from objectaware.data.images import UnreadableImage
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 
@@ -163,6 +166,35 @@ def test_annotations_of_unlisted_pictures_are_left_out_and_said(root: Path) -> N
     notice = GroundTruth(root, "coco", "val", ["a.jpg"]).notice
     assert "2 annotations are of images that it does not list" in notice
     assert "annotations[1] of image 77" in notice
+
+
+def test_a_first_picture_that_no_system_follows_is_a_row(root: Path) -> None:
+    (root / "val2017" / "a.jpg").unlink()
+    (root / "val2017" / "a.jpg").symlink_to("x" * 300)
+    images = load_coco(root, "val").images
+    assert images.image_ids == ["a.jpg", "b.jpg"]
+    with pytest.raises(UnreadableImage, match="File name too long"):
+        images.read(0)
+
+
+def test_a_first_picture_that_may_not_be_looked_at_is_a_row(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a link into a folder that this user may not enter; permissions do not hold for root."""
+    stat = os.stat
+
+    def refuse(path: Any, **options: Any) -> os.stat_result:
+        if isinstance(path, Path) and path.name == "a.jpg":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert load_coco(root, "val").images.image_ids == ["a.jpg", "b.jpg"]
+
+
+def test_a_file_whose_names_no_system_takes_is_refused(root: Path) -> None:
+    path = root / "annotations" / "instances_val2017.json"
+    path.write_text(path.read_text().replace('"a.jpg"', f'"deep/{"x" * 300}.jpg"').replace('"b.jpg"', '"deep/b.jpg"'))
+    with pytest.raises(InputError, match=r"none of which is in .*val2017"):
+        load_coco(root, "val")
 
 
 def test_missing_parts_are_named(root: Path) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from objectaware.data.folder import ImageFolder
 from objectaware.data.masks import region_boxes
-from objectaware.data.places import look_at
+from objectaware.data.places import list_folder, look_at
 from objectaware.errors import InputError
 
 MIN_BOX_AREA = 0.01
@@ -85,7 +85,7 @@ def require_some_file(images: ImageFolder, *, named_by: Path, field: str) -> Non
         field: Name of the data set, for the message.
 
     Raises:
-        InputError: None is there.
+        InputError: None is there, or their folder cannot be listed.
     """
     if not images.image_ids or any(_is_there(images.path(index)) for index in range(len(images))):
         return
@@ -93,10 +93,10 @@ def require_some_file(images: ImageFolder, *, named_by: Path, field: str) -> Non
     others = f" and {len(images) - 1} more" if len(images) > 1 else ""
     problem = f"names {named}{others}, none of which is in {images.root}"
     base = re.split(r"[/\\]", named)[-1]
-    if base != named and (images.root / base).exists():
+    if base != named and _is_there(images.root / base):
         remedy = f"Name it {base}, as that folder does."
     else:
-        held = next((entry.name for entry in sorted(images.root.glob("*"))), None)
+        held = min((entry.name for entry in list_folder(images.root, field=field)), default=None)
         remedy = f"Name images by their paths in that folder, which holds {held or 'nothing'}."
     raise InputError(field, named_by, problem, remedy)
 

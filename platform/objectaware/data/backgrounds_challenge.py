@@ -78,7 +78,8 @@ def foreground_folder(root: str | Path, split: str) -> Path:
 def foreground_turns(root: str | Path, split: str, image_ids: list[str]) -> Turns:
     """Give what brings the true foregrounds of pictures of `original` upright."""
     places = _split_places(root, "original", split)
-    pictures = ImageFolder(next((place for place in places if place.is_dir()), places[0]), image_ids)
+    folder = next((place for place in places if is_folder(place, field="backgrounds_challenge")), places[0])
+    pictures = ImageFolder(folder, image_ids)
     # They were drawn with what shows pictures as they are stored.
     return Turns(pictures, field="fg_mask", unclear="stored")
 
