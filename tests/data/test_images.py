@@ -25,7 +25,14 @@ from encoded import encode, noise, png
 from objectaware.data import images as image_files
 from objectaware.data.cache import TrainingImages
 from objectaware.data.folder import ImageFolder
-from objectaware.data.images import UnreadableImage, decode_image, read_image, resize_image
+from objectaware.data.images import (
+    ImageMemoryError,
+    UnreadableImage,
+    decode_image,
+    read_header,
+    read_image,
+    resize_image,
+)
 from objectaware.errors import ExplainedError
 
 # pytest resets the filter that the module registers; that nothing leaks is tested in a process of its own.
@@ -336,6 +343,22 @@ def test_a_jpeg_that_repeats_its_scans_is_given_up(monkeypatch: pytest.MonkeyPat
     assert decode_image(whole).shape == (64, 64, 3)
 
 
+def test_a_header_that_takes_too_long_is_given_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_files, "_MAX_SECONDS", -1)
+    monkeypatch.setattr(image_files._Room, "take_all", mock.Mock(side_effect=AssertionError("a second time")))
+    with pytest.raises(UnreadableImage, match="too slow"):
+        decode_image(encode(noise()))
+
+
+def test_pillow_does_not_report_a_file_without_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    content = encode(noise(), "TIFF")
+    samples_per_pixel = content.index(struct.pack("<HHI", 277, 3, 1)) + 8
+    malformed = content[:samples_per_pixel] + struct.pack("<H", 2048) + content[samples_per_pixel + 2 :]
+    with pytest.raises(UnreadableImage):
+        decode_image(malformed)
+    assert not caplog.records
+
+
 def test_nothing_leaks_with_warnings_as_errors() -> None:
     """A broken EXIF block, and a size above Pillow's warning level but below the limit."""
     program = f"""
@@ -437,6 +460,47 @@ def test_want_of_memory_alone_is_an_error_and_no_verdict(tmp_path: Path, monkeyp
             images.read(0)
     assert images.unreadable == {}
     assert np.array_equal(images.read(0), noise())
+
+
+@pytest.mark.parametrize(("file_format", "length"), [("JPEG", 6), ("PNG", 16), ("BMP", 18), ("PPM", 2), ("WEBP", 200)])
+def test_a_damaged_header_is_no_matter_of_memory(
+    file_format: str, length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that cannot get a gigabyte knows it, too, and no other thread waits for the damaged file."""
+    damaged = encode(noise(), file_format)[:length]
+    (tmp_path / "damaged").write_bytes(damaged)
+    monkeypatch.setattr(image_files, "_is_free", lambda num_bytes: False)
+    monkeypatch.setattr(image_files._Room, "take_all", mock.Mock(side_effect=AssertionError("all wait")))
+    for read in (lambda: decode_image(damaged), lambda: read_header(tmp_path / "damaged")):
+        with pytest.raises(UnreadableImage, match="the header cannot be read"):
+            read()
+
+
+@pytest.mark.parametrize("options", [{}, {"lossless": True, "method": 0}, {"exif": b"Exif\0\0II*\0"}])
+def test_a_large_webp_may_lack_memory_to_be_opened(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its decoder gives the same message for a broken file: which one it is, the memory that is free tells."""
+    damaged = encode(np.zeros((2100, 2100, 3), np.uint8), "WEBP", **options)[:-2]
+    with pytest.raises(UnreadableImage, match="could not create decoder object"):
+        decode_image(damaged)
+    monkeypatch.setattr(image_files, "_is_free", lambda num_bytes: num_bytes < 2100 * 2100 * 8)
+    with pytest.raises(ImageMemoryError):
+        decode_image(damaged)
+
+
+def test_a_header_that_needs_memory_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "good.png").write_bytes(encode(noise()))
+    free_bytes: list[int] = []
+    opened = Image.open
+
+    def open_alone(*arguments: Any, **options: Any) -> Image.Image:
+        free_bytes.append(image_files._ROOM._free)
+        if len(free_bytes) == 1:
+            raise MemoryError
+        return opened(*arguments, **options)
+
+    monkeypatch.setattr(Image, "open", open_alone)
+    assert read_header(tmp_path / "good.png") == (24, 36, 1)
+    assert free_bytes == [image_files._ROOM_BYTES, 0]
 
 
 def test_large_images_are_decoded_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

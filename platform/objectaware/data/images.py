@@ -1,10 +1,11 @@
 """Decode any photo to 8-bit RGB, or say in plain words why it cannot be done.
 
-Importing this module changes two things for the whole process. Warnings raised inside Pillow (a large image, a
-broken EXIF block) are ignored, and libtiff's errors are kept for the reason instead of printed without the file's
-name. What matters of both comes back as the reason of `UnreadableImage`. `warnings.catch_warnings` around each call
-would be narrower, but it is not safe in threads, and images are decoded in threads. No other state of Pillow is
-changed; `PIL.Image.MAX_IMAGE_PIXELS` and `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` are left as they are.
+Importing this module changes three things for the whole process. Warnings raised inside Pillow (a large image, a
+broken EXIF block) are ignored, Pillow's logger reports nothing below `CRITICAL`, and libtiff's errors are kept for the
+reason instead of printed without the file's name. The reason of `UnreadableImage` says what matters of them.
+`warnings.catch_warnings` around each call would be narrower, but it is not safe in threads, and images are decoded in
+threads. No other state of Pillow is changed; `PIL.Image.MAX_IMAGE_PIXELS` and `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` are
+left as they are.
 
 Want of memory is no verdict on an image. All threads of a process share one `_Room`, in which large images are decoded
 few at a time; one that still fails is decoded again while no other is, and then raises `ImageMemoryError`.
@@ -14,19 +15,22 @@ from __future__ import annotations
 
 import ctypes
 import io
+import logging
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError, _imaging
 
 from objectaware.errors import ExplainedError, InputError, system_reason
+
+Read = TypeVar("Read")
 
 IMAGE_SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"),
@@ -53,8 +57,8 @@ _MAX_SECONDS = 60.0
 # as Pillow stores it, turned upright, and returned.
 _BYTES_PER_PIXEL = 16
 
-# WebP's decoder takes memory while it is opened, when the size is not known yet; this is enough for 128 megapixels.
-_BYTES_TO_OPEN = 2**30
+# What libavif takes at most to parse a file before the size of the picture is known.
+_BYTES_TO_PARSE = 2**30
 
 # Photos of 12 megapixels in 20 threads do not wait for each other; of the largest images there is one at a time.
 _ROOM_BYTES = 4 * 2**30
@@ -80,6 +84,8 @@ _UPRIGHT = {
 }
 
 warnings.filterwarnings("ignore", module=r"PIL\.")
+# It logs why a file is malformed, without the file's name; `UnreadableImage` names both.
+logging.getLogger("PIL").setLevel(logging.CRITICAL)
 
 
 class Images(Protocol):
@@ -174,16 +180,15 @@ def read_header(path: str | Path) -> tuple[int, int, int]:
         UnreadableImage: As `read_image`, as far as the header says.
         ImageMemoryError: As `read_image`.
     """
-    with open_image_file(path) as stream:
-        try:
-            image = _open(stream, DEFAULT_MAX_PIXELS, is_alone=True)
-        except _ShortOfMemoryError as error:
-            raise ImageMemoryError(f"{path}: there is no memory even to read its header") from error
-        with image:
-            tag = orientation_tag(image)
-            height, width = image.height, image.width
-            # Pillow gives a TIFF's size as it will be once turned.
-            return (width, height, tag) if image.format == "TIFF" and tag >= 5 else (height, width, tag)
+    return _alone_if_needed(lambda: open_image_file(path), str(path), _header_of)
+
+
+def _header_of(stream: BinaryIO, is_alone: bool) -> tuple[int, int, int]:
+    with _open(stream, DEFAULT_MAX_PIXELS, is_alone=is_alone) as image:
+        tag = orientation_tag(image)
+        height, width = image.height, image.width
+        # Pillow gives a TIFF's size as it will be once turned.
+        return (width, height, tag) if image.format == "TIFF" and tag >= 5 else (height, width, tag)
 
 
 def orientation_tag(image: Image.Image) -> int:
@@ -284,11 +289,28 @@ class _ShortOfMemoryError(Exception):
 
 
 def _decode(open_file: Callable[[], BinaryIO], name: str, max_pixels: int) -> NDArray[np.uint8]:
+    return _alone_if_needed(
+        open_file, name, lambda stream, is_alone: _decode_once(stream, max_pixels, is_alone=is_alone)
+    )
+
+
+def _alone_if_needed(open_file: Callable[[], BinaryIO], name: str, read: Callable[[BinaryIO, bool], Read]) -> Read:
+    """Read a file among others and, where there may not have been enough memory, again while no other is read.
+
+    Args:
+        open_file: Opens the file.
+        name: What `ImageMemoryError` calls it.
+        read: Takes the open file and whether this thread holds all of the room; raises `_ShortOfMemoryError`.
+
+    Raises:
+        UnreadableImage: The file gives no picture.
+        ImageMemoryError: There is not enough memory even while no other image is read.
+    """
     with open_file() as stream, suppress(_ShortOfMemoryError):
-        return _decode_once(stream, max_pixels, is_alone=False)
+        return read(stream, False)
     with _ROOM.take_all(), open_file() as stream:
         try:
-            return _decode_once(stream, max_pixels, is_alone=True)
+            return read(stream, True)
         except _ShortOfMemoryError as error:
             raise ImageMemoryError(
                 f"{name} cannot be decoded for want of memory{error}, even while no other image is. It may be good: "
@@ -308,23 +330,28 @@ def _decode_once(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> NDArra
         UnreadableImage: The file gives no picture.
         _ShortOfMemoryError: There was not enough memory, or, while others take some, there may not have been.
     """
-    image = _open(cast(BinaryIO, _TimedStream(stream)), max_pixels, is_alone=is_alone)
+    image = _open(stream, max_pixels, is_alone=is_alone)
     size = f" ({image.width} x {image.height} pixels)"
     num_bytes = image.width * image.height * _BYTES_PER_PIXEL
     try:
         with nullcontext() if is_alone else _ROOM.take(num_bytes):
             return _pixels(image)
     except _TooSlowError as error:
-        raise UnreadableImage(f"too slow: {error}") from error
+        raise _too_slow(error) from error
     except MemoryError as error:
         raise _ShortOfMemoryError(size) from error
     except Exception as error:  # Pillow's decoders raise whatever a malformed file provokes in them
         # Many call a file broken when they get no memory: progressive JPEG, AVIF and others.
-        if num_bytes >= _LARGE_BYTES and not (is_alone and _is_free(num_bytes)):
+        if _may_lack(num_bytes, is_alone=is_alone):
             raise _ShortOfMemoryError(size) from error
         raise UnreadableImage(f"truncated or corrupt: {_reason(error)}") from error
     finally:
         image.close()
+
+
+def _may_lack(num_bytes: int, *, is_alone: bool) -> bool:
+    """Tell whether a failure that does not mention memory may be for want of so much."""
+    return num_bytes >= _LARGE_BYTES and not (is_alone and _is_free(num_bytes))
 
 
 def _is_free(num_bytes: int) -> bool:
@@ -337,11 +364,12 @@ def _is_free(num_bytes: int) -> bool:
 
 
 def _open(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> Image.Image:
-    """Parse the header alone."""
+    """Parse the header alone; raises as `_decode_once`."""
     _libtiff.errors = []
+    timed = cast(BinaryIO, _TimedStream(stream))
     try:
-        is_empty = not stream.read(1)
-        image = None if is_empty else Image.open(stream, formats=_FORMATS)
+        is_empty = not timed.read(1)
+        image = None if is_empty else Image.open(timed, formats=_FORMATS)
     except UnidentifiedImageError as error:
         formats = ", ".join(_FORMATS)
         raise UnreadableImage(f"not an image of a supported format ({formats})") from error
@@ -349,16 +377,44 @@ def _open(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> Image.Image:
         raise UnreadableImage(f"too large: {_one_line(error)}") from error
     except MemoryError as error:
         raise _ShortOfMemoryError from error
+    except _TooSlowError as error:
+        raise _too_slow(error) from error
     except Exception as error:  # as in _decode_once, and for a path that is a folder
-        if is_alone and _is_free(_BYTES_TO_OPEN):
-            raise UnreadableImage(f"the header cannot be read: {_reason(error)}") from error
-        raise _ShortOfMemoryError from error
+        if _may_lack(_bytes_to_open(stream, error), is_alone=is_alone):
+            raise _ShortOfMemoryError from error
+        raise UnreadableImage(f"the header cannot be read: {_reason(error)}") from error
     if image is None:
         raise UnreadableImage("the file is empty")
     if image.width * image.height > max_pixels:
         image.close()
         raise UnreadableImage(f"too large: {image.width} x {image.height} pixels, the limit is {max_pixels}")
     return image
+
+
+def _bytes_to_open(stream: BinaryIO, error: Exception) -> int:
+    """Return what the decoder that raised an error while opening a file may have lacked; 0 for most decoders."""
+    if "Out of memory" in str(error):  # libavif
+        return _BYTES_TO_PARSE
+    if "could not create decoder object" in str(error):  # libwebp, for want of memory as for a broken file
+        stream.seek(0)
+        return _webp_pixels(stream.read(30)) * _BYTES_PER_PIXEL
+    return 0
+
+
+def _webp_pixels(head: bytes) -> int:
+    """Return the number of pixels that the first 30 bytes of a WebP file announce; 0 where they do not.
+
+    Source:
+        RFC 9649, sections 2.5 to 2.7, and RFC 6386, section 9.1.
+    """
+    head = head.ljust(30, b"\0")
+    if head[12:16] == b"VP8X":
+        return (int.from_bytes(head[24:27], "little") + 1) * (int.from_bytes(head[27:30], "little") + 1)
+    if head[12:16] == b"VP8L":
+        size = int.from_bytes(head[21:25], "little")
+        return ((size & 0x3FFF) + 1) * ((size >> 14 & 0x3FFF) + 1)
+    size = int.from_bytes(head[26:30], "little")
+    return (size & 0x3FFF) * (size >> 16 & 0x3FFF)
 
 
 def _pixels(image: Image.Image) -> NDArray[np.uint8]:
@@ -465,6 +521,10 @@ def _silence_libtiff() -> None:
 
 
 _silence_libtiff()
+
+
+def _too_slow(error: _TooSlowError) -> UnreadableImage:
+    return UnreadableImage(f"too slow: {error}")
 
 
 def _reason(error: Exception) -> str:
