@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import cv2
 import numpy as np
@@ -13,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from objectaware.config import DataConfig, LocalizationConfig
+from objectaware.data import orientation
 from objectaware.data.backgrounds_challenge import TrainingForegrounds
 from objectaware.data.coco import ObjectBoxes, load_coco
 from objectaware.data.crops import CroppedObjects
@@ -133,6 +137,36 @@ def test_where_the_size_does_not_tell_coco_is_as_its_first_photo_that_does(
         _write_coco(root, [(_object(shape), tag, is_upright), (_object(), 6, is_upright)])
         truth = GroundTruth(root, "coco", "val", ["1.jpg"])  # also where that photo is left out
         assert _iou(truth[0], _shown(root / "val2017" / "1.jpg")) == 1
+
+
+def test_so_many_photos_are_looked_at_for_one_that_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write_coco(tmp_path, [(_object(), 3, False), (_object(), 1, False), (_object(), 6, False)])
+    for num_looked_at, is_told in ((3, True), (2, False)):
+        monkeypatch.setattr(orientation, "_MAX_LOOKED_AT", num_looked_at)
+        truth = GroundTruth(tmp_path, "coco", "val", ["1.jpg"])
+        assert (_iou(truth[0], _shown(tmp_path / "val2017" / "1.jpg")) == 1) == is_told
+
+
+def test_the_header_of_a_photo_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write_coco(tmp_path, [(_object(), 6, False), (_object(), 3, False)])
+    coco = load_coco(tmp_path, "val")
+    boxes, images = ObjectBoxes(coco), TrainingImages(coco, short_sides=(80,), max_side=1000, seed=0)
+    first, target = boxes[1], images.load(1, epoch=0, iteration=0)[1]
+    monkeypatch.setattr(orientation, "read_header", mock.Mock(side_effect=AssertionError("read again")))
+    np.testing.assert_array_equal(boxes[1], first)
+    again = images.load(1, epoch=0, iteration=0)[1]
+    np.testing.assert_array_equal(again["masks"], target["masks"])
+
+
+def test_the_boxes_to_train_on_do_not_keep_the_annotation_file(tmp_path: Path) -> None:
+    _write_coco(tmp_path, [(_object(), 6, False)])
+    coco = load_coco(tmp_path, "val")
+    instances = weakref.ref(coco._instances)
+    boxes = ObjectBoxes(coco)
+    del coco
+    gc.collect()
+    assert instances() is None
+    assert len(boxes[0]) == 1
 
 
 @pytest.mark.parametrize("tag", TELLING)

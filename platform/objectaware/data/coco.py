@@ -108,6 +108,15 @@ class CocoDataset:
         """
         return self._turns.of(self._places[index], self.size(index))
 
+    def turns(self) -> CocoTurns:
+        """Return what `turn` returns of each picture, without the annotation file behind it.
+
+        Raises:
+            InputError: The file gives no size of some picture.
+        """
+        shapes = np.array([image.shape for image in self._instances.images], dtype=np.int32).reshape(-1, 2)
+        return CocoTurns(self._turns.with_shapes(shapes), shapes, np.array(self._places, dtype=np.int64))
+
     def annotations(self, index: int) -> list[CocoAnnotation]:
         """Return what the file says of the objects of a picture, as annotated, in its order, crowds included."""
         return self._instances.annotations[self._places[index]]
@@ -153,6 +162,21 @@ class CocoDataset:
             )
             for annotation in self.annotations(index)
         ]
+
+
+class CocoTurns:
+    """What brings upright what an annotation file says of its pictures; made by `CocoDataset.turns`."""
+
+    def __init__(self, turns: Turns, shapes: NDArray[np.int32], places: NDArray[np.int64]) -> None:
+        self._turns = turns
+        self._shapes = shapes
+        self._places = places
+
+    def __getitem__(self, index: int) -> Orientation:
+        """Of a picture, by its index in the data set; raises as `CocoDataset.turn`."""
+        place = int(self._places[index])
+        height, width = self._shapes[place].tolist()
+        return self._turns.of(place, (height, width))
 
 
 def instances_file(root: str | Path, split: str) -> Path:
@@ -219,7 +243,7 @@ def object_crops(coco: CocoDataset, *, min_area: float = 0.01, margin: float = O
 class ObjectBoxes:
     """The boxes that the object-aware crop takes from the annotations, by picture, in place of found ones.
 
-    Crowds are included.
+    Crowds are included. The data set itself, with all that its annotation file says, is not kept.
 
     Args:
         coco: The data set.
@@ -231,12 +255,19 @@ class ObjectBoxes:
     """
 
     def __init__(self, coco: CocoDataset, *, min_area: float = 0.01, margin: float = OBJECT_MARGIN) -> None:
-        self._coco = coco
-        self._min_area = min_area
-        self._margin = margin
+        self._turns = coco.turns()
+        annotated = (
+            [
+                expand_box(one.box_relative, margin)
+                for one in coco.annotated_instances(index)
+                if one.area_fraction > min_area
+            ]
+            for index in range(len(coco))
+        )
+        self._annotated = [np.array(boxes, dtype=np.float64).reshape(-1, 4) for boxes in annotated]
 
     def __len__(self) -> int:
-        return len(self._coco)
+        return len(self._annotated)
 
     def __getitem__(self, index: int) -> NDArray[np.float32]:
         """Boxes (n, 4), x0 y0 x1 y1 relative to the picture; n may be 0.
@@ -244,9 +275,7 @@ class ObjectBoxes:
         Raises:
             InputError: See `CocoDataset.turn`.
         """
-        large = [one for one in self._coco.instances(index) if one.area_fraction > self._min_area]
-        boxes = [expand_box(one.box_relative, self._margin) for one in large]
-        return np.array(boxes, dtype=np.float32).reshape(-1, 4)
+        return self._turns[index].boxes(self._annotated[index]).astype(np.float32)
 
 
 def _relative_box(box: Box, height: int, width: int) -> Box:

@@ -38,6 +38,9 @@ _STEPS = {
 }
 _INVERSE_OF_TAG = {6: 8, 8: 6}
 
+_MAX_LOOKED_AT = 2000
+"""Pictures that are looked at for one that tells what all annotations of a set are in."""
+
 
 @dataclass(frozen=True)
 class Orientation:
@@ -119,12 +122,15 @@ def _has_proportions(one: Shape, other: Shape) -> bool:
 class Turns:
     """What brings annotations of each picture of a set upright.
 
+    The header of a picture is read once, when it is asked for.
+
     Args:
         images: The pictures.
         field: Name of the data set, for messages.
         unclear: What annotations are taken to be in where their size does not tell.
         shapes: Gives the height and width that a picture's annotations are for. With it, `unclear` holds only where
-            no picture of the set tells: else all are as the first one that does, since one tool annotated them.
+            none of the set's first 2000 pictures tells: else all are as the first one that does, since one tool
+            annotated them.
     """
 
     def __init__(
@@ -134,6 +140,12 @@ class Turns:
         self._field = field
         self._unclear = unclear
         self._shapes = shapes
+        # Height, width and EXIF orientation of each picture as it is stored; an orientation of 0 where not read yet.
+        self._headers = np.zeros((len(images), 3), dtype=np.int32)
+
+    def with_shapes(self, shapes: NDArray[np.int32]) -> Turns:
+        """Return the same with the heights and widths in an array (N, 2), so that their source need not be kept."""
+        return Turns(self._images, field=self._field, unclear=self._unclear, shapes=_ListedShapes(shapes))
 
     def stored(self, index: int) -> Orientation:
         """Return what brings a picture itself upright.
@@ -141,7 +153,9 @@ class Turns:
         Raises:
             UnreadableImage: It cannot be read.
         """
-        height, width, tag = read_header(self._images.path(index))
+        height, width, tag = self._headers[index].tolist()
+        if not tag:
+            height, width, tag = self._headers[index] = read_header(self._images.path(index))
         return Orientation((height, width), tag)
 
     def of(self, index: int, shape: Shape) -> Orientation:
@@ -175,7 +189,7 @@ class Turns:
     def _side_where_unclear(self) -> Side:
         if self._shapes is None:
             return self._unclear
-        for index in range(len(self._images)):
+        for index in range(min(len(self._images), _MAX_LOOKED_AT)):
             try:
                 sides = fitting_sides(self.stored(index), self._shapes(index))
             except UnreadableImage:  # it tells nothing of the others
@@ -183,6 +197,17 @@ class Turns:
             if len(sides) == 1:
                 return sides[0]
         return self._unclear
+
+
+class _ListedShapes:
+    """Heights and widths from an array; unlike a lambda, it can be pickled."""
+
+    def __init__(self, shapes: NDArray[np.int32]) -> None:
+        self._shapes = shapes
+
+    def __call__(self, index: int) -> Shape:
+        height, width = self._shapes[index].tolist()
+        return height, width
 
 
 def turned_by_size(path: Path, found: NDArray[Pixels]) -> NDArray[Pixels]:
