@@ -15,6 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from objectaware.cli import run
 from objectaware.config import DataConfig, LocalizationConfig
 from objectaware.data import orientation
 from objectaware.data.backgrounds_challenge import TrainingForegrounds
@@ -32,6 +33,7 @@ from objectaware.detection.detect import detect_objects
 from objectaware.detection.score import average_precision
 from objectaware.errors import InputError
 from objectaware.localize.coco_export import segmentation
+from objectaware.localize.mask_store import MaskRow, write_shard
 from objectaware.stages.measure_masks import measure_masks
 from published_trees import KINDS, write_part
 
@@ -335,6 +337,38 @@ def test_coco_results_are_turned_as_the_annotations_are(tmp_path: Path, tag: int
     scores = measure_masks(config, "system")["scores"]["system"]
     assert scores["miou"] == pytest.approx(1)
     assert scores["max_box_acc_v2"] == 100
+
+
+@pytest.mark.parametrize("is_upright", [False, True])
+@pytest.mark.parametrize("shape", [(80, 80), SHAPE])
+@pytest.mark.parametrize("tag", [1, 3, 6])
+def test_what_is_exported_for_an_annotation_file_is_in_its_pixels(
+    tmp_path: Path, tag: int, shape: tuple[int, int], is_upright: bool
+) -> None:
+    _write_coco(tmp_path, [(_object(shape), tag, is_upright), (_object(), 6, is_upright)])
+    data = _coco_data(tmp_path)
+    store = Storage.from_uri(tmp_path / "store")
+    rows = []
+    for number in (1, 2):
+        shown = _shown(tmp_path / "val2017" / f"{number}.jpg")
+        height, width = shown.shape
+        boxes = np.array([_box(shown)], dtype=np.float32)
+        rows.append(MaskRow(f"{number}.jpg", width, height, cam=shown.astype(np.float32), mask=shown, boxes=boxes))
+    write_shard(store, 0, rows)
+    store.write_json("store.json", {"config": {"data": data.model_dump(mode="json"), "crf": False}})
+    file = tmp_path / "annotations" / "instances_val2017.json"
+    for kind in ("masks", "boxes"):
+        words = ["export", kind, store.uri, "--format", "coco-results", "--numbers", str(file)]
+        assert run([*words, "--out", str(tmp_path / f"{kind}.json")]) == 0
+    config = LocalizationConfig(data=data, masks={"own": str(tmp_path / "masks.json")}, image_size=240)
+    scores = measure_masks(config, "own")["scores"]["own"]
+    assert scores["miou"] == pytest.approx(1)
+    assert scores["max_box_acc_v2"] == 100
+    found = json.loads((tmp_path / "boxes.json").read_text())
+    known = json.loads(file.read_text())["annotations"]
+    for one, other in zip(found, known, strict=True):
+        assert one["image_id"] == other["image_id"]
+        assert one["bbox"] == pytest.approx(other["bbox"], abs=1e-4)
 
 
 @pytest.mark.parametrize("tag", TELLING)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from PIL import Image
 from pycocotools.coco import COCO
 
 from objectaware.cli import run
@@ -42,7 +43,10 @@ def store(tmp_path: Path) -> Path:
     storage = Storage.from_uri(tmp_path / "masks")
     write_shard(storage, 0, [row("a/one.jpg"), failed("b/broken.jpg")])
     write_shard(storage, 1, [row("b/two.png", np.zeros((0, 4), np.float32)), row("three.jpg")])
-    storage.write_json("store.json", {})
+    for name in ("a/one.jpg", "b/two.png", "three.jpg"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 20)).save(tmp_path / "photos" / name)
+    storage.write_json("store.json", {"config": {"data": {"root": str(tmp_path / "photos")}}})
     return tmp_path / "masks"
 
 
@@ -128,6 +132,23 @@ def test_results_are_numbered_as_the_annotation_file_says(store: Path, annotatio
         8,
         7,
     ]
+
+
+@pytest.mark.parametrize("state", ["gone", "of another size"])
+def test_results_in_pixels_need_the_pictures_that_were_localized(
+    state: str, store: Path, annotations: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No size tells whether a picture is upside down."""
+    picture = tmp_path / "photos" / "three.jpg"
+    picture.unlink()
+    if state != "gone":
+        Image.new("RGB", (20, 40)).save(picture)
+    out = tmp_path / "masks.json"
+    words = ["export", "masks", str(store), "--format", "coco-results", "--out", str(out)]
+    assert run([*words, "--numbers", str(annotations)]) == 2
+    assert "has a mask of 40 × 20 pixels of three.jpg, which now" in capsys.readouterr().err
+    assert not out.exists()
+    assert run(words) == 0
 
 
 def test_the_score_is_the_mean_cam_where_the_mask_is(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def export_boxes(program: str, arguments: list[str]) -> None:
             store: Folder that localization wrote.
             out: The new file.
             format: COCO annotations with a mask a box, COCO results, or the text file of the official code.
-            numbers: COCO annotation file whose numbers the results and the text file name the images by.
+            numbers: COCO annotation file whose numbers the results and the text file name the images by. Results are
+                then in its pixels.
         """
         from objectaware.stages.export import export_boxes as export
 
@@ -71,7 +72,7 @@ def export_masks(program: str, arguments: list[str]) -> None:
             store: Folder that localization wrote.
             out: The new folder of PNG files, or the new COCO result file.
             format: A PNG an image, or COCO results.
-            numbers: COCO annotation file whose numbers the results name the images by.
+            numbers: COCO annotation file whose numbers the results name the images by, and in whose pixels they are.
         """
         from objectaware.stages.export import export_masks as export
 

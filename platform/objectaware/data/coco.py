@@ -100,6 +100,14 @@ class CocoDataset:
         """Return height and width of a picture in pixels, as the annotation file gives them."""
         return self._instances.images[self._places[index]].shape
 
+    def stored(self, index: int) -> Orientation:
+        """Return what brings a picture itself upright.
+
+        Raises:
+            UnreadableImage: It cannot be read.
+        """
+        return self._turns.stored(self._places[index])
+
     def turn(self, index: int) -> Orientation:
         """Return what brings upright what the annotation file says of a picture.
 
@@ -201,9 +209,20 @@ def load_coco(root: str | Path, split: str, *fields: CocoField) -> CocoDataset:
         remedy = "Give the folder that holds train2017, val2017 and annotations."
         raise InputError("coco", root, f"holds no folder {folder}", remedy)
     instances = parse_instances(instances_file(root, split))
-    images = ImageFolder(folder, [image.file_name for image in instances.images])
-    require_some_file(images, named_by=instances.path, field="coco")
+    coco = coco_of(instances, folder)
+    require_some_file(coco.images, named_by=instances.path, field="coco")
     instances.check(*fields)
+    return coco
+
+
+def coco_of(instances: CocoInstances, folder: Path) -> CocoDataset:
+    """Put an annotation file and a folder together, which may lack pictures.
+
+    Args:
+        instances: What the file holds.
+        folder: Where the pictures lie that it names.
+    """
+    images = ImageFolder(folder, [image.file_name for image in instances.images])
     # Tools of today show pictures upright to those who annotate.
     turns = Turns(images, field="coco", unclear="upright", shapes=_Shapes(instances))
     return CocoDataset(instances, images, range(len(images)), turns)

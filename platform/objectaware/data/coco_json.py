@@ -120,6 +120,20 @@ class CocoInstances:
         return tuple(self._file.categories.values())
 
     @property
+    def number_of_name(self) -> dict[str, int]:
+        """The numbers of the images by file name.
+
+        Raises:
+            InputError: Two images have one name.
+        """
+        numbers: dict[str, int] = {}
+        for number, image in zip(self.numbers, self.images, strict=True):
+            other = numbers.setdefault(image.file_name, number)
+            if other != number:
+                self._file.refuse(f"images {other} and {number} are both named {image.file_name!r:.60}")
+        return numbers
+
+    @property
     def annotations(self) -> list[list[CocoAnnotation]]:
         """The annotations of each image, in the order of the file; those of images that it does not list are left out.
 
@@ -174,20 +188,6 @@ def parse_instances(path: Path) -> CocoInstances:
             name leads out of the image folder.
     """
     return CocoInstances(_File(path))
-
-
-def image_numbers(path: Path) -> dict[str, int]:
-    """Read the numbers of the images in an annotation file, by file name.
-
-    Raises:
-        InputError: The file is missing or malformed, or two images have one name.
-    """
-    file = _File(path)
-    numbers: dict[str, int] = {}
-    for number, image in _parse_images(file).items():
-        if numbers.setdefault(image.file_name, number) != number:
-            file.refuse(f"images {numbers[image.file_name]} and {number} are both named {image.file_name!r:.60}")
-    return numbers
 
 
 class _File:

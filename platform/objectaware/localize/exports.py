@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.boxes import pixel_region
+from objectaware.data.coco import CocoDataset
+from objectaware.data.images import UnreadableImage
 from objectaware.data.masks import mask_png, resize_mask
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
@@ -32,6 +35,54 @@ def stored_rows(store: Storage) -> Iterator[MaskRow]:
         remedy = "Run the same `objectaware localize` again: it goes on from where it stopped."
         raise InputError("store", store.uri, "is a mask store that is not finished", remedy)
     return read_rows(store)
+
+
+def annotated_rows(rows: Iterable[MaskRow], coco: CocoDataset, store: Storage) -> Iterator[MaskRow]:
+    """Turn what was found in upright pictures back into the pixels of the annotation file that is exported for.
+
+    Args:
+        rows: Rows of a mask store.
+        coco: The pictures that were localized, with the annotation file.
+        store: The mask store, for the message.
+
+    Yields:
+        Each row at the height and width that the annotation file gives; those that failed as they are.
+
+    Raises:
+        InputError: An image has no number or no size, or its picture is not there any more to tell how it is turned.
+    """
+    place = {image_id: index for index, image_id in enumerate(coco.images.image_ids)}
+    for row in rows:
+        if row.mask is None:
+            yield row
+            continue
+        index = _number(place, row.image_id)
+        _require_picture(row, coco, index, store)
+        turn = coco.turn(index)
+        height, width = turn.shape
+        back = turn.inverse
+        yield replace(
+            row,
+            height=height,
+            width=width,
+            mask=resize_mask(back.pixels(row.mask), height, width),
+            cam=None if row.cam is None else back.pixels(row.cam),
+            boxes=back.boxes(row.boxes),
+        )
+
+
+def _require_picture(row: MaskRow, coco: CocoDataset, index: int, store: Storage) -> None:
+    """Refuse a row whose picture cannot be read, or is not the one that was localized."""
+    try:
+        height, width = coco.stored(index).upright_shape
+        state = f"is {width} × {height} pixels"
+    except UnreadableImage as error:
+        height, width = 0, 0
+        state = f"cannot be read ({error.reason})"
+    if (height, width) != (row.height, row.width):
+        problem = f"has a mask of {row.width} × {row.height} pixels of {row.image_id}, which now {state}"
+        remedy = f"Put the pictures that were localized back into {coco.images.root}, or leave --numbers out."
+        raise InputError("store", store.uri, problem, remedy)
 
 
 def official_box_lines(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | None = None) -> Iterator[bytes]:

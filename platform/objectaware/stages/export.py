@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from objectaware.data.coco_json import image_numbers
+from objectaware.config import DataConfig
+from objectaware.data.coco import coco_of
+from objectaware.data.coco_json import parse_instances
+from objectaware.data.folder import ImageFolder
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.coco_export import coco_json
 from objectaware.localize.exports import (
+    annotated_rows,
     box_results,
     mask_results,
     official_box_lines,
@@ -50,17 +54,20 @@ def export_boxes(
         out: The file, local or in an object store; one that exists is replaced when the new one is whole.
         file_format: `coco` annotations (see `coco_json`), `coco-results` (see `box_results`) or `official` (see
             `official_box_lines`).
-        numbers: COCO annotation file whose image numbers are taken.
+        numbers: COCO annotation file whose image numbers are taken; results are then in its pixels.
 
     Raises:
-        InputError: The store is none or not finished, `numbers` does not fit, or the format cannot hold a name.
+        InputError: The store is none or not finished, `numbers` does not fit, the format cannot hold a name, or the
+            pictures are not there any more to tell how they are turned.
     """
     if file_format == "coco":
         if numbers is not None:
             problem = "has no meaning for the format coco, which numbers the images itself"
             raise InputError("numbers", numbers, problem, "Leave it out.")
         return _export(store, out, lambda rows, _: coco_json(rows), None)
-    return _export(store, out, box_results if file_format == "coco-results" else official_box_lines, numbers)
+    if file_format == "coco-results":
+        return _export(store, out, box_results, numbers, in_pixels=True)
+    return _export(store, out, official_box_lines, numbers)
 
 
 def export_masks(
@@ -76,13 +83,13 @@ def export_masks(
         store: Folder of the mask store.
         out: Folder of the PNG files, or the result file.
         file_format: `png` (see `write_mask_pngs`) or `coco-results` (see `mask_results`).
-        numbers: COCO annotation file whose image numbers are taken.
+        numbers: As for `export_boxes`.
 
     Raises:
         InputError: As `export_boxes`, two images differ in suffix alone, or a PNG file of another content is there.
     """
     if file_format == "coco-results":
-        return _export(store, out, mask_results, numbers)
+        return _export(store, out, mask_results, numbers, in_pixels=True)
     if numbers is not None:
         raise InputError("numbers", numbers, "has no meaning for PNG files, which keep their names", "Leave it out.")
     summary = ExportSummary()
@@ -91,12 +98,36 @@ def export_masks(
     return summary
 
 
-def _export(store: str, out: str, writer: _Writer, numbers: Path | None) -> ExportSummary:
+def _export(store: str, out: str, writer: _Writer, numbers: Path | None, *, in_pixels: bool = False) -> ExportSummary:
+    """Write a store to a file.
+
+    Args:
+        store: Folder of the mask store.
+        out: The file.
+        writer: Makes the file of the rows and, where there is an annotation file, its numbers of the images.
+        numbers: The annotation file.
+        in_pixels: Whether what is written is in pixels: in those of the annotation file, where there is one.
+    """
     summary = ExportSummary()
-    rows = _counted(stored_rows(Storage.from_uri(store)), summary)
+    storage = Storage.from_uri(store)
+    rows = _counted(stored_rows(storage), summary)
     folder, name = Storage.from_uri(out).split()
-    folder.write_pieces(name, writer(rows, None if numbers is None else image_numbers(numbers)))
+    if numbers is None:
+        folder.write_pieces(name, writer(rows, None))
+        return summary
+    instances = parse_instances(numbers)
+    if in_pixels:
+        instances.check("shape")
+        rows = annotated_rows(rows, coco_of(instances, _pictures(storage)), storage)
+    folder.write_pieces(name, writer(rows, instances.number_of_name))
     return summary
+
+
+def _pictures(store: Storage) -> Path:
+    """Return the folder of the pictures that were localized."""
+    images = DataConfig.model_validate(store.read_json("store.json")["config"]["data"]).open()
+    assert isinstance(images, ImageFolder), "nothing else is localized"
+    return images.root
 
 
 def _counted(rows: Iterable[MaskRow], summary: ExportSummary) -> Iterator[MaskRow]:
