@@ -108,7 +108,7 @@ def test_a_store_gives_the_masks_after_and_before_the_crf() -> None:
     rows = [MaskRow("a", 4, 4, cam=cam, refined=refined), MaskRow("b", 0, 0, status="failed")]
     found, failed = store_predictions(rows, crf=True)
     assert (found.soft is refined, found.unrefined is cam) == (True, True)
-    assert (failed.soft, failed.unrefined) == (None, None)
+    assert (failed.soft, failed.unrefined, failed.is_readable) == (None, None, False)
     (plain,) = store_predictions([MaskRow("a", 4, 4, cam=cam)], crf=False)
     assert (plain.soft is cam, plain.unrefined) == (True, None)
     with pytest.raises(InputError, match="Run the localization again"):

@@ -180,3 +180,26 @@ def test_a_store_in_which_no_image_was_read_is_not_scored(tmp_path: Path) -> Non
     config = LocalizationConfig(data=data, masks={"system": store.uri}, image_size=224)
     with pytest.raises(InputError, match="holds a mask of none of the 2 images"):
         measure_masks(config, "system")
+
+
+@pytest.mark.parametrize("crf", [False, True])
+def test_a_picture_that_was_read_and_not_localized_counts_as_one_without_a_mask(tmp_path: Path, crf: bool) -> None:
+    """Failing where there are no negatives makes a localizer no better; images that cannot be read are left out."""
+    data = write_part(tmp_path, "cub")
+    image_ids, masks = _perfect(data)
+    store = Storage.from_uri(tmp_path / "store")
+    soft = masks[0].astype(np.float32)
+    found = MaskRow(image_ids[0], 40, 30, cam=soft, refined=soft if crf else None, mask=masks[0])
+    store.write_json("store.json", {"config": {"crf": crf}})
+    config = LocalizationConfig(data=data, masks={"system": store.uri}, image_size=224)
+    results = {}
+    for width, height in ((40, 30), (0, 0)):
+        write_shard(store, 0, [found, MaskRow(image_ids[1], width, height, status="failed", error="why")])
+        results[height] = measure_masks(config, "system")
+    for row in ("system", "system soft")[: 1 + crf]:
+        read, unread = results[30]["scores"][row], results[0]["scores"][row]
+        assert (read["num_images"], read["num_missing"], unread["num_images"]) == (2, 1, 1)
+        assert read["miou"] == pytest.approx(unread["miou"] / 2)
+        assert (read["corloc"], unread["corloc"]) == (50, 100)
+    assert results[30]["coverage"]["system: masks"]["left_out"] == {}
+    assert results[0]["coverage"]["system: masks"]["left_out"] == {"unreadable": 1}

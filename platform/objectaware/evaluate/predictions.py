@@ -31,11 +31,13 @@ class Prediction:
     Attributes:
         image_id: Path relative to the data set.
         soft: Soft mask (h, w) in [0, 1] of any size; None for an image without.
-        unrefined: The soft mask before the CRF, where there was one.
+        unrefined: The soft mask before the CRF; None for an image without.
         num_boxes: Boxes, or instances, that it found.
         pixels: Whether the soft mask is of the upright picture or in the pixels of the annotations; `unknown` where its
             size alone can tell.
-        is_readable: Whether the system could read the image; what it could not read is not scored.
+        is_readable: Whether the system could read the image. An image that it could not read is not scored; one that it
+            read and found nothing in is.
+        is_refined: Whether the system runs a CRF, so that its masks before it are scored, too.
     """
 
     image_id: str
@@ -44,10 +46,11 @@ class Prediction:
     num_boxes: int
     pixels: Literal["upright", "annotated", "unknown"] = "unknown"
     is_readable: bool = True
+    is_refined: bool = False
 
 
 def store_predictions(rows: Iterable[MaskRow], *, crf: bool) -> Iterator[Prediction]:
-    """The predictions of a mask store.
+    """Make the predictions of a mask store.
 
     Args:
         rows: Its rows.
@@ -61,8 +64,9 @@ def store_predictions(rows: Iterable[MaskRow], *, crf: bool) -> Iterator[Predict
             problem = "is of a mask store without the soft masks after CRF"
             raise InputError("masks", row.image_id, problem, "Run the localization again.")
         soft, unrefined = (row.refined, row.cam) if crf else (row.cam, None)
-        is_readable = row.status != "failed"
-        yield Prediction(row.image_id, soft, unrefined, len(row.boxes), "upright", is_readable)
+        yield Prediction(
+            row.image_id, soft, unrefined, len(row.boxes), "upright", is_readable=row.is_readable, is_refined=crf
+        )
 
 
 def folder_predictions(folder: Storage, image_ids: Iterable[str]) -> Iterator[Prediction]:

@@ -50,7 +50,7 @@ class MaskRow:
         refined: The same after the CRF; None where there was none.
         mask: Boolean (height, width), after the CRF.
         boxes: (n, 4) float32, x0 y0 x1 y1 relative to the image.
-        status: "failed" for an image that could not be read.
+        status: "failed" for an image that could not be read, or that has no negatives where the localizer needs some.
         error: Why it failed, else empty.
     """
 
@@ -63,6 +63,11 @@ class MaskRow:
     boxes: NDArray[np.float32] = field(default_factory=_no_boxes)
     status: Literal["ok", "failed"] = "ok"
     error: str = ""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether the image could be read, localized or not."""
+        return self.height > 0
 
 
 def encode_soft_mask(mask: NDArray[np.float32]) -> bytes:

@@ -75,7 +75,7 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
         soft = _upright(prediction, images, truths, index)
         num_found += soft is not None
         scores.setdefault(name, MaskScores(config.image_size)).add(soft, *truth)
-        if prediction.unrefined is not None:
+        if prediction.is_refined:
             scores.setdefault(f"{name} soft", MaskScores(config.image_size)).add(prediction.unrefined, *truth)
     if place:
         problem = f"lacks {len(place)} of the {len(image_ids)} images, such as {next(iter(place))}"
