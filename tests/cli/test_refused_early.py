@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,17 @@ def test_pretrain(fields: Fields, problem: str, place: Path, refusal: Callable[.
 
 
 @pytest.mark.parametrize(
+    ("policy", "key"), [("object_crop", "bbox"), ("object_crop", "area"), ("background_hardmix", "segmentation")]
+)
+def test_pretrain_on_incomplete_annotations(
+    policy: str, key: str, coco: Path, tmp_path: Path, refusal: Callable[..., str]
+) -> None:
+    data = _changed_coco(coco, tmp_path / "incomplete", "train", lambda content: content["annotations"][-1].pop(key))
+    recipe = {**PRETRAIN, "data": data, "policy": policy, "masks": "ground_truth"}
+    assert f"has no '{key}'" in refusal(["pretrain"], recipe)
+
+
+@pytest.mark.parametrize(
     ("checkpoint", "options", "problem"),
     [
         ("nowhere", [], "does not exist"),
@@ -108,6 +120,19 @@ def coco(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("coco")
     build_scenes(root, variant="multi-object", num_train=9, num_val=9, image_size=32, seed=0)
     return root
+
+
+def _changed_coco(coco: Path, root: Path, split: str, change: Callable[[Any], object]) -> Fields:
+    """Writes the data set with other annotations of a split, and gives the split as a recipe's field."""
+    (root / "annotations").mkdir(parents=True)
+    for name in ("train2017", "val2017"):
+        (root / name).symlink_to(coco / name)
+    for file in (coco / "annotations").glob("instances_*.json"):
+        content = json.loads(file.read_text())
+        if split in file.name:
+            change(content)
+        (root / "annotations" / file.name).write_text(json.dumps(content))
+    return {"root": str(root), "layout": "coco", "split": split}
 
 
 @pytest.mark.parametrize("command", ["linear", "knn", "shift"])
@@ -170,3 +195,13 @@ def test_detection(
     data = {part: {"root": str(coco), "layout": "coco", "split": split} for part, split in sides.items()}
     recipe = {**data, "checkpoint": str(tiny_checkpoint), "batch_size": 2, **fields}
     assert problem in refusal(["evaluate", "detection"], recipe)
+
+
+@pytest.mark.parametrize("key", ["bbox", "area", "segmentation", "category_id"])
+def test_detection_on_an_incomplete_test(
+    key: str, coco: Path, tiny_checkpoint: Path, tmp_path: Path, refusal: Callable[..., str]
+) -> None:
+    test = _changed_coco(coco, tmp_path / "incomplete", "val", lambda content: content["annotations"][-1].pop(key))
+    data = {"root": str(coco), "layout": "coco", "split": "train"}
+    recipe = {"data": data, "test": test, "checkpoint": str(tiny_checkpoint), "batch_size": 2}
+    assert f"has no '{key}'" in refusal(["evaluate", "detection"], recipe)

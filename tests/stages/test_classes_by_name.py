@@ -175,13 +175,14 @@ def test_a_detector_is_not_trained_for_a_test_without_its_categories(
     _write_coco(tmp_path, "train", {1: "ant", 2: "bee"}, 1)
     _write_coco(tmp_path, "val", {1: "cat", 2: "dog"}, 1)
     data, test = ({"root": str(tmp_path), "layout": "coco", "split": split} for split in ("train", "val"))
-    fields = {"checkpoint": str(tiny_checkpoint), "data": data, "test": test, "execution": {"use_gpu": False}}
+    more = {"batch_size": 1, "execution": {"use_gpu": False}}
+    fields = {"checkpoint": str(tiny_checkpoint), "data": data, "test": test, **more}
     with pytest.raises(InputError, match="test = cat, dog: has no class in common with training, which knows ant, bee"):
         run_detection(context, DetectionConfig.model_validate(fields))
 
 
 def test_precision_is_over_the_categories_that_the_detector_knows(tmp_path: Path) -> None:
-    from objectaware.stages.measure_detection import annotation_file, object_coverage, score
+    from objectaware.stages.measure_detection import annotation_file, object_coverage, open_test, score
 
     _write_coco(tmp_path, "val", {1: "ant", 2: "bee", 3: "cat"}, 2)
     test = {"root": str(tmp_path), "layout": "coco", "split": "val"}
@@ -193,7 +194,7 @@ def test_precision_is_over_the_categories_that_the_detector_knows(tmp_path: Path
     measures, by_category = score(config, records, known)["box"]
     assert measures["ap"] == pytest.approx(100.0)
     assert by_category == {"ant": pytest.approx(100.0), "cat": pytest.approx(100.0)}
-    coverage = object_coverage(config, known)
+    coverage = object_coverage(open_test(config), known)
     assert (coverage.num_samples, coverage.unknown_classes, coverage.untested_classes) == (4, {"bee": 2}, ("yak",))
 
 

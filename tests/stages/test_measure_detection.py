@@ -13,7 +13,7 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from objectaware.config import DetectionConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
-from objectaware.stages.measure_detection import find_share, known_categories, object_coverage, score
+from objectaware.stages.measure_detection import find_share, known_categories, object_coverage, open_test, score
 
 
 def _name_category(folder: Path, number: int, name: str) -> None:
@@ -70,7 +70,7 @@ def test_shares_of_a_published_network_cover_the_listed_images_with_the_test_s_n
     scores = score(config, records, known)
     assert scores.keys() == {"box", "mask"}
     assert scores["box"][1].keys() <= {"car"}
-    coverage = object_coverage(_config(scenes, published=str(published)), known)
+    coverage = object_coverage(open_test(config), known)
     assert (coverage.num_classes, len(known)) == (1, 80)
     assert score(config, [], known).keys() == {"box"}  # whether it would find masks is told by what it found
 

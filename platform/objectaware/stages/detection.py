@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from objectaware.config import DetectionConfig
-from objectaware.detection.data import open_coco
 from objectaware.detection.run import open_training
 from objectaware.detection.score import Scores
 from objectaware.distributed.cluster import Need
@@ -20,6 +19,7 @@ from objectaware.stages.measure_detection import (
     known_categories,
     load_published_network,
     object_coverage,
+    open_test,
     score,
 )
 from objectaware.stages.progress import format_seconds, worker_notice
@@ -54,7 +54,7 @@ def run_detection(context: Context, config: DetectionConfig, *, title: str | Non
 
     def compute(run: StageRun, config: DetectionConfig) -> Mapping[str, Any]:
         known = known_categories(config)
-        values: dict[str, Any] = {"coverage": {"test": object_coverage(config, known).values()}}
+        values: dict[str, Any] = {"coverage": {"test": object_coverage(open_test(config), known).values()}}
         network = config.published
         if config.checkpoint is not None:
             recorder = _Recorder(run)
@@ -83,12 +83,14 @@ def check_detection(config: DetectionConfig) -> None:
     Raises:
         InputError: Something is missing or malformed, or does not fit.
     """
-    open_coco(config.test)
+    test = open_test(config)
     if config.checkpoint is not None:
-        open_training(config)
+        images, _ = open_training(config)
+        known = images.category_names
     else:
         load_published_network(config)
-    object_coverage(config, known_categories(config))
+        known = known_categories(config)
+    object_coverage(test, known)
 
 
 def _needs(config: DetectionConfig) -> list[Need]:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from objectaware.config import DetectionConfig
-from objectaware.data.coco import instances_file
+from objectaware.data.coco import CocoDataset, instances_file
 from objectaware.data.storage import Storage
 from objectaware.detection.data import open_coco, usable_categories
 from objectaware.detection.detect import Detector, Record, detect_objects, fine_tuned_detector
@@ -42,11 +42,20 @@ def find_share(config: DetectionConfig, network: str, kept: Storage, share: int,
     if kept.exists(name):
         return list(kept.read_json(name))
     torch.set_num_threads(config.execution.num_compute_threads or max(len(os.sched_getaffinity(0)) // num_shares, 1))
-    coco = open_coco(config.test, "area")  # which is scored by
+    coco = open_test(config)
     detector, numbers = _detector(config, network)
     records = detect_objects(detector, coco, range(share, len(coco), num_shares), numbers)
     kept.write_json(name, records)
     return records
+
+
+def open_test(config: DetectionConfig) -> CocoDataset:
+    """Opens the test's images and all that finding, counting and scoring their objects takes of the annotations.
+
+    Raises:
+        InputError: Something is missing or malformed.
+    """
+    return open_coco(config.test, "area")
 
 
 def known_categories(config: DetectionConfig) -> tuple[str, ...]:
@@ -58,17 +67,16 @@ def known_categories(config: DetectionConfig) -> tuple[str, ...]:
     return tuple(coco.category_names[category] for category in usable_categories(coco))
 
 
-def object_coverage(config: DetectionConfig, known: Sequence[str]) -> Coverage:
+def object_coverage(coco: CocoDataset, known: Sequence[str]) -> Coverage:
     """Counts the test's objects that a network could find.
 
     Args:
-        config: Of the stage.
+        coco: The test.
         known: Names of the categories that the network knows.
 
     Raises:
         InputError: The test shows none of them.
     """
-    coco = open_coco(config.test)
     numbers = usable_categories(coco)
     names = (coco.category_names[category] for category, number in numbers.items() for _ in range(number))
     return Coverage.of("test", names, known)
@@ -76,7 +84,7 @@ def object_coverage(config: DetectionConfig, known: Sequence[str]) -> Coverage:
 
 def score(config: DetectionConfig, records: Sequence[Record], known: Sequence[str]) -> Scores:
     """`average_precision` over the known categories, of boxes, and of masks where there are some."""
-    numbers = open_coco(config.test).numbers
+    numbers = open_test(config).numbers
     kinds: tuple[Kind, ...] = ("box", "mask") if _finds_masks(config, records) else ("box",)
     return {kind: average_precision(records, annotation_file(config), numbers, kind, known=known) for kind in kinds}
 

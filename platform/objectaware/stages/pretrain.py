@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from objectaware.config import GROUND_TRUTH, PretrainConfig
-from objectaware.data.catalog import notice_of
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.pretrain import pretrain, pretrain_needs
 from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.training.inputs import open_inputs
-from objectaware.training.policies import require_packed_truth
+from objectaware.training.policies import open_truth, require_packed_truth
 
 
 def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None = None) -> StageResult:
@@ -27,6 +26,7 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
     Returns:
         Values `checkpoint` (address of the folder), `epochs`, and the last epoch's metrics.
     """
+    name = title or f"pretrain {config.method} {config.policy} seed {config.seed}"
     inputs = {"data": data_hash(config.data, verify=context.verify)}
     if config.masks == GROUND_TRUTH:
         if config.data.layout == "shards":
@@ -35,10 +35,13 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
     elif config.masks is not None:
         inputs["masks"] = mask_store_hash(config.masks)
 
+    def check(config: PretrainConfig) -> None:
+        opened = open_inputs(config)
+        open_truth(config, opened.images)
+        if opened.notice:
+            context.progress.line(f"{name}: {opened.notice}")
+
     def compute(run: StageRun, config: PretrainConfig) -> Mapping[str, Any]:
-        notice = notice_of(config.data.open())
-        if notice:
-            run.progress.line(f"  {notice}")
         recorder = _Recorder(run, config)
         checkpoint = pretrain(config, name="train", storage=run.folder, on_record=recorder)
         run.tracker.log_model("checkpoint", checkpoint)
@@ -50,10 +53,7 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
         "policy": config.policy,
         "dataset": config.data.root,
     }
-    name = title or f"pretrain {config.method} {config.policy} seed {config.seed}"
-    return run_stage(
-        context, "pretrain", name, config, inputs, compute, tags=tags, check=open_inputs, needs=_least_needs
-    )
+    return run_stage(context, "pretrain", name, config, inputs, compute, tags=tags, check=check, needs=_least_needs)
 
 
 def _least_needs(config: PretrainConfig) -> list[Need]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from objectaware.augment.color import ColorDistribution
 from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.cache import TrainingImages
+from objectaware.data.catalog import notice_of
 from objectaware.data.shards import PackedImages
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import require_two_classes
@@ -33,6 +34,7 @@ class TrainingInputs:
         num_classes: Classes.
         batches: The plan of an epoch, by its number: sample indices, (steps, batch size of all workers).
         watched: Indices of the images that k-NN accuracy is measured on.
+        notice: What the user should know of the images' folder, as a line; empty where there is nothing to say.
     """
 
     images: TrainingImages
@@ -40,6 +42,7 @@ class TrainingInputs:
     num_classes: int
     batches: Callable[[int], NDArray[np.int64]]
     watched: NDArray[np.int64]
+    notice: str
 
 
 def open_inputs(config: PretrainConfig) -> TrainingInputs:
@@ -66,7 +69,7 @@ def open_inputs(config: PretrainConfig) -> TrainingInputs:
         batches = _folder_batches(config, len(images))
         watched = np.random.default_rng(config.seed).permutation(len(images))[:_NUM_WATCHED]
     kept = TrainingImages(images, max_bytes=config.execution.cache_mib * 2**20, unreadable=unreadable)
-    return TrainingInputs(kept, images.labels, len(images.class_names), batches, watched)
+    return TrainingInputs(kept, images.labels, len(images.class_names), batches, watched, notice_of(images))
 
 
 def _unlabelled(data: DataConfig) -> InputError:

@@ -11,7 +11,7 @@ from objectaware.training.policies.base import (
     Policy,
     Region,
 )
-from objectaware.training.policies.build import build_policy, require_packed_truth
+from objectaware.training.policies.build import build_policy, open_truth, require_packed_truth
 from objectaware.training.policies.cutmix import CutMix
 from objectaware.training.policies.mixup import Mixup
 from objectaware.training.policies.object_crop import ObjectCrop
@@ -32,5 +32,6 @@ __all__ = [
     "Policy",
     "Region",
     "build_policy",
+    "open_truth",
     "require_packed_truth",
 ]

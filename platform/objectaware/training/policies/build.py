@@ -77,6 +77,31 @@ def _background_policy(config: PretrainConfig, images: TrainingImages, masks: Ma
 def _boxes(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -> Boxes:
     if config.masks != GROUND_TRUTH:
         return StoredBoxes(_table(config, cache_folder), images.image_ids)
+    return _true_boxes(config, images)
+
+
+def _masks(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -> Masks:
+    if config.masks != GROUND_TRUTH:
+        return StoredMasks(_table(config, cache_folder), images.image_ids, binary=config.mask_field == "mask")
+    return _true_masks(config, images)
+
+
+def open_truth(config: PretrainConfig, images: TrainingImages) -> TrueBoxes | TrueMasks | None:
+    """Opens the true boxes or masks that `build_policy` takes, with no more than it takes; None without any.
+
+    Args:
+        config: Names the policy.
+        images: The images to train on.
+
+    Raises:
+        InputError: They are missing or malformed.
+    """
+    if config.masks != GROUND_TRUTH:
+        return None
+    return _true_boxes(config, images) if config.policy == "object_crop" else _true_masks(config, images)
+
+
+def _true_boxes(config: PretrainConfig, images: TrainingImages) -> TrueBoxes:
     boxes: Boxes
     if config.data.layout == "shards":
         boxes = PackedBoxes(_pack(config, images))
@@ -87,9 +112,7 @@ def _boxes(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -
     return TrueBoxes(boxes, images.image_ids, images.unreadable)
 
 
-def _masks(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -> Masks:
-    if config.masks != GROUND_TRUTH:
-        return StoredMasks(_table(config, cache_folder), images.image_ids, binary=config.mask_field == "mask")
+def _true_masks(config: PretrainConfig, images: TrainingImages) -> TrueMasks:
     data = config.data
     foreground: Callable[[int], NDArray[np.bool_]]
     if data.layout == "shards":
