@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from mlflow.entities import Run
 
+from objectaware.data.storage import Storage
 from objectaware.tracking import Tracker, TrackingStore, spools, store
 from objectaware.tracking.records import milliseconds_now
+from objectaware.tracking.spools import storage_id
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
 pytestmark = pytest.mark.timeout(300)
@@ -115,8 +117,9 @@ def test_a_run_that_is_open_on_another_host_is_continued_only_under_a_lease(
     assert other.finish("FINISHED", timeout_seconds=30)
 
 
+@pytest.mark.parametrize("forgets", [False, True], ids=["progress known", "progress lost"])
 def test_what_a_lost_host_had_to_send_does_not_end_the_run_that_another_continues(
-    open_storage: Open, monkeypatch: pytest.MonkeyPatch
+    open_storage: Open, monkeypatch: pytest.MonkeyPatch, *, forgets: bool
 ) -> None:
     be(monkeypatch, host="lost")
     lost = train(open_storage("shared"), {0: 5.0, 1: 4.0})
@@ -126,18 +129,22 @@ def test_what_a_lost_host_had_to_send_does_not_end_the_run_that_another_continue
     assert other.finish("FINISHED", timeout_seconds=30)
     assert other.run_id == lost.run_id
     be(monkeypatch, host="lost")
-    lost._sender.release(lost._spool)  # its process dies: nothing holds the spool any more, and a part is unsent
+    lost._sender.stop(30)  # its process dies: nothing holds the spool any more, and a part is unsent
+    lost.log_metrics({"loss": 1.0}, step=3)
     lost._alive.close()
-    lost._spool.append([])
+    if forgets:  # all of it is sent again
+        (lost.spool_folder / "progress.json").unlink()
     assert open_storage("shared").send_leftovers(30) == 0
     (run,) = runs(open_storage("shared"))
     assert run.info.status == "FINISHED"
-    assert losses(open_storage("shared"), run) == [(0, 5.0), (1, 4.0), (2, 2.0)]
+    assert losses(open_storage("shared"), run) == [(0, 5.0), (1, 4.0), (2, 2.0), (3, 1.0)]
 
 
 def test_commands_that_are_alive_at_once_on_one_host_have_a_study_each(open_storage: Open) -> None:
     first = open_storage("mine").parent_run(name="study", key="study", tags={})
+    assert first.flush(30)
     second = open_storage("mine").parent_run(name="study", key="study", tags={})
+    assert second.flush(30)
     assert first.finish("FINISHED", timeout_seconds=30)
     assert second.finish("FAILED", timeout_seconds=30)
     assert sorted(run.info.status for run in runs(open_storage("mine"))) == ["FAILED", "FINISHED"]
@@ -182,8 +189,9 @@ def test_system_metrics_go_on_in_seconds_from_the_beginning_of_the_run(
 
 
 def test_storages_are_told_apart_also_at_one_path_and_stay_themselves_when_moved(tmp_path: Path) -> None:
-    first = TrackingStore.open(tmp_path / "runs").storage_id
-    assert TrackingStore.open(tmp_path / "runs").storage_id == first
+    place, moved = Storage.from_uri(tmp_path / "runs"), Storage.from_uri(tmp_path / "moved")
+    first = storage_id(place)
+    assert storage_id(place) == first
     (tmp_path / "runs").rename(tmp_path / "moved")
-    assert TrackingStore.open(tmp_path / "runs").storage_id != first
-    assert TrackingStore.open(tmp_path / "moved").storage_id == first
+    assert storage_id(place) != first
+    assert storage_id(moved) == first

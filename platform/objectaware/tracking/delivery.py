@@ -83,8 +83,8 @@ class Delivery:
         match batch.records:
             case [RunOpened() as opened]:
                 # The lease of a process that has ended says nothing of who is alive now.
-                leased = opened.leased and not spool.is_leftover
-                return self._open(replace(opened, leased=leased), batch.end, progress)
+                opened = replace(opened, leased=opened.leased and not spool.is_leftover)
+                return self._open(opened, batch.end, progress, is_leftover=spool.is_leftover)
             case records:
                 run_id = progress.run_id
                 assert run_id is not None, f"{spool.folder} does not begin with the opening of a run"
@@ -100,7 +100,7 @@ class Delivery:
                     self._log_or_reject(spool, run_id, _with_system_steps(records, progress.started))
                 return replace(progress, offset=batch.end, is_finished=is_finished)
 
-    def _open(self, opened: RunOpened, end: int, progress: Progress) -> Progress:
+    def _open(self, opened: RunOpened, end: int, progress: Progress, *, is_leftover: bool) -> Progress:
         experiment_id = self._server.experiment_id(opened.experiment)
         parent_id = self._parent_id(experiment_id, opened)
         run = None if progress.run_id is None else self._server.active_run(progress.run_id)
@@ -110,6 +110,10 @@ class Delivery:
             if source is not None:
                 return Progress(source, end, is_finished=True, is_link_elsewhere=True)
         if run is not None and not _may_continue(run, opened):
+            if is_leftover:  # another spool has continued the run: these records still belong to it
+                self._written_elsewhere[opened.spool] = True
+                started = run.info.start_time
+                return Progress(run.info.run_id, end, is_adopted=True, spool=opened.spool, started=started)
             run = None
         if run is None and opened.adopt and not opened.is_link:
             newest = self._newest_own(experiment_id, opened.identity, opened)
@@ -267,7 +271,7 @@ def _may_continue(run: Run, opened: RunOpened) -> bool:
         return True
     if not _is_own(run, opened) or (run.info.status == "FINISHED" and not opened.is_study):
         return False
-    # On this host a process that lives would hold its spool, which is then not begun again.
+    # Where a process of this host is alive in the run, the opening does not adopt.
     return run.info.status != "RUNNING" or opened.leased or tags.get(HOST_TAG) == opened.host
 
 

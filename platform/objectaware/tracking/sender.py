@@ -67,6 +67,16 @@ class Sender:
                 lambda: not spool.has_unsent() and spool not in self._released, timeout_seconds
             )
 
+    def stop(self, timeout_seconds: float) -> None:
+        """Begin to send nothing more; wait for the requests that are under way, at most so long."""
+        with self._changed:
+            self._spools.clear()
+            self._released.clear()
+            self._hurry()
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout_seconds)
+
     def release(self, spool: Spool) -> None:
         """Forgets a spool that grows no more, and removes it, once it is sent."""
         with self._changed:

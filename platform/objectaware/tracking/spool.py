@@ -205,8 +205,11 @@ class Spool:
 
     def is_held(self) -> bool:
         """Whether a process holds the run."""
-        with exclusive_lock(self.folder / "alive.lock", wait=False) as is_free:
-            return not is_free
+        try:
+            with exclusive_lock(self.folder / "alive.lock", wait=False) as is_free:
+                return not is_free
+        except FileNotFoundError:
+            return False  # another process has just removed it
 
     def close_if_abandoned(self) -> bool:
         """Ends a run as KILLED if it is open and no process holds it, at its last timestamp.

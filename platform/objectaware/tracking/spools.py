@@ -97,22 +97,26 @@ class Spools:
         """Whether there is a spool of that name."""
         return bool(self._found(name))
 
-    def begin(self, name: str, *, fresh: bool, leased: bool) -> Spool:
-        """The spool to record in: the newest of that name if its run may be continued, else a new one.
+    def begin(self, name: str, *, fresh: bool, leased: bool) -> tuple[Spool, bool]:
+        """Choose the spool to record in: the newest of that name if its run may be continued, else a new one.
 
         Args:
             name: What the run is to be found by; letters, digits and `._+-`.
             fresh: Begin a new one in any case.
             leased: Whether any process that holds one of that name is about to end.
+
+        Returns:
+            The spool, and whether a process that stays alive holds another one of that name.
         """
         found = [] if fresh else self._found(name)
+        is_alive = not leased and any(spool.is_held() for spool in found)
         if found and (leased or not found[-1].is_held()):
             known = found[-1].known()
             assert known.opening is not None
             if known.status != "FINISHED" or known.opening.is_study:
-                return Spool(found[-1].folder)
+                return Spool(found[-1].folder), is_alive
         # Never under a name that there was: a sender may still be at the one before.
-        return Spool(self.root / f"{name}~{uuid.uuid4().hex}")
+        return Spool(self.root / f"{name}~{uuid.uuid4().hex}"), is_alive
 
     def _found(self, name: str) -> list[Spool]:
         spools = [Spool(records.parent, is_leftover=True) for records in self.root.glob(f"{name}~*/records.jsonl")]

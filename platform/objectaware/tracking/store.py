@@ -259,7 +259,8 @@ class TrackingStore:
         return replace(opened, parent_spool=parent.opening.spool, parent_identity=identity)
 
     def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object], fresh: bool) -> Tracker:
-        spool = self._spools.begin(name, fresh=fresh, leased=opened.leased)
+        spool, is_alive = self._spools.begin(name, fresh=fresh, leased=opened.leased)
+        opened = replace(opened, adopt=opened.adopt and not is_alive)
         with spool.hold():
             if (first := spool.known().opening) is not None:
                 opened = replace(opened, spool=first.spool, adopt=first.adopt)
