@@ -73,7 +73,13 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, A
     monkeypatch.setattr(ray, "init", start)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     open_records = common.open_records
-    monkeypatch.setattr(common, "open_records", lambda given: _AtOnce(**vars(open_records(given))))
+
+    @contextmanager
+    def open_at_once(given: common.Common) -> Iterator[Context]:
+        with open_records(given) as context:
+            yield _AtOnce(**vars(context))
+
+    monkeypatch.setattr(common, "open_records", open_at_once)
     # A server is not asked for anything at the start; a fresh SQLite file takes seconds.
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     monkeypatch.chdir(tmp_path)

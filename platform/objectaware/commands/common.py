@@ -143,8 +143,11 @@ def validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # n
         ) from error
 
 
-def open_records(common: Common) -> Context:
-    """Opens storage and MLflow store, for a command that computes nothing on Ray.
+@contextmanager
+def open_records(common: Common) -> Iterator[Context]:
+    """Open storage and MLflow store, for a command that computes nothing on Ray.
+
+    At the end, records that could not be sent are left in the storage.
 
     Args:
         common: Settings of every command.
@@ -157,12 +160,15 @@ def open_records(common: Common) -> Context:
     storage = output_folder(storage_address(common.storage), field="storage")
     tracking = TrackingStore.open(storage, common.experiment)
     tracking.send_leftovers()
-    return Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
+    try:
+        yield Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
+    finally:
+        tracking.hand_over()
 
 
 @contextmanager
 def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
-    """Opens storage and MLflow store for the stages of one command, and Ray once one of them has something to compute.
+    """Open storage and MLflow store for the stages of one command, and Ray once one of them has something to compute.
 
     Args:
         common: Settings of every command.
@@ -178,7 +184,7 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
     with ExitStack() as stack:
         stack.enter_context(termination_as_interrupt())
         # Before Ray starts: a fresh SQLite store is initialised by one process alone.
-        context = open_records(common)
+        context = stack.enter_context(open_records(common))
 
         def start_ray() -> None:
             if not is_started:

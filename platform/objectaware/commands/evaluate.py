@@ -182,13 +182,13 @@ def evaluate_losses(program: str, arguments: list[str]) -> None:
                     "runs", one, "is not NAME=DIR, or the name comes twice", "Give baseline=runs/pretrain/…"
                 )
             named[name] = folder
-        context = open_records(common)
-        values = run_losses(context, named, metric=metric)
-        write_json(common, values)
-        for name, curve in values["curves"].items():
-            print(f"{name}: {metric} {curve['values'][-1]:.4g} after epoch {curve['epochs'][-1]}")
-        print(f"picture: {values['picture']}")
-        print(f"MLflow UI: {context.tracking.ui_command()}")
+        with open_records(common) as context:
+            values = run_losses(context, named, metric=metric)
+            write_json(common, values)
+            for name, curve in values["curves"].items():
+                print(f"{name}: {metric} {curve['values'][-1]:.4g} after epoch {curve['epochs'][-1]}")
+            print(f"picture: {values['picture']}")
+            print(f"MLflow UI: {context.tracking.ui_command()}")
 
     tyro.cli(command, prog=program, args=arguments)
 

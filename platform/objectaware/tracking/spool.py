@@ -24,7 +24,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -225,20 +225,30 @@ class Spool:
         except FileNotFoundError:
             return True  # another process has just removed it
 
-    def remove_if_settled(self) -> None:
-        """Removes the spool if nothing is left to be done with it and no process holds it."""
-        try:
-            with self.sending() as is_ours, exclusive_lock(self.folder / "alive.lock", wait=False) as is_free:
-                if is_ours and is_free and self.is_settled():
-                    self._remove()
-        except FileNotFoundError:
-            return  # another process has removed it
+    @contextmanager
+    def closed(self) -> Iterator[bool]:
+        """Keep the run from being continued; yields False where a process holds it, or where the spool is gone."""
+        with ExitStack() as stack:
+            try:
+                is_closed = stack.enter_context(exclusive_lock(self.folder / "alive.lock", wait=False))
+            except FileNotFoundError:
+                is_closed = False  # another process has just removed it
+            yield is_closed
 
-    def _remove(self) -> None:
-        # In one step: who begins the same run in this moment finds all of the spool or nothing.
-        removed = self.folder.with_name(f"{self.folder.name}~removed-{uuid.uuid4().hex}")
-        self.folder.rename(removed)
-        shutil.rmtree(removed)
+    def remove_if_settled(self) -> None:
+        """Remove the spool if nothing is left to be done with it and no process holds it."""
+        with self.closed() as is_closed:
+            if is_closed and self.is_settled():
+                self.remove()
+
+    def remove(self) -> None:
+        """Remove the spool, unless a process is sending it; only while it is `closed`."""
+        with self.sending() as is_ours:
+            if is_ours:
+                # In one step: a process that begins the same run in this moment finds all of the spool or nothing.
+                removed = self.folder.with_name(f"{self.folder.name}~removed-{uuid.uuid4().hex}")
+                self.folder.rename(removed)
+                shutil.rmtree(removed)
 
     def _size(self) -> int:
         try:

@@ -113,7 +113,8 @@ class Spools:
         if found and (leased or not found[-1].is_held()):
             known = found[-1].known()
             assert known.opening is not None
-            if known.status != "FINISHED" or known.opening.is_study:
+            is_own = known.opening.user == this_user()  # and not one that another user left
+            if is_own and (known.status != "FINISHED" or known.opening.is_study):
                 return Spool(found[-1].folder), is_alive
         # Never under a name that there was: a sender may still be at the one before.
         return Spool(self.root / f"{name}~{uuid.uuid4().hex}"), is_alive

@@ -19,18 +19,21 @@ from mlflow.exceptions import MlflowException
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.tracking.handover import hand_over, take_over
 from objectaware.tracking.locks import exclusive_lock
 from objectaware.tracking.records import RunOpened, milliseconds_now
 from objectaware.tracking.runs import Tracker
 from objectaware.tracking.sender import Sender
 from objectaware.tracking.server import Server
 from objectaware.tracking.spool import Spool
-from objectaware.tracking.spools import Spools, storage_id, this_host, this_user
+from objectaware.tracking.spools import FOLDER, Spools, storage_id, this_host, this_user
 
 UI_PORT = 5000
 TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
 
 _SECONDS_BETWEEN_LOOKS = 0.2
+# Ray gives a job that is stopped three seconds.
+_SECONDS_TO_STOP = 1.0
 _SAFE_KEY = re.compile(r"[\w.-]+")
 _DATABASES = ("postgresql", "mysql", "mssql")
 _REMEDY = "Set it to http(s)://HOST:PORT, sqlite:///FILE or postgresql://…, or unset it."
@@ -171,7 +174,9 @@ class TrackingStore:
         return Tracker(Spool(spool_folder), self._sender, self.reopen)
 
     def send_leftovers(self, timeout_seconds: float = 10.0) -> int:
-        """Sends what earlier commands could not send, and marks runs of dead processes as KILLED.
+        """Send records that earlier commands could not send, and mark runs of dead processes as KILLED.
+
+        Earlier commands are those of this host and user, and all others that left their records in the storage.
 
         Called once at the start of a command, before its own runs are opened.
 
@@ -181,6 +186,8 @@ class TrackingStore:
         Returns:
             Number of runs whose records still wait.
         """
+        if not self.is_sqlite:
+            take_over(self._left, self._spools.root)
         for spool in (spools := self._spools.leftovers()):
             spool.remove_if_settled()
         abandoned = [spool for spool in spools if not spool.is_settled() and spool.close_if_abandoned()]
@@ -190,6 +197,12 @@ class TrackingStore:
             self._sender.release(spool)
         deadline = time.monotonic() + timeout_seconds
         return sum(not self._sender.flush(spool, max(0.0, deadline - time.monotonic())) for spool in unsent)
+
+    def hand_over(self) -> None:
+        """Leave unsent records in the storage, at the end of a command, for the next command to send."""
+        if not self.is_sqlite:  # SQLite is never away, and belongs to this host
+            self._sender.stop(_SECONDS_TO_STOP)
+            hand_over(self._spools.leftovers(), self._left)
 
     def close_children(self, parent: Tracker, timeout_seconds: float) -> int:
         """Ends runs under a parent that other processes left open, as KILLED, and sends what they could not send.
@@ -233,6 +246,11 @@ class TrackingStore:
         artifacts = self.server.artifact_location or _artifact_location(self.folder)
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
         return [*command, "--workers", "1", "--artifacts-destination", artifacts]
+
+    @property
+    def _left(self) -> Storage:
+        """Where commands leave records that they could not send."""
+        return self.storage.child(f"{FOLDER}/unsent/{self._spools.root.name}")
 
     @cached_property
     def _sender(self) -> Sender:
