@@ -402,3 +402,30 @@ def test_runs_that_name_the_same_data_set_at_once_both_have_it(open_store: Open)
     for run in (first, second):
         (dataset,) = store.server.client.get_run(str(run.run_id)).inputs.dataset_inputs
         assert dataset.dataset.name == "COCO"
+
+
+def test_a_storage_that_is_moved_after_a_kill_goes_on_whole(tmp_path: Path) -> None:
+    old, new = tmp_path / "100% old", tmp_path / "new"
+    before = TrackingStore.open(old).child_run(None, name="before", key="before", tags={})
+    before.log_text("a.txt", "before")
+    before.log_model("checkpoint", "s3://bucket/epoch_0799")
+    assert before.finish("FINISHED", timeout_seconds=30)
+    victim = subprocess.run([sys.executable, "-c", KILLED_WHILE_RUNNING, str(old), "objectaware"])
+    assert victim.returncode == -9
+    old.rename(new)
+    store = TrackingStore.open(new)
+    assert store.send_leftovers(30) == 0
+    killed = run_of(store, "stage")
+    assert (killed.info.status, steps(store, killed.info.run_id)) == ("KILLED", [7])
+    again = TrackingStore.open(new).child_run(None, name="stage", key="stage", tags={})
+    again.log_text("a.txt", "after")
+    again.log_metrics({"loss": 1.0}, step=8)
+    assert again.finish("FINISHED", timeout_seconds=30)
+    assert again.run_id == killed.info.run_id
+    assert steps(store, again.run_id) == [7, 8]
+    assert content(store, str(before.run_id), "a.txt") == b"before"
+    for run in (before, again):
+        assert artifacts(store, str(run.run_id)) == {"a.txt"}
+    (model,) = store.server.client.search_logged_models([store.server.experiment_id("objectaware")])
+    assert model.artifact_location.startswith(new.as_uri())
+    assert not old.exists()

@@ -21,6 +21,7 @@ from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.tracking.handover import hand_over, take_over
 from objectaware.tracking.locks import exclusive_lock
+from objectaware.tracking.moved import artifact_location, follow_move
 from objectaware.tracking.records import RunOpened, milliseconds_now
 from objectaware.tracking.runs import Tracker
 from objectaware.tracking.sender import Sender
@@ -243,7 +244,7 @@ class TrackingStore:
 
     def ui_arguments(self, port: int) -> list[str]:
         """The command that opens the UI on loopback, without the database's address."""
-        artifacts = self.server.artifact_location or _artifact_location(self.folder)
+        artifacts = self.server.artifact_location or artifact_location(self.folder)
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
         return [*command, "--workers", "1", "--artifacts-destination", artifacts]
 
@@ -298,6 +299,8 @@ def _initialise(server: Server, experiment: str) -> None:
             database.touch()
             with database.open("ab"):
                 server.experiment_id(experiment)
+            if server == _own_server(database.parent):
+                follow_move(database.parent, experiment)
     except PermissionError as error:
         problem = f"does not let user {this_user()} write {error.filename}"
         remedy = f"Give another --storage, set {TRACKING_URI_VARIABLE}, or have the owner give the group that right."
@@ -311,7 +314,7 @@ def _server_in_use(folder: Path) -> Server:
     if uri.startswith("sqlite:"):
         # Ray starts workers in folders of their own, where a relative path would be another file.
         file = Path(uri.removeprefix("sqlite:///")).absolute()
-        return Server(f"sqlite:///{file}", _artifact_location(file.parent))
+        return Server(f"sqlite:///{file}", artifact_location(file.parent))
     if "://" not in uri:
         raise _unknown_kind(uri, Server(uri))
     server = Server(uri)
@@ -329,11 +332,7 @@ def _unknown_kind(uri: str, server: Server) -> InputError:
 
 
 def _own_server(folder: Path) -> Server:
-    return Server(f"sqlite:///{folder / 'mlflow.db'}", _artifact_location(folder))
-
-
-def _artifact_location(folder: Path) -> str:
-    return (folder / "mlflow_artifacts").as_uri()
+    return Server(f"sqlite:///{folder / 'mlflow.db'}", artifact_location(folder))
 
 
 def _program() -> list[str]:
