@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,7 @@ from objectaware.tracking.records import (
     encode_record,
 )
 from objectaware.tracking.spool import Progress, Spool
+from objectaware.tracking.spools import Spools
 
 OPENED = RunOpened("experiment", "name", "identity", "spool-number", 1000, "storage", "host", "1000")
 
@@ -174,6 +177,64 @@ def test_a_refused_record_is_kept_with_its_reason(tmp_path: Path) -> None:
     spool.reject(Tag("a", "1"), "bad key")
     (line,) = spool.rejected.read_text().splitlines()
     assert json.loads(line) == {"record": {"kind": "Tag", "key": "a", "value": "1"}, "reason": "bad key"}
+
+
+def settled(folder: Path) -> Spool:
+    """A spool whose run is finished and sent."""
+    spool = Spool(folder)
+    spool.append([OPENED, RunFinished("FINISHED", 1)])
+    spool.save_progress(Progress("run", (folder / "records.jsonl").stat().st_size, is_finished=True))
+    return spool
+
+
+def test_a_spool_is_removed_where_open_files_cannot_be_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rmdir = os.rmdir
+
+    def rmdir_of_nfs(path: str, **kwargs: int | None) -> None:
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):
+                file = str(descriptor.readlink())
+                if file.startswith(str(tmp_path)) and file.endswith(" (deleted)"):
+                    raise OSError(39, "Directory not empty", path)
+        rmdir(path, **kwargs)
+
+    monkeypatch.setattr(os, "rmdir", rmdir_of_nfs)
+    settled(tmp_path / "a~1").remove_if_settled()
+    assert [path.name for path in tmp_path.rglob("*")] == ["removed"]
+
+
+def test_what_cannot_be_deleted_yet_is_no_spool_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = settled(tmp_path / "a~1")
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda *_, **__: None)
+        spool.remove_if_settled()
+    assert list(tmp_path.rglob("records.jsonl"))
+    assert not Spools(tmp_path).leftovers()
+
+
+def test_a_spool_that_cannot_be_removed_stays_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = settled(tmp_path / "a~1")
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    spool.remove_if_settled()
+    assert spool.is_settled()
+    assert "Permission denied" in caplog.text
+
+
+def test_looking_at_a_spool_makes_no_file(tmp_path: Path) -> None:
+    folder = tmp_path / "a~1"
+    folder.mkdir()
+    (folder / "records.jsonl").write_bytes(encode_record(OPENED))
+    (spool,) = Spools(tmp_path).leftovers()
+    assert spool.opening() == OPENED
+    assert not spool.is_held()
+    assert spool.has_unsent()
+    assert [path.name for path in folder.iterdir()] == ["records.jsonl"]
 
 
 any_record = st.sampled_from(

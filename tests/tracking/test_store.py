@@ -18,6 +18,7 @@ from sqlalchemy import event
 from objectaware.errors import InputError
 from objectaware.tracking import Tracker, TrackingStore
 from objectaware.tracking.records import DatasetUsed
+from objectaware.tracking.spool import Spool
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
 pytestmark = pytest.mark.timeout(300)
@@ -429,3 +430,34 @@ def test_a_storage_that_is_moved_after_a_kill_goes_on_whole(tmp_path: Path) -> N
     (model,) = store.server.client.search_logged_models([store.server.experiment_id("objectaware")])
     assert model.artifact_location.startswith(new.as_uri())
     assert not old.exists()
+
+
+def test_records_go_on_arriving_after_a_spool_could_not_be_removed(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    remove, failures = Spool.remove_if_settled, [OSError(39, "Directory not empty"), ValueError("a fault of ours")]
+
+    def fail_first(spool: Spool) -> None:
+        if failures:
+            raise failures.pop()
+        remove(spool)
+
+    monkeypatch.setattr(Spool, "remove_if_settled", fail_first)
+    for key in ("first", "second"):
+        assert store.child_run(None, name=key, key=key, tags={}).finish("FINISHED", timeout_seconds=30)
+        assert run_of(store, key).info.status == "FINISHED"
+    assert not failures
+
+
+def test_the_next_command_deletes_what_is_left_of_a_removed_spool(
+    open_store: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = open_store().child_run(None, name="stage", key="stage", tags={})
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", lambda *_, **__: None)
+        assert run.finish("FINISHED", timeout_seconds=30)
+    root = run.spool_folder.parent
+    assert list(root.rglob("records.jsonl"))
+    assert open_store().send_leftovers(30) == 0
+    assert not list(root.rglob("records.jsonl"))

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from objectaware.data.storage import Storage
-from objectaware.tracking.spool import Spool
+from objectaware.tracking.spool import Spool, delete_removed
 
 _SUFFIX = ".tar"
 _CLAIM = re.compile(r"\.claim-(\d{4,})")
@@ -53,6 +53,7 @@ def hand_over(spools: Iterable[Spool], folder: Storage) -> None:
                 return
             # Where a sender is still at it, it stays here as well: records that arrive twice change nothing.
             spool.remove()
+        delete_removed(spool.folder.parent, spool.folder.name)
 
 
 def take_over(folder: Storage, root: Path) -> None:

@@ -96,7 +96,10 @@ class Sender:
                 spools = list(self._spools)
             delay = POLL_SECONDS if self._send(spools) else min(2 * delay, MAX_DELAY_SECONDS)
             with self._changed:
-                self._forget_released()
+                try:
+                    self._forget_released()
+                except Exception:  # without this thread all records to come would wait
+                    _logger.exception("sent records could not be removed; this is tried again")
                 self._changed.notify_all()
                 if not self._spools:
                     self._thread = None

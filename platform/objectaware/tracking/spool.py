@@ -11,7 +11,7 @@ A folder with
 Beside it lies `rejected/NAME.jsonl`: records that the server refused for what they are, with its reason.
 
 Any number of processes of one host and user may write to a spool and send it; file locks keep them apart. A spool whose
-run has ended and whose records the server holds is removed.
+run has ended and whose records the server holds is removed: moved into `removed/` beside it, and deleted from there.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from objectaware.tracking.records import (
     decode_record,
     encode_record,
 )
+
+_REMOVED = "removed"
 
 _logger = logging.getLogger(__name__)
 
@@ -133,8 +135,14 @@ class Spool:
         return self._files / artifact.path
 
     def known(self) -> KnownRecords:
-        """What the spool holds now, other processes' records included; to be read only."""
-        with self._writing():
+        """What the spool holds now, other processes' records included; to be read only.
+
+        Raises:
+            FileNotFoundError: The spool was removed.
+        """
+        # Without the writers' lock, whose file would be made anew in a spool that is being deleted.
+        with self._lock, self._records.open("rb") as stream:
+            self._take_in(stream)
             return self._known
 
     def opening(self) -> RunOpened | None:
@@ -205,6 +213,8 @@ class Spool:
 
     def is_held(self) -> bool:
         """Whether a process holds the run."""
+        if not (self.folder / "alive.lock").exists():  # to ask for the lock would make it
+            return False
         try:
             with exclusive_lock(self.folder / "alive.lock", wait=False) as is_free:
                 return not is_free
@@ -236,19 +246,29 @@ class Spool:
             yield is_closed
 
     def remove_if_settled(self) -> None:
-        """Remove the spool if nothing is left to be done with it and no process holds it."""
-        with self.closed() as is_closed:
-            if is_closed and self.is_settled():
-                self.remove()
+        """Remove the spool if nothing is left to be done with it and no process holds it.
+
+        One that cannot be removed stays, with a warning; the next command tries again.
+        """
+        try:
+            with self.closed() as is_closed:
+                if is_closed and self.is_settled():
+                    self.remove()
+        except OSError as error:
+            _logger.warning("%s is sent, but cannot be removed (%s)", self.folder, error)
+        delete_removed(self.folder.parent, self.folder.name)
 
     def remove(self) -> None:
-        """Remove the spool, unless a process is sending it; only while it is `closed`."""
+        """Remove the spool, unless a process is sending it; only while it is `closed`.
+
+        Its files go with `delete_removed`, after the lock is given back: NFS keeps those that are open.
+        """
         with self.sending() as is_ours:
             if is_ours:
                 # In one step: a process that begins the same run in this moment finds all of the spool or nothing.
-                removed = self.folder.with_name(f"{self.folder.name}~removed-{uuid.uuid4().hex}")
+                removed = self.folder.parent / _REMOVED / f"{self.folder.name}-{uuid.uuid4().hex}"
+                removed.parent.mkdir(exist_ok=True)
                 self.folder.rename(removed)
-                shutil.rmtree(removed)
 
     def _size(self) -> int:
         try:
@@ -260,18 +280,22 @@ class Spool:
     def _writing(self) -> Iterator[IO[bytes]]:
         """The records file, locked, with the index up to date and without a half-written last line."""
         with self._lock, exclusive_lock(self.folder / "append.lock"), self._records.open("ab+") as stream:
-            if self._size() < self._num_known_bytes:  # removed by another process, and begun again
-                self._known, self._num_known_bytes = KnownRecords(), 0
-            stream.seek(self._num_known_bytes)
-            unknown = stream.read()
-            whole = unknown[: unknown.rfind(b"\n") + 1]
-            for line in whole.splitlines(keepends=True):
-                if (record := self._decode(line)) is not None:
-                    self._known.add(record)
-            self._num_known_bytes += len(whole)
-            if len(whole) < len(unknown):
+            if self._take_in(stream):
                 stream.truncate(self._num_known_bytes)
             yield stream
+
+    def _take_in(self, stream: IO[bytes]) -> bool:
+        """Bring the index up to date; return whether a half-written line follows."""
+        if self._size() < self._num_known_bytes:  # removed by another process, and begun again
+            self._known, self._num_known_bytes = KnownRecords(), 0
+        stream.seek(self._num_known_bytes)
+        unknown = stream.read()
+        whole = unknown[: unknown.rfind(b"\n") + 1]
+        for line in whole.splitlines(keepends=True):
+            if (record := self._decode(line)) is not None:
+                self._known.add(record)
+        self._num_known_bytes += len(whole)
+        return len(whole) < len(unknown)
 
     def _decode(self, line: bytes) -> Record | None:
         try:
@@ -280,3 +304,16 @@ class Spool:
             # A power cut may leave such a line; one lost record must not hold up the others.
             _logger.warning("%s: passed over a damaged line (%s)", self._records, error)
             return None
+
+
+def delete_removed(root: Path, name: str = "") -> None:
+    """Delete the files of removed spools.
+
+    A file that a process still has open stays on NFS. The next command deletes it.
+
+    Args:
+        root: Folder that the spools lay in.
+        name: How the names of those to delete begin.
+    """
+    for folder in (root / _REMOVED).glob(f"{name}*"):
+        shutil.rmtree(folder, ignore_errors=True)

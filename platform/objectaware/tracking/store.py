@@ -26,7 +26,7 @@ from objectaware.tracking.records import RunOpened, milliseconds_now
 from objectaware.tracking.runs import Tracker
 from objectaware.tracking.sender import Sender
 from objectaware.tracking.server import Server
-from objectaware.tracking.spool import Spool
+from objectaware.tracking.spool import Spool, delete_removed
 from objectaware.tracking.spools import FOLDER, Spools, storage_id, this_host, this_user
 
 UI_PORT = 5000
@@ -187,6 +187,7 @@ class TrackingStore:
         Returns:
             Number of runs whose records still wait.
         """
+        delete_removed(self._spools.root)
         if not self.is_sqlite:
             take_over(self._left, self._spools.root)
         for spool in (spools := self._spools.leftovers()):
