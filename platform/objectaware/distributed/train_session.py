@@ -101,7 +101,10 @@ class RaySession:
             if checkpoint is not None:
                 self._restored = Path(opened.enter_context(checkpoint.as_directory()))
             if self._restored is not None:
-                self._epochs = json.loads((self._restored / EPOCHS_NAME).read_text())
+                epochs = self._restored / EPOCHS_NAME
+                # Checkpoints from before the file are of an older stage number, hence never in this folder.
+                assert epochs.is_file(), f"{self._restored} holds no {EPOCHS_NAME}"
+                self._epochs = json.loads(epochs.read_text())
             self._open = opened.pop_all()
         return self
 
