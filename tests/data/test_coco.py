@@ -144,7 +144,7 @@ def test_a_command_reads_what_it_uses_alone(root: Path) -> None:
     del content["categories"]
     path.write_text(json.dumps(content))
     assert len(open_images(root, "coco", split="val")) == 2
-    assert GroundTruth(root, "coco", "val", ["a.jpg"])[0].any()
+    assert GroundTruth(root, "coco", "val", ["a.jpg"], needs_boxes=False)[0].any()
     with pytest.raises(InputError, match="has no 'categories'"):
         open_images(root, "coco-crop", split="val")
     del content["annotations"]
@@ -153,6 +153,24 @@ def test_a_command_reads_what_it_uses_alone(root: Path) -> None:
     assert len(open_images(root, "coco", split="val")) == 2
     with pytest.raises(InputError, match="has no 'height'"):
         GroundTruth(root, "coco", "val", ["a.jpg"])
+
+
+@pytest.mark.parametrize("key", ["area", "bbox"])
+def test_what_boxes_need_is_looked_at_where_they_are_wanted(root: Path, key: str) -> None:
+    path = root / "annotations" / "instances_val2017.json"
+    content = json.loads(path.read_text())
+    del content["annotations"][2][key]
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=rf"annotations\[2\] has no '{key}'"):
+        GroundTruth(root, "coco", "val", ["b.jpg"])
+    assert GroundTruth(root, "coco", "val", ["a.jpg"], needs_boxes=False)[0].any()
+
+
+def test_boxes_need_no_category(root: Path) -> None:
+    path = root / "annotations" / "instances_val2017.json"
+    path.write_text(path.read_text().replace('"category_id": 3', '"category_id": null'))
+    assert len(GroundTruth(root, "coco", "val", ["a.jpg"]).boxes(0)) == 2
+    assert len(ObjectBoxes(load_coco(root, "val"))[0]) == 2
 
 
 def test_annotations_of_unlisted_pictures_are_left_out_and_said(root: Path) -> None:

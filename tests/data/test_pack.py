@@ -172,6 +172,17 @@ def test_masks_boxes_and_labels_go_along(tmp_path: Path, variant: str, layout: s
         assert np.array_equal(packed.boxes(index), truth.boxes(place))
 
 
+def test_masks_that_cannot_be_used_are_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build_scenes(tmp_path / "scenes", variant="multi-object", num_train=12, num_val=9, image_size=48)
+    file = tmp_path / "scenes" / "annotations" / "instances_train2017.json"
+    file.write_text(file.read_text().replace('"height"', '"hight"'))
+    words = ["data", "pack", str(tmp_path / "scenes"), "--layout", "coco", "--split", "train"]
+    assert run([*words, "--out", str(tmp_path / "pack")]) == 0
+    assert "the true masks and boxes are not used: coco = " in capsys.readouterr().err
+    packed = PackedImages.open(str(tmp_path / "pack"))
+    assert (len(packed.image_ids), packed.has_masks) == (12, False)
+
+
 def test_a_pack_of_other_annotations_is_another(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build_scenes(tmp_path / "scenes", variant="multi-object", num_train=12, num_val=9, image_size=48)
     command = ["data", "pack", str(tmp_path / "scenes"), "--layout", "coco", "--split", "train", "--out"]

@@ -1,7 +1,10 @@
-"""A data set of one image."""
+"""A data set of one image, or one whose true masks cannot be used."""
 
 from __future__ import annotations
 
+import io
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ from PIL import Image
 from objectaware.config import LocalizeConfig
 from objectaware.errors import InputError
 from objectaware.stages.localize import run_localize
+from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context
 from stages_in_process import work_in_process
 
@@ -30,6 +34,25 @@ def test_one_image_is_localized_where_none_are(
     fields = {**_one_image(tmp_path), "localizer": "center_box", "side_fraction": 0.5, "crf": False}
     values = run_localize(context, LocalizeConfig.model_validate(fields)).values
     assert (values["num_ok"], values["num_failed"]) == (1, 0)
+
+
+@pytest.mark.parametrize("content", [{}, {"annotations": [{"image_id": 1}]}])
+def test_true_masks_that_cannot_be_used_do_not_stop_a_localization(
+    content: dict[str, object], context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They only decorate the gallery."""
+    work_in_process(monkeypatch)
+    (tmp_path / "val2017").mkdir()
+    Image.new("RGB", (48, 48)).save(tmp_path / "val2017" / "a.png")
+    (tmp_path / "annotations").mkdir()
+    content = {"images": [{"id": 1, "file_name": "a.png"}], **content}
+    (tmp_path / "annotations" / "instances_val2017.json").write_text(json.dumps(content))
+    data = {"root": str(tmp_path), "layout": "coco", "split": "val"}
+    fields = {"data": data, "image_size": 32, "localizer": "center_box", "side_fraction": 0.5, "crf": False}
+    terminal = io.StringIO()
+    shown = replace(context, progress=Progress(terminal))
+    assert run_localize(shown, LocalizeConfig.model_validate(fields)).values["num_ok"] == 1
+    assert "the true masks and boxes are not used: coco = " in terminal.getvalue()
 
 
 def _one_image(folder: Path) -> dict[str, object]:

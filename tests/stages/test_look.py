@@ -106,10 +106,11 @@ def test_true_masks_are_found_where_the_layout_has_them(tmp_path: Path) -> None:
         return data, images
 
     data, images = opened(split="val", variant="original")
-    truth = truth_of(data, images)
+    truth, notice = truth_of(data, images)
     assert truth is not None
+    assert not notice
     mask, ignored = truth(images.image_ids[0])
     assert 0.05 < mask.mean() < 0.6
     assert ignored is None
-    assert truth_of(*opened(split="val", variant="mixed_rand")) is None
-    assert truth_of(DataConfig(root=str(tmp_path)), images) is None
+    assert truth_of(*opened(split="val", variant="mixed_rand")) == (None, "")
+    assert truth_of(DataConfig(root=str(tmp_path)), images) == (None, "")

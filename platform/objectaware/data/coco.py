@@ -159,6 +159,18 @@ class CocoDataset:
             for one in self.annotated_instances(index)
         ]
 
+    def annotated_boxes(self, index: int, *, min_area: float) -> NDArray[np.float64]:
+        """Return the boxes (n, 4) of a picture's objects as annotated, x0 y0 x1 y1 relative, crowds included.
+
+        Args:
+            index: Index of the picture.
+            min_area: Objects count from more than this share of the picture on.
+        """
+        height, width = self.size(index)
+        large = [one for one in self.annotations(index) if one.area / (width * height) > min_area]
+        boxes = [_relative_box(one.box, height, width) for one in large]
+        return np.array(boxes, dtype=np.float64).reshape(-1, 4)
+
     def annotated_instances(self, index: int) -> list[Instance]:
         """Return the same as annotated, without a look at the picture."""
         height, width = self.size(index)
@@ -275,15 +287,9 @@ class ObjectBoxes:
 
     def __init__(self, coco: CocoDataset, *, min_area: float = 0.01, margin: float = OBJECT_MARGIN) -> None:
         self._turns = coco.turns()
-        annotated = (
-            [
-                expand_box(one.box_relative, margin)
-                for one in coco.annotated_instances(index)
-                if one.area_fraction > min_area
-            ]
-            for index in range(len(coco))
-        )
-        self._annotated = [np.array(boxes, dtype=np.float64).reshape(-1, 4) for boxes in annotated]
+        self._annotated = [
+            _expanded(coco.annotated_boxes(index, min_area=min_area), margin) for index in range(len(coco))
+        ]
 
     def __len__(self) -> int:
         return len(self._annotated)
@@ -303,6 +309,11 @@ def _relative_box(box: Box, height: int, width: int) -> Box:
     left, right = (min(max(value / width, 0.0), 1.0) for value in (x, x + box_width))
     top, bottom = (min(max(value / height, 0.0), 1.0) for value in (y, y + box_height))
     return left, top, right, bottom
+
+
+def _expanded(boxes: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
+    """Expand boxes (n, 4) as `expand_box` does."""
+    return np.array([expand_box((x0, y0, x1, y1), margin) for x0, y0, x1, y1 in boxes.tolist()]).reshape(-1, 4)
 
 
 def expand_box(box: Box, margin: float) -> Box:

@@ -17,6 +17,7 @@ from objectaware.data.backgrounds_challenge import (
     load_foreground_mask,
 )
 from objectaware.data.coco import CocoDataset, load_coco
+from objectaware.data.coco_json import CocoField
 from objectaware.data.cub import CubObjects
 from objectaware.data.flowers102 import FlowersObjects
 from objectaware.data.folder import ImageFolder
@@ -36,6 +37,7 @@ class GroundTruth:
         split: One of the layout's splits; empty or None for `shards`.
         image_ids: The data set's images, or some of them, in order.
         metadata: Folder of wsolevaluation's metadata, for its layout.
+        needs_boxes: Whether boxes will be asked for; else what COCO says of them need not be there.
 
     Raises:
         InputError: The layout has neither masks nor boxes, or its files are missing or malformed.
@@ -49,9 +51,13 @@ class GroundTruth:
         image_ids: list[str],
         *,
         metadata: str | Path | None = None,
+        needs_boxes: bool = True,
     ) -> None:
         self._num_images = len(image_ids)
-        self._objects = _open(root, layout, split or "", image_ids, metadata)
+        if layout == "coco":
+            self._objects: TrueObjects = _open_coco(root, split or "", image_ids, needs_boxes=needs_boxes)
+        else:
+            self._objects = _open(root, layout, split or "", image_ids, metadata)
 
     @property
     def has_masks(self) -> bool:
@@ -119,9 +125,12 @@ def has_truth(
     return bool(layout_named(layout).masks)
 
 
+def _open_coco(root: str | Path, split: str, image_ids: list[str], *, needs_boxes: bool) -> CocoObjects:
+    of_boxes: tuple[CocoField, ...] = ("box", "area") if needs_boxes else ()
+    return CocoObjects(load_coco(root, split, "shape", "segmentation", *of_boxes).select(image_ids))
+
+
 def _open(root: str | Path, layout: str, split: str, image_ids: list[str], metadata: str | Path | None) -> TrueObjects:
-    if layout == "coco":
-        return CocoObjects(load_coco(root, split, "shape", "segmentation").select(image_ids))
     if layout == "backgrounds-challenge":
         return ChallengeObjects(root, split, image_ids)
     if layout == "cub":
@@ -156,8 +165,7 @@ class CocoObjects(TrueObjects):
 
     def boxes(self, index: int) -> NDArray[np.float64]:
         """The instances' boxes (n, 4)."""
-        boxes = [one.box_relative for one in self.coco.instances(index) if one.area_fraction > MIN_BOX_AREA]
-        return np.array(boxes, dtype=np.float64).reshape(-1, 4)
+        return self.coco.turn(index).boxes(self.coco.annotated_boxes(index, min_area=MIN_BOX_AREA))
 
 
 class ChallengeObjects(TrueObjects):

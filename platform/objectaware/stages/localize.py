@@ -68,13 +68,12 @@ def run_localize(
 
 
 def check_localize(config: LocalizeConfig) -> None:
-    """Opens the images with what is known of them, and the network.
+    """Open the images and the network.
 
     Raises:
         InputError: Something is missing or malformed, or does not fit.
     """
     images = _open(config)
-    truth_of(config.data, images)
     GroupPlan.of(
         Manifest.of(images),
         group_size=config.group_size,
@@ -105,9 +104,10 @@ def _open(config: LocalizeConfig) -> ImageFolder:
 def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) -> Mapping[str, Any]:
     images = _open(config)
     notices = _checkpoint_notices(config.checkpoint)
-    for notice in filter(None, [images.notice, *notices]):
+    truth, truth_notice = truth_of(config.data, images)
+    for notice in filter(None, [images.notice, truth_notice, *notices]):
         run.progress.line(f"  {notice}")
-    look = Look(images, truth_of(config.data, images))
+    look = Look(images, truth)
     summary = localize(
         config, manifest=Manifest.of(images), store=run.folder, on_record=lambda record: _show(run, record)
     )

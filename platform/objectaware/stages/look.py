@@ -121,10 +121,10 @@ class Look:
         return float(mask_ious(found[None], truth[None])[0])
 
 
-def truth_of(data: DataConfig, images: ImageFolder) -> Truth | None:
-    """Gives the true masks of a data set by image id, or None where it has none."""
-    masks = find_true_objects(data, images.image_ids)
+def truth_of(data: DataConfig, images: ImageFolder) -> tuple[Truth | None, str]:
+    """Give the true masks of a data set by image id, or None where it has none; see `find_true_objects`."""
+    masks, notice = find_true_objects(data, images.image_ids, needs_boxes=False)
     if masks is None or not masks.has_masks:
-        return None
+        return None, notice
     place = {image_id: index for index, image_id in enumerate(images.image_ids)}
-    return lambda image_id: (masks[place[image_id]], masks.ignored(place[image_id]))
+    return lambda image_id: (masks[place[image_id]], masks.ignored(place[image_id])), notice

@@ -58,12 +58,12 @@ def run_pack(
         raise InputError("short_side", short_side, problem, "Give more, or the recipe's own values of the two.")
     images = data.open()
     assert isinstance(images, ImageFolder)
-    truth = _truth(data, images)
+    truth, truth_notice = _truth(data, images)
     progress = Progress()
     title = f"pack {data.root}"
     progress.start(title)
-    if images.notice:
-        progress.line(f"  {images.notice}")
+    for notice in filter(None, [images.notice, truth_notice]):
+        progress.line(f"  {notice}")
     summary = pack_images(
         images,
         out,
@@ -90,7 +90,7 @@ def _truth_hash(data: DataConfig, truth: GroundTruth) -> str:
     return hashlib.sha256(annotation_bytes(data) + truth_files_hash(truth).encode()).hexdigest()
 
 
-def _truth(data: DataConfig, images: ImageFolder) -> GroundTruth | None:
-    """True masks and boxes of whole pictures; a pack holds no boxes without masks."""
-    found = find_true_objects(data, images.image_ids)
-    return found if found is not None and found.has_masks else None
+def _truth(data: DataConfig, images: ImageFolder) -> tuple[GroundTruth | None, str]:
+    """Find true masks and boxes as `find_true_objects` does; a pack holds no boxes without masks."""
+    found, notice = find_true_objects(data, images.image_ids)
+    return (found if found is not None and found.has_masks else None), notice

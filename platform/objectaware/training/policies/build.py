@@ -121,7 +121,7 @@ def _true_masks(config: PretrainConfig, images: TrainingImages) -> TrueMasks:
         assert data.split is not None
         foreground = TrainingForegrounds(data.root, data.split, images.image_ids).__getitem__
     else:
-        truth = GroundTruth(data.root, data.layout, data.split, images.image_ids)
+        truth = GroundTruth(data.root, data.layout, data.split, images.image_ids, needs_boxes=False)
         if not truth.has_masks:
             raise InputError("masks", GROUND_TRUTH, "is not there", truth.notice)
         foreground = truth.__getitem__
