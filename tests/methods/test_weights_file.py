@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import pickle
 import tarfile
 import warnings
@@ -27,9 +29,9 @@ STATE = {"fc.weight": torch.arange(6.0).reshape(2, 3), "fc.bias": torch.ones(2)}
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 44761253\n"
 
 
-def _torch(*, is_zip: bool) -> bytes:
+def _torch(*, is_zip: bool, protocol: int = 2) -> bytes:
     stream = io.BytesIO()
-    torch.save(STATE, stream, _use_new_zipfile_serialization=is_zip)
+    torch.save(STATE, stream, pickle_protocol=protocol, _use_new_zipfile_serialization=is_zip)
     return stream.getvalue()
 
 
@@ -72,7 +74,15 @@ OTHERS: Mapping[str, tuple[bytes, str]] = {
     "pickle": (pickle.dumps({"weight": 1}), r"is a pickle that torch\.save did not write"),
     "half a torch file": (_torch(is_zip=True)[:700], "is damaged"),
     "half a safetensors file": (save(STATE)[:-4], "is damaged"),
-    "text": (b"not a checkpoint", "is damaged"),
+    "text": (b"not a checkpoint", "is plain text, perhaps an error"),
+    "cut text": ("\u00e9".encode() * 400, "is plain text"),
+    "store's answer": (b'{"error": {"code": 404}}', "is JSON, perhaps an error"),
+    "xz": (lzma.compress(_torch(is_zip=True)), "is compressed by xz"),
+    "bzip2": (bz2.compress(_torch(is_zip=True)), "is compressed by bzip2"),
+    "zstd": (b"\x28\xb5\x2f\xfd" + bytes(100), "is compressed by zstd"),
+    "protocol": (_torch(is_zip=True, protocol=4), r"is a pickle of protocol 4.*without pickle_protocol"),
+    "legacy protocol": (_torch(is_zip=False, protocol=4), r"is a pickle of protocol 4.*without pickle_protocol"),
+    "noise": (bytes(range(256)), "is damaged"),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,9 +19,15 @@ _SAFETENSORS_HEADER_BYTES = 100_000_000  # safetensors refuses longer headers
 _LFS_POINTER = b"version https://git-lfs"
 _LEGACY_MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")
 """What torch.save put first before it wrote zip archives."""
+_ZIP = b"PK\x03\x04"
+_PROTOCOL = 2  # of torch.save by default
 _WEIGHTS_ALONE = (
     "If you trust its source, save its weights alone where it was made: "
     "torch.save({'state_dict': torch.load(FILE, weights_only=False)['state_dict']}, 'weights.pth')."
+)
+_OTHER_PROTOCOL = (
+    "If you trust its source, save it again where it was made, without pickle_protocol: "
+    "torch.save(torch.load(FILE, weights_only=False), 'weights.pth')."
 )
 _SCRIPT_WEIGHTS = "Save its weights alone: torch.save(torch.jit.load(FILE).state_dict(), 'weights.pth')."
 _OTHER_KINDS = (
@@ -30,6 +37,9 @@ _OTHER_KINDS = (
         "Run `git lfs pull` where it is from.",
     ),
     (b"\x1f\x8b", "is compressed by gzip", "Unpack it first."),
+    (b"\xfd7zXZ\x00", "is compressed by xz", "Unpack it first."),
+    (b"BZh", "is compressed by bzip2", "Unpack it first."),
+    (b"\x28\xb5\x2f\xfd", "is compressed by zstd", "Unpack it first."),
     (b"\x89HDF", "is an HDF5 file, as Keras writes them", "Give a file that torch.save or safetensors wrote."),
 )
 """First bytes of files that people give and that hold no weights for us: what each is, and what to do."""
@@ -56,7 +66,7 @@ def load_weights(source: Path | bytes, *, field: str = "checkpoint", address: st
     except OSError:
         raise
     except Exception as error:  # a damaged file can end the reader with any: IndexError, struct.error …
-        problem, remedy = _failure(error)
+        problem, remedy = _failure(error, source, head)
         cause = error
     raise InputError(field, address or source, problem, remedy) from cause
 
@@ -78,7 +88,9 @@ def _begins_as_safetensors(head: bytes) -> bool:
 def _load(source: Path | bytes, head: bytes) -> Any:  # noqa: ANN401 - whatever was saved
     if _begins_as_safetensors(head):
         return safetensors.torch.load(source) if isinstance(source, bytes) else safetensors.torch.load_file(source)
-    with _opened(source) as stream:  # a path would be read by its suffix
+    # A path would be read by its suffix. PyTorch warns of other protocols than 2, which `_failure` names.
+    with _opened(source) as stream, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Detected pickle protocol")
         return torch.load(stream, map_location="cpu", weights_only=True)
 
 
@@ -101,7 +113,15 @@ def _other_kind(source: Path | bytes, head: bytes) -> tuple[str, str] | None:
         return "is a tar archive", "Unpack it and give the file of weights in it."
     if head.startswith(b"\x80") and _LEGACY_MAGIC not in head:
         return "is a pickle that torch.save did not write", "Save the weights in it with torch.save."
-    return _other_archive(source) if head.startswith(b"PK\x03\x04") else None
+    if _is_text(head):
+        kind = "JSON" if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")) else "plain text"
+        return f"is {kind}, perhaps an error in the place of the file", "Read it, and download the file again."
+    return _other_archive(source) if head.startswith(_ZIP) else None
+
+
+def _is_text(head: bytes) -> bool:
+    text = head.decode("utf-8-sig", errors="replace").rstrip("\ufffd")  # the head may end inside a character
+    return "\ufffd" not in text and all(one.isprintable() or one.isspace() for one in text)
 
 
 def _other_archive(source: Path | bytes) -> tuple[str, str] | None:
@@ -116,11 +136,23 @@ def _other_archive(source: Path | bytes) -> tuple[str, str] | None:
     return inside, "Unpack it and give the file of weights in it."
 
 
-def _failure(error: Exception) -> tuple[str, str]:
+def _pickle_protocol(source: Path | bytes, head: bytes) -> int | None:
+    """Protocol of the pickle in a file that is read as `torch.save` writes them; None of one that begins with none."""
+    if head.startswith(_ZIP):
+        with _opened(source) as stream, zipfile.ZipFile(stream) as archive:
+            name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
+            head = archive.read(name)
+    return head[1] if head.startswith(b"\x80") else None
+
+
+def _failure(error: Exception, source: Path | bytes, head: bytes) -> tuple[str, str]:
     """What is wrong with a file that could not be read, and what to do about it."""
     # PyTorch names what the pickle would call or make, and has not done so.
     needed = re.search(r"GLOBAL ([\w.]+)", str(error))
     if needed is not None:
         return f"is a pickle that would run code ({needed.group(1)}); it was not loaded", _WEIGHTS_ALONE
+    if "Unsupported operand" in str(error) and (protocol := _pickle_protocol(source, head)) not in (None, _PROTOCOL):
+        problem = f"is a pickle of protocol {protocol}; without running code, only protocol {_PROTOCOL} can be read"
+        return problem, _OTHER_PROTOCOL
     remedy = "Copy or download it again, or give a file that torch.save or safetensors wrote."
     return "is damaged or no checkpoint", remedy
