@@ -21,6 +21,7 @@ from objectaware.localize.mask_store import (
     encode_soft_mask,
     finished_shards,
     mask_fields_schema,
+    read_localized_ids,
     read_rows,
     read_shard,
     write_shard,
@@ -152,6 +153,11 @@ def test_damaged_shards_are_named(tmp_path: Path, damage: str) -> None:
     storage.write_bytes("shard-000005.parquet", content)
     with pytest.raises(InputError, match=r"shard-000005\.parquet"):
         list(read_rows(storage))
+    if damage == "flipped":  # in a soft mask, which is not read for ids alone
+        assert list(read_localized_ids(storage)) == ["a", "b"]
+        return
+    with pytest.raises(InputError, match=r"shard-000005\.parquet"):
+        list(read_localized_ids(storage))
 
 
 def test_missing_shard_is_not_called_damaged(tmp_path: Path) -> None:
