@@ -6,6 +6,7 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image, ImageFile
 
@@ -243,3 +244,23 @@ def test_a_data_set_of_which_nothing_can_be_read_is_no_pack(tmp_path: Path) -> N
         pack_images(ImageFolder.scan(photos), out, source={})
     Image.new("RGB", (8, 8)).save(photos / "a.png")
     assert list(pack_images(ImageFolder.scan(photos), out, source={}).unreadable) == ["b.png"]
+
+
+
+@pytest.mark.parametrize("has_masks", [False, True])
+def test_a_pack_of_the_format_before_is_read_unless_its_masks_may_be_askew(
+    photos: Path, tmp_path: Path, has_masks: bool
+) -> None:
+    """Format 1 had no reasons, and did not turn masks with their pictures."""
+    out = Storage.from_uri(tmp_path / "pack")
+    pack_images(ImageFolder.from_classes(photos), out, source={})
+    path = tmp_path / "pack" / "index.parquet"
+    index = pq.read_table(path)
+    pq.write_table(index.drop_columns(["error"]), path)
+    out.write_json("pack.json", {**out.read_json("pack.json"), "format": 1, "has_masks": has_masks})
+    if has_masks:
+        with pytest.raises(InputError, match=r"is a pack of format 1\. Pack the data again"):
+            PackedImages.open(out.uri)
+    else:
+        unreadable = PackedImages.open(out.uri).unreadable
+        assert unreadable == dict.fromkeys(["cat/03.png", "dog/04.png"], "gave no picture when it was packed")

@@ -18,6 +18,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -29,6 +30,7 @@ from objectaware.errors import InputError
 PACK_NAME = "pack.json"
 INDEX_NAME = "index.parquet"
 FORMAT = 2
+_EARLIER_FORMAT = 1  # without `error`, and with masks that were not turned with their pictures
 ROWS_PER_GROUP = 32
 
 INDEX_SCHEMA = pa.schema(
@@ -48,6 +50,9 @@ SHARD_SCHEMA = pa.schema(
         pa.field("image", pa.binary(), nullable=False),
     ]
 )
+
+
+_UNKNOWN_REASON = "gave no picture when it was packed"
 
 
 def shard_name(number: int) -> str:
@@ -116,6 +121,9 @@ class PackedImages:
         storage = Storage.from_uri(address)
         with _opened(storage, INDEX_NAME) as stream:
             index = pq.read_table(stream, page_checksum_verification=True)
+        if description["format"] == _EARLIER_FORMAT:
+            reasons = pc.if_else(index["width"].is_null(), _UNKNOWN_REASON, pa.scalar(None, pa.string()))
+            index = index.append_column("error", reasons)
         return cls(storage, description, index, window=window)
 
     @staticmethod
@@ -123,14 +131,16 @@ class PackedImages:
         """Reads what a pack says of itself (`pack.json`).
 
         Raises:
-            InputError: There is no finished pack, or one of another format.
+            InputError: There is no finished pack, or one of another format. One of the format before is read where it
+                holds no masks, which were not turned with their pictures then.
         """
         storage = Storage.from_uri(address)
         if not storage.exists(PACK_NAME):
             remedy = "Run objectaware data pack, again where it was interrupted."
             raise InputError("root", address, f"holds no finished pack ({PACK_NAME})", remedy)
         description: dict[str, Any] = storage.read_json(PACK_NAME)
-        if description["format"] != FORMAT:
+        known = (FORMAT,) if description.get("has_masks") else (FORMAT, _EARLIER_FORMAT)
+        if description["format"] not in known:
             raise InputError("root", address, f"is a pack of format {description['format']}", "Pack the data again.")
         return description
 
