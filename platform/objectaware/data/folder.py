@@ -170,7 +170,7 @@ class ImageFolder:
         """
         found = find_images(root)
         image_ids = [image_id for image_id in found.image_ids if "/" in image_id]
-        outside = [image_id for image_id in found.image_ids if "/" not in image_id]
+        outside = {image_id for image_id in found.image_ids if "/" not in image_id}
         class_of_image = [image_id.split("/", 1)[0] for image_id in image_ids]
         class_names = sorted(subfolders(root, field="images"))
         if not class_names:
