@@ -205,3 +205,20 @@ def test_detection_on_an_incomplete_test(
     data = {"root": str(coco), "layout": "coco", "split": "train"}
     recipe = {"data": data, "test": test, "checkpoint": str(tiny_checkpoint), "batch_size": 2}
     assert f"has no '{key}'" in refusal(["evaluate", "detection"], recipe)
+
+
+@pytest.mark.parametrize("part", ["data", "test"])
+def test_detection_with_two_categories_of_one_name(
+    part: str, coco: Path, tiny_checkpoint: Path, tmp_path: Path, refusal: Callable[..., str]
+) -> None:
+    splits = {"data": "train", "test": "val"}
+    recipe: Fields = {name: {"root": str(coco), "layout": "coco", "split": split} for name, split in splits.items()}
+    recipe[part] = _changed_coco(coco, tmp_path / "twice", splits[part], _name_alike)
+    recipe |= {"checkpoint": str(tiny_checkpoint), "batch_size": 2}
+    assert "categories 1 and 2 are both named 'crane'" in refusal(["evaluate", "detection"], recipe)
+
+
+def _name_alike(content: Any) -> None:
+    for category in content["categories"]:
+        if category["id"] in (1, 2):
+            category["name"] = "crane"

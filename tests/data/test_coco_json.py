@@ -158,3 +158,13 @@ def test_any_value_anywhere_is_read_or_refused(
     except InputError:
         return
     assert len(instances.annotations) == len(instances.images)
+
+
+def test_two_categories_of_one_name_are_refused_where_names_count(tmp_path: Path) -> None:
+    changed = content()
+    for category in changed["categories"]:
+        category["name"] = "crane"
+    instances = parse_instances(write(tmp_path, changed))
+    instances.check("shape", "category_index", "box")
+    with pytest.raises(InputError, match="are both named 'crane'"):
+        instances.check("category_name")

@@ -16,8 +16,8 @@ Polygons = list[list[float]]
 RunLengths = dict[str, Any]
 
 
-CocoField = Literal["shape", "category_index", "box", "area", "segmentation", "is_crowd"]
-"""What a command may use of the images and annotations; only what it uses is looked at."""
+CocoField = Literal["shape", "category_index", "category_name", "box", "area", "segmentation", "is_crowd"]
+"""What a command may use of the images, annotations and categories; only what it uses is looked at."""
 
 
 class CocoImage:
@@ -152,15 +152,17 @@ class CocoInstances:
         return f"{self.path}: {len(unlisted)} {kind} that it does not list, and left out; the first: {unlisted[0]}"
 
     def check(self, *fields: CocoField) -> None:
-        """Look at some fields of all images and annotations now rather than when they are used.
+        """Look at some fields of all images, annotations and categories now rather than when they are used.
 
         Raises:
-            InputError: One is missing or malformed.
+            InputError: One is missing or malformed, or `category_name` is asked for and two categories share a name.
         """
+        if "category_name" in fields:
+            self._file.require_distinct_names()
         if "shape" in fields:
             for image in self.images:
                 _ = image.shape
-        of_annotations = [field for field in fields if field != "shape"]
+        of_annotations = [field for field in fields if field not in ("shape", "category_name")]
         for annotation in chain.from_iterable(self.annotations if of_annotations else []):
             for field in of_annotations:
                 getattr(annotation, field)
@@ -228,6 +230,13 @@ class _File:
                 self.refuse(f"{record.where} has number {number} a second time")
             names[number] = record.get("name", str)
         return dict(sorted(names.items()))
+
+    def require_distinct_names(self) -> None:
+        """Refuse two categories of one name, which could not be matched to those of another file."""
+        number_of_name: dict[str, int] = {}
+        for number, name in self.categories.items():
+            if number_of_name.setdefault(name, number) != number:
+                self.refuse(f"categories {number_of_name[name]} and {number} are both named {name!r:.60}")
 
     @cached_property
     def index_of_category(self) -> dict[int, int]:

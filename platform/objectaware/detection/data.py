@@ -22,7 +22,7 @@ from objectaware.detection.regions import Target
 from objectaware.errors import InputError
 
 _STREAM_CHANGES, _STREAM_KEYS = 10, 11
-_FIELDS: tuple[CocoField, ...] = ("shape", "category_index", "box", "segmentation", "is_crowd")
+_FIELDS: tuple[CocoField, ...] = ("shape", "category_index", "category_name", "box", "segmentation", "is_crowd")
 Box = tuple[float, float, float, float]
 
 
