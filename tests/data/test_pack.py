@@ -246,7 +246,6 @@ def test_a_data_set_of_which_nothing_can_be_read_is_no_pack(tmp_path: Path) -> N
     assert list(pack_images(ImageFolder.scan(photos), out, source={}).unreadable) == ["b.png"]
 
 
-
 @pytest.mark.parametrize("has_masks", [False, True])
 def test_a_pack_of_the_format_before_is_read_unless_its_masks_may_be_askew(
     photos: Path, tmp_path: Path, has_masks: bool
