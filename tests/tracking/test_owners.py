@@ -12,6 +12,7 @@ from mlflow.entities import Run
 from objectaware.data.storage import Storage
 from objectaware.tracking import Tracker, TrackingStore, spools, store
 from objectaware.tracking.records import milliseconds_now
+from objectaware.tracking.sender import Sender
 from objectaware.tracking.spools import storage_id
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
@@ -195,3 +196,43 @@ def test_storages_are_told_apart_also_at_one_path_and_stay_themselves_when_moved
     (tmp_path / "runs").rename(tmp_path / "moved")
     assert storage_id(place) != first
     assert storage_id(moved) == first
+
+
+@pytest.mark.parametrize("host", ["here", "elsewhere"])
+@pytest.mark.parametrize("knows", [True, False], ids=["knows", "does not know"])
+def test_a_command_that_lost_its_lease_leaves_the_run_to_the_one_that_took_over(
+    host: str, knows: bool, open_storage: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    be(monkeypatch)
+    suspended = train(open_storage("mine"), {0: 5.0})
+    assert suspended.flush(30)
+    be(monkeypatch, host=host)
+    other = train(open_storage("mine"), {1: 4.0})
+    assert other.spool_folder != suspended.spool_folder
+    assert other.finish("FINISHED", timeout_seconds=30)
+    be(monkeypatch)
+    suspended.log_metrics({"loss": 9.0}, step=2)
+    if knows:
+        suspended.drop()
+    else:
+        suspended.finish("FAILED", error="disk full", timeout_seconds=0)
+    assert suspended.flush(30)
+    assert not suspended.spool_folder.exists()
+    (run,) = runs(open_storage("mine"))
+    assert (run.info.status, losses(open_storage("mine"), run)) == ("FINISHED", [(0, 5.0), (1, 4.0)])
+    assert "error" not in run.data.tags
+
+
+def test_what_was_dropped_unsent_is_never_sent(open_storage: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = open_storage("mine")
+    run = train(opened, {0: 5.0})
+    assert run.flush(30)
+    with monkeypatch.context() as patch:
+        patch.setattr(Sender, "_send", lambda *_: False)  # the server is away
+        run.log_metrics({"loss": 9.0}, step=1)
+        run.drop()
+    assert open_storage("mine").send_leftovers(30) == 0
+    again = train(open_storage("mine"), {2: 3.0})
+    assert again.finish("FINISHED", timeout_seconds=30)
+    assert again.run_id == run.run_id
+    assert losses(opened, again) == [(0, 5.0), (2, 3.0)]

@@ -248,6 +248,7 @@ def test_a_run_that_was_deleted_in_the_ui_is_made_anew_with_all_its_records(open
     deleted = run.run_id
     assert deleted is not None
     store.server.client.delete_run(deleted)
+    run._alive.close()  # its process was killed
     again = open_store().child_run(None, name="stage", key="stage", tags={"stage": "pretrain"}, leased=True)
     again.log_metrics({"loss": 1.0}, step=1)
     assert again.finish("FINISHED", timeout_seconds=30)

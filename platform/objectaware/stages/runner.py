@@ -20,7 +20,7 @@ from objectaware.errors import InputError
 from objectaware.evaluate.coverage import coverage_notices, coverage_rows
 from objectaware.stages.device import device_name, on_available_device
 from objectaware.stages.identity import recipe, stage_identity
-from objectaware.stages.lease import Lease
+from objectaware.stages.lease import Lease, LeaseLostError
 from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE, delete_outputs, require_own, shown_names
 from objectaware.stages.progress import Progress
 
@@ -290,10 +290,13 @@ def _compute(
         if stage not in WITHOUT_ACCURACY:
             assert values["coverage"], f"{stage} does not say what its measures are over"
             tracker.log_table("coverage", coverage_rows(values["coverage"]))
-    except KeyboardInterrupt:
-        tracker.finish("KILLED", error="interrupted")
-        raise
     except BaseException as error:
+        if _has_lost_lease(folder):
+            tracker.drop()
+            raise
+        if isinstance(error, KeyboardInterrupt):
+            tracker.finish("KILLED", error="interrupted")
+            raise
         if context.is_stopped():
             tracker.finish("KILLED", error="stopped")
             raise
@@ -307,6 +310,17 @@ def _compute(
     context.progress.finish(title)
     _show_coverage(context.progress, values)
     return StageResult(identity, folder, values, tracker.run_id, reused=False)
+
+
+def _has_lost_lease(folder: Storage) -> bool:
+    """Whether another command has taken a guarded folder over, as far as can be known now."""
+    try:
+        folder.require_writable()
+    except LeaseLostError:
+        return True
+    except OSError:
+        pass  # the store does not answer, so that nobody else has been seen
+    return False
 
 
 def _show_coverage(progress: Progress, values: Mapping[str, Any]) -> None:

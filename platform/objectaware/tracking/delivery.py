@@ -80,6 +80,8 @@ class Delivery:
                 spool.save_progress(progress)
 
     def _deliver(self, spool: Spool, batch: Batch, progress: Progress) -> Progress:
+        if spool.known().is_dropped:
+            return replace(progress, offset=batch.end, is_finished=True)
         match batch.records:
             case [RunOpened() as opened]:
                 # The lease of a process that has ended says nothing of who is alive now.
@@ -92,6 +94,8 @@ class Delivery:
                     return replace(progress, offset=batch.end)
                 is_finished = progress.is_finished or any(isinstance(record, RunFinished) for record in records)
                 is_written_elsewhere = self._is_written_elsewhere(run_id, progress.spool)
+                if is_written_elsewhere and not spool.is_leftover:  # this command has lost its lease
+                    return replace(progress, offset=batch.end, is_finished=is_finished)
                 if progress.is_adopted or is_written_elsewhere:
                     records = tuple(record for record in records if not self._is_on_server(run_id, record))
                 if is_written_elsewhere:  # how it ends is for the other one to say
@@ -133,11 +137,11 @@ class Delivery:
         )
 
     def _is_written_elsewhere(self, run_id: str, spool: str) -> bool:
-        """Whether another spool has continued the run since this one began it; asked once, of dead processes' spools.
+        """Whether another spool has continued the run since this one began it.
 
-        While a process that records lives, nobody continues its run.
+        While it is not so, this is asked before every batch: a process that was suspended may lose its run at any time.
         """
-        if spool not in self._written_elsewhere:
+        if not self._written_elsewhere.get(spool):
             run = self._server.active_run(run_id)
             self._written_elsewhere[spool] = run is not None and run.data.tags.get(WRITER_TAG) != spool
         return self._written_elsewhere[spool]

@@ -11,6 +11,7 @@ from objectaware.tracking.records import (
     ModelMade,
     Parameter,
     Record,
+    RunDropped,
     RunFinished,
     RunOpened,
     Tag,
@@ -30,6 +31,7 @@ class KnownRecords:
         models: Every model, and every data set.
         status: How the run ended; None while it is open.
         last_timestamp: The latest timestamp, in milliseconds since 1970.
+        is_dropped: Whether another command has taken the run over, so that nothing more is sent.
     """
 
     opening: RunOpened | None = None
@@ -40,11 +42,12 @@ class KnownRecords:
     models: set[ModelMade | DatasetUsed] = field(default_factory=set)
     status: str | None = None
     last_timestamp: int = 0
+    is_dropped: bool = False
 
     @property
     def is_running(self) -> bool:
-        """Whether the run was opened and has not ended since."""
-        return self.opening is not None and self.status is None
+        """Whether the run was opened, and has neither ended since nor been dropped."""
+        return self.opening is not None and self.status is None and not self.is_dropped
 
     def has(self, record: Record) -> bool:
         """Whether the record says nothing new.
@@ -84,6 +87,8 @@ class KnownRecords:
                 self.opening = self.opening or record
                 self.status = None
                 self.last_timestamp = max(self.last_timestamp, timestamp)
+            case RunDropped():
+                self.is_dropped = True
             case RunFinished(status=status, timestamp=timestamp):
                 self.status = status
                 self.last_timestamp = max(self.last_timestamp, timestamp)

@@ -115,12 +115,20 @@ class RunFinished:
     timestamp: int
 
 
+@dataclass(frozen=True)
+class RunDropped:
+    """This spool's part in a run is over, since another command has taken the run over.
+
+    Nothing more is sent of the spool, and the run is not ended.
+    """
+
+
 BatchedRecord = MetricPoint | Parameter | Tag
-Record = RunOpened | RunFinished | Artifact | ModelMade | DatasetUsed | BatchedRecord
+Record = RunOpened | RunFinished | RunDropped | Artifact | ModelMade | DatasetUsed | BatchedRecord
 
 _CLASSES: dict[str, type[Record]] = {
     kind.__name__: kind
-    for kind in (RunOpened, MetricPoint, Parameter, Tag, Artifact, ModelMade, DatasetUsed, RunFinished)
+    for kind in (RunOpened, MetricPoint, Parameter, Tag, Artifact, ModelMade, DatasetUsed, RunFinished, RunDropped)
 }
 
 

@@ -14,6 +14,7 @@ from objectaware.tracking.records import (
     MetricPoint,
     ModelMade,
     Parameter,
+    RunDropped,
     RunFinished,
     Tag,
     milliseconds_now,
@@ -174,3 +175,12 @@ class Tracker:
         self._alive.close()
         self._sender.release(self._spool)
         return self.flush(timeout_seconds)
+
+    def drop(self) -> None:
+        """Leave the run to another command, which has taken it over; the tracker is not used afterwards.
+
+        The run is not ended, and nothing more is sent.
+        """
+        self._spool.append([RunDropped()])
+        self._alive.close()
+        self._sender.release(self._spool)

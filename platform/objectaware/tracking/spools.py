@@ -100,17 +100,19 @@ class Spools:
     def begin(self, name: str, *, fresh: bool, leased: bool) -> tuple[Spool, bool]:
         """Choose the spool to record in: the newest of that name if its run may be continued, else a new one.
 
+        One that a live process holds is not given to another, even if that process has lost its lease.
+
         Args:
             name: What the run is to be found by; letters, digits and `._+-`.
             fresh: Begin a new one in any case.
-            leased: Whether any process that holds one of that name is about to end.
+            leased: Whether a process that holds one of that name has lost its lease and is about to end.
 
         Returns:
             The spool, and whether a process that stays alive holds another one of that name.
         """
         found = [] if fresh else self._found(name)
         is_alive = not leased and any(spool.is_held() for spool in found)
-        if found and (leased or not found[-1].is_held()):
+        if found and not found[-1].is_held() and not found[-1].known().is_dropped:
             known = found[-1].known()
             assert known.opening is not None
             is_own = known.opening.user == this_user()  # and not one that another user left
