@@ -236,3 +236,19 @@ def test_what_was_dropped_unsent_is_never_sent(open_storage: Open, monkeypatch: 
     assert again.finish("FINISHED", timeout_seconds=30)
     assert again.run_id == run.run_id
     assert losses(opened, again) == [(0, 5.0), (2, 3.0)]
+
+
+def test_studies_of_two_live_commands_keep_their_own_numbers_and_status(open_storage: Open) -> None:
+    def begin(step: int) -> Tracker:
+        run = open_storage("mine").parent_run(name="study", key="study", tags={})
+        run.log_metrics({"loss": float(step)}, step=step)
+        assert run.flush(30)
+        return run
+
+    first, second = begin(0), begin(1)
+    assert second.finish("FAILED", error="disk full", timeout_seconds=30)
+    first.log_metrics({"loss": 2.0}, step=2)
+    assert first.finish("FINISHED", timeout_seconds=30)
+    opened = open_storage("mine")
+    found = {run.info.status: losses(opened, run) for run in runs(opened)}
+    assert found == {"FINISHED": [(0, 0.0), (2, 2.0)], "FAILED": [(1, 1.0)]}

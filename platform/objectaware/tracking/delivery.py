@@ -35,6 +35,7 @@ from objectaware.tracking.server import (
     Server,
 )
 from objectaware.tracking.spool import Progress, Spool
+from objectaware.tracking.spools import Spools
 
 # What the server says about the record and not about itself: sending it again would not help.
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
@@ -56,10 +57,12 @@ class Delivery:
 
     Args:
         server: Where to.
+        spools: Where spools of this host and user lie.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, spools: Spools) -> None:
         self._server = server
+        self._spools = spools
         self._steps_on_server: dict[tuple[str, str], set[int]] = {}
         self._parameters_on_server: dict[str, dict[str, str]] = {}
         self._written_elsewhere: dict[str, bool] = {}
@@ -113,7 +116,7 @@ class Delivery:
             source = self._linked_under(experiment_id, opened, parent_id)
             if source is not None:
                 return Progress(source, end, is_finished=True, is_link_elsewhere=True)
-        if run is not None and not _may_continue(run, opened):
+        if run is not None and not self._may_continue(run, opened):
             if is_leftover:  # another spool has continued the run: these records still belong to it
                 self._written_elsewhere[opened.spool] = True
                 started = run.info.start_time
@@ -121,7 +124,7 @@ class Delivery:
             run = None
         if run is None and opened.adopt and not opened.is_link:
             newest = self._newest_own(experiment_id, opened.identity, opened)
-            run = newest if newest is not None and _may_continue(newest, opened) else None
+            run = newest if newest is not None and self._may_continue(newest, opened) else None
         # If the run that the spool was sent to is gone, its successor gets everything from the start.
         is_same = progress.run_id is None or (run is not None and run.info.run_id == progress.run_id)
         if run is None:
@@ -135,6 +138,22 @@ class Delivery:
         return Progress(
             run.info.run_id, end if is_same else 0, is_adopted, spool=opened.spool, started=run.info.start_time
         )
+
+    def _may_continue(self, run: Run, opened: RunOpened) -> bool:
+        """Whether an opening may continue a run: its own, or one of its storage and user that nobody works on any more.
+
+        The result of a finished stage stays as it is; a study is continued whenever it is started again.
+        """
+        tags = run.data.tags
+        writer = tags.get(WRITER_TAG, "")
+        if writer == opened.spool:
+            return True
+        if not _is_own(run, opened) or (run.info.status == "FINISHED" and not opened.is_study):
+            return False
+        if run.info.status != "RUNNING" or opened.leased:
+            return True
+        # On this host a process that lives holds its spool.
+        return tags.get(HOST_TAG) == opened.host and not self._spools.is_alive(opened.identity, writer)
 
     def _is_written_elsewhere(self, run_id: str, spool: str) -> bool:
         """Whether another spool has continued the run since this one began it.
@@ -263,20 +282,6 @@ def _is_own(run: Run, opened: RunOpened) -> bool:
     """Whether a run belongs to the storage and the user that an opening names."""
     tags = run.data.tags
     return bool(tags.get(STORAGE_TAG) == opened.storage and tags.get(USER_TAG) == opened.user)
-
-
-def _may_continue(run: Run, opened: RunOpened) -> bool:
-    """Whether an opening may continue a run: its own, or one of its storage and user that nobody works on any more.
-
-    The result of a finished stage stays as it is; a study is continued whenever it is started again.
-    """
-    tags = run.data.tags
-    if tags.get(WRITER_TAG) == opened.spool:
-        return True
-    if not _is_own(run, opened) or (run.info.status == "FINISHED" and not opened.is_study):
-        return False
-    # Where a process of this host is alive in the run, the opening does not adopt.
-    return run.info.status != "RUNNING" or opened.leased or tags.get(HOST_TAG) == opened.host
 
 
 def _with_system_steps(records: Sequence[Record], started: int) -> list[Record]:

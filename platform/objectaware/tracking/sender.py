@@ -10,6 +10,7 @@ from mlflow.exceptions import MlflowException
 from objectaware.tracking.delivery import Delivery, MissingParentError
 from objectaware.tracking.server import Server
 from objectaware.tracking.spool import Spool
+from objectaware.tracking.spools import Spools
 
 THREAD_NAME = "mlflow-sender"
 POLL_SECONDS = 1.0
@@ -32,11 +33,12 @@ class Sender:
 
     Args:
         server: Where to.
+        spools: Where spools of this host and user lie.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, spools: Spools) -> None:
         self._server = server
-        self._delivery = Delivery(server)
+        self._delivery = Delivery(server, spools)
         self._changed = threading.Condition()
         self._spools: list[Spool] = []
         self._released: set[Spool] = set()

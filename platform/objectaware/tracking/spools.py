@@ -97,29 +97,34 @@ class Spools:
         """Whether there is a spool of that name."""
         return bool(self._found(name))
 
-    def begin(self, name: str, *, fresh: bool, leased: bool) -> tuple[Spool, bool]:
-        """Choose the spool to record in: the newest of that name if its run may be continued, else a new one.
+    def is_recorded_elsewhere(self, name: str, spool: Spool) -> bool:
+        """Whether a process records in another spool of that name, also in one that it has only just made."""
+        folders = [folder for folder in self.root.glob(f"{name}~*") if folder != spool.folder]
+        return any(Spool(folder, is_leftover=True).is_held() for folder in folders)
+
+    def is_alive(self, name: str, number: str) -> bool:
+        """Whether a process records in the spool of that name and number."""
+        spools = ((spool, spool.opening()) for spool in self._found(name))
+        return any(opening is not None and opening.spool == number and spool.is_held() for spool, opening in spools)
+
+    def begin(self, name: str, *, fresh: bool) -> Spool:
+        """The spool to record in: the newest of that name if its run may be continued, else a new one.
 
         One that a live process holds is not given to another, even if that process has lost its lease.
 
         Args:
             name: What the run is to be found by; letters, digits and `._+-`.
             fresh: Begin a new one in any case.
-            leased: Whether a process that holds one of that name has lost its lease and is about to end.
-
-        Returns:
-            The spool, and whether a process that stays alive holds another one of that name.
         """
         found = [] if fresh else self._found(name)
-        is_alive = not leased and any(spool.is_held() for spool in found)
         if found and not found[-1].is_held() and not found[-1].known().is_dropped:
             known = found[-1].known()
             assert known.opening is not None
             is_own = known.opening.user == this_user()  # and not one that another user left
             if is_own and (known.status != "FINISHED" or known.opening.is_study):
-                return Spool(found[-1].folder), is_alive
+                return Spool(found[-1].folder)
         # Never under a name that there was: a sender may still be at the one before.
-        return Spool(self.root / f"{name}~{uuid.uuid4().hex}"), is_alive
+        return Spool(self.root / f"{name}~{uuid.uuid4().hex}")
 
     def _found(self, name: str) -> list[Spool]:
         spools = [Spool(records.parent, is_leftover=True) for records in self.root.glob(f"{name}~*/records.jsonl")]

@@ -256,7 +256,7 @@ class TrackingStore:
 
     @cached_property
     def _sender(self) -> Sender:
-        return Sender(self.server)
+        return Sender(self.server, self._spools)
 
     def _opening(self, name: str, key: str, parent: Tracker | None, fresh: bool, leased: bool) -> RunOpened:
         assert _SAFE_KEY.fullmatch(key), f"an identity holds letters, digits and ._- only, not {key!r}"
@@ -279,11 +279,12 @@ class TrackingStore:
         return replace(opened, parent_spool=parent.opening.spool, parent_identity=identity)
 
     def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object], fresh: bool) -> Tracker:
-        spool, is_alive = self._spools.begin(name, fresh=fresh, leased=opened.leased)
-        opened = replace(opened, adopt=opened.adopt and not is_alive)
+        spool = self._spools.begin(name, fresh=fresh)
         with spool.hold():
             if (first := spool.known().opening) is not None:
                 opened = replace(opened, spool=first.spool, adopt=first.adopt)
+            elif not opened.leased and self._spools.is_recorded_elsewhere(name, spool):
+                opened = replace(opened, adopt=False)  # two live commands of one study have a run each
             spool.append([opened])
             tracker = self.reopen(spool.folder)
         tracker.set_tags(tags)
