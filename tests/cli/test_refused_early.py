@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    # Where a test has imported MLflow before our settings of it, it reports each fresh SQLite store.
+    caplog.set_level(logging.WARNING, logger="mlflow")
+
     def unexpected(*_: object, **__: object) -> None:
         raise AssertionError("too late")
 

@@ -131,7 +131,7 @@ def test_what_is_cheap_runs(line: list[str], place: Path, tiny_checkpoint: Path,
         0,
         [MaskRow(f"{n}.png", 48, 40, cam=np.ones((8, 8), np.float32), mask=mask, boxes=boxes) for n in range(6)],
     )
-    store.write_json("store.json", {})
+    store.write_json("store.json", {"config": {"data": {"root": str(place / "photos")}}})
     stand_ins = {"DIR": "scenes-made", "CHECKPOINT": str(tiny_checkpoint), "DETECTOR": str(tiny_detector)}
     words = [stand_ins.get(word, word) for word in line]
     if words[:3] == ["data", "build", "scenes"]:

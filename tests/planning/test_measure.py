@@ -29,6 +29,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def measured(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Rates:
+    torch.set_num_threads(1)  # tests before may have left another number
     return measure.measure_rates(_config(photos), tmp_path_factory.mktemp("measured") / "in", STARTS)
 
 
@@ -58,7 +59,7 @@ def test_the_rates_say_what_they_are_of(measured: Rates) -> None:
 
 
 def test_threads_are_left_as_they_were(measured: Rates) -> None:
-    assert torch.get_num_threads() == 1  # as tests/conftest.py sets it
+    assert torch.get_num_threads() == 1
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -48,7 +48,7 @@ class _InlineRay:
     def get(self, references: Any) -> Any:
         return references
 
-    def wait(self, references: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def wait(self, references: Sequence[Any], *, timeout: float | None) -> tuple[list[Any], list[Any]]:
         return list(references[:1]), list(references[1:])
 
     def cancel(self, reference: Any, *, force: bool) -> None:
