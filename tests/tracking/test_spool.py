@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -268,3 +269,13 @@ def test_batches_hold_every_record_once_in_order_and_keep_to_the_limits(
         sent += batch.records
         rest, start = rest[num_lines:], batch.end
     assert sent == [record for record, _ in lines if record is not None]
+
+
+def test_a_spool_that_is_removed_between_two_looks_is_as_it_was_last_seen(tmp_path: Path) -> None:
+    writer = Spool(tmp_path / "run")
+    writer.append([OPENED])
+    seen, unseen = (Spool(tmp_path / "run", is_leftover=True) for _ in range(2))
+    assert seen.opening() == OPENED
+    shutil.rmtree(tmp_path / "run")
+    assert (seen.opening(), seen.known().is_running) == (OPENED, True)
+    assert (unseen.opening(), unseen.known().is_running) == (None, False)

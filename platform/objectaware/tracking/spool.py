@@ -24,7 +24,7 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -137,20 +137,18 @@ class Spool:
     def known(self) -> KnownRecords:
         """What the spool holds now, other processes' records included; to be read only.
 
-        Raises:
-            FileNotFoundError: The spool was removed.
+        Of one that was removed, what it held when this process last looked: a process that has sent all of it may
+        remove it at any time.
         """
-        # Without the writers' lock, whose file would be made anew in a spool that is being deleted.
-        with self._lock, self._records.open("rb") as stream:
-            self._take_in(stream)
+        with self._lock:
+            # Without the writers' lock, whose file would be made again in a spool that is being deleted.
+            with suppress(FileNotFoundError), self._records.open("rb") as stream:
+                self._take_in(stream)
             return self._known
 
     def opening(self) -> RunOpened | None:
-        """How the run was first opened; None where it was not, or where the spool was just removed."""
-        try:
-            return self.known().opening
-        except FileNotFoundError:
-            return None
+        """How the run was first opened; None where it was not, or where the spool was removed before any look."""
+        return self.known().opening
 
     def read_batch(self, offset: int) -> Batch | None:
         """The records from an offset on that fit one request, or None if there are none."""
