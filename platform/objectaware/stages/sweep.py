@@ -109,6 +109,10 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
     return replace(result, folder=folder)
 
 
+def _ray_is_there() -> None:
+    """Start nothing: for a context that is used after Ray has been started."""
+
+
 class _Sweep:
     """A sweep while it runs, on the driver: starts trials, and keeps their runs (`TrialEvents`)."""
 
@@ -165,6 +169,8 @@ class _Sweep:
     def _run(self, search: Sequence[Mapping[str, Any]] | Estimator, checked: Sequence[Mapping[str, Model]]) -> None:
         config, context = self._config, self._context
         context.start_ray()
+        # Tune pickles this sweep with its callbacks; the function that has started Ray holds the command's contexts.
+        self._context = context = replace(context, start_ray=_ray_is_there)
         at_once = num_concurrent(
             sweep_needs(config, checked, has_gpus=has_gpus()), wanted=config.execution.max_concurrent
         )
