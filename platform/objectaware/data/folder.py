@@ -239,7 +239,7 @@ def _kind(entry: os.DirEntry[str]) -> Literal["folder", "image", "other"]:
         return "image" if is_named_so or not Path(entry.name).suffix else "other"
     except OSError:
         return "image"
-    return "other"  # a pipe or a socket, which would block its reader for ever
+    return "other"  # a pipe or a socket, which would block its reader forever
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

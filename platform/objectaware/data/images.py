@@ -7,8 +7,9 @@ reason instead of printed without the file's name. The reason of `UnreadableImag
 threads. No other state of Pillow is changed; `PIL.Image.MAX_IMAGE_PIXELS` and `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` are
 left as they are.
 
-Want of memory is no verdict on an image. All threads of a process share one `_Room`, in which large images are decoded
-few at a time; one that still fails is decoded again while no other is, and then raises `ImageMemoryError`.
+An image for which memory runs out is not called unreadable. All threads of a process share one `_Room`, in which
+large images are decoded few at a time; one that still fails is decoded again while no other is, and then raises
+`ImageMemoryError`.
 """
 
 from __future__ import annotations
@@ -263,7 +264,7 @@ class _Room:
 
     @contextmanager
     def take(self, num_bytes: int) -> Iterator[None]:
-        """Wait until there is room for so many bytes and hold it; whoever asks for more than all gets all."""
+        """Wait until there is room for this many bytes and hold it; a request for more than all gets all."""
         num_bytes = min(num_bytes, self._all)
         # Those behind one that waits wait too: small images would hold a large one up for ever.
         with self._door, self._changed:
@@ -277,7 +278,7 @@ class _Room:
                 self._changed.notify()
 
     def take_all(self) -> AbstractContextManager[None]:
-        """Wait until nobody holds any room, and hold all of it."""
+        """Wait until no thread holds any room, and hold all of it."""
         return self.take(self._all)
 
 

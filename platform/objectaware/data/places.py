@@ -114,7 +114,7 @@ def _leads_to_folder(entry: os.DirEntry[str], field: str) -> bool:
     try:
         return entry.is_dir()
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # whatever else happens, it leads nowhere
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # it leads nowhere
             return False
         raise InputError(field, entry.path, f"cannot be looked at ({system_reason(error)})", _ACCESS) from error
 
