@@ -254,7 +254,8 @@ def test_memory_does_not_grow_with_the_number_of_images() -> None:
         return most
 
     peak(10)
-    assert peak(600) < peak(60) + 10_000
+    # The least of several: what threads of other tests allocate meanwhile counts too.
+    assert min(peak(600) for _ in range(3)) < min(peak(60) for _ in range(3)) + 10_000
 
 
 def test_run_lengths_are_cocos(store: Path, tmp_path: Path) -> None:
