@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -147,7 +148,8 @@ def validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # n
 def open_records(common: Common) -> Iterator[Context]:
     """Open storage and MLflow store, for a command that computes nothing on Ray.
 
-    At the end, records that could not be sent are left in the storage.
+    At the end, records that could not be sent are left in the storage. Where a group shares the storage, what this
+    process writes from here on is the group's, too.
 
     Args:
         common: Settings of every command.
@@ -158,12 +160,28 @@ def open_records(common: Common) -> Iterator[Context]:
 
     require_json(common)
     storage = output_folder(storage_address(common.storage), field="storage")
+    _share_with_group(storage)
     tracking = TrackingStore.open(storage, common.experiment)
     tracking.send_leftovers()
     try:
         yield Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
     finally:
         tracking.hand_over()
+
+
+def _share_with_group(storage: Storage) -> None:
+    """Let the group write what this process and those that it starts make, where a storage is shared by a group.
+
+    A folder says so by handing its group on to what is made in it and letting the group write (`chmod 2775`). The
+    usual umask of 022 would keep every user but the first from what the first has begun.
+    """
+    folder = storage.local_path()
+    if folder is None:
+        return
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    mode = existing.stat().st_mode
+    if mode & stat.S_ISGID and mode & stat.S_IWGRP:
+        os.umask(os.umask(0) & ~stat.S_IRWXG)
 
 
 @contextmanager
