@@ -29,6 +29,7 @@ from objectaware.distributed.train_session import (
     epoch_records,
 )
 from objectaware.errors import ExplainedError, InputError
+from objectaware.training.preemption import StoppedError
 
 
 def test_only_what_is_saved_is_recorded(ray_session: None) -> None:
@@ -78,8 +79,8 @@ def test_a_checkpoint_inside_an_epoch_records_those_before_it_alone() -> None:
 class _RayTrain:
     """Ray Train's side of a session of one worker: keeps the newest two checkpoints."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, run: Path) -> None:
-        context = SimpleNamespace(get_world_rank=lambda: 1, get_world_size=lambda: 2)
+    def __init__(self, patch: pytest.MonkeyPatch, run: Path, *, rank: int = 1) -> None:
+        context = SimpleNamespace(get_world_rank=lambda: rank, get_world_size=lambda: 2)
         self.run = run
         self.names: list[str] = []
         patch.setattr(train, "get_context", lambda: context)
@@ -129,6 +130,19 @@ def test_the_driver_asks_the_workers_to_end(ray_session: None) -> None:
         pump.sink.push.remote({"kind": "stopped"})
         asking.join()
     assert "stopping" in received
+
+
+def test_workers_that_begin_once_training_shall_end_do_nothing(
+    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray Train starts them again before its controller is stopped; on a busy machine they trained on for a while."""
+    _RayTrain(monkeypatch, tmp_path / "run", rank=0)
+    with RecordPump(lambda record: None) as pump:
+        with RaySession(pump.sink, no_progress_seconds=60):
+            pass
+        ray.get(pump.sink.stop.remote())
+        with pytest.raises(StoppedError), RaySession(pump.sink, no_progress_seconds=60):
+            pytest.fail("the training began")
 
 
 def test_a_final_error_travels_between_processes() -> None:

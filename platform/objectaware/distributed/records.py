@@ -36,9 +36,10 @@ class RecordSink:
         self._stuck = record if record["kind"] == "stuck" else None
         return self._stops
 
-    def begin(self) -> None:
-        """Says that workers begin, whose word counts and not that of workers before them."""
+    def begin(self) -> bool:
+        """Start a new attempt: forget the previous attempt's `stuck` record; return whether the driver wants an end."""
         self._stuck = None
+        return self._stops
 
     def stuck(self) -> Record | None:
         """What a worker told that had made no progress for too long, unless others have told something since."""
@@ -68,9 +69,10 @@ class DriverLine:
         self._answer: ray.ObjectRef[bool] | None = None
         self._stops = False
 
-    def begin(self) -> None:
+    def begin(self) -> bool:
         """See `RecordSink.begin`."""
-        ray.get(self._sink.begin.remote())
+        wants_end: bool = ray.get(self._sink.begin.remote())
+        return wants_end
 
     def last_word(self, record: Record, seconds: float) -> None:
         """Leaves a record before this process ends, and waits until it is there, at most so long."""

@@ -19,7 +19,7 @@ from ray.train.torch import get_device
 from objectaware import collector
 from objectaware.distributed.no_progress import NoProgressWatch
 from objectaware.distributed.records import DriverLine, Record
-from objectaware.training.preemption import is_terminated
+from objectaware.training.preemption import StoppedError, is_terminated
 
 _SECONDS_BETWEEN_PROGRESS = 1.0
 _SECONDS_TO_COMMIT = 60.0
@@ -93,8 +93,9 @@ class RaySession:
 
     def __enter__(self) -> RaySession:
         collector.restore()
-        if self.rank == 0:
-            self._driver.begin()
+        # Ray Train starts the workers again that have saved and ended on Ctrl-C, until its controller is stopped, too.
+        if self.rank == 0 and self._driver.begin():
+            raise StoppedError("training was told to end before this attempt began")
         with ExitStack() as opened:
             opened.enter_context(self._watch)
             checkpoint = train.get_checkpoint()
