@@ -12,11 +12,11 @@ from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, remove_placement_group
-from ray.util.state import list_actors
-from ray.util.state.common import ActorState
+from ray.util.state import list_actors, list_placement_groups
+from ray.util.state.common import ActorState, PlacementGroupState
 
 _SECONDS_BETWEEN_LOOKS = 2.0
-_MAX_ACTORS = 10_000
+_MAX_LISTED = 10_000
 
 
 def remove_abandoned_groups() -> bool:
@@ -30,7 +30,7 @@ def remove_abandoned_groups() -> bool:
     workers = _training_workers()
     living = {worker.placement_group_id for worker in workers if worker.state != "DEAD"}
     for name in {worker.placement_group_id for worker in workers if worker.placement_group_id} - living:
-        remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(name))))
+        _remove(name)
     return bool(living)
 
 
@@ -45,10 +45,39 @@ def wait_and_remove_abandoned_groups(seconds: float) -> None:
         time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
+def placement_groups() -> set[str]:
+    """Return the names of the placement groups of this driver that hold resources, or wait for them."""
+    context = ray.get_runtime_context()
+    filters: list[Any] = [("creator_job_id", "=", context.get_job_id()), ("state", "!=", "REMOVED")]
+    found: list[PlacementGroupState] = list_placement_groups(
+        address=context.gcs_address, filters=filters, limit=_MAX_LISTED, raise_on_missing_output=False
+    )
+    return {group.placement_group_id for group in found}
+
+
+def wait_and_remove_new_groups(before: set[str], seconds: float) -> None:
+    """Remove all placement groups that this driver did not have before, once no training runs any more.
+
+    A training that was stopped between the making of its group and the start of its workers leaves one that no worker
+    names.
+
+    Args:
+        before: What `placement_groups` returned.
+        seconds: How long to wait for trainings to end.
+    """
+    wait_and_remove_abandoned_groups(seconds)
+    for name in placement_groups() - before:
+        _remove(name)
+
+
+def _remove(name: str) -> None:
+    remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(name))))
+
+
 def _training_workers() -> Sequence[ActorState]:
     context = ray.get_runtime_context()
     filters: list[Any] = [("class_name", "=", "RayTrainWorker"), ("job_id", "=", context.get_job_id())]
     found: list[ActorState] = list_actors(
-        address=context.gcs_address, filters=filters, detail=True, limit=_MAX_ACTORS, raise_on_missing_output=False
+        address=context.gcs_address, filters=filters, detail=True, limit=_MAX_LISTED, raise_on_missing_output=False
     )
     return found

@@ -19,7 +19,7 @@ from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 from ray.tune.search.optuna import OptunaSearch
 
-from objectaware.distributed.abandoned import remove_abandoned_groups, wait_and_remove_abandoned_groups
+from objectaware.distributed.abandoned import placement_groups, remove_abandoned_groups, wait_and_remove_new_groups
 from objectaware.distributed.cluster import Need
 from objectaware.errors import InputError
 from objectaware.job import CONFIG_VARIABLE
@@ -179,6 +179,7 @@ def run_trials(
         searcher, num_samples = _Optuna(search), search.num_trials
     else:
         space, num_samples = {_TRIAL: tune.grid_search([dict(trial) for trial in search])}, 1
+    groups_before = placement_groups()
     with tempfile.TemporaryDirectory(prefix="objectaware-tune-") as scratch:
         tuner = tune.Tuner(
             tune.with_resources(trainable, tune.PlacementGroupFactory([{_this_node(): 0.001}])),
@@ -193,7 +194,7 @@ def run_trials(
         )
         tuner.fit()
     if halving is not None:
-        wait_and_remove_abandoned_groups(_SECONDS_TO_DIE)
+        wait_and_remove_new_groups(groups_before, _SECONDS_TO_DIE)
 
 
 def _this_node() -> str:
