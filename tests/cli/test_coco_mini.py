@@ -6,8 +6,6 @@ import contextlib
 import io
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
+from objectaware.cli import run
 from objectaware.data.storage import Storage
 from objectaware.localize.mask_store import read_rows
 
@@ -34,12 +33,11 @@ execution: {num_loader_threads: 1, num_compute_threads: 1}
 LOCALIZE_RECIPE = "{image_size: 64, num_iterations: 2, execution: {num_compute_threads: 1, num_crf_actors: 1}}"
 
 
-def _objectaware(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
-    """Runs a command in a folder; gives its values and what it printed."""
-    command = [sys.executable, "-m", "objectaware.cli", *arguments, "--json", "out.json"]
-    done = subprocess.run(command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads((folder / "out.json").read_text()), done.stdout + done.stderr
+def _objectaware(*arguments: str) -> dict[str, Any]:
+    """Run a command in the working directory; return its values."""
+    assert run([*arguments, "--json", "out.json"]) == 0
+    values: dict[str, Any] = json.loads(Path("out.json").read_text())
+    return values
 
 
 def _draw_photos(folder: Path, num_photos: int) -> None:
@@ -54,8 +52,9 @@ def _draw_photos(folder: Path, num_photos: int) -> None:
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with photos in `photos/train2017` and `photos/val2017`: real ones, or else drawn ones."""
+    monkeypatch.chdir(tmp_path)
     data = Path(__file__).parents[3] / "shared" / "data" / "coco-mini"
     if data.is_dir():
         (tmp_path / "photos").symlink_to(data)
@@ -67,22 +66,23 @@ def photos(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_photos_become_masks_boxes_and_coco_json_and_a_second_run_computes_nothing(photos: Path) -> None:
+def test_photos_become_masks_boxes_and_coco_json_and_a_second_run_computes_nothing(
+    ray_session: None, photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (photos / "pretrain.yaml").write_text(PRETRAIN_RECIPE)
     (photos / "localize.yaml").write_text(LOCALIZE_RECIPE)
-    trained, _ = _objectaware(photos, "pretrain", "pretrain.yaml")
+    trained = _objectaware("pretrain", "pretrain.yaml")
     checkpoint = os.path.relpath(trained["checkpoint"], photos)
     found: dict[str, dict[str, Any]] = {}
     for split in ("train2017", "val2017"):
-        found[split], _ = _objectaware(photos, *_localize(split, checkpoint))
+        found[split] = _objectaware(*_localize(split, checkpoint))
         _check_masks(photos / "photos" / split, photos / "masks" / split, found[split])
     before = _contents(photos / "masks")
-    again, output = _objectaware(photos, "pretrain", "pretrain.yaml")
-    assert again == trained
-    assert output.count("finished before, reused") == 1
-    again, output = _objectaware(photos, *_localize("val2017", checkpoint))
-    assert again == found["val2017"]
-    assert output.count("finished before, reused") == 1
+    capsys.readouterr()
+    assert _objectaware("pretrain", "pretrain.yaml") == trained
+    assert capsys.readouterr().err.count("finished before, reused") == 1
+    assert _objectaware(*_localize("val2017", checkpoint)) == found["val2017"]
+    assert capsys.readouterr().err.count("finished before, reused") == 1
     assert _contents(photos / "masks") == before
 
 
