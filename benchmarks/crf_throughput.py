@@ -82,7 +82,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     options.add_argument("--image-size", type=int, default=224)
     given = options.parse_args(arguments)
     if given.quick:
-        given.groups, given.group_size, given.image_size, given.pairs = 3, 2, 48, 1
+        given.groups, given.group_size, given.image_size, given.pairs = 6, 1, 48, 1
     return given
 
 
