@@ -30,7 +30,7 @@ with NoProgressWatch(3, lambda place: print(place, flush=True)) as watch:
 """
 
 # Enough for the driver to swap the picture before training ends, on however slow a machine.
-NUM_EPOCHS = 20
+NUM_EPOCHS = 10
 
 WAITS = """
 import sys, threading, time, torch

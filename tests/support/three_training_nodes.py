@@ -25,10 +25,10 @@ from tiny_training import tiny_training
 
 
 def config(images: str, num_workers: int = 1) -> PretrainConfig:
-    """Batches of 12, which two and three workers share evenly, in 15 epochs, on as many workers as have room."""
+    """Batches of 12, which two and three workers share evenly, in 10 epochs, on as many workers as have room."""
     return tiny_training(
         Path(images),
-        num_epochs=15,
+        num_epochs=10,
         batch_size=12,
         queue_size=60,
         num_workers=num_workers,

@@ -85,7 +85,7 @@ class Scale(Protocol):
 
 
 SMOKE_MARK = "smoke on scenes"
-_SIZE = 48
+_SIZE = 32
 _NUM_TRAIN = 90
 _NUM_VAL = 45
 # Sets with several objects a picture; all others become scenes of one object.
