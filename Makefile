@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
 
-.PHONY: demo test test-all check shape schema bench chaos install image clean
+.PHONY: demo test test-all check shape compare schema bench chaos install image clean
 
 demo: $(STAMP)
 	$(BIN)/objectaware demo $(ARGS)
@@ -28,6 +28,10 @@ check: $(STAMP)
 # How the package is built, in figures; ARGS=--static leaves out those for which commands are run.
 shape: $(STAMP)
 	$(BIN)/python tools/shape.py $(ARGS)
+
+# Small examples of everything at two commits, compared exactly: make compare BEFORE=main [ARGS=...].
+compare: $(STAMP)
+	$(BIN)/python tools/compare_commits.py $(BEFORE) $(ARGS)
 
 # What --help lists of recipes; a test compares it with the models of configuration.
 schema: $(STAMP)
