@@ -19,6 +19,8 @@ collector.relax()
 # Before any test module imports a numerical library, or Ray: they read it once.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["RAY_DASHBOARD_STARTUP_TIMEOUT_S"] = "300"
+# Nobody looks at the load that Ray's dashboards show; its Rays measured it every five seconds for half an hour.
+os.environ["REPORTER_UPDATE_INTERVAL_MS"] = "60000"
 # The user's services are none of the tests'. Later, what our own modules set when they are imported would go with it.
 for _name in list(os.environ):
     if _name.startswith("MLFLOW_") or _name in ("RAY_ADDRESS", "OBJECTAWARE_STORAGE"):

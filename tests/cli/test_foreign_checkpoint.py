@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +12,8 @@ import torchvision
 from PIL import Image
 from pycocotools.coco import COCO
 from torch import nn
+
+from objectaware.cli import run
 
 RECIPE = """\
 image_size: 64
@@ -34,25 +33,21 @@ def _save_in_mocos_layout(path: Path) -> None:
     torch.save({"epoch": 200, "arch": "resnet18", "state_dict": state, "optimizer": {"state": {}}}, path)
 
 
-def _localize(folder: Path, checkpoint: str) -> str:
-    command = [sys.executable, "-m", "objectaware.cli", "localize", "photos", "--checkpoint", checkpoint]
-    command += ["--recipe", "tiny.yaml", "--out", "found", "--json", "out.json"]
-    done = subprocess.run(command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_moco_checkpoint_gives_boxes_and_masks(tmp_path: Path) -> None:
+def test_a_moco_checkpoint_gives_boxes_and_masks(
+    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "photos").mkdir()
     for number in range(6):
         pixels = np.random.default_rng(number).integers(0, 256, (50, 60 + number, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
     (tmp_path / "tiny.yaml").write_text(RECIPE)
     _save_in_mocos_layout(tmp_path / "foreign.pth.tar")
-    said = _localize(tmp_path, "foreign.pth.tar")
-    assert "was read as a resnet18 of MoCo." in said
+    command = ["localize", "photos", "--checkpoint", "foreign.pth.tar", "--recipe", "tiny.yaml", "--out", "found"]
+    assert run([*command, "--json", "out.json"]) == 0
+    assert "was read as a resnet18 of MoCo." in capsys.readouterr().err
     result = json.loads((tmp_path / "out.json").read_text())
     assert (result["num_images"], result["num_ok"]) == (6, 6)
     assert any("encoder_k" in notice for notice in result["notices"])

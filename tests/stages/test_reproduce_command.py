@@ -1,11 +1,8 @@
-"""`objectaware reproduce` as a user runs it, on a Ray of its own."""
+"""`objectaware reproduce` as a user runs it."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,19 +14,21 @@ ROOT = Path(__file__).parents[2]
 TABLE = ["reproduce", "loc-saliency", "--scale", "smoke", "--recipes", str(ROOT / "jobs" / "recipes")]
 
 
-def _run(folder: Path, *arguments: str) -> tuple[list[str], str]:
-    command = [sys.executable, "-m", "objectaware.cli", *TABLE, *arguments, "--json", "out.json"]
-    done = subprocess.run(command, cwd=folder, env=dict(os.environ), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines(), done.stderr
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_a_smoke_table_runs_is_reused_and_its_plan_is_done(tmp_path: Path) -> None:
-    plan, _ = _run(tmp_path, "--plan")
+def test_a_smoke_table_runs_is_reused_and_its_plan_is_done(
+    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def reproduce(*arguments: str) -> tuple[list[str], str]:
+        assert run([*TABLE, *arguments, "--json", "out.json"]) == 0
+        printed = capsys.readouterr()
+        return printed.out.splitlines(), printed.err
+
+    plan, _ = reproduce("--plan")
     assert "smoke on scenes | 0 done, 31 to do, 0 cannot run" in plan
-    table, progress = _run(tmp_path)
+    table, progress = reproduce()
     assert all(line.startswith("smoke on scenes | ") for line in table)
     told = [line for line in progress.splitlines() if ": done in " in line or line.endswith(" …")]
     assert told
@@ -38,9 +37,9 @@ def test_a_smoke_table_runs_is_reused_and_its_plan_is_done(tmp_path: Path) -> No
     assert first["scale"] == "smoke on scenes"
     assert len(first["cells"]) == 15
     assert all(0 <= cell["measured"] <= 100 for cell in first["cells"])
-    plan, _ = _run(tmp_path, "--plan")
+    plan, _ = reproduce("--plan")
     assert "smoke on scenes | 31 done, 0 to do, 0 cannot run" in plan
-    _, progress = _run(tmp_path)
+    _, progress = reproduce()
     assert progress.count("finished before, reused") == 31
     assert json.loads((tmp_path / "out.json").read_text()) == first
 

@@ -29,6 +29,8 @@ _ENVIRONMENT = {
     "RAY_gcs_server_port_wait_time_s": "120",
     # The work is done in Ray's workers; by default they give way to whatever else the machine runs.
     "RAY_worker_niceness": "0",
+    # Ray looks for new logs of its workers twice a second, to forward them to drivers. Ours do not want them.
+    "LOG_NAME_UPDATE_INTERVAL_S": "10",
     # Nobody reclaims this machine; the watcher would be one more process.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
