@@ -161,7 +161,7 @@ def test_every_smoke_stage_has_a_valid_configuration(plan: Any, smoke: Workshop,
             config = smoke.pretrain_config(node, "masks" if node.masks is not None else None)
             assert (config.backbone, config.seed) == ("resnet10_narrow", node.seed)
         elif isinstance(node, Localize):
-            assert smoke.localize_config(node, results).image_size == 48
+            assert smoke.localize_config(node, results).image_size == 32
         elif isinstance(node, Linear):
             assert smoke.linear_config(node, results).num_penalties == 3
 
