@@ -71,6 +71,8 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, A
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", start)
+    # A start that fails is cleaned up by it, and the Ray of the other tests would be ended.
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     open_records = common.open_records
 

@@ -39,6 +39,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pyte
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", unexpected)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(TrackingStore, "_begin", unexpected)
     monkeypatch.setenv("OBJECTAWARE_STORAGE", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)
