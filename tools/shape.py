@@ -77,7 +77,9 @@ def main(arguments: Sequence[str]) -> None:
     options.add_argument("--json", action="store_true")
     given = options.parse_args(arguments)
     root = given.root.resolve()
-    measures = [*_sizes(root), *_places(root)]
+    sources = _sources(root)
+    code = {path: _code_lines(source) for path, source in sources.items()}
+    measures = [*_sizes(sources, code), *_places(code)]
     if not given.static:
         measures += [*_travels(root), _help(root)]
     if given.json:
@@ -95,9 +97,8 @@ def _sources(root: Path) -> dict[Path, str]:
     return {path.relative_to(package): path.read_text() for path in sorted(package.rglob("*.py"))}
 
 
-def _sizes(root: Path) -> Iterator[Measure]:
-    sources = _sources(root)
-    yield Measure("lines of code", sum(len(_code_lines(source)) for source in sources.values()), 17_400)
+def _sizes(sources: Mapping[Path, str], code: Mapping[Path, Sequence[str]]) -> Iterator[Measure]:
+    yield Measure("lines of code", sum(map(len, code.values())), 17_400)
     yield Measure("files", len(sources), 180)
     longest = max(
         node.end_lineno - node.lineno + 1
@@ -108,11 +109,11 @@ def _sizes(root: Path) -> Iterator[Measure]:
     yield Measure("lines of the longest function", longest, 80)
 
 
-def _code_lines(source: str) -> dict[int, str]:
-    """Return the lines that hold code, by their numbers: no docstrings, comments or blank lines."""
+def _code_lines(source: str) -> list[str]:
+    """Return the lines that hold code: no docstrings, comments or blank lines."""
     documented: set[int] = set()
     for node in ast.walk(ast.parse(source)):
-        # A text that stands alone is a docstring, of whatever it follows.
+        # A string that is a statement of its own is a docstring: of a module, class or function, or of a constant.
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             assert node.end_lineno is not None
             documented.update(range(node.lineno, node.end_lineno + 1))
@@ -121,17 +122,16 @@ def _code_lines(source: str) -> dict[int, str]:
         if token.type not in _NOT_CODE:
             numbers.update(range(token.start[0], token.end[0] + 1))
     lines = source.splitlines()
-    return {number: lines[number - 1] for number in sorted(numbers - documented) if lines[number - 1].strip()}
+    return [lines[number - 1] for number in sorted(numbers - documented) if lines[number - 1].strip()]
 
 
-def _places(root: Path) -> Iterator[Measure]:
-    """Count the modules that know a variant beside its own file, that one included."""
-    sources = _sources(root)
+def _places(code: Mapping[Path, Sequence[str]]) -> Iterator[Measure]:
+    """Count the modules that know a variant, its own file included."""
     for name, (own, pattern) in VARIANTS.items():
         knowing = [
             path
-            for path, source in sources.items()
-            if re.fullmatch(own, path.as_posix()) or re.search(pattern, "\n".join(_code_lines(source).values()))
+            for path, lines in code.items()
+            if re.fullmatch(own, path.as_posix()) or re.search(pattern, "\n".join(lines))
         ]
         yield Measure(f"files that know {name}", len(knowing), 1)
 

@@ -54,7 +54,7 @@ def _wrap(module: ModuleType, name: str, function: str, at: str) -> None:
     of_class = getattr(module, name)
     inner = getattr(of_class, function)
 
-    def outer(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - whatever the function takes
+    def outer(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - of any function
         functions = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
