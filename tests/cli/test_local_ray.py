@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import ray
 
 from objectaware.cli import run
 from objectaware.commands import common
@@ -22,6 +21,7 @@ from objectaware.errors import InputError
 from objectaware.stages.progress import Progress
 from objectaware.stages.reproduce import study
 from objectaware.stages.runner import Context
+from replaced_ray import replace_ray
 
 FOLDER_RECIPE = "data: {root: photos}\nbatch_size: 60\nexecution: {num_workers: 10, num_compute_threads: 3}\n"
 LOCALIZE_RECIPE = "execution: {num_cam_actors: 4, num_compute_threads: 5, num_crf_actors: 6}\n"
@@ -69,10 +69,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, A
         starts.append(settings)
         raise _StartedError
 
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", start)
-    # A start that fails is cleaned up by it, and the Ray of the other tests would be ended.
-    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    replace_ray(monkeypatch, start)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     open_records = common.open_records
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 import yaml
 
 from in_process import write_colours
 from objectaware.cli import run
 from objectaware.tracking import TrackingStore
+from replaced_ray import replace_ray
 
 Fields = dict[str, Any]
 
@@ -37,9 +37,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pyte
     def unexpected(*_: object, **__: object) -> None:
         raise AssertionError("too late")
 
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", unexpected)
-    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    replace_ray(monkeypatch, unexpected)
     monkeypatch.setattr(TrackingStore, "_begin", unexpected)
     monkeypatch.setenv("OBJECTAWARE_STORAGE", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)

@@ -14,6 +14,7 @@ import pytest
 from objectaware.cli import run
 from objectaware.distributed import cluster
 from objectaware.distributed import submit as jobs
+from replaced_ray import replace_ray
 
 MALFORMED = ["localhost", "6379", "ray://", "ray://localhost", "http://127.0.0.1:8265", "h:0", "h:99999", "a b:1", " "]
 MALFORMED_DASHBOARDS = ["http://", "http://:8265", "ftp://h:1", "::1:8265", "/tmp/x", "ray://127.0.0.1:10001"]
@@ -38,8 +39,7 @@ def no_other_address(monkeypatch: pytest.MonkeyPatch) -> None:
     def unexpected(**_: object) -> None:
         raise AssertionError("Ray was asked")
 
-    monkeypatch.setattr(cluster.ray, "init", unexpected)
-    monkeypatch.setattr(cluster.ray, "is_initialized", lambda: False)
+    replace_ray(monkeypatch, unexpected)
     monkeypatch.setattr(jobs, "JobSubmissionClient", unexpected)
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import ray
 
 from objectaware.data.folder import ImageFolder
 from objectaware.data.storage import Storage
@@ -23,6 +22,7 @@ from objectaware.methods.classifier import load_classifier, read_classifier
 from objectaware.recipes import read_recipe
 from objectaware.stages.look import Look
 from objectaware.tracking import TrackingStore
+from replaced_ray import replace_ray
 
 PACKAGE = Path(__file__).parents[2] / "platform" / "objectaware"
 ESCAPES = ("../secret.png", "a/../../secret.png", "/etc/secret.png", "nul\0.png")
@@ -136,9 +136,7 @@ def test_a_gallery_shows_no_picture_from_elsewhere(image_id: str, tmp_path: Path
 
 def test_what_we_start_listens_on_loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = []
-    monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr(ray, "init", lambda **settings: started.append(settings))
-    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    replace_ray(monkeypatch, lambda **settings: started.append(settings))
     with ray_cluster():
         pass
     assert [settings["dashboard_host"] for settings in started] == ["127.0.0.1"]
