@@ -203,7 +203,7 @@ def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, Leaf]]:  # noqa:
     if isinstance(value, Mapping) and value:
         names = Counter[str]()
         for key, item in value.items():
-            # Some tables have a column for each checkpoint or run: these are told by their order.
+            # Keys of some tables are paths of checkpoints, all of which become the same word: number them in order.
             name = plain_text(str(key))
             names[name] += 1
             name = name if names[name] == 1 else f"{name} ({names[name]})"
@@ -395,11 +395,7 @@ def _run(tree: Path, examples: str, side: Path, only: Sequence[str]) -> bool:
             "OMP_NUM_THREADS": "1",
             "CUDA_VISIBLE_DEVICES": "",
             "RAY_TMPDIR": ray_folder,
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_BACKEND_LOG_LEVEL": "fatal",
-            "RAY_worker_niceness": "0",
             "RAY_memory_monitor_refresh_ms": "0",
-            "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
         }
         command = [sys.executable, str(script), str(tree), str(side / "records")]
         print(f"{side.name}: running the examples", flush=True)

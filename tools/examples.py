@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import re
 import sys
@@ -109,33 +108,16 @@ DETECTION: Fields = {
 LAYOUTS = ("cub", "flowers102", "voc", "voc-masks", "wsolevaluation", "wsolevaluation-masks")
 TABLES = ("loc-saliency", "multi-bias-epoch", "multi-bias", "bg-soft-hard")
 FIGURES = ("method-iconcam", "method-bg", "loc-neg", "hard-loss", "hard-hist", "hard-box", "multi-bias")
-RATES: Fields = {
-    "source": "made up",
-    "device": "cuda",
-    "num_cores": 4,
-    "num_gpus": 1,
-    "image_size": 224,
-    "picture_bytes": 2**20,
-    "decoding": 0.02,
-    "views": 0.01,
-    "reading": 0.03,
-    "storing": 0.01,
-    "crf": 0.09,
-    "row_seconds": 0.001,
-    "shown_seconds": 0.05,
-    "linear": {"seconds": 3.0, "seconds_per_product": 1e-7},
-    "networks": [
-        {
-            "backbone": name,
-            "num_features": num_features,
-            "training": {method: {"step": {"gpu_seconds": 0.01}, "start_seconds": 5} for method in ("moco", "byol")},
-            "forward": {"gpu_seconds": 0.002},
-            "iteration": {"1": {"gpu_seconds": 0.003}, "2": {"gpu_seconds": 0.004}},
-        }
-        for name, num_features in (("resnet18", 512), ("resnet50", 2048))
-    ],
-    "start_seconds": {"pretrain": 10.0, "localize": 6.0, "linear": 4.0},
-}
+NETWORKS: Sequence[Fields] = [
+    {
+        "backbone": name,
+        "num_features": num_features,
+        "training": {method: {"step": {"gpu_seconds": 0.01}, "start_seconds": 5} for method in ("moco", "byol")},
+        "forward": {"gpu_seconds": 0.002},
+        "iteration": {"1": {"gpu_seconds": 0.003}, "2": {"gpu_seconds": 0.004}},
+    }
+    for name, num_features in (("resnet18", 512), ("resnet50", 2048))
+]
 
 
 def examples() -> list[Example]:
@@ -347,9 +329,10 @@ class Runner:
 
     def prepare(self) -> None:
         """Write what examples take that no command makes."""
-        from published_trees import write_part  # of tests/support
+        from planned import rates  # of tests/support
+        from published_trees import write_part
 
-        Path("rates.json").write_text(json.dumps(RATES))
+        Path("rates.json").write_text(rates(networks=NETWORKS).model_dump_json())
         folder = Path("published").absolute()
         # Without what is not set, since a recipe must not name fields that a layout has not.
         self._outputs["layout"] = {
@@ -499,28 +482,6 @@ def _work_in_process(is_on: bool) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _one_ray() -> Iterator[None]:
-    """Start the Ray that all examples share: the command line uses one that it finds initialised."""
-    import ray
-
-    ray.init(
-        address="local",
-        num_cpus=8,
-        object_store_memory=2**28,
-        # Ray Train cleans up after itself through the dashboard's interface.
-        include_dashboard=True,
-        dashboard_host="127.0.0.1",
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-        _temp_dir=str(Path(os.environ["RAY_TMPDIR"], "ray")),
-    )
-    try:
-        yield
-    finally:
-        ray.shutdown()
-
-
 def main() -> None:
     """Run the examples in the current folder, which is empty, and say how long each took."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -530,12 +491,13 @@ def main() -> None:
     given = parser.parse_args()
 
     import objectaware
+    from objectaware.distributed.cluster import ray_cluster
 
     assert Path(objectaware.__file__).is_relative_to(given.tree), f"{objectaware.__file__} is not of {given.tree}"
     runner = Runner(given.tree, given.records)
     runner.prepare()
     failed = []
-    with _one_ray():
+    with ray_cluster():  # the command line uses a Ray that it finds initialised
         for example in chosen(given.only):
             started = time.monotonic()
             log = Path(f"{example.name}.log")
@@ -564,8 +526,8 @@ def chosen(names: Sequence[str] | None) -> list[Example]:
     known = {example.name: example for example in examples()}
     if names is None:
         return list(known.values())
-    made_by = {"half.txt": "data-subset", "packed": "data-pack", "found": "localize", "pngs": "export-masks-png"}
-    made_by |= {"scenes": "scenes", "multi": "scenes-multi", "more": "scenes-more"}
+    with_output = [example for example in known.values() if "--out" in example.words]
+    made_by = {example.words[example.words.index("--out") + 1]: example.name for example in with_output}
     wanted: set[str] = set()
     waiting = list(names)
     while waiting:
