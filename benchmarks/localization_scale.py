@@ -25,7 +25,7 @@ from objectaware.commands.common import Common, open_context
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize import localize_needs
-from objectaware.stages.localize import run_localize
+from objectaware.stages.localize import localize as run_localize
 
 _LIMIT = 1.1
 

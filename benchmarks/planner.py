@@ -19,8 +19,6 @@ from harness import Result, compare, exit_status, parser, seconds, write_results
 from objectaware.commands.common import Common, open_context
 from objectaware.config import (
     DataConfig,
-    EvaluateExecution,
-    LinearConfig,
     LocalizeConfig,
     LocalizeExecution,
     MeasureConfig,
@@ -33,9 +31,10 @@ from objectaware.planning.model import Machine, StageWork
 from objectaware.planning.pictures import repeated, source_files
 from objectaware.planning.rates import Rates
 from objectaware.planning.work import contracam_work, linear_work, localize_work, pretrain_work
-from objectaware.stages.evaluate import run_linear
-from objectaware.stages.localize import run_localize
-from objectaware.stages.pretrain import run_pretrain
+from objectaware.stages.features import EvaluateExecution
+from objectaware.stages.linear import LinearConfig, linear
+from objectaware.stages.localize import localize
+from objectaware.stages.pretrain import pretrain
 from objectaware.stages.runner import Context
 from objectaware.stages.start_ups import measure_all
 
@@ -146,7 +145,7 @@ class Runs:
         )
 
         def run() -> None:
-            self._checkpoint = str(run_pretrain(self._context, config).values["checkpoint"])
+            self._checkpoint = str(pretrain(self._context, config).values["checkpoint"])
 
         return Case(f"pretrain {size} images, {given.epochs} epochs, {self._network()}", run, work)
 
@@ -165,7 +164,7 @@ class Runs:
         )
         work = localize_work(rates, num_images=size, soft_mask=soft_mask, crf=config.crf, group_size=config.group_size)
         title = f"localize {size} images, {given.iterations} iterations and CRF, {self._network()}"
-        return Case(title, partial(run_localize, self._context, config), work)
+        return Case(title, partial(localize, self._context, config), work)
 
     def _linear(self, rates: Rates, size: int) -> Case:
         half = size // 2
@@ -181,7 +180,7 @@ class Runs:
             rates, backbone=self._given.backbone, num_train=half, num_tests=half, num_classes=_NUM_CLASSES
         )
         title = f"linear evaluation, {half} and {half} images, {self._network()}"
-        return Case(title, partial(run_linear, self._context, config), work)
+        return Case(title, partial(linear, self._context, config), work)
 
     def _labelled(self, number: int, folder: Path) -> DataConfig:
         """Pictures in a folder a class, no picture in two of them."""

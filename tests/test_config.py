@@ -10,13 +10,13 @@ from objectaware.config import (
     LOCALIZER_DEFAULTS,
     DataConfig,
     DetectionConfig,
-    LinearConfig,
-    LocalizationConfig,
     LocalizeConfig,
     PretrainConfig,
     localize_setting,
     localizer_fields,
 )
+from objectaware.stages.linear import LinearConfig
+from objectaware.stages.localization import LocalizationConfig
 
 CLASSES = {"root": "photos", "layout": "class-folders"}
 

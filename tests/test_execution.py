@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from objectaware.config import DetectionConfig, LocalizeConfig, Model, PretrainConfig
-from objectaware.config.sweep import SweepConfig
 from objectaware.stages.identity import recipe, stage_identity
+from objectaware.stages.sweep_config import SweepConfig
 
 SHARED = "the work is shared out differently; the batch, the order and every draw stay the same"
 ROUNDING = "the same arithmetic on the same numbers, summed in another order"
@@ -82,7 +82,7 @@ def test_every_field_of_execution_changes_no_number() -> None:
 def test_trainings_that_differ_in_arithmetic_are_two(changed: dict[str, object]) -> None:
     fields = {"data": {"root": "photos"}}
     one, other = (PretrainConfig.model_validate({**fields, **more}) for more in ({}, changed))
-    assert stage_identity("pretrain", recipe(one), {}) != stage_identity("pretrain", recipe(other), {})
+    assert stage_identity("pretrain", 1, recipe(one), {}) != stage_identity("pretrain", 1, recipe(other), {})
 
 
 def _detection(**more: object) -> DetectionConfig:
@@ -92,7 +92,7 @@ def _detection(**more: object) -> DetectionConfig:
 
 def test_fine_tunings_that_differ_in_precision_are_two() -> None:
     one, other = _detection(), _detection(precision="bf16")
-    assert stage_identity("detection", recipe(one), {}) != stage_identity("detection", recipe(other), {})
+    assert stage_identity("detection", 1, recipe(one), {}) != stage_identity("detection", 1, recipe(other), {})
 
 
 def test_32_bits_are_the_default_everywhere() -> None:

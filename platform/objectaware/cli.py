@@ -17,34 +17,6 @@ from objectaware.errors import (
     system_reason,
 )
 
-_USAGE = """\
-objectaware: object-aware contrastive learning
-
-  objectaware demo                      the whole pipeline on the embedded scenes, on a CPU, in minutes
-  objectaware pretrain RECIPE [--key value …]
-  objectaware localize IMAGES --checkpoint C --out OUT
-  objectaware evaluate linear|background|shift|knn|few-shot|class-distance|losses|localization|localizers|detection …
-  objectaware sweep sweeps/NAME.yaml    a study for every combination of parameters' values, compared with the paper
-  objectaware reproduce list            the paper's tables and figures, and which can run with the data at hand
-  objectaware reproduce show TABLE      a table of the paper
-  objectaware reproduce TABLE|figure:LABEL [--plan] [--scale smoke|full]
-  objectaware plan measure --out FILE   what this machine takes for each kind of work
-  objectaware plan show --rates FILE --images N [--gpus G] [--cpus C]   how long stages take, and what they wait for
-  objectaware data list [ROOT]          the layouts of data sets, or what a folder holds
-  objectaware data check NAME           whether a published data set is whole, and where to get it
-  objectaware data build scenes --out DIR
-  objectaware data build imagenet9 IMAGENET --out DIR
-  objectaware data subset ROOT --fraction F --out FILE
-  objectaware data pack ROOT --out URI  shards that training streams from any store
-  objectaware export backbone|detectron2|detector CHECKPOINT --out FILE
-  objectaware export boxes|masks STORE --out OUT
-  objectaware runs list|show|compare|prune   what was made from what, in the storage and in MLflow
-  objectaware submit [--address URL] -- COMMAND …   the same command as a Ray job
-  objectaware ui                        the MLflow UI on the store in use
-  objectaware doctor                    what of the above would work here, and what to do about the rest
-
-Every command takes --help."""
-
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command line and exits: 0 done, 2 the input was refused, 130 interrupted, 1 anything else."""
@@ -69,7 +41,9 @@ def run(arguments: list[str]) -> int:
         computes, a training that diverged), 2 the input was refused, 130 interrupted; other errors are raised.
     """
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_USAGE)
+        from objectaware.commands.registry import usage_text
+
+        print(usage_text())
         return 0 if arguments else 2
     if arguments[0] == "--version":
         from objectaware import __version__
@@ -115,14 +89,15 @@ def _behind(error: Exception) -> str:
 
 def _find_command(arguments: list[str]) -> tuple[Callable[[str, list[str]], None], list[str]]:
     """Finds the command that the first words name, and those words."""
-    from objectaware import commands
+    from objectaware.commands.registry import all_subcommands
 
+    subcommands = all_subcommands()
     for length in (3, 2, 1):
         words = arguments[:length]
-        command = commands.COMMANDS.get(" ".join(words))
-        if command is not None:
-            return command, words
-    known = sorted(name for name in commands.COMMANDS if name.split()[0] == arguments[0])
+        found = subcommands.get(" ".join(words))
+        if found is not None:
+            return found.run, words
+    known = [name for name in subcommands if name.split()[0] == arguments[0]]
     if known:
         remedy = f"Use one of: {', '.join(known)}."
         raise InputError("command", " ".join(arguments[:2]), "is not complete or not known", remedy)

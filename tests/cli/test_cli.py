@@ -7,21 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from objectaware import commands
 from objectaware.cli import run
-from objectaware.config import (
-    ClassDistanceConfig,
-    DetectionConfig,
-    FewShotConfig,
-    KnnConfig,
-    LinearConfig,
-    LocalizationConfig,
-    LocalizersConfig,
-    PretrainConfig,
-)
+from objectaware.commands import registry
+from objectaware.config import DetectionConfig, PretrainConfig
 from objectaware.errors import InputError
 from objectaware.recipes import override, read_recipe
+from objectaware.stages.class_distance import ClassDistanceConfig
+from objectaware.stages.few_shot import FewShotConfig
+from objectaware.stages.knn import KnnConfig
 from objectaware.stages.lease import LeaseHeldError
+from objectaware.stages.linear import LinearConfig
+from objectaware.stages.localization import LocalizationConfig
+from objectaware.stages.localizers import LocalizersConfig
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
 
@@ -56,7 +53,7 @@ def test_what_explains_itself_is_told_without_a_traceback(
     def held(program: str, arguments: list[str]) -> None:
         raise LeaseHeldError("another command (process 7 on here) is computing it. Wait for it, or stop it.")
 
-    monkeypatch.setitem(commands.COMMANDS, "pretrain", held)
+    monkeypatch.setitem(registry._SUBCOMMANDS, "pretrain", registry.Subcommand(held, "", ""))
     assert run(["pretrain"]) == 1
     assert capsys.readouterr().err == (
         "objectaware: another command (process 7 on here) is computing it. Wait for it, or stop it.\n"

@@ -21,7 +21,7 @@ SCHEMA_OF = {
     "demo": "DemoConfig",
     "sweep": "SweepConfig",
     "evaluate linear": "LinearConfig",
-    "evaluate shift": "LinearConfig",
+    "evaluate shift": "ShiftConfig",
     "evaluate knn": "KnnConfig",
     "evaluate few-shot": "FewShotConfig",
     "evaluate class-distance": "ClassDistanceConfig",
@@ -36,7 +36,11 @@ def test_the_shipped_fields_are_those_of_the_models() -> None:
 
 
 def test_every_field_of_every_model_has_a_meaning() -> None:
-    fields = {(model, name): field for model, one in describe_models().items() for name, field in one["fields"].items()}
+    fields = {
+        (model, name): field
+        for model, one in describe_models()["models"].items()
+        for name, field in one["fields"].items()
+    }
     assert len(fields) > 100
     assert [place for place, field in fields.items() if not field["meaning"]] == []
 
@@ -47,7 +51,7 @@ def test_help_lists_each_field_with_its_default(command: str, capsys: pytest.Cap
         run([*command.split(), "--help"])
     assert exit_status.value.code == 0
     shown = capsys.readouterr().out
-    for name in json.loads(SCHEMA.read_text())[SCHEMA_OF[command]]["fields"]:
+    for name in json.loads(SCHEMA.read_text())["models"][SCHEMA_OF[command]]["fields"]:
         assert f"\n  {name}: " in shown, name
 
 

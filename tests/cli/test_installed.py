@@ -89,7 +89,7 @@ def test_every_trial_of_a_sweep_that_comes_with_the_package_is_valid(installed: 
     code = """
 from pathlib import Path
 from objectaware.commands.sweep import read_sweep
-from objectaware.config.sweep import SweepConfig
+from objectaware.stages.sweep_config import SweepConfig
 from objectaware.stages.sweep import check_sweep
 print(len(check_sweep(SweepConfig.model_validate(read_sweep(Path("sweeps/p_mix.yaml"), [])))))
 """

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from objectaware.cli import main, run
+from objectaware.commands import registry
 from objectaware.commands.common import storage_address
 from objectaware.commands.submit import job_command, job_environment
 from objectaware.distributed.submit import ClusterShape
@@ -152,7 +153,7 @@ def test_the_message_of_a_failure_is_the_last_line(
         error.add_note("On worker 0:\nTraceback …")
         raise error
 
-    monkeypatch.setattr("objectaware.commands.COMMANDS", {"demo": fail})
+    monkeypatch.setitem(registry._SUBCOMMANDS, "demo", registry.Subcommand(fail, "", ""))
     with pytest.raises(SystemExit) as exit_status:
         main(["demo"])
     assert exit_status.value.code == 1

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from objectaware.cli import run
-from objectaware.config import DataConfig, LocalizationConfig
+from objectaware.config import DataConfig
 from objectaware.data import orientation
 from objectaware.data.backgrounds_challenge import TrainingForegrounds
 from objectaware.data.coco import ObjectBoxes, load_coco
@@ -34,7 +34,7 @@ from objectaware.detection.score import average_precision
 from objectaware.errors import InputError
 from objectaware.localize.coco_export import segmentation
 from objectaware.localize.mask_store import MaskRow, write_shard
-from objectaware.stages.measure_masks import measure_masks
+from objectaware.stages.localization import LocalizationConfig, measure_masks
 from published_trees import KINDS, write_part
 
 SHAPE = (80, 120)

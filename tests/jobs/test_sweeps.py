@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from objectaware.commands.sweep import read_sweep
-from objectaware.config import LocalizationConfig, LocalizeConfig, PretrainConfig, localize_setting
-from objectaware.config.sweep import SweepConfig
+from objectaware.config import LocalizeConfig, PretrainConfig, localize_setting
 from objectaware.data.published import published_data
 from objectaware.paper import load_table
 from objectaware.paper.localization import contracam
 from objectaware.paper.nodes import Pretrain
 from objectaware.recipes import read_recipe
+from objectaware.stages.localization import LocalizationConfig
 from objectaware.stages.sweep import check_sweep
+from objectaware.stages.sweep_config import SweepConfig
 from objectaware.stages.sweep_points import planned_trials
 from objectaware.stages.sweep_table import paper_numbers
 

@@ -15,7 +15,7 @@ from browser import Browser, Picture, browser
 from mlflow_server import mlflow_server
 from objectaware.config import DataConfig, LocalizeConfig
 from objectaware.data.storage import Storage
-from objectaware.stages.localize import run_localize
+from objectaware.stages.localize import localize
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, study
 from objectaware.tracking import TrackingStore
@@ -51,7 +51,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> It
     with pytest.MonkeyPatch.context() as patch:
         work_in_process(patch)
         with study(context, "sweep", name="the study", key="study", dataset="photos", config={}) as parent:
-            result = run_localize(context, config, title="the localization")
+            result = localize(context, config, title="the localization")
             parent.log_table(
                 "comparison", [{"policy": "none", "accuracy": 12.5}, {"policy": "mixup", "accuracy": 87.5}]
             )

@@ -16,7 +16,7 @@ from mlflow import MlflowClient
 from in_process import write_colours
 from mlflow_server import free_port, mlflow_server_on
 from objectaware.data.storage import Storage
-from objectaware.stages.pretrain import run_pretrain
+from objectaware.stages.pretrain import pretrain
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context
 from objectaware.tracking import TrackingStore
@@ -73,7 +73,7 @@ def test_training_goes_on_and_no_metric_is_missing(
         tracking = TrackingStore.open(tmp_path / "runs")
         storage = Storage.from_uri(tmp_path / "runs")
         context = Context(storage, tracking, Progress(io.StringIO()), on_epoch=on_epoch)
-        result = run_pretrain(context, config)
+        result = pretrain(context, config)
         assert tracking.send_leftovers(120) == 0
 
         assert failures[-1] - failures[0] > 30

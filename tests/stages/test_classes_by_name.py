@@ -13,34 +13,26 @@ import pytest
 from PIL import Image
 
 from in_process import Tasks, write_colours
-from objectaware.config import (
-    BackgroundConfig,
-    ClassDistanceConfig,
-    DataConfig,
-    DetectionConfig,
-    FewShotConfig,
-    KnnConfig,
-    LinearConfig,
-    LocalizationConfig,
-    LocalizersConfig,
-    PretrainConfig,
-)
+from objectaware.config import DataConfig, DetectionConfig, PretrainConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.background import VARIANTS
 from objectaware.localize.mask_store import MaskRow
-from objectaware.stages.background import run_background
-from objectaware.stages.contextual import run_class_distance
-from objectaware.stages.detection import run_detection
-from objectaware.stages.evaluate import run_linear, run_localization
-from objectaware.stages.few_shot import run_few_shot
-from objectaware.stages.identity import STAGE_VERSIONS, data_hash
-from objectaware.stages.knn import run_knn
-from objectaware.stages.localizers import run_localizer_rows
-from objectaware.stages.runner import WITHOUT_ACCURACY, Context, StageResult, run_stage
-from objectaware.stages.shift import run_one_shift
-from objectaware.stages.sweep_kinds import KINDS
+from objectaware.stages.background import BackgroundConfig, background
+from objectaware.stages.class_distance import ClassDistanceConfig, class_distance
+from objectaware.stages.detection import detection
+from objectaware.stages.few_shot import FewShotConfig, few_shot
+from objectaware.stages.identity import data_hash
+from objectaware.stages.knn import KnnConfig, knn
+from objectaware.stages.linear import LinearConfig, linear
+from objectaware.stages.localization import LocalizationConfig, localization
+from objectaware.stages.localizers import LocalizersConfig, localizers
+from objectaware.stages.outputs import delete_outputs
+from objectaware.stages.registry import all_stages
+from objectaware.stages.runner import Context, StageResult
+from objectaware.stages.shift import shift
+from stage_runs import run_as
 from stages_in_process import work_in_process
 
 CPU = {"image_size": 32, "execution": {"use_gpu": False}}
@@ -64,7 +56,7 @@ Measure = Callable[..., StageResult]
 @pytest.fixture(params=["linear", "knn"])
 def measure(request: pytest.FixtureRequest, context: Context, tasks: Tasks, tiny_checkpoint: Path) -> Measure:
     """Measures test sets by a classifier of a training set."""
-    kinds: dict[str, tuple[Measure, Callable[..., Any]]] = {"linear": (run_linear, _linear), "knn": (run_knn, _knn)}
+    kinds: dict[str, tuple[Measure, Callable[..., Any]]] = {"linear": (linear, _linear), "knn": (knn, _knn)}
     run, config = kinds[request.param]
     return lambda train, **tests: run(context, config(tiny_checkpoint, train, **tests))
 
@@ -178,11 +170,11 @@ def test_a_detector_is_not_trained_for_a_test_without_its_categories(
     more = {"batch_size": 1, "execution": {"use_gpu": False}}
     fields = {"checkpoint": str(tiny_checkpoint), "data": data, "test": test, **more}
     with pytest.raises(InputError, match="test = cat, dog: has no class in common with training, which knows ant, bee"):
-        run_detection(context, DetectionConfig.model_validate(fields))
+        detection(context, DetectionConfig.model_validate(fields))
 
 
 def test_precision_is_over_the_categories_that_the_detector_knows(tmp_path: Path) -> None:
-    from objectaware.stages.measure_detection import annotation_file, object_coverage, open_test, score
+    from objectaware.stages.detection import annotation_file, object_coverage, open_test, score
 
     _write_coco(tmp_path, "val", {1: "ant", 2: "bee", 3: "cat"}, 2)
     test = {"root": str(tmp_path), "layout": "coco", "split": "val"}
@@ -242,7 +234,7 @@ def _background(context: Context, checkpoint: Path, place: Path) -> dict[str, An
         data = write_colours(place / variant / "val", {**names, "02_yak": "grey"}, 3)
         Path(data.root, "01_bee", "0.png").write_bytes(b"no picture")
     fields = {"checkpoint": str(checkpoint), "root": str(place), "center_crop": False, **CPU}
-    values = run_background(context, BackgroundConfig.model_validate(fields)).values
+    values = background(context, BackgroundConfig.model_validate(fields)).values
     assert values["coverage"].keys() == set(VARIANTS)
     return dict(values["coverage"]["mixed_rand"])
 
@@ -265,7 +257,7 @@ def _detection(context: Context, checkpoint: Path, place: Path) -> dict[str, Any
     length = {"num_iterations": 2, "batch_size": 2, "decay_iterations": [], "num_warmup_iterations": 1}
     more = {"num_test_proposals": 4, "num_precise_batches": 1, "execution": {"use_gpu": False}}
     fields = {"checkpoint": str(checkpoint), "data": data, "test": test, **sizes, **length, **more}
-    values = run_detection(context, DetectionConfig.model_validate(fields)).values
+    values = detection(context, DetectionConfig.model_validate(fields)).values
     assert values["box_by_category"].keys() == {"bee"}
     return dict(values["coverage"]["test"])
 
@@ -289,7 +281,7 @@ def _localization(context: Context, checkpoint: Path, place: Path) -> dict[str, 
     write_shard(store, 0, rows)
     store.write_json("store.json", {"identity": "x", "config": {"crf": False}})
     config = LocalizationConfig(data=data, masks={"ours": str(place / "masks")}, image_size=32)
-    return dict(run_localization(context, config).values["coverage"]["ours: masks"])
+    return dict(localization(context, config).values["coverage"]["ours: masks"])
 
 
 def _localizers(context: Context, checkpoint: Path, place: Path) -> dict[str, Any]:
@@ -300,23 +292,23 @@ def _localizers(context: Context, checkpoint: Path, place: Path) -> dict[str, An
         "localizers": {"ours": {"localizer": "contracam", "crf": False}},
         "shared": {"image_size": 32, "group_size": 9, "execution": {"use_gpu": False}},
     }
-    values = run_localizer_rows(context, LocalizersConfig.model_validate(fields)).values
+    values = localizers(context, LocalizersConfig.model_validate(fields)).values
     return dict(values["coverage"]["ours: masks"])
 
 
 _KNOWN_AND_READ = {"class unknown to training": 3, "unreadable": 1}
 _OF_TWO = {"of none of the classes that count": 8, "unreadable": 1}
 PLANTED: dict[str, tuple[Callable[[Context, Path, Path], dict[str, Any]], int, dict[str, int]]] = {
-    "linear": (_classified(run_linear, _linear), 8, _KNOWN_AND_READ),
-    "shift": (_classified(run_one_shift, _linear), 8, _KNOWN_AND_READ),
-    "knn": (_classified(run_knn, _knn), 8, _KNOWN_AND_READ),
+    "linear": (_classified(linear, _linear), 8, _KNOWN_AND_READ),
+    "shift": (_classified(shift, _linear), 8, _KNOWN_AND_READ),
+    "knn": (_classified(knn, _knn), 8, _KNOWN_AND_READ),
     "background": (_background, 5, _KNOWN_AND_READ),
     "few_shot": (
-        _contextual(run_few_shot, FewShotConfig, num_shots=1),
+        _contextual(few_shot, FewShotConfig, num_shots=1),
         5,
         {**_OF_TWO, "shown to the classifier": 2},
     ),
-    "class_distance": (_contextual(run_class_distance, ClassDistanceConfig, perplexity=2, num_points=3), 7, _OF_TWO),
+    "class_distance": (_contextual(class_distance, ClassDistanceConfig, perplexity=2, num_points=3), 7, _OF_TWO),
     "detection": (_detection, 2, {"class unknown to training": 2}),
     "localization": (_localization, 8, {"unreadable": 1}),
     "localizers": (_localizers, 8, {"unreadable": 1}),
@@ -325,8 +317,7 @@ PLANTED: dict[str, tuple[Callable[[Context, Path, Path], dict[str, Any]], int, d
 
 
 def test_every_kind_of_stage_that_measures_is_tried() -> None:
-    assert PLANTED.keys() == KINDS.keys() - set(WITHOUT_ACCURACY)
-    assert STAGE_VERSIONS.keys() - {"features", *WITHOUT_ACCURACY} <= PLANTED.keys()
+    assert PLANTED.keys() == {kind for kind, stage in all_stages().items() if stage.measures}
 
 
 @pytest.mark.parametrize("kind", PLANTED)
@@ -337,10 +328,14 @@ def test_a_measure_is_over_what_could_be_right_and_says_how_much_that_is(
     measured, num_samples, left_out = PLANTED[kind]
     coverage = measured(context, tiny_checkpoint, tmp_path)
     assert (coverage["num_samples"], coverage["left_out"]) == (num_samples, left_out)
+    for stage in all_stages().values():
+        written = context.storage.child(stage.kind)
+        for folder in {name.partition("/")[0] for name, _, _ in written.list_files()}:
+            assert delete_outputs(written.child(folder), stage.outputs) == [], "files that --fresh would leave"
 
 
-@pytest.mark.parametrize("stage", sorted(STAGE_VERSIONS.keys() - {"features", *WITHOUT_ACCURACY}))
+@pytest.mark.parametrize("stage", [kind for kind, one in all_stages().items() if one.measures and one.version])
 def test_a_stage_that_does_not_say_what_its_measures_are_over_fails(context: Context, stage: str) -> None:
     config = PretrainConfig.model_validate({"data": {"root": "photos"}})
     with pytest.raises(AssertionError, match="does not say what its measures are over"):
-        run_stage(context, stage, "title", config, {"data": stage}, lambda *_: {"coverage": {}}, tags={})
+        run_as(context, stage, "title", config, {"data": stage}, lambda *_: {"coverage": {}}, tags={})

@@ -11,15 +11,17 @@ import pytest
 from PIL import Image
 
 from in_process import Tasks, write_colours
-from objectaware.config import ClassDistanceConfig, DataConfig, FewShotConfig, KnnConfig, LinearConfig, PretrainConfig
+from objectaware.config import DataConfig, PretrainConfig
 from objectaware.errors import InputError
 from objectaware.evaluate.shift import CORRUPTIONS, shift_result
-from objectaware.stages.contextual import run_class_distance
-from objectaware.stages.few_shot import epoch_of, run_few_shot, run_few_shot_curve
-from objectaware.stages.knn import run_knn
+from objectaware.stages.class_distance import ClassDistanceConfig, class_distance
+from objectaware.stages.few_shot import FewShotConfig, epoch_of, few_shot, run_few_shot_curve
+from objectaware.stages.knn import KnnConfig, knn
+from objectaware.stages.linear import LinearConfig
 from objectaware.stages.losses import run_losses
-from objectaware.stages.runner import Context, StageRun, run_stage
+from objectaware.stages.runner import Context, StageRun
 from objectaware.stages.shift import published_tests, run_shift, shift_table
+from stage_runs import run_as
 
 CPU = {"image_size": 32, "execution": {"use_gpu": False}}
 
@@ -44,12 +46,12 @@ def test_few_shot_errors_over_seeds_and_over_checkpoints(
     context: Context, tasks: Tasks, herd: DataConfig, tiny_checkpoint: Path
 ) -> None:
     config = FewShotConfig.model_validate({"checkpoint": str(tiny_checkpoint), "data": herd, "seeds": [0, 1, 2], **CPU})
-    result = run_few_shot(context, config)
+    result = few_shot(context, config)
     assert result.values["error"] == {"mean": 0.0, "std": 0.0}
     assert list(result.values["errors"]) == ["0", "1", "2"]
     assert result.values["num_images"] == {"giraffe": 6, "zebra": 6}
     # Another number of shots is another result of the same features; a curve of one checkpoint reuses the stage.
-    run_few_shot(context, config.model_copy(update={"num_shots": 2}))
+    few_shot(context, config.model_copy(update={"num_shots": 2}))
     curve = run_few_shot_curve(context, config, [str(tiny_checkpoint)])["curve"]
     assert curve == [{"checkpoint": str(tiny_checkpoint), "epoch": None, "mean": 0.0, "std": 0.0}]
     assert (tasks.count("write_parts"), tasks.count("measure_few_shot")) == (1, 2)
@@ -69,7 +71,7 @@ def test_distance_and_picture_of_two_classes(
     context: Context, tasks: Tasks, herd: DataConfig, tiny_checkpoint: Path
 ) -> None:
     values = {"checkpoint": str(tiny_checkpoint), "data": herd, "perplexity": 2, "num_points": 4, **CPU}
-    result = run_class_distance(context, ClassDistanceConfig.model_validate(values))
+    result = class_distance(context, ClassDistanceConfig.model_validate(values))
     assert result.values["distance"] > 0
     assert 0 < result.values["distance_normalised"] < 4
     points = result.values["tsne"]
@@ -78,7 +80,7 @@ def test_distance_and_picture_of_two_classes(
     Image.open(io.BytesIO(result.folder.read_bytes("embedding.png"))).verify()
     assert "embedding.png" in artifacts(context, result.run_id)
     with pytest.raises(InputError, match="class_names = lion"):
-        run_class_distance(context, ClassDistanceConfig.model_validate({**values, "class_names": ["lion", "zebra"]}))
+        class_distance(context, ClassDistanceConfig.model_validate({**values, "class_names": ["lion", "zebra"]}))
 
 
 def test_neighbours_of_the_same_colour_have_the_same_class(
@@ -94,7 +96,7 @@ def test_neighbours_of_the_same_colour_have_the_same_class(
             **CPU,
         }
     )
-    assert run_knn(context, config).values["accuracies"] == {"same": 100.0, "swapped": pytest.approx(200 / 3)}
+    assert knn(context, config).values["accuracies"] == {"same": 100.0, "swapped": pytest.approx(200 / 3)}
 
 
 def test_shift_over_two_checkpoints_is_a_table_of_means(
@@ -144,7 +146,7 @@ def test_losses_of_trainings_are_read_back_from_their_runs(context: Context) -> 
             return {}
 
         config = PretrainConfig.model_validate({"data": {"root": "photos"}, "seed": seed})
-        return run_stage(context, "pretrain", "pretrain", config, {"data": "d"}, compute, tags={}).folder.uri
+        return run_as(context, "pretrain", "pretrain", config, {"data": "d"}, compute, tags={}).folder.uri
 
     runs = {"baseline": trained(0, [7.0, 6.0]), "crops": f"{trained(1, [6.5, 5.5, 5.0])}/train/kept/epoch_0002"}
     found = run_losses(context, runs)

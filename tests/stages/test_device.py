@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from objectaware.commands.common import either_device
-from objectaware.config import LocalizeConfig, LocalizeExecution
+from objectaware.commands.common import possible_needs
+from objectaware.config import LocalizeConfig
 from objectaware.stages import device
 from objectaware.stages.device import device_name, on_available_device
 
@@ -29,5 +29,8 @@ def test_what_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch, chosen: bool
 
 
 def test_a_local_ray_is_sized_for_either_device() -> None:
-    assert [execution.use_gpu for execution in either_device(LocalizeExecution())] == [False, True]
-    assert [execution.use_gpu for execution in either_device(LocalizeExecution(use_gpu=True))] == [True]
+    def gpus(**execution: Any) -> list[float]:
+        return [max(need.num_gpus for need in needs) for needs in possible_needs([_config(**execution)])]
+
+    assert gpus() == [0, 1]
+    assert gpus(use_gpu=True) == [1, 1]

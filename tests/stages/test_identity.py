@@ -21,7 +21,7 @@ def _config(**fields: object) -> PretrainConfig:
 
 
 def _identity(config: PretrainConfig, **inputs: str) -> str:
-    return stage_identity("pretrain", recipe(config), {"data": "d", **inputs})
+    return stage_identity("pretrain", 1, recipe(config), {"data": "d", **inputs})
 
 
 def test_how_and_where_a_stage_runs_is_no_part_of_it() -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from objectaware.config import LocalizeConfig
 from objectaware.errors import InputError
-from objectaware.stages.localize import run_localize
+from objectaware.stages.localize import localize
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context
 from stages_in_process import work_in_process
@@ -24,7 +24,7 @@ def test_one_image_is_refused_where_images_are_compared(localizer: str, context:
     fields = {**_one_image(tmp_path), "localizer": localizer, "checkpoint": str(tmp_path / "weights")}
     (tmp_path / "weights").touch()
     with pytest.raises(InputError, match=f"holds one image, and {localizer} finds what sets an image apart"):
-        run_localize(context, LocalizeConfig.model_validate(fields))
+        localize(context, LocalizeConfig.model_validate(fields))
 
 
 def test_one_image_is_localized_where_none_are(
@@ -32,7 +32,7 @@ def test_one_image_is_localized_where_none_are(
 ) -> None:
     work_in_process(monkeypatch)
     fields = {**_one_image(tmp_path), "localizer": "center_box", "side_fraction": 0.5, "crf": False}
-    values = run_localize(context, LocalizeConfig.model_validate(fields)).values
+    values = localize(context, LocalizeConfig.model_validate(fields)).values
     assert (values["num_ok"], values["num_failed"]) == (1, 0)
 
 
@@ -51,7 +51,7 @@ def test_true_masks_that_cannot_be_used_do_not_stop_a_localization(
     fields = {"data": data, "image_size": 32, "localizer": "center_box", "side_fraction": 0.5, "crf": False}
     terminal = io.StringIO()
     shown = replace(context, progress=Progress(terminal))
-    assert run_localize(shown, LocalizeConfig.model_validate(fields)).values["num_ok"] == 1
+    assert localize(shown, LocalizeConfig.model_validate(fields)).values["num_ok"] == 1
     assert "the true masks and boxes are not used: coco = " in terminal.getvalue()
 
 

@@ -13,7 +13,7 @@ from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from objectaware.config import DetectionConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
-from objectaware.stages.measure_detection import find_share, known_categories, object_coverage, open_test, score
+from objectaware.stages.detection import find_share, known_categories, object_coverage, open_test, score
 
 
 def _name_category(folder: Path, number: int, name: str) -> None:

@@ -10,10 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from in_process import Tasks, write_colours
-from objectaware.config import DataConfig, LinearConfig
+from objectaware.config import DataConfig
 from objectaware.errors import InputError
 from objectaware.stages import features
-from objectaware.stages.evaluate import run_linear
+from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.runner import Context
 
 COLOURS = {"grass": "green", "sky": "blue", "brick": "red"}
@@ -51,7 +51,7 @@ def shown(context: Context) -> str:
 def test_accuracy_by_class_names_the_classes_that_have_test_images(
     context: Context, tasks: Tasks, config: LinearConfig
 ) -> None:
-    values = run_linear(context, config).values
+    values = linear(context, config).values
     assert values["class_accuracies"]["all"] == {"brick": 100.0, "grass": 100.0, "sky": 100.0}
     assert values["class_accuracies"]["swapped"] == {"brick": 100.0, "grass": 0.0}
     assert values["accuracies"] == {"all": 100.0, "swapped": 50.0}
@@ -64,23 +64,23 @@ def test_accuracy_by_class_names_the_classes_that_have_test_images(
 def test_another_evaluation_of_the_checkpoint_computes_no_features_again(
     context: Context, tasks: Tasks, config: LinearConfig, tmp_path: Path
 ) -> None:
-    run_linear(context, config)
+    linear(context, config)
     assert tasks.count("write_parts") == 3  # one for each data set; a worker gets up to four at once
     fewer = config.model_copy(update={"num_penalties": 3, "tests": {"again": config.tests["all"]}})
-    run_linear(context, fewer)
+    linear(context, fewer)
     assert tasks.count("write_parts") == 3
     assert tasks.count("measure_linear") == 2
     larger = config.model_copy(update={"image_size": 40})
-    run_linear(context, larger)
+    linear(context, larger)
     assert tasks.count("write_parts") == 6
 
 
 def test_what_is_fresh_is_computed_anew_once(context: Context, tasks: Tasks, config: LinearConfig) -> None:
-    run_linear(context, config)
+    linear(context, config)
     context.fresh = True
     context.computed.clear()
-    run_linear(context, config)
-    run_linear(context, config.model_copy(update={"num_penalties": 3}))
+    linear(context, config)
+    linear(context, config.model_copy(update={"num_penalties": 3}))
     assert tasks.count("write_parts") == 6
 
 
@@ -88,7 +88,7 @@ def test_parts_that_are_there_are_kept_and_the_rest_is_computed(
     context: Context, tasks: Tasks, config: LinearConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "PART_SIZE", 4)
-    expected = run_linear(context, config).values
+    expected = linear(context, config).values
     folders = sorted(Path(context.storage.uri, "features").iterdir())
     (train,) = [folder for folder in folders if len(list(folder.glob("*.npy"))) == 5]  # 18 images, 4 a part
     before = {path.name: path.stat().st_mtime_ns for path in train.glob("*.npy")}
@@ -96,7 +96,7 @@ def test_parts_that_are_there_are_kept_and_the_rest_is_computed(
     (train / "part-00004.json").unlink()
     Path(context.storage.uri, "linear").rename(Path(context.storage.uri, "done"))
     tasks.calls.clear()
-    assert run_linear(context, config).values["accuracies"] == expected["accuracies"]
+    assert linear(context, config).values["accuracies"] == expected["accuracies"]
     parts = [part.number for name, given in tasks.calls if name == "write_parts" for part in given[1]]
     assert parts == [2, 4]
     changed = {path.name for path in train.glob("*.npy") if path.stat().st_mtime_ns != before[path.name]}
@@ -107,11 +107,11 @@ def test_features_too_large_for_the_solver_are_streamed_to_the_same_result(
     context: Context, tasks: Tasks, config: LinearConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "PART_SIZE", 4)
-    memory = run_linear(context, config).values
+    memory = linear(context, config).values
     # Where the solver works is no part of the identity.
     Path(context.storage.uri, "linear").rename(Path(context.storage.uri, "done"))
-    monkeypatch.setattr("objectaware.stages.evaluate._MIB", 1)  # the limit of 8192 is in bytes then
-    streamed = run_linear(context, config).values
+    monkeypatch.setattr("objectaware.stages.linear._MIB", 1)  # the limit of 8192 is in bytes then
+    streamed = linear(context, config).values
     assert (streamed["streamed"], memory["streamed"]) == (True, False)
     assert shown(context).count("streamed from storage") == 1
     for key in ("accuracies", "class_accuracies", "penalty", "holdout_accuracy"):
@@ -124,18 +124,18 @@ def test_the_official_protocol_is_another_evaluation_and_does_not_stream(
     monkeypatch.setattr("objectaware.evaluate.official_linear.MAX_ITERATIONS", 20)
     config = linear_config(tmp_path, tiny_checkpoint, compat="official")
     exact = config.model_copy(update={"compat": None})
-    values = run_linear(context, config).values
+    values = linear(context, config).values
     assert values["accuracies"]["all"] == 100.0
-    assert run_linear(context, exact).identity != run_linear(context, config).identity
-    monkeypatch.setattr("objectaware.stages.evaluate._MIB", 1)
+    assert linear(context, exact).identity != linear(context, config).identity
+    monkeypatch.setattr("objectaware.stages.linear._MIB", 1)
     with pytest.raises(InputError, match="max_memory_mib = 8192: is too low"):
-        run_linear(context, config.model_copy(update={"seed": 1}))
+        linear(context, config.model_copy(update={"seed": 1}))
 
 
 def test_an_unreadable_picture_is_counted_and_left_out(context: Context, tasks: Tasks, config: LinearConfig) -> None:
     Path(config.train.root, "sky", "0.png").write_bytes(b"")
     Path(config.tests["all"].root, "sky", "0.png").write_bytes(b"no picture")
-    values = run_linear(context, config).values
+    values = linear(context, config).values
     assert values["unreadable"] == 2
     assert values["accuracies"]["all"] == 100.0
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from objectaware.config import DataConfig, LocalizationConfig
+from objectaware.config import DataConfig
 from objectaware.data.folder import ImageFolder
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
@@ -18,7 +18,14 @@ from objectaware.evaluate.localization import best_center_box
 from objectaware.localize.mask_store import MaskRow, write_shard
 from objectaware.localize.trivial import center_box
 from objectaware.stages.identity import recipe
-from objectaware.stages.measure_masks import BEST_CENTER_BOX, CENTER_MAP, FULL_IMAGE, measure_masks, measure_truth
+from objectaware.stages.localization import (
+    BEST_CENTER_BOX,
+    CENTER_MAP,
+    FULL_IMAGE,
+    LocalizationConfig,
+    measure_masks,
+    measure_truth,
+)
 from objectaware.stages.truth import find_true_objects, true_objects, true_objects_hash
 from published_trees import KINDS, write_part
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from objectaware.config import LinearConfig, LocalizeConfig, PretrainConfig
+from objectaware.config import LocalizeConfig, PretrainConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
@@ -32,8 +32,10 @@ from objectaware.paper.nodes import (
 from objectaware.paper.plan import plan_table
 from objectaware.paper.trainings import PUBLISHED_NAMES, training
 from objectaware.planning.model import Machine
+from objectaware.stages.linear import LinearConfig
 from objectaware.stages.progress import Progress
-from objectaware.stages.reproduce import nodes as reproduce_nodes
+from objectaware.stages.registry import computing_stage
+from objectaware.stages.reproduce import study as reproduce_study
 from objectaware.stages.reproduce.drawing import DRAWINGS
 from objectaware.stages.reproduce.estimate import cost_of, stated_rates
 from objectaware.stages.reproduce.full import Full, read_names
@@ -41,8 +43,9 @@ from objectaware.stages.reproduce.plan import finished, plan_report
 from objectaware.stages.reproduce.scale import SMOKE_MARK, Smoke
 from objectaware.stages.reproduce.study import StagesFailedError, run_nodes, run_table
 from objectaware.stages.reproduce.workshop import Results, Workshop, images_with, obstacles
-from objectaware.stages.runner import Context, NotFinishedError, StageResult, run_stage
+from objectaware.stages.runner import Context, NotFinishedError, StageResult
 from objectaware.tracking import TrackingStore
+from stage_runs import run_as
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
 PLANS = [*(plan_table(label, num_seeds=1) for label in TABLE_LABELS), *(plan_figure(f.label) for f in load_figures())]
@@ -90,8 +93,7 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> _Stages:
 
 
 def _install(monkeypatch: pytest.MonkeyPatch, stages: _Stages) -> _Stages:
-    kinds = dict.fromkeys(reproduce_nodes.RUNNERS, stages.run)
-    monkeypatch.setattr(reproduce_nodes, "RUNNERS", kinds)
+    monkeypatch.setattr(reproduce_study, "run_node", stages.run)
     return stages
 
 
@@ -147,11 +149,6 @@ def test_a_number_of_several_seeds_is_their_mean(
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=_NAMES)
-def test_every_stage_has_what_runs_it(plan: Any) -> None:
-    assert {type(node) for node in plan.nodes() if is_stage(node)} <= set(reproduce_nodes.RUNNERS)
-
-
-@pytest.mark.parametrize("plan", PLANS, ids=_NAMES)
 def test_every_smoke_stage_has_a_valid_configuration(plan: Any, smoke: Workshop, tmp_path: Path) -> None:
     """What a training makes is stood in for by an address; the models refuse what does not fit together."""
     results = _AnyResult(tmp_path)
@@ -164,6 +161,8 @@ def test_every_smoke_stage_has_a_valid_configuration(plan: Any, smoke: Workshop,
             assert smoke.localize_config(node, results).image_size == 32
         elif isinstance(node, Linear):
             assert smoke.linear_config(node, results).num_penalties == 3
+        if is_stage(node):
+            assert computing_stage(smoke.config(node, results)).outputs is not None
 
 
 @pytest.mark.parametrize("name", RECIPES_IN_USE)
@@ -317,7 +316,7 @@ def test_a_context_for_plans_computes_nothing(context: Context) -> None:
     config = PretrainConfig.model_validate({"data": {"root": "photos"}})
 
     def run() -> StageResult:
-        return run_stage(context, "pretrain", "title", config, {}, lambda *_: {"answer": 42}, tags={})
+        return run_as(context, "pretrain", "title", config, {}, lambda *_: {"answer": 42}, tags={})
 
     context.only_finished = True
     with pytest.raises(NotFinishedError):

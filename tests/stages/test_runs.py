@@ -7,17 +7,19 @@ from typing import Any
 
 import pytest
 
-from objectaware.config import LinearConfig, LocalizeConfig, Model, PretrainConfig
+from objectaware.config import LocalizeConfig, Model, PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import Coverage
 from objectaware.stages.lease import Lease
+from objectaware.stages.linear import LinearConfig
 from objectaware.stages.progress import Progress
-from objectaware.stages.runner import Context, StageResult, run_stage
+from objectaware.stages.runner import Context, StageResult
 from objectaware.stages.runs import StoredRun, ancestors, descendants, find_run, prunable, prune, stored_runs
 from objectaware.stages.runs_view import compared, format_bytes, listed, shown
 from objectaware.tracking import TrackingStore
 from objectaware.tracking.browse import RecordedRun, recorded_runs
+from stage_runs import run_as
 
 DAY = 86400.0
 FILES = {"pretrain": "train/epoch_0000/weights", "localize": "store.json", "linear": "classifier.safetensors"}
@@ -39,7 +41,7 @@ def _stage(context: Context, stage: str, config: Model, inputs: Mapping[str, str
             return {"checkpoint": f"{run.folder.uri}/train/epoch_0000"}
         return {**values, "coverage": {"val": Coverage(1).values()}}
 
-    return run_stage(context, stage, stage, config, inputs, compute, tags={"dataset": "photos"})
+    return run_as(context, stage, stage, config, inputs, compute, tags={"dataset": "photos"})
 
 
 def _network(seed: int, **fields: Any) -> PretrainConfig:

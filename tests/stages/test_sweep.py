@@ -11,13 +11,13 @@ import pytest
 from mlflow.entities import Run
 
 from actors import placement_groups
-from objectaware.config.sweep import SweepConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context
 from objectaware.stages.sweep import SweepResult, run_sweep
+from objectaware.stages.sweep_config import SweepConfig
 from objectaware.tracking import TrackingStore
 from tiny_sweep import sweep_fields
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from objectaware.config.sweep import SweepConfig
 from objectaware.errors import InputError
 from objectaware.stages.sweep import check_sweep
+from objectaware.stages.sweep_config import SweepConfig
 from objectaware.stages.sweep_identity import sweep_identity
 from tiny_sweep import sweep_fields
 

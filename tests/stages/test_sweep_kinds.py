@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from objectaware.config import BackgroundConfig, LinearConfig, LocalizersConfig, Model
-from objectaware.config.sweep import StageKind, SweepConfig
+from objectaware.config import Model
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 from objectaware.evaluate.background import VARIANTS
 from objectaware.stages import sweep
+from objectaware.stages.background import BackgroundConfig
+from objectaware.stages.identity import STAND_IN
+from objectaware.stages.linear import LinearConfig
+from objectaware.stages.localizers import LocalizersConfig
+from objectaware.stages.registry import all_stages, stage_named
 from objectaware.stages.runner import Context
 from objectaware.stages.sweep import sweep_needs
+from objectaware.stages.sweep_config import SweepConfig
 from objectaware.stages.sweep_identity import data_sets, stage_parts
-from objectaware.stages.sweep_kinds import KINDS, STAND_IN
 from objectaware.stages.sweep_points import Trial, check_trial, stage_config
 from stages_in_process import work_in_process
 from tiny_sweep import NETWORK, scenes_data, sweep_fields
@@ -28,7 +32,7 @@ COCO = {"root": "coco", "layout": "coco", "split": "val"}
 LABELLED = {"checkpoint": {"from": "network"}, "train": scenes_data("scenes", "train")}
 TESTS = {"fog-1": scenes_data("scenes", "val"), "fog-2": scenes_data("scenes", "val")}
 PAIR = {"checkpoint": {"from": "network"}, "data": {**COCO, "layout": "coco-crop"}}
-FIELDS: dict[StageKind, dict[str, Any]] = {
+FIELDS: dict[str, dict[str, Any]] = {
     "pretrain": {
         **NETWORK,
         "data": scenes_data("scenes", "train"),
@@ -48,6 +52,7 @@ FIELDS: dict[StageKind, dict[str, Any]] = {
     "shift": {**LABELLED, "tests": TESTS},
     "background": {"root": "challenge", "checkpoint": {"from": "network"}},
     "knn": {**LABELLED, "tests": TESTS},
+    "features": {"checkpoint": {"from": "network"}, "data": scenes_data("scenes", "val")},
     "few_shot": PAIR,
     "class_distance": PAIR,
     "detection": {
@@ -60,7 +65,7 @@ FIELDS: dict[StageKind, dict[str, Any]] = {
 TRIAL = Trial({"seeds": 1}, 7)
 
 
-def _config(kind: StageKind, **fields: Any) -> SweepConfig:
+def _config(kind: str, **fields: Any) -> SweepConfig:
     """A training, a localization with it, and then a stage of one kind."""
     stages = {
         "network": {"stage": "pretrain", "fields": {**NETWORK, "data": scenes_data("scenes", "train")}},
@@ -74,14 +79,14 @@ def _config(kind: StageKind, **fields: Any) -> SweepConfig:
 
 
 def test_the_table_has_every_kind_that_a_sweep_may_name() -> None:
-    assert set(KINDS) == set(get_args(StageKind)) == set(FIELDS)
+    assert set(all_stages()) == set(FIELDS)
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_a_kind_has_its_configuration_and_gets_what_was_computed_before_it(kind: StageKind) -> None:
+def test_a_kind_has_its_configuration_and_gets_what_was_computed_before_it(kind: str) -> None:
     config = _config(kind)
     checked = check_trial(config, TRIAL)["last"]
-    assert type(checked) is KINDS[kind].config
+    assert type(checked) is stage_named(kind).config
     outcomes = {"network": {"checkpoint": "/runs/network"}, "masks": {"masks": "/runs/masks"}}
     made = stage_config(config, TRIAL, "last", outcomes)
     expected = {"checkpoint": {"/runs/network"}, "masks": {"/runs/masks"}}
@@ -98,18 +103,18 @@ def _addresses(config: Model, name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_a_kind_refuses_a_field_that_it_does_not_have(kind: StageKind) -> None:
+def test_a_kind_refuses_a_field_that_it_does_not_have(kind: str) -> None:
     with pytest.raises(InputError, match=r"stages\.last\.number_of_epochs = 1"):
         check_trial(_config(kind, number_of_epochs=1), TRIAL)
 
 
 def test_a_kind_that_no_command_runs_is_refused() -> None:
-    with pytest.raises(ValidationError, match="Input should be 'pretrain'"):
+    with pytest.raises(ValidationError, match="there is no kind of stage losses; there are background, class_distance"):
         SweepConfig.model_validate(sweep_fields(stages={"network": {"stage": "losses"}}))
 
 
 @pytest.mark.parametrize("kind", FIELDS)
-def test_what_later_stages_take_of_a_kind(kind: StageKind) -> None:
+def test_what_later_stages_take_of_a_kind(kind: str) -> None:
     outcome = {"checkpoint": "/c", "masks": "/m", "classifier": "/k"}
     taken = {
         "pretrain": "/c",
@@ -128,7 +133,7 @@ def test_what_later_stages_take_of_a_kind(kind: StageKind) -> None:
             check_trial(config, TRIAL)
 
 
-def _needs(kind: StageKind, *, has_gpus: bool) -> list[list[tuple[str, int, float, float]]]:
+def _needs(kind: str, *, has_gpus: bool) -> list[list[tuple[str, int, float, float]]]:
     config = _config(kind)
     needs = sweep_needs(config, [{"last": check_trial(config, TRIAL)["last"]}], has_gpus=has_gpus)
     return [[(need.name, need.count, need.num_cpus, need.num_gpus) for need in stage] for stage in needs]
@@ -147,7 +152,7 @@ def test_room_is_counted_for_every_process_of_a_kind() -> None:
 
 
 @pytest.mark.parametrize(("kind", "roots"), [("localizers", ["coco", "scenes"]), ("background", ["challenge"])])
-def test_data_sets_inside_of_a_kind_are_part_of_the_sweeps_identity(kind: StageKind, roots: list[str]) -> None:
+def test_data_sets_inside_of_a_kind_are_part_of_the_sweeps_identity(kind: str, roots: list[str]) -> None:
     config = _config(kind)
     checked = check_trial(config, TRIAL)["last"]
     found = {Path(data.root).name for data in data_sets(stage_parts(config, [{"last": checked}]))}
@@ -245,7 +250,9 @@ def _results(context: Context, stage: str) -> list[dict[str, Any]]:
 
 
 def test_background_is_the_linear_evaluation_of_all_variants() -> None:
-    (linear,) = KINDS["background"].parts(BackgroundConfig(root="/challenge", checkpoint="/c", image_size=64, seed=3))
+    (linear,) = stage_named("background").parts(
+        BackgroundConfig(root="/challenge", checkpoint="/c", image_size=64, seed=3)
+    )
     assert isinstance(linear, LinearConfig)
     assert (linear.checkpoint, linear.image_size, linear.seed) == ("/c", 64, 3)
     assert (linear.train.variant, linear.train.split) == ("original", "train")

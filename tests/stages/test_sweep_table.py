@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from objectaware.config.sweep import SweepConfig
+from objectaware.stages.sweep_config import SweepConfig
 from objectaware.stages.sweep_plot import metric_plot, plotted_parameter
 from objectaware.stages.sweep_points import Trial
 from objectaware.stages.sweep_table import (

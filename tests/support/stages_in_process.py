@@ -30,8 +30,8 @@ Record = Mapping[str, Any]
 
 def work_in_process(patch: pytest.MonkeyPatch) -> None:
     """Lets stages pretrain, localize and evaluate without Ray; what they compute is the same."""
-    patch.setattr(pretrain, "pretrain", _pretrain)
-    patch.setattr(localize, "localize", _localize)
+    patch.setattr(pretrain, "train", _pretrain)
+    patch.setattr(localize, "localize_images", _localize)
     patch.setattr(detection, "fine_tune", _fine_tune)
     patch.setattr(localize_groups, "ray", _InlineRay())
     patch.setattr(task, "ray", _InlineRay())

@@ -197,10 +197,10 @@ def test_examples_are_named_once_and_chosen_with_what_they_take() -> None:
 
 
 def test_every_stage_has_an_example() -> None:
-    from objectaware.stages.identity import STAGE_VERSIONS
+    from objectaware.stages.registry import all_stages
 
     text = json.dumps([example.words for example in examples()]).replace("-", "_")
-    assert not [kind for kind in STAGE_VERSIONS if kind != "features" and kind not in text]
+    assert not [kind for kind in all_stages() if kind != "features" and kind not in text]
 
 
 def test_a_commit_without_examples_takes_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

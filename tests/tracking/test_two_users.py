@@ -25,7 +25,8 @@ from objectaware.config import Model
 from objectaware.errors import ExplainedError, InputError
 from objectaware.stages import runner
 from objectaware.stages.lease import LeaseHeldError
-from objectaware.stages.runner import StageRun, run_stage
+from objectaware.stages.runner import StageRun
+from stage_runs import run_as
 
 pytestmark = [
     pytest.mark.slow,
@@ -71,7 +72,7 @@ def _train(run: StageRun, offset: float, control: Connection | None) -> dict[str
 def _run(common: Common, offset: float, control: Connection | None = None) -> dict[str, Any]:
     """Run the stage as a command does; `pretrain` is a stage that measures nothing."""
     with open_records(common) as context:
-        result = run_stage(
+        result = run_as(
             context, "pretrain", "training", Recipe(), {}, lambda run, config: _train(run, offset, control), tags={}
         )
     return dict(result.values)

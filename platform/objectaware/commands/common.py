@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -22,18 +22,10 @@ from objectaware.recipes import override, read_recipe, split_overrides
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from objectaware.config import (
-        DetectionConfig,
-        DetectionExecution,
-        LocalizeExecution,
-        PretrainConfig,
-        PretrainExecution,
-    )
+    from objectaware.config import Model
     from objectaware.data.storage import Storage
     from objectaware.distributed.cluster import Need
     from objectaware.stages.runner import Context, StageResult
-
-    Execution = TypeVar("Execution", PretrainExecution, LocalizeExecution, DetectionExecution)
 
 
 @dataclass(frozen=True)
@@ -242,13 +234,40 @@ def output_file(address: str | Path, *, field: str = "out") -> None:
         require_writable_file(local, field=field)
 
 
-def either_device(execution: Execution) -> list[Execution]:
-    """The ways that an execution may turn out: on CPUs or GPUs, where it leaves that to what the Ray in use has."""
-    choices = (False, True) if execution.use_gpu is None else (execution.use_gpu,)
-    return [execution.model_copy(update={"use_gpu": choice}) for choice in choices]
+def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
+    """Run a stage by the fields of its recipe, and print what it computed.
+
+    Args:
+        common: Settings of every command.
+        kind: The kind of stage.
+        fields: Of the recipe, with the user's overrides.
+
+    Raises:
+        InputError: A field is not valid, or an input is missing.
+    """
+    from objectaware.data.catalog import require_root
+    from objectaware.stages.registry import stage_named
+    from objectaware.stages.sweep_identity import data_sets
+
+    stage = stage_named(kind)
+    config = validated(stage.config, fields)
+    parts = stage.parts(config)
+    for data in data_sets(parts):
+        require_root(data.root, data.layout)
+    for part in parts:
+        require_local_precision(part)
+    with open_context(common, *possible_needs(parts)) as context:
+        finish(common, context, stage(context, config), hidden=stage.long_values)
 
 
-def require_local_precision(config: PretrainConfig | DetectionConfig) -> None:
+def possible_needs(configs: Iterable[Model]) -> list[Sequence[Need]]:
+    """Return the processes of each stage, with and without GPUs where its configuration leaves that open."""
+    from objectaware.stages.registry import stage_needs
+
+    return [stage_needs(config, has_gpus=choice) for config in configs for choice in (False, True)]
+
+
+def require_local_precision(config: Model) -> None:
     """Refuses a training's precision before Ray starts, where it is this machine's processor that lacks it.
 
     On a cluster the workers look at theirs.
@@ -256,16 +275,20 @@ def require_local_precision(config: PretrainConfig | DetectionConfig) -> None:
     Raises:
         InputError: This machine trains, and would have to emulate bfloat16.
     """
-    if config.precision == "fp32" or os.environ.get("RAY_ADDRESS"):
+    precision = getattr(config, "precision", "fp32")
+    if precision == "fp32" or os.environ.get("RAY_ADDRESS"):
         return
 
     import torch
 
+    from objectaware.config import DetectionConfig, PretrainConfig
     from objectaware.training.precision import require_precision
+
+    assert isinstance(config, PretrainConfig | DetectionConfig)
 
     on_gpu = config.execution.use_gpu is not False and torch.cuda.is_available()
     if on_gpu or not config.execution.use_gpu:  # a GPU that is missing is refused with the cluster's resources
-        require_precision(config.precision, torch.device("cuda" if on_gpu else "cpu"))
+        require_precision(precision, torch.device("cuda" if on_gpu else "cpu"))
 
 
 def storage_address(storage: str | None) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from objectaware.commands.common import Common, output_file, output_folder, require_json, validated, write_json
+from objectaware.commands.registry import subcommand
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _MAX_PRINTED = 10
 """Images that cannot be read which `data pack` names."""
 
 
+@subcommand("data build scenes", "--out DIR", "Write the embedded data set.")
 def build_scenes(program: str, arguments: list[str]) -> None:
     """`objectaware data build scenes --out DIR`."""
 
@@ -61,6 +63,7 @@ def build_scenes(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand("data subset", "ROOT --fraction F --out FILE", "Draw a list of images.")
 def draw_subset(program: str, arguments: list[str]) -> None:
     """`objectaware data subset ROOT --fraction F --out FILE`."""
 
@@ -108,6 +111,7 @@ def _files(fields: dict[str, str | None]) -> DataConfig:
     return data
 
 
+@subcommand("data pack", "ROOT --out URI", "Pack a data set into shards that training streams from any store.")
 def pack(program: str, arguments: list[str]) -> None:
     """`objectaware data pack ROOT --out URI`."""
 
@@ -165,6 +169,7 @@ def pack(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand("data list", "[ROOT]", "List the layouts of data sets, or what a folder holds.")
 def list_data(program: str, arguments: list[str]) -> None:
     """`objectaware data list [ROOT]`."""
 

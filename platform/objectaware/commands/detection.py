@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
 from objectaware.commands.common import (
-    Common,
-    either_device,
-    finish,
-    open_context,
     output_file,
-    recipe_command,
-    require_local_precision,
-    validated,
 )
+from objectaware.commands.registry import subcommand
 
 
-def evaluate_detection(program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate detection RECIPE`."""
-
-    def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.config import DetectionConfig
-        from objectaware.distributed.detection import fine_tuning_needs
-        from objectaware.stages.detection import run_detection
-
-        config = validated(DetectionConfig, fields)
-        require_local_precision(config)
-        with open_context(common, *map(fine_tuning_needs, either_device(config.execution))) as context:
-            finish(common, context, run_detection(context, config))
-
-    description = (
-        "Fine-tunes a checkpoint's backbone to find COCO's objects and scores it, or scores a published detector, by "
-        "a recipe of DetectionConfig. Every field can be overridden: --checkpoint DIR, --batch_size 8."
-    )
-    recipe_command(program, arguments, run, description=description, models=["DetectionConfig"])
-
-
+@subcommand("export detectron2", "CHECKPOINT --out FILE", "Write a checkpoint's backbone as detectron2 loads it.")
 def export_detectron2(program: str, arguments: list[str]) -> None:
     """`objectaware export detectron2 CHECKPOINT --out FILE`."""
 
@@ -58,6 +32,7 @@ def export_detectron2(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand("export detector", "CHECKPOINT --out FILE", "Write a fine-tuned detector as safetensors.")
 def export_detector(program: str, arguments: list[str]) -> None:
     """`objectaware export detector CHECKPOINT --out FILE`."""
 

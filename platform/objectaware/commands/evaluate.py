@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import Annotated
 
 import tyro
 
@@ -11,82 +11,41 @@ from objectaware.commands.common import (
     DEFAULTS,
     Common,
     CommonArguments,
-    either_device,
-    finish,
     open_context,
     open_records,
+    possible_needs,
     recipe_command,
+    run_recipe,
     take_list,
     validated,
     with_each_checkpoint,
     write_json,
 )
+from objectaware.commands.fields import described_stages
+from objectaware.commands.registry import subcommand
 from objectaware.errors import InputError
 
-if TYPE_CHECKING:
-    from pydantic import BaseModel
 
-    from objectaware.stages.runner import StageResult
-
-    Stage = tuple[type[BaseModel], Callable[..., StageResult]]
-    """Model of a stage's recipe, and what runs the stage."""
-
-
-def _stage_command(
-    program: str,
-    arguments: list[str],
-    load: Callable[[], Stage],
-    *,
-    description: str,
-    model: str,
-    hidden: Sequence[str] = (),
-) -> None:
-    """A command that runs one stage by its recipe and prints what it computed.
+def evaluate_stage(kind: str, program: str, arguments: list[str]) -> None:
+    """`objectaware evaluate KIND RECIPE`, for every kind of stage without a special command.
 
     Args:
-        program: The command's name.
+        kind: The kind of stage, which is imported once there is something to run: --help does not wait for it.
+        program: Name of the command.
         arguments: What follows it.
-        load: Imports the stage; called once there is something to run, so that --help does not wait for it.
-        description: Of the command, for --help.
-        model: Name of the model of the stage's recipe.
-        hidden: Values that are written but not printed, being long.
     """
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        model_type, run_stage = load()
-        config = validated(model_type, fields)
-        with open_context(common) as context:
-            finish(common, context, run_stage(context, config), hidden=hidden)
+        run_recipe(common, kind, fields)
 
-    recipe_command(program, arguments, run, description=description, models=[model])
-
-
-def evaluate_linear(program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate linear RECIPE`."""
-
-    def load() -> Stage:
-        from objectaware.config import LinearConfig
-        from objectaware.stages.evaluate import run_linear
-
-        return LinearConfig, run_linear
-
-    description = "Linear evaluation by a recipe of LinearConfig. Every field can be overridden: --checkpoint DIR."
-    _stage_command(program, arguments, load, description=description, model="LinearConfig")
+    described = described_stages()[kind]
+    description = f"{described['summary']} By a recipe of {described['model']}, of which every field can be overridden."
+    recipe_command(program, arguments, run, description=description, models=[described["model"]])
 
 
-def evaluate_knn(program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate knn RECIPE`."""
-
-    def load() -> Stage:
-        from objectaware.config import KnnConfig
-        from objectaware.stages.knn import run_knn
-
-        return KnnConfig, run_knn
-
-    description = "Nearest neighbours by a recipe of KnnConfig. Every field can be overridden: --num_neighbours 200."
-    _stage_command(program, arguments, load, description=description, model="KnnConfig")
-
-
+@subcommand(
+    "evaluate shift", "RECIPE [--checkpoints C …] [--sets NAME …]", "Accuracy of checkpoints on shifted test sets."
+)
 def evaluate_shift(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate shift RECIPE [--checkpoints C …] [--sets NAME …] [--data-folder DIR]`."""
     checkpoints, arguments = take_list(arguments, "--checkpoints")
@@ -94,14 +53,13 @@ def evaluate_shift(program: str, arguments: list[str]) -> None:
     data_folder, arguments = take_list(arguments, "--data-folder")
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.config import LinearConfig
-        from objectaware.stages.shift import published_tests, run_shift, shift_table
+        from objectaware.stages.shift import ShiftConfig, published_tests, run_shift, shift_table
 
         tests = published_tests(sets, data_folder[-1] if data_folder else "data")
         given = fields.get("tests")
         if tests:
             fields = {**fields, "tests": {**(given if isinstance(given, Mapping) else {}), **tests}}
-        every = with_each_checkpoint(LinearConfig, fields, checkpoints)
+        every = with_each_checkpoint(ShiftConfig, fields, checkpoints)
         with open_context(common) as context:
             values = run_shift(context, every[0], [config.checkpoint for config in every])
             write_json(common, values)
@@ -109,27 +67,31 @@ def evaluate_shift(program: str, arguments: list[str]) -> None:
             print(f"MLflow UI: {context.tracking.ui_command()}")
 
     description = (
-        "Linear evaluation of one or several checkpoints on shifted test sets, by a recipe of LinearConfig: accuracy "
+        "Linear evaluation of one or several checkpoints on shifted test sets, by a recipe of ShiftConfig: accuracy "
         "on each, BG-Gap, corruptions averaged over their severities; mean and standard deviation over checkpoints. "
         "--checkpoints C [C …] in place of the recipe's one; --sets NAME [NAME …] adds the test sets of published data "
         "sets, which lie in --data-folder (data). Every field of the recipe can be overridden."
     )
-    recipe_command(program, arguments, run, description=description, models=["LinearConfig"])
+    recipe_command(program, arguments, run, description=description, models=["ShiftConfig"])
 
 
+@subcommand(
+    "evaluate few-shot",
+    "RECIPE [--checkpoints C …]",
+    "Error of a classifier that was shown a few images of each of two classes.",
+)
 def evaluate_few_shot(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate few-shot RECIPE [--checkpoints C …]`."""
     checkpoints, arguments = take_list(arguments, "--checkpoints")
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.config import FewShotConfig
-        from objectaware.stages.few_shot import run_few_shot, run_few_shot_curve
+        from objectaware.stages.few_shot import FewShotConfig, run_few_shot_curve
 
+        if not checkpoints:
+            run_recipe(common, "few_shot", fields)
+            return
         every = with_each_checkpoint(FewShotConfig, fields, checkpoints)
         with open_context(common) as context:
-            if not checkpoints:
-                finish(common, context, run_few_shot(context, every[0]))
-                return
             values = run_few_shot_curve(context, every[0], [config.checkpoint for config in every])
             write_json(common, values)
             for point in values["curve"]:
@@ -145,22 +107,7 @@ def evaluate_few_shot(program: str, arguments: list[str]) -> None:
     recipe_command(program, arguments, run, description=description, models=["FewShotConfig"])
 
 
-def evaluate_class_distance(program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate class-distance RECIPE`."""
-
-    def load() -> Stage:
-        from objectaware.config import ClassDistanceConfig
-        from objectaware.stages.contextual import run_class_distance
-
-        return ClassDistanceConfig, run_class_distance
-
-    description = (
-        "Distance between the embeddings of two classes and their t-SNE picture, by a recipe of ClassDistanceConfig. "
-        "Every field can be overridden: --checkpoint DIR."
-    )
-    _stage_command(program, arguments, load, description=description, model="ClassDistanceConfig", hidden=("tsne",))
-
-
+@subcommand("evaluate losses", "--runs NAME=DIR …", "Draw the loss of several pretrainings over their epochs.")
 def evaluate_losses(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate losses --runs NAME=DIR …`."""
 
@@ -193,31 +140,17 @@ def evaluate_losses(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
-def evaluate_localization(program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate localization RECIPE`."""
-
-    def load() -> Stage:
-        from objectaware.config import LocalizationConfig
-        from objectaware.stages.evaluate import run_localization
-
-        return LocalizationConfig, run_localization
-
-    description = "Scores masks by a recipe of LocalizationConfig. Every field can be overridden: --masks.ours DIR."
-    _stage_command(program, arguments, load, description=description, model="LocalizationConfig")
-
-
+@subcommand(
+    "evaluate localizers", "RECIPE [--key value …]", "Score several localizers on the same images in one table."
+)
 def evaluate_localizers(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate localizers RECIPE`."""
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.config import LocalizersConfig
-        from objectaware.distributed.localize import localize_needs
-        from objectaware.stages.localizers import localizers_table, run_localizers
+        from objectaware.stages.localizers import LocalizersConfig, localizers, localizers_table, run_localizers
 
         config = validated(LocalizersConfig, fields)
-        executions = [config.localize_config(name, classifier="").execution for name in config.localizers]
-        needs = [localize_needs(choice) for execution in executions for choice in either_device(execution)]
-        with open_context(common, *needs) as context:
+        with open_context(common, *possible_needs(localizers.parts(config))) as context:
             values = run_localizers(context, config)
             write_json(common, values)
             print(localizers_table(values))
@@ -230,6 +163,11 @@ def evaluate_localizers(program: str, arguments: list[str]) -> None:
     recipe_command(program, arguments, run, description=description, models=["LocalizersConfig", "LocalizeConfig"])
 
 
+@subcommand(
+    "evaluate background",
+    "ROOT --checkpoint C",
+    "Accuracy on every variant of a Backgrounds Challenge folder, and the BG-Gap.",
+)
 def evaluate_background(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate background ROOT --checkpoint C`."""
 
@@ -250,12 +188,7 @@ def evaluate_background(program: str, arguments: list[str]) -> None:
             image_size: Side of the network's input in pixels.
             center_crop: The paper's protocol, or the squashed picture.
         """
-        from objectaware.config import BackgroundConfig
-        from objectaware.stages.background import run_background
-
         values = {"root": root, "checkpoint": checkpoint, "image_size": image_size, "center_crop": center_crop}
-        config = validated(BackgroundConfig, values)
-        with open_context(common) as context:
-            finish(common, context, run_background(context, config))
+        run_recipe(common, "background", values)
 
     tyro.cli(command, prog=program, args=arguments)

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from objectaware.commands.common import output_file, output_folder
+from objectaware.commands.registry import subcommand
 
 if TYPE_CHECKING:
     from objectaware.stages.export import ExportSummary
 
 
+@subcommand("export backbone", "CHECKPOINT --out FILE", "Write a checkpoint's backbone as safetensors.")
 def export_backbone(program: str, arguments: list[str]) -> None:
     """`objectaware export backbone CHECKPOINT --out FILE`."""
 
@@ -31,6 +33,7 @@ def export_backbone(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand("export boxes", "STORE --out OUT", "Write boxes of a mask store as the official text file or COCO JSON.")
 def export_boxes(program: str, arguments: list[str]) -> None:
     """`objectaware export boxes STORE --out FILE`."""
 
@@ -57,6 +60,7 @@ def export_boxes(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand("export masks", "STORE --out OUT", "Write masks of a mask store as PNGs.")
 def export_masks(program: str, arguments: list[str]) -> None:
     """`objectaware export masks STORE --out OUT`."""
 

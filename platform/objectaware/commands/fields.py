@@ -48,7 +48,7 @@ def listing_fields(arguments: Sequence[str], title: str, *models: str) -> Iterat
 
 def format_fields(model: str) -> str:
     """The fields of a model as text, fields of fields by their names with dots."""
-    schema: dict[str, Any] = json.loads(SCHEMA.read_text())
+    schema: dict[str, Any] = json.loads(SCHEMA.read_text())["models"]
     width = min(shutil.get_terminal_size().columns, 100)
     return "\n".join([f"{model}:", *_lines(schema, model, "", {}, width)])
 
@@ -88,8 +88,17 @@ def _as_yaml(value: object) -> str:
 
 
 def describe_models() -> dict[str, Any]:
-    """Describes every model of a recipe, as schema.json holds them."""
-    return {model.__name__: _described(model) for model in _models()}
+    """Describe every model of a recipe and every kind of stage, as schema.json holds them."""
+    from objectaware.stages.registry import all_stages
+
+    stages = {kind: {"model": one.config.__name__, "summary": one.summary} for kind, one in all_stages().items()}
+    return {"models": {model.__name__: _described(model) for model in _models()}, "stages": stages}
+
+
+def described_stages() -> dict[str, dict[str, str]]:
+    """Return the kinds of stages by name, each with the name of its `model` and its `summary`."""
+    schema: dict[str, Any] = json.loads(SCHEMA.read_text())
+    return dict(schema["stages"])
 
 
 def write_schema() -> None:
@@ -98,18 +107,16 @@ def write_schema() -> None:
 
 
 def _models() -> Iterator[type[Model]]:
-    """All models in the modules of `objectaware.config`, and the demo's."""
-    from objectaware import config
-    from objectaware.stages.demo import DemoConfig
+    """Yield the models of configuration in the modules of `objectaware.config` and `objectaware.stages`."""
+    from objectaware import config, stages
 
-    for found in pkgutil.iter_modules(config.__path__, f"{config.__name__}."):
-        module = importlib.import_module(found.name)
-        yield from (
-            one
-            for one in vars(module).values()
-            if isinstance(one, type) and issubclass(one, config.Model) and one.__module__ == found.name
-        )
-    yield DemoConfig
+    for package in (config, stages):
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            yield from (
+                one
+                for one in vars(importlib.import_module(found.name)).values()
+                if isinstance(one, type) and issubclass(one, config.Model) and one.__module__ == found.name
+            )
 
 
 def _described(model: type[Model]) -> dict[str, Any]:
@@ -173,9 +180,9 @@ _NAMES: dict[object, str] = {
 
 def _type_name(annotation: object, metadata: Sequence[object] = ()) -> str:
     """A type in words, with the bounds of its values."""
-    from objectaware.config.base import Address
+    from objectaware.config.base import PointsTo
 
-    if get_args(Address)[1] in metadata:
+    if any(isinstance(one, PointsTo) for one in metadata):
         return "path or URI"
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:

@@ -9,8 +9,10 @@ from pathlib import Path
 import tyro
 
 from objectaware.commands.common import Common, require_json, storage_address, write_json
+from objectaware.commands.registry import subcommand
 
 
+@subcommand("doctor", "", "Say what of the above would work here, and what to do about the rest.")
 def doctor(program: str, arguments: list[str]) -> None:
     """`objectaware doctor`."""
 
@@ -45,6 +47,7 @@ def doctor(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand("ui", "", "Start the MLflow UI on the store in use.")
 def ui(program: str, arguments: list[str]) -> None:
     """`objectaware ui`."""
 

@@ -10,10 +10,12 @@ from typing import Literal
 import tyro
 
 from objectaware.commands.common import Common, open_context, output_file, require_json, validated, write_json
+from objectaware.commands.registry import subcommand
 
 _EXPERIMENT = "objectaware-plan"
 
 
+@subcommand("plan measure", "--out FILE", "Measure what this machine takes for each kind of work.")
 def plan_measure(program: str, arguments: list[str]) -> None:
     """`objectaware plan measure --out FILE`."""
 
@@ -62,6 +64,9 @@ def plan_measure(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand(
+    "plan show", "--rates FILE --images N [--gpus G] [--cpus C]", "Show how long stages take, and what they wait for."
+)
 def plan_show(program: str, arguments: list[str]) -> None:
     """`objectaware plan show --rates FILE --images N`."""
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from objectaware.commands.common import Common, output_folder, require_json, write_json
+from objectaware.commands.registry import subcommand
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
     from objectaware.data.published import PublishedCheck
 
 
+@subcommand("data check", "NAME", "Check whether a published data set is whole, and say where to get it.")
 def check_data(program: str, arguments: list[str]) -> None:
     """`objectaware data check NAME --root DIR`, `objectaware data check --all`."""
 
@@ -59,6 +61,7 @@ def check_data(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand("data build imagenet9", "IMAGENET --out DIR", "Collect the classes of ImageNet-9 from ImageNet.")
 def build_imagenet9(program: str, arguments: list[str]) -> None:
     """`objectaware data build imagenet9 IMAGENET --out DIR`."""
 

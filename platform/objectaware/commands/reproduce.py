@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -12,16 +13,18 @@ from objectaware.commands.common import (
     DEFAULTS,
     Common,
     CommonArguments,
-    either_device,
     open_context,
+    possible_needs,
     require_json,
     storage_address,
     write_json,
 )
+from objectaware.commands.registry import subcommand
 from objectaware.commands.reproduce_plan import UNMEASURED, PlanArguments, show_plan
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
+    from objectaware.config import Model
     from objectaware.distributed.cluster import Need
     from objectaware.paper.figures import FigurePlan
     from objectaware.paper.nodes import Node
@@ -54,6 +57,11 @@ HERE = Place()
 _FIGURE = "figure:"
 
 
+@subcommand(
+    "reproduce list",
+    "[--data-folder DIR]",
+    "List the paper's tables and figures, and which can run with the data at hand.",
+)
 def list_paper(program: str, arguments: list[str]) -> None:
     """`objectaware reproduce list`."""
 
@@ -90,6 +98,7 @@ def list_paper(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand("reproduce show", "TABLE", "Print a table of the paper.")
 def show_table(program: str, arguments: list[str]) -> None:
     """`objectaware reproduce show TABLE`."""
 
@@ -112,6 +121,7 @@ def show_table(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand("reproduce", "TABLE|figure:LABEL [--plan] [--scale smoke|full]", "Compute a table or figure of the paper.")
 def reproduce_table(program: str, arguments: list[str]) -> None:
     """`objectaware reproduce TABLE`."""
 
@@ -207,16 +217,16 @@ def _smoke(common: Common) -> Smoke:
     return Smoke.build(folder / "scenes" / "reproduce")
 
 
-def _needs(workshop: Workshop, nodes: list[Node]) -> list[list[Need]]:
-    """Processes of the stages that run more than one."""
-    from objectaware.config import LocalizeExecution
-    from objectaware.distributed.detection import fine_tuning_needs
-    from objectaware.distributed.localize import localize_needs
-    from objectaware.distributed.pretrain import pretrain_needs
+def _needs(workshop: Workshop, nodes: list[Node]) -> list[Sequence[Need]]:
+    """Return the processes of the stages that run more than one."""
+    from objectaware.config import DetectionConfig, LocalizeConfig
     from objectaware.paper.nodes import Detection, Pretrain
 
-    trainings = [workshop.pretrain_config(node, "masks") for node in nodes if isinstance(node, Pretrain)]
-    needs = [pretrain_needs(choice) for config in trainings for choice in either_device(config.execution)]
+    configs: list[Model] = [workshop.pretrain_config(node, "masks") for node in nodes if isinstance(node, Pretrain)]
+    # Of a localization and a fine-tuning, the needs go by the execution alone.
+    configs.append(LocalizeConfig.model_validate({"data": {"root": "images"}, "checkpoint": "network"}))
     if not workshop.scale.mark and any(isinstance(node, Detection) for node in nodes):
-        needs += [fine_tuning_needs(choice) for choice in either_device(workshop.detection_execution())]
-    return needs + [localize_needs(choice) for choice in either_device(LocalizeExecution())]
+        coco = {"root": "coco", "layout": "coco", "split": "val"}
+        fields = {"checkpoint": "network", "data": coco, "test": coco, "execution": workshop.detection_execution()}
+        configs.append(DetectionConfig.model_validate(fields))
+    return possible_needs(configs)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from objectaware.commands.common import DEFAULTS, Common, CommonArguments, require_json, storage_address, write_json
+from objectaware.commands.registry import subcommand
 
 if TYPE_CHECKING:
     from objectaware.stages.runs import StoredRun
     from objectaware.tracking.browse import RecordedRun
 
 
+@subcommand("runs list", "", "List the runs in the storage.")
 def list_runs(program: str, arguments: list[str]) -> None:
     """`objectaware runs list`."""
 
@@ -34,6 +36,7 @@ def list_runs(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand("runs show", "RUN", "Show a run, what it was made from, and what was made from it.")
 def show_run(program: str, arguments: list[str]) -> None:
     """`objectaware runs show IDENTITY`."""
 
@@ -57,6 +60,7 @@ def show_run(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand("runs compare", "RUN RUN", "Compare two runs.")
 def compare_runs(program: str, arguments: list[str]) -> None:
     """`objectaware runs compare IDENTITY IDENTITY …`."""
 
@@ -81,6 +85,7 @@ def compare_runs(program: str, arguments: list[str]) -> None:
     tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand("runs prune", "[--older-than-days N] [--delete]", "Delete runs that are unfinished or old.")
 def prune_runs(program: str, arguments: list[str]) -> None:
     """`objectaware runs prune`."""
 

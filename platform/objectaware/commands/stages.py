@@ -12,19 +12,26 @@ from objectaware.commands.common import (
     DEFAULTS,
     Common,
     CommonArguments,
-    either_device,
     finish,
     open_context,
     output_folder,
+    possible_needs,
     recipe_command,
     recipe_values,
     require_local_precision,
+    run_recipe,
     validated,
     write_json,
 )
 from objectaware.commands.fields import listing_fields
+from objectaware.commands.registry import subcommand
 
 
+@subcommand(
+    "demo",
+    "[--variant multi-object] [--seeds 0 1 2]",
+    "The whole pipeline on the embedded scenes, on a CPU, in minutes.",
+)
 def demo(program: str, arguments: list[str]) -> None:
     """`objectaware demo`."""
 
@@ -42,9 +49,7 @@ def demo(program: str, arguments: list[str]) -> None:
             seeds: Seeds to repeat it for.
             recipe: YAML of DemoConfig fields, such as a smaller size.
         """
-        from objectaware.config import LocalizeExecution, PretrainConfig
-        from objectaware.distributed.localize import localize_needs
-        from objectaware.distributed.pretrain import pretrain_needs
+        from objectaware.config import LocalizeConfig, PretrainConfig
         from objectaware.stages.demo import DemoConfig, demo_trainings, run_demo
         from objectaware.stages.report import markdown_report, terminal_report
 
@@ -52,9 +57,9 @@ def demo(program: str, arguments: list[str]) -> None:
         trainings = [validated(PretrainConfig, fields) for fields in demo_trainings(config)]
         for training in trainings:
             require_local_precision(training)
-        needs = [pretrain_needs(choice) for training in trainings for choice in either_device(training.execution)]
-        needs += map(localize_needs, either_device(LocalizeExecution()))
-        with open_context(common, *needs) as context:
+        # Of a localization, the needs go by its execution, which the demo leaves as it is.
+        localization = LocalizeConfig.model_validate({"data": {"root": "scenes"}, "checkpoint": "trained"})
+        with open_context(common, *possible_needs([*trainings, localization])) as context:
             results = run_demo(context, config, seeds)
             report = f"demo-{variant}.md"
             context.storage.write_bytes(report, markdown_report(results, variant=variant).encode())
@@ -68,20 +73,14 @@ def demo(program: str, arguments: list[str]) -> None:
         tyro.cli(command, prog=program, args=arguments)
 
 
+@subcommand(
+    "pretrain", "RECIPE [--key value …]", "Train a network on images without labels, or on labels for comparison."
+)
 def pretrain(program: str, arguments: list[str]) -> None:
     """`objectaware pretrain RECIPE [--key value …]`."""
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.config import PretrainConfig
-        from objectaware.data.catalog import require_root
-        from objectaware.distributed.pretrain import pretrain_needs
-        from objectaware.stages.pretrain import run_pretrain
-
-        config = validated(PretrainConfig, fields)
-        require_root(config.data.root, config.data.layout)
-        require_local_precision(config)
-        with open_context(common, *map(pretrain_needs, either_device(config.execution))) as context:
-            finish(common, context, run_pretrain(context, config))
+        run_recipe(common, "pretrain", fields)
 
     description = (
         "Pretrains by MoCo v2 or BYOL, or trains on labels, by a recipe of PretrainConfig. Every field can be "
@@ -90,6 +89,11 @@ def pretrain(program: str, arguments: list[str]) -> None:
     recipe_command(program, arguments, run, description=description, models=["PretrainConfig"])
 
 
+@subcommand(
+    "localize",
+    "IMAGES --checkpoint C [--out OUT]",
+    "Find the objects in a folder of images: a mask store, COCO JSON and a gallery.",
+)
 def localize(program: str, arguments: list[str]) -> None:
     """`objectaware localize IMAGES --checkpoint C --out OUT`."""
 
@@ -117,15 +121,14 @@ def localize(program: str, arguments: list[str]) -> None:
             recipe: YAML of further LocalizeConfig fields.
         """
         from objectaware.config import LocalizeConfig, localize_setting
-        from objectaware.distributed.localize import localize_needs
-        from objectaware.stages.localize import run_localize
+        from objectaware.stages.localize import localize as run_stage
 
         fields = {"localizer": localizer, **localize_setting(setting, localizer), **recipe_values(recipe)}
         given = {} if checkpoint is None else {"checkpoint": checkpoint}
         config = validated(LocalizeConfig, {"data": {"root": images}, **fields, **given})
         target = None if out is None else output_folder(out)
-        with open_context(common, *map(localize_needs, either_device(config.execution))) as context:
-            finish(common, context, run_localize(context, config, out=target))
+        with open_context(common, *possible_needs([config])) as context:
+            finish(common, context, run_stage(context, config, out=target))
 
     with listing_fields(arguments, "Fields of the --recipe:", "LocalizeConfig"):
         tyro.cli(command, prog=program, args=arguments)

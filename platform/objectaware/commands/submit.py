@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import tyro
 
 from objectaware.commands.common import STORAGE_VARIABLE
+from objectaware.commands.registry import subcommand
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ _TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 _INTERPRETERS = ("python", "python3", "bash", "sh")
 
 
+@subcommand("submit", "[--address URL] -- COMMAND …", "Run the same command as a Ray job.")
 def submit(program: str, arguments: list[str]) -> None:
     """`objectaware submit [--address URL] -- COMMAND …`."""
     place = arguments.index("--") if "--" in arguments else len(arguments)
@@ -80,12 +82,12 @@ def job_command(words: Sequence[str], working_dir: Path) -> list[str]:
     Raises:
         InputError: There is no such command, or a recipe is not uploaded with the working directory.
     """
-    from objectaware.commands import COMMANDS
+    from objectaware.commands.registry import all_subcommands
 
     if not words:
         raise InputError("command", "", "is missing", "Write it after --: objectaware submit -- pretrain RECIPE.")
     rest = list(words[1:] if words[0] == "objectaware" else words)
-    if rest and rest[0] in {name.split()[0] for name in COMMANDS}:
+    if rest and rest[0] in {name.split()[0] for name in all_subcommands()}:
         # Not the console script: the package may be there in the upload alone.
         rest = ["python", "-m", "objectaware.cli", *rest]
     elif words[0] not in _INTERPRETERS:

@@ -21,15 +21,21 @@ from objectaware.commands.common import (
     write_json,
 )
 from objectaware.commands.fields import listing_fields
+from objectaware.commands.registry import subcommand
 from objectaware.errors import InputError
 from objectaware.recipes import find_recipe, merged, override, read_recipe, split_overrides
 
 if TYPE_CHECKING:
     from objectaware.config import Model
-    from objectaware.config.sweep import SweepConfig
     from objectaware.distributed.cluster import Need
+    from objectaware.stages.sweep_config import SweepConfig
 
 
+@subcommand(
+    "sweep",
+    "SWEEP [--key value …]",
+    "Run a study for every combination of parameters' values, and compare with the paper.",
+)
 def sweep(program: str, arguments: list[str]) -> None:
     """`objectaware sweep SWEEP [--key value …]`."""
 
@@ -76,17 +82,15 @@ def _with_recipe(folder: Path, stage: object) -> object:
 
 
 def _run(common: Common, fields: Mapping[str, object]) -> None:
-    from objectaware.config import DetectionConfig, PretrainConfig
-    from objectaware.config.sweep import SweepConfig
     from objectaware.stages.sweep import check_sweep, run_sweep
+    from objectaware.stages.sweep_config import SweepConfig
     from objectaware.stages.sweep_identity import stage_parts
     from objectaware.stages.sweep_table import format_rows
 
     config: SweepConfig = validated(SweepConfig, fields)
     checked = check_sweep(config)
     for part in stage_parts(config, checked):
-        if isinstance(part, PretrainConfig | DetectionConfig):
-            require_local_precision(part)
+        require_local_precision(part)
     with open_context(common, *_needs(config, checked)) as context:
         result = run_sweep(context, config)
         write_json(common, {**vars(result), "folder": result.folder.uri})

@@ -4,16 +4,7 @@ A model's fields are its recipe, which decides the result; `execution` decides o
 """
 
 from objectaware.config.base import DataConfig, Layout, Model
-from objectaware.config.contextual import ClassDistanceConfig, ContextualConfig, FewShotConfig
 from objectaware.config.detection import DetectionConfig, DetectionExecution
-from objectaware.config.evaluate import (
-    BackgroundConfig,
-    EvaluateExecution,
-    FeatureConfig,
-    KnnConfig,
-    LinearConfig,
-    LocalizationConfig,
-)
 from objectaware.config.localize import (
     LOCALIZE_SETTINGS,
     LOCALIZER_DEFAULTS,
@@ -23,7 +14,6 @@ from objectaware.config.localize import (
     localize_setting,
     localizer_fields,
 )
-from objectaware.config.localizers import LocalizersConfig
 from objectaware.config.planning import MeasureConfig
 from objectaware.config.policies import GROUND_TRUTH
 from objectaware.config.pretrain import PretrainConfig, PretrainExecution
@@ -32,23 +22,13 @@ __all__ = [
     "GROUND_TRUTH",
     "LOCALIZER_DEFAULTS",
     "LOCALIZE_SETTINGS",
-    "BackgroundConfig",
-    "ClassDistanceConfig",
-    "ContextualConfig",
     "DataConfig",
     "DetectionConfig",
     "DetectionExecution",
-    "EvaluateExecution",
-    "FeatureConfig",
-    "FewShotConfig",
-    "KnnConfig",
     "Layout",
-    "LinearConfig",
-    "LocalizationConfig",
     "LocalizeConfig",
     "LocalizeExecution",
     "Localizer",
-    "LocalizersConfig",
     "MeasureConfig",
     "Model",
     "PretrainConfig",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from objectaware.data.layouts import LayoutName, layout_named
 
 if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
     from objectaware.data.catalog import OpenedImages
 
 
@@ -19,8 +22,23 @@ def _absolute(address: str) -> str:
     return address if "://" in address else str(Path(address).expanduser().absolute())
 
 
-Address = Annotated[str, AfterValidator(_absolute)]
+@dataclass(frozen=True)
+class PointsTo:
+    """Mark of a type: its values are addresses, and the content there decides a result in their place.
+
+    Attributes:
+        content: What lies there: `checkpoint`, `classifier`, `masks`, or `part` for a part of something else that is
+            hashed whole, such as a data set.
+    """
+
+    content: str
+
+
+Address = Annotated[str, AfterValidator(_absolute), PointsTo("part")]
 """Path or URI; a path is relative to the folder that the command was started in, and made absolute at once."""
+CheckpointAddress = Annotated[str, AfterValidator(_absolute), PointsTo("checkpoint")]
+ClassifierAddress = Annotated[str, AfterValidator(_absolute), PointsTo("classifier")]
+MasksAddress = Annotated[str, AfterValidator(_absolute), PointsTo("masks")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[int, Field(ge=1)]
 Minutes = Annotated[float, Field(gt=0)]
@@ -35,7 +53,26 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class TrainingExecution(Model):
+def points_to(field: FieldInfo) -> str | None:
+    """Return what the addresses in a field point to, however they are nested in its type; None where it holds none."""
+    return _points_to(field.annotation, field.metadata)
+
+
+def _points_to(annotation: object, metadata: Sequence[object] = ()) -> str | None:
+    marks: list[str | None] = [one.content for one in metadata if isinstance(one, PointsTo)]
+    if get_origin(annotation) is Annotated:
+        inner, *more = get_args(annotation)
+        marks.append(_points_to(inner, more))
+    elif not isinstance(annotation, type):
+        marks += map(_points_to, get_args(annotation))
+    return next((mark for mark in marks if mark is not None), None)
+
+
+class Execution(Model):
+    """Base of how a stage runs: what changes speed and place, and never a number."""
+
+
+class TrainingExecution(Execution):
     """Base of how a training runs: what changes speed and place, and never a number.
 
     Attributes:

@@ -6,7 +6,15 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import Address, DataConfig, Minutes, Model, Positive, Precision, TrainingExecution
+from objectaware.config.base import (
+    CheckpointAddress,
+    DataConfig,
+    Minutes,
+    Model,
+    Positive,
+    Precision,
+    TrainingExecution,
+)
 
 Side = Annotated[int, Field(ge=32)]
 Count = Annotated[int, Field(ge=0)]
@@ -71,8 +79,8 @@ class DetectionConfig(Model):
         execution: How it runs.
     """
 
-    checkpoint: Address | None = None
-    published: Address | None = None
+    checkpoint: CheckpointAddress | None = None
+    published: CheckpointAddress | None = None
     data: DataConfig | None = None
     test: DataConfig
     num_iterations: Positive = 180_000

@@ -6,12 +6,22 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import Address, Byte, DataConfig, Fraction, Model, Positive, filled
+from objectaware.config.base import (
+    Byte,
+    CheckpointAddress,
+    ClassifierAddress,
+    DataConfig,
+    Execution,
+    Fraction,
+    Model,
+    Positive,
+    filled,
+)
 
 Localizer = Literal["contracam", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box", "full_image"]
 
 
-class LocalizeExecution(Model):
+class LocalizeExecution(Execution):
     """How localization runs.
 
     Attributes:
@@ -95,14 +105,14 @@ class LocalizeConfig(Model):
 
     data: DataConfig
     localizer: Localizer = "contracam"
-    checkpoint: Address | None = None
+    checkpoint: CheckpointAddress | None = None
     num_iterations: Positive | None = None
     expansion: Literal[1, 2, 4] | None = None
     remove_negative_signals: bool | None = None
     temperature: Annotated[float, Field(gt=0)] | None = None
     mask_color: tuple[Byte, Byte, Byte] | None = None
     negatives: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    classifier: Address | None = None
+    classifier: ClassifierAddress | None = None
     num_gradients: Positive | None = None
     noise_level: Annotated[float, Field(gt=0)] | None = None
     side_fraction: Annotated[float, Field(gt=0, le=1)] | None = None

@@ -7,9 +7,9 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from objectaware.config.base import (
-    Address,
     DataConfig,
     Fraction,
+    MasksAddress,
     Minutes,
     Model,
     Positive,
@@ -142,7 +142,7 @@ class PretrainConfig(Model):
     backbone: Backbone = "resnet18"
     policy: Policy = "none"
     compat: Literal["official"] | None = None
-    masks: Literal["ground_truth"] | Address | None = None
+    masks: Literal["ground_truth"] | MasksAddress | None = None
     mask_field: Literal["cam", "mask"] | None = None
     mix_probability: Fraction | None = None
     background_threshold: Fraction | None = None

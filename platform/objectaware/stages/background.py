@@ -1,11 +1,30 @@
-"""Linear evaluation on every variant of the Backgrounds Challenge, from its folder alone."""
+"""Stage `background`: linear evaluation on every variant of the Backgrounds Challenge, from its folder alone."""
 
 from __future__ import annotations
 
-from objectaware.config import BackgroundConfig, DataConfig, LinearConfig
+from typing import Annotated
+
+from pydantic import Field
+
+from objectaware.config import DataConfig
+from objectaware.config.base import Address
 from objectaware.evaluate.background import VARIANTS
-from objectaware.stages.evaluate import run_linear
+from objectaware.stages.features import FeatureConfig
+from objectaware.stages.linear import LinearConfig, linear
+from objectaware.stages.registry import stage_of_parts
 from objectaware.stages.runner import Context, StageResult
+
+
+class BackgroundConfig(FeatureConfig):
+    """Linear evaluation on every variant of the Backgrounds Challenge.
+
+    Attributes:
+        root: Folder that holds `original`, `mixed_same` and the other variants.
+        seed: Decides the hold-out.
+    """
+
+    root: Address
+    seed: Annotated[int, Field(ge=0)] = 0
 
 
 def background_linear(config: BackgroundConfig) -> LinearConfig:
@@ -21,6 +40,11 @@ def background_linear(config: BackgroundConfig) -> LinearConfig:
     )
 
 
-def run_background(context: Context, config: BackgroundConfig, *, title: str | None = None) -> StageResult:
-    """Measures accuracy on every variant of a Backgrounds Challenge folder, and the BG-Gap; see `run_linear`."""
-    return run_linear(context, background_linear(config), title=title or "background challenge")
+@stage_of_parts("background", parts=lambda config: [background_linear(config)], outcome=linear.outcome)
+def background(context: Context, config: BackgroundConfig, title: str | None) -> StageResult:
+    """Measure accuracy on every variant of a Backgrounds Challenge folder, and the BG-Gap.
+
+    Returns:
+        The values of `linear`.
+    """
+    return linear(context, background_linear(config), title=title or "background challenge")

@@ -15,8 +15,6 @@ from pydantic import Field
 from objectaware.config import (
     LOCALIZE_SETTINGS,
     DataConfig,
-    LinearConfig,
-    LocalizationConfig,
     LocalizeConfig,
     Model,
     PretrainConfig,
@@ -25,11 +23,11 @@ from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 from objectaware.evaluate.background import VARIANTS
 from objectaware.evaluate.summary import mean_and_std
-from objectaware.stages.evaluate import run_linear, run_localization
-from objectaware.stages.localize import run_localize
-from objectaware.stages.measure_masks import BEST_CENTER_BOX, FULL_IMAGE
+from objectaware.stages.linear import LinearConfig, linear
+from objectaware.stages.localization import BEST_CENTER_BOX, FULL_IMAGE, LocalizationConfig, localization
+from objectaware.stages.localize import localize
 from objectaware.stages.memory import PeakMemory
-from objectaware.stages.pretrain import run_pretrain
+from objectaware.stages.pretrain import pretrain
 from objectaware.stages.report import demo_tables, markdown_report
 from objectaware.stages.runner import Context, StageResult, study
 from objectaware.tracking import Tracker
@@ -218,7 +216,7 @@ class _Study:
                 **fields,
             }
         )
-        return run_pretrain(self._context, config, title=f"pretrain {name} seed {self._seed}")
+        return pretrain(self._context, config, title=f"pretrain {name} seed {self._seed}")
 
     def localize(
         self, network: StageResult, split: Literal["train", "val"], title: str, *, remove_negative_signals: bool = True
@@ -234,7 +232,7 @@ class _Study:
                 "image_size": self._localization_size,
             }
         )
-        return run_localize(self._context, config, title=f"{title} seed {self._seed}")
+        return localize(self._context, config, title=f"{title} seed {self._seed}")
 
     def localization(self, network: StageResult) -> dict[str, float]:
         """Scores ContraCAM on the val split, with and without negative signal removal, beside the baselines."""
@@ -246,7 +244,7 @@ class _Study:
             masks={"with": found.values["masks"], "without": plain.values["masks"]},
             image_size=self._localization_size,
         )
-        scores = run_localization(self._context, config, title=f"localization seed {self._seed}").values["scores"]
+        scores = localization(self._context, config, title=f"localization seed {self._seed}").values["scores"]
         rows = {
             "contracam_crf": "with",
             "contracam": "with soft",
@@ -273,5 +271,5 @@ class _Study:
             center_crop=False,
             seed=self._seed,
         )
-        result = run_linear(self._context, config, title=f"linear evaluation {name} seed {self._seed}")
+        result = linear(self._context, config, title=f"linear evaluation {name} seed {self._seed}")
         return dict(result.values["accuracies"])

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from objectaware.config import DataConfig, FeatureConfig
+from objectaware.config import DataConfig, Model
+from objectaware.config.base import CheckpointAddress, Execution, Positive
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import num_gpus
 from objectaware.distributed.task import run_task, run_tasks
@@ -31,16 +34,87 @@ from objectaware.methods.backbones import channels_last
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.stages.identity import checkpoint_hash, data_hash, recipe, stage_identity
 from objectaware.stages.labelled import LabelledImages, open_labelled
-from objectaware.stages.runner import Context
+from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE
+from objectaware.stages.registry import stage
+from objectaware.stages.runner import Computation, Context, StageRun
 
 if TYPE_CHECKING:
     from objectaware.tracking import Tracker
 
 Result = TypeVar("Result")
 
+ClassPair = tuple[str, str]
+
 # A task loads the network and lists the data set once; fewer tasks than this for each process would tell progress
 # rarely, and leave processes idle where the last one runs long.
 _TASKS_A_WORKER = 4
+
+
+class EvaluateExecution(Execution):
+    """How an evaluation of features runs.
+
+    Attributes:
+        num_workers: Processes that compute features; by default one for each GPU of the Ray in use, and one where it
+            has none.
+        num_loader_threads: Threads with which each decodes images.
+        num_compute_threads: Threads that each process computes with on a CPU.
+        use_gpu: One GPU a process; by default where the Ray in use has GPUs.
+        max_memory_mib: Memory that the solver of linear evaluation may take, on the device where it computes. Features
+            that need more are streamed from storage, with every step one pass over them.
+    """
+
+    num_workers: Positive | None = None
+    num_loader_threads: Positive = 2
+    num_compute_threads: Positive = 1
+    use_gpu: bool | None = None
+    max_memory_mib: Positive = 8192
+
+
+class FeatureConfig(Model):
+    """What all evaluations of features have in common: a network, and how it sees the pictures.
+
+    Attributes:
+        checkpoint: Folder that pretraining wrote, or a file of another system's (docs/checkpoints.md).
+        image_size: Side of the network's input in pixels.
+        center_crop: The paper's protocol (short side 256 / 224 of the size, centre crop) or the squashed picture.
+        execution: How it runs.
+    """
+
+    checkpoint: CheckpointAddress
+    image_size: Annotated[int, Field(ge=32)] = 224
+    center_crop: bool = True
+    execution: EvaluateExecution = EvaluateExecution()
+
+
+class ContextualConfig(FeatureConfig):
+    """Two classes of a data set, seen by a network.
+
+    Attributes:
+        data: Images of both. With the layout `coco-crop` each object by itself; with `coco` whole pictures that show
+            one of the two classes and not the other; with any other labelled layout, images by their label.
+        class_names: The two; the paper's are giraffe and zebra.
+    """
+
+    data: DataConfig
+    class_names: ClassPair = ("giraffe", "zebra")
+
+    @model_validator(mode="after")
+    def _two_classes(self) -> Self:
+        if self.class_names[0] == self.class_names[1]:
+            raise ValueError(f"class_names = {self.class_names[0]} twice: nothing could be told apart")
+        return self
+
+
+class FeaturesConfig(FeatureConfig):
+    """Features of the images of one data set.
+
+    Attributes:
+        data: Labelled images.
+        class_names: The classes that count; by default all.
+    """
+
+    data: DataConfig
+    class_names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +200,7 @@ def input_hashes(context: Context, config: FeatureConfig, sets: Mapping[str, Dat
     return {"checkpoint": checkpoint_hash(config.checkpoint), **hashes}
 
 
-def check_features(
+def check_sources(
     config: FeatureConfig, *, sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None
 ) -> None:
     """Opens what features are computed of, and the network that computes them.
@@ -196,20 +270,57 @@ def feature_sets(
         InputError: As `check_sets`; or a data set has no readable image, or the checkpoint does not fit.
     """
     opened = check_sets(sets, class_names)
-    folders = {name: _folder(context, config, sets[name], class_names, hashes[name], hashes) for name in sets}
+    wanted = {name: _Wanted.of(context, config, data, hashes[name], hashes, class_names) for name, data in sets.items()}
     missing: dict[str, list[Part]] = {}
-    for name, data in sets.items():
-        folder = folders[name]
-        if folder.uri not in missing:
-            missing[folder.uri] = _missing_parts(context, folder, data, class_names, len(opened[name].indices))
+    for name, one in wanted.items():
+        if one.identity not in missing:
+            missing[one.identity] = _missing_parts(context, one, len(opened[name].indices))
     pending = list(chain.from_iterable(missing.values()))
     if pending:
         _compute(context, config, pending)
+    return {name: _open_finished(one, opened[name]) for name, one in wanted.items()}
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Features that an evaluation needs: a stage of their own, which the evaluations of a checkpoint share."""
+
+    identity: str
+    config: FeaturesConfig
+    inputs: Mapping[str, str]
+    folder: Storage
+
+    @classmethod
+    def of(
+        cls,
+        context: Context,
+        config: FeatureConfig,
+        data: DataConfig,
+        data_hash: str,
+        hashes: Mapping[str, str],
+        class_names: tuple[str, ...] | None,
+    ) -> _Wanted:
+        shared = {name: getattr(config, name) for name in FeatureConfig.model_fields}
+        wanted = FeaturesConfig(**shared, data=data, class_names=class_names)
+        inputs = {"checkpoint": hashes["checkpoint"], "data": data_hash}
+        assert features.version is not None
+        identity = stage_identity(features.kind, features.version, recipe(wanted), inputs)
+        return cls(identity, wanted, inputs, context.storage.child(features.kind).child(identity))
+
+
+def _open_finished(one: _Wanted, images: LabelledImages) -> LabelledFeatures:
+    """Open features whose parts are all there, and note that the stage is finished."""
+    found = LabelledFeatures(FeatureSet.open(one.folder, _num_parts(images)), images.labels, tuple(images.class_names))
+    if not one.folder.exists(RESULT_FILE):
+        one.folder.write_json(RESULT_FILE, {"values": _values(found), "run_id": None, "parent": None})
+    return found
+
+
+def _values(found: LabelledFeatures) -> dict[str, Any]:
     return {
-        name: LabelledFeatures(
-            FeatureSet.open(folders[name], _num_parts(images)), images.labels, tuple(images.class_names)
-        )
-        for name, images in opened.items()
+        "features": found.features.folder.uri,
+        "num_images": found.features.num_rows,
+        "unreadable": len(found.features.unreadable),
     }
 
 
@@ -297,16 +408,19 @@ def _write_part(
     write_part(part.folder, part.number, features)
 
 
-def _missing_parts(
-    context: Context, folder: Storage, data: DataConfig, class_names: tuple[str, ...] | None, num_images: int
-) -> list[Part]:
-    """The parts of a set of features that are not there, or all where the user wants them anew."""
-    is_fresh = context.fresh and folder.uri not in context.computed
+def _missing_parts(context: Context, wanted: _Wanted, num_images: int) -> list[Part]:
+    """Return the parts of a set of features that are not there, or all where the user wants them computed again."""
+    config, folder = wanted.config, wanted.folder
+    is_fresh = context.fresh and wanted.identity not in context.computed
     if is_fresh:
-        context.computed.add(folder.uri)
+        context.computed.add(wanted.identity)
+        folder.delete(RESULT_FILE)
     there = set() if is_fresh else finished_parts(folder)
+    if not folder.exists(STAGE_FILE):
+        described = {"stage": features.kind, "identity": wanted.identity, "inputs": dict(wanted.inputs)}
+        folder.write_json(STAGE_FILE, {**described, "config": config.model_dump(mode="json")})
     return [
-        Part(data, class_names, folder, number, begin, min(PART_SIZE, num_images - begin))
+        Part(config.data, config.class_names, folder, number, begin, min(PART_SIZE, num_images - begin))
         for number, begin in enumerate(range(0, num_images, PART_SIZE))
         if number not in there
     ]
@@ -338,21 +452,24 @@ def _num_parts(images: LabelledImages) -> int:
     return -(-len(images.indices) // PART_SIZE)
 
 
-def _folder(
-    context: Context,
-    config: FeatureConfig,
-    data: DataConfig,
-    class_names: Sequence[str] | None,
-    data_hash: str,
-    hashes: Mapping[str, str],
-) -> Storage:
-    of_data: dict[str, Any] = recipe(data)
-    how = {
-        "data": of_data,
-        "class_names": class_names,
-        "image_size": config.image_size,
-        "center_crop": config.center_crop,
-        "part_size": PART_SIZE,
-    }
-    identity = stage_identity("features", how, {"checkpoint": hashes["checkpoint"], "data": data_hash})
-    return context.storage.child("features").child(identity)
+@stage("features", version=3, outputs=("part-*.npy", "part-*.json"), measures=False)
+def features(context: Context, config: FeaturesConfig) -> Computation[FeaturesConfig]:
+    """Compute the features of a data set, which every evaluation of the same checkpoint then reads.
+
+    Returns:
+        Values `features` (address of the folder), `num_images` (that have features) and `unreadable` (how many have
+        none).
+    """
+    sets = {"data": config.data}
+    inputs = input_hashes(context, config, sets)
+
+    def compute(run: StageRun, config: FeaturesConfig) -> Mapping[str, Any]:
+        return _values(feature_sets(context, config, sets, inputs, class_names=config.class_names)["data"])
+
+    return Computation(
+        title=f"features of {config.data.root}",
+        inputs=inputs,
+        compute=compute,
+        tags={"dataset": config.data.root},
+        check=partial(check_sources, sets=sets, class_names=config.class_names),
+    )

@@ -6,34 +6,50 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 
-from objectaware.config import FewShotConfig
+from objectaware.config.base import Positive
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import Coverage
 from objectaware.evaluate.few_shot import few_shot_error
 from objectaware.evaluate.summary import mean_and_std
 from objectaware.stages.features import (
+    ContextualConfig,
     LabelledFeatures,
     check_checkpoint,
-    check_features,
     check_sets,
+    check_sources,
     compute_device,
     feature_sets,
     input_hashes,
     run_on_features,
 )
-from objectaware.stages.runner import Context, StageResult, StageRun, run_stage, study, study_key
+from objectaware.stages.registry import stage
+from objectaware.stages.runner import Computation, Context, StageRun, study, study_key
 from objectaware.tracking import Tracker
 from objectaware.tracking.figures import curves
 
 _EPOCH = re.compile(r"epoch_(\d+)")
 
 
-def run_few_shot(context: Context, config: FewShotConfig, *, title: str | None = None) -> StageResult:
-    """Measures the error of a classifier that was shown `num_shots` images of each class, once for each seed.
+class FewShotConfig(ContextualConfig):
+    """Error of a classifier that was shown a few images of each class (paper, table multi-bias-epoch).
+
+    Attributes:
+        num_shots: Images of each class that the classifier is fitted to; all others are classified.
+        seeds: One draw of the shots each.
+    """
+
+    num_shots: Positive = 1
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0, 1, 2, 3, 4)
+
+
+@stage("few_shot", version=2)
+def few_shot(context: Context, config: FewShotConfig) -> Computation[FewShotConfig]:
+    """Measure the error of a classifier that was shown `num_shots` images of each class, once for each seed.
 
     Returns:
         Values `error` (`mean` and `std` over the seeds, per cent; the deviation is that of a sample), `errors` (by
@@ -65,10 +81,13 @@ def run_few_shot(context: Context, config: FewShotConfig, *, title: str | None =
             "unreadable": len(found.features.unreadable),
         }
 
-    tags = {"dataset": config.data.root}
-    name = title or f"{config.num_shots}-shot {' or '.join(config.class_names)}"
-    check = partial(check_features, sets=sets, class_names=config.class_names)
-    return run_stage(context, "few_shot", name, config, inputs, compute, tags=tags, check=check)
+    return Computation(
+        title=f"{config.num_shots}-shot {' or '.join(config.class_names)}",
+        inputs=inputs,
+        compute=compute,
+        tags={"dataset": config.data.root},
+        check=partial(check_sources, sets=sets, class_names=config.class_names),
+    )
 
 
 def _coverage(config: FewShotConfig, found: LabelledFeatures) -> Coverage:
@@ -114,7 +133,7 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
             epoch = epoch_of(checkpoint)
             title = f"{config.num_shots}-shot {checkpoint if epoch is None else f'epoch {epoch}'}"
             one = config.model_copy(update={"checkpoint": checkpoint})
-            error = run_few_shot(context, one, title=title).values["error"]
+            error = few_shot(context, one, title=title).values["error"]
             curve.append({"checkpoint": checkpoint, "epoch": epoch, **error})
         _log_curve(parent, curve)
     return {"curve": curve}

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from objectaware.config import DataConfig, Model
+from objectaware.config.base import Execution, points_to
 from objectaware.data.backgrounds_challenge import TrainingForegrounds
 from objectaware.data.coco import instances_file
 from objectaware.data.folder import ImageFolder
@@ -19,43 +22,39 @@ from objectaware.methods.checkpoint import checkpoint_file
 from objectaware.methods.classifier import read_classifier
 from objectaware.stages.truth import true_objects_hash
 
-STAGE_VERSIONS = {
-    "pretrain": 4,
-    "localize": 3,
-    "features": 2,
-    "linear": 5,
-    "knn": 2,
-    "few_shot": 2,
-    "class_distance": 2,
-    "localization": 4,
-    "detection": 2,
-}
-"""Version of the code that computes each stage: raised when the same input would give another result."""
-
 _IDENTITY_LENGTH = 20
 
 
 def recipe(config: Model) -> dict[str, Any]:
-    """The part of a configuration that decides the result.
+    """Return the part of a configuration that decides the result, by the types of its fields.
 
-    What only says how it runs (`execution`) and where inputs lie (addresses) is left out: the inputs' content
-    stands in the identity instead.
+    Addresses are left out: the hash of what lies there stands among the inputs instead. So is how the stage runs
+    (`Execution`).
     """
-    return _without_addresses(config.model_dump(mode="json", exclude={"execution"}))
+    return {
+        name: _decisive(getattr(config, name))
+        for name, field in type(config).model_fields.items()
+        if points_to(field) is None and not isinstance(getattr(config, name), Execution)
+    }
 
 
-def _without_addresses(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
-    if isinstance(value, dict):
-        addresses = ("root", "subset", "metadata", "masks", "checkpoint", "classifier", "published")
-        return {key: _without_addresses(item) for key, item in value.items() if key not in addresses}
-    return value
+def _decisive(value: object) -> Any:  # noqa: ANN401 - JSON is any value
+    """Return the value as JSON has it, models inside it without their addresses and executions."""
+    if isinstance(value, Model):
+        return recipe(value)
+    if isinstance(value, Mapping):
+        return {key: _decisive(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_decisive(item) for item in value]
+    return to_jsonable_python(value)
 
 
-def stage_identity(stage: str, recipe_part: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """Hashes what decides a stage's result.
+def stage_identity(kind: str, version: int, recipe_part: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
+    """Hash what decides a stage's result.
 
     Args:
-        stage: Name of the stage, a key of `STAGE_VERSIONS`.
+        kind: Kind of the stage.
+        version: Version of the code that computes it.
         recipe_part: The recipe, with the seed in it.
         inputs: Content hash of each input.
 
@@ -63,8 +62,7 @@ def stage_identity(stage: str, recipe_part: Mapping[str, Any], inputs: Mapping[s
         20 hexadecimal digits.
     """
     text = json.dumps(
-        {"stage": stage, "version": STAGE_VERSIONS[stage], "recipe": recipe_part, "inputs": dict(inputs)},
-        sort_keys=True,
+        {"stage": kind, "version": version, "recipe": recipe_part, "inputs": dict(inputs)}, sort_keys=True
     )
     return hashlib.sha256(text.encode()).hexdigest()[:_IDENTITY_LENGTH]
 
@@ -184,3 +182,13 @@ def masks_hash(address: str) -> str:
     for name, size, modified_ns in files:
         digest.update(f"{name}\0{size}\0{modified_ns}\0".encode())
     return digest.hexdigest()
+
+
+STAND_IN = "/computed-by-an-earlier-stage"
+"""Address in place of the outcome of a stage that has not run."""
+ADDRESS_HASHES: Mapping[str, Callable[[str], str]] = {
+    "checkpoint": checkpoint_hash,
+    "classifier": classifier_hash,
+    "masks": masks_hash,
+}
+"""What hashes the content of an address, by what it points to (`objectaware.config.base.PointsTo`)."""

@@ -4,24 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from objectaware.config import KnnConfig
+from pydantic import Field
+
+from objectaware.config import DataConfig
+from objectaware.config.base import Positive
 from objectaware.evaluate.knn import knn_accuracy
 from objectaware.stages.features import (
+    FeatureConfig,
     LabelledFeatures,
-    check_features,
+    check_sources,
     compute_device,
     feature_sets,
     input_hashes,
     log_accuracies,
     run_on_features,
 )
-from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+from objectaware.stages.registry import stage
+from objectaware.stages.runner import Computation, Context, StageRun
 
 
-def run_knn(context: Context, config: KnnConfig, *, title: str | None = None) -> StageResult:
-    """Classifies each test set's images by their nearest neighbours in the training set.
+class KnnConfig(FeatureConfig):
+    """Nearest neighbours: what the features tell without a classifier being trained.
+
+    Attributes:
+        train: Labelled images that are the neighbours.
+        tests: Labelled images that are classified, by name.
+        num_neighbours: k.
+        temperature: τ of the votes, exp(cosine similarity / τ).
+    """
+
+    train: DataConfig
+    tests: dict[str, DataConfig]
+    num_neighbours: Positive = 20
+    temperature: Annotated[float, Field(gt=0)] = 0.07
+
+
+@stage("knn", version=2)
+def knn(context: Context, config: KnnConfig) -> Computation[KnnConfig]:
+    """Classify each test set's images by their nearest neighbours in the training set.
 
     Returns:
         Values `accuracies` (per cent, by test set), `coverage` (by test set, the images that the accuracy is over and
@@ -42,9 +64,13 @@ def run_knn(context: Context, config: KnnConfig, *, title: str | None = None) ->
         log_accuracies(run.tracker, "knn", values["accuracies"], values["coverage"])
         return {**values, "unreadable": sum(len(one.features.unreadable) for one in found.values())}
 
-    tags = {"dataset": config.train.root}
-    check = partial(check_features, sets=sets)
-    return run_stage(context, "knn", title or "nearest neighbours", config, inputs, compute, tags=tags, check=check)
+    return Computation(
+        title="nearest neighbours",
+        inputs=inputs,
+        compute=compute,
+        tags={"dataset": config.train.root},
+        check=partial(check_sources, sets=sets),
+    )
 
 
 def measure_knn(

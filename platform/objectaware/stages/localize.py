@@ -11,9 +11,8 @@ import numpy as np
 from objectaware.config import LocalizeConfig
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
-from objectaware.data.storage import Storage
-from objectaware.distributed.cluster import Need
-from objectaware.distributed.localize import localize, localize_needs
+from objectaware.distributed.localize import localize as localize_images
+from objectaware.distributed.localize import localize_needs
 from objectaware.distributed.localize_actors import ITERATIONS_NAME
 from objectaware.distributed.localize_groups import GroupPlan
 from objectaware.errors import InputError
@@ -24,23 +23,24 @@ from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.stages.identity import checkpoint_hash, classifier_hash, data_hash
 from objectaware.stages.look import Look, truth_of
 from objectaware.stages.progress import format_seconds
-from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+from objectaware.stages.registry import stage
+from objectaware.stages.runner import Computation, Context, StageRun
 from objectaware.tracking.iteration_panel import iteration_panel
 from objectaware.tracking.panels import box_histogram
 
 _GALLERY = "gallery.html"
 
 
-def run_localize(
-    context: Context, config: LocalizeConfig, *, title: str | None = None, out: Storage | None = None
-) -> StageResult:
-    """Localizes, or reuses the finished localization of the same identity.
-
-    Args:
-        context: What the command's stages share.
-        config: What to localize, with which checkpoint and how.
-        title: What it is called in progress and MLflow.
-        out: Folder of the mask store; by default one in the storage.
+@stage(
+    "localize",
+    version=3,
+    outcome="masks",
+    outputs=("shard-*.parquet", "store.json", "annotations.json", _GALLERY, ITERATIONS_NAME),
+    measures=False,
+    needs=lambda config: localize_needs(config.execution),
+)
+def localize(context: Context, config: LocalizeConfig) -> Computation[LocalizeConfig]:
+    """Find the objects in images and write a mask store.
 
     Returns:
         Values `masks` (address of the mask store), `annotations` (address of the COCO JSON), `gallery` (address of
@@ -59,11 +59,13 @@ def run_localize(
     def compute(run: StageRun, config: LocalizeConfig) -> Mapping[str, Any]:
         return _localize(run, config, inputs)
 
-    data = config.data
-    tags = {"dataset": data.root, "localizer": config.localizer}
-    name = title or f"localize {data.root}"
-    return run_stage(
-        context, "localize", name, config, inputs, compute, tags=tags, check=check_localize, needs=_needs, out=out
+    return Computation(
+        title=f"localize {config.data.root}",
+        inputs=inputs,
+        compute=compute,
+        tags={"dataset": config.data.root, "localizer": config.localizer},
+        check=check_localize,
+        least_needs=lambda config: localize_needs(config.execution),
     )
 
 
@@ -82,10 +84,6 @@ def check_localize(config: LocalizeConfig) -> None:
         negatives=config.negatives,
     )
     _checkpoint_notices(config.checkpoint)
-
-
-def _needs(config: LocalizeConfig) -> list[Need]:
-    return localize_needs(config.execution)
 
 
 def _open(config: LocalizeConfig) -> ImageFolder:
@@ -108,7 +106,7 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) 
     for notice in filter(None, [images.notice, truth_notice, *notices]):
         run.progress.line(f"  {notice}")
     look = Look(images, truth)
-    summary = localize(
+    summary = localize_images(
         config, manifest=Manifest.of(images), store=run.folder, on_record=lambda record: _show(run, record)
     )
     run.folder.write_json(

@@ -2,18 +2,93 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Self
 
-from objectaware.config import LocalizationConfig, LocalizersConfig, Model
+from pydantic import Field, ValidationError, model_validator
+
+from objectaware.config import LocalizeConfig, Model, localizer_fields
+from objectaware.config.base import CheckpointAddress, MasksAddress
 from objectaware.evaluate.summary import format_table
-from objectaware.stages.evaluate import labelled_sets, run_linear, run_localization, titled
-from objectaware.stages.features import check_features
-from objectaware.stages.identity import masks_hash
-from objectaware.stages.localize import check_localize, run_localize
+from objectaware.stages.features import check_sources
+from objectaware.stages.identity import STAND_IN, masks_hash
+from objectaware.stages.linear import LinearConfig, labelled_sets, linear
+from objectaware.stages.localization import LocalizationConfig, MeasurableData, localization, titled
+from objectaware.stages.localize import check_localize, localize
+from objectaware.stages.registry import stage_of_parts
 from objectaware.stages.runner import Context, StageResult, study, study_key
 from objectaware.stages.truth import true_objects_hash
+
+
+class LocalizersConfig(Model):
+    """Several localizers on the same images, in one table.
+
+    Attributes:
+        data: Images with true masks or boxes, as in `LocalizationConfig`.
+        checkpoint: Of the network that all of them look through, the baselines apart.
+        localizers: Fields of `LocalizeConfig` that differ, by name of the row: `localizer` and its settings.
+        shared: Fields of `LocalizeConfig` that all have in common, such as `crf`, `image_size` or `execution`.
+        linear: Fields of `LinearConfig` for the classifier of the rows with classifier_cam that give none; its
+            checkpoint is the same.
+        masks: Masks of other systems to be scored beside them, as in `LocalizationConfig`.
+        seed: Of the rows and of the classifier that give none.
+    """
+
+    data: MeasurableData
+    checkpoint: CheckpointAddress
+    localizers: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+    shared: dict[str, Any] = Field(default_factory=dict)
+    linear: dict[str, Any] | None = None
+    masks: dict[str, MasksAddress] = Field(default_factory=dict)
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _parts_are_valid(self) -> Self:
+        """Refuses a row's mistakes before the first row is computed."""
+        for name, fields in self.localizers.items():
+            if name in self.masks:
+                raise ValueError(f"{name} is the name of a localizer and of masks; give one another name")
+            if fields.get("localizer") == "classifier_cam" and fields.get("classifier") is None and not self.linear:
+                raise ValueError(f"linear is missing: the row {name} needs a classifier")
+            with _named(f"localizers.{name}"):
+                self.localize_config(name, classifier="classifier")
+        if self.linear is not None:
+            with _named("linear"):
+                self.linear_config()
+        return self
+
+    def localize_config(self, name: str, *, classifier: str) -> LocalizeConfig:
+        """The configuration of one row.
+
+        Args:
+            name: The row.
+            classifier: What classifier_cam takes where the row gives none.
+        """
+        fields: dict[str, Any] = {"data": self.data, "seed": self.seed, **self.shared, **self.localizers[name]}
+        has = localizer_fields(fields.get("localizer", "contracam"))
+        if "checkpoint" in has:
+            fields.setdefault("checkpoint", self.checkpoint)
+        if "classifier" in has:
+            fields.setdefault("classifier", classifier)
+        return LocalizeConfig.model_validate(fields)
+
+    def linear_config(self) -> LinearConfig:
+        """The configuration of the classifier."""
+        return LinearConfig.model_validate({"checkpoint": self.checkpoint, "seed": self.seed, **(self.linear or {})})
+
+
+@contextmanager
+def _named(field: str) -> Iterator[None]:
+    """Gives the first fault of a configuration inside another one the name of its place."""
+    try:
+        yield
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join([field, *map(str, first["loc"])])
+        problem = first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"{place}: {problem[:1].lower()}{problem[1:]}") from error
 
 
 def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]:
@@ -24,7 +99,7 @@ def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]
         config: Which localizers, with which network, on which images.
 
     Returns:
-        `scores` and `boxes_per_image` as of `run_localization`; `masks`, the address of each row's masks; and
+        `scores` and `boxes_per_image` as of `localization`; `masks`, the address of each row's masks; and
         `classifier`, that of the linear classifier, None where no row needed one.
     """
     _check(config)
@@ -32,13 +107,21 @@ def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]
     key = study_key(dumped)
     root = config.data.root
     with study(context, "localizers", name=f"localizers {root}", key=key, dataset=root, config=dumped) as parent:
-        values = dict(run_localizer_rows(context, config).values)
+        values = dict(localizers(context, config).values)
         parent.log_table("localizers", [{"localizer": row, **cells} for row, cells in titled(values["scores"]).items()])
     return values
 
 
-def run_localizer_rows(context: Context, config: LocalizersConfig, *, title: str | None = None) -> StageResult:
-    """Localizes and scores, under whatever run the context has.
+def localizers_parts(config: LocalizersConfig) -> list[Model]:
+    """Return the configurations of all that is run; of the scoring, with the masks of other systems alone."""
+    rows = [config.localize_config(name, classifier=STAND_IN) for name in config.localizers]
+    classifier = [] if config.linear is None else [config.linear_config()]
+    return [*rows, *classifier, _scoring(config, config.masks)]
+
+
+@stage_of_parts("localizers", parts=localizers_parts)
+def localizers(context: Context, config: LocalizersConfig, title: str | None) -> StageResult:
+    """Localize the same images with each localizer and score all masks.
 
     Returns:
         The scoring of all masks, with the values of `run_localizers`.
@@ -48,12 +131,12 @@ def run_localizer_rows(context: Context, config: LocalizersConfig, *, title: str
     prefix = "" if title is None else f"{title}: "
     for name, fields in config.localizers.items():
         if fields.get("localizer") == "classifier_cam" and fields.get("classifier") is None and classifier is None:
-            fitted = run_linear(context, config.linear_config(), title=f"{prefix}linear evaluation")
+            fitted = linear(context, config.linear_config(), title=f"{prefix}linear evaluation")
             classifier = str(fitted.values["classifier"])
         row = config.localize_config(name, classifier=classifier or "")
-        masks[name] = str(run_localize(context, row, title=f"{prefix}localize {name}").values["masks"])
+        masks[name] = str(localize(context, row, title=f"{prefix}localize {name}").values["masks"])
     masks |= config.masks
-    result = run_localization(context, _scoring(config, masks), title=title)
+    result = localization(context, _scoring(config, masks), title=title)
     return replace(result, values={**result.values, "masks": masks, "classifier": classifier})
 
 
@@ -64,8 +147,8 @@ def _check(config: LocalizersConfig) -> None:
     for row in {(row.checkpoint, row.negatives): row for row in rows}.values():
         check_localize(row)
     if config.linear is not None:
-        linear = config.linear_config()
-        check_features(linear, sets=labelled_sets(linear))
+        classifier = config.linear_config()
+        check_sources(classifier, sets=labelled_sets(classifier))
     for address in config.masks.values():
         masks_hash(address)
     true_objects_hash(config.data)
@@ -74,18 +157,6 @@ def _check(config: LocalizersConfig) -> None:
 def _scoring(config: LocalizersConfig, masks: Mapping[str, str]) -> LocalizationConfig:
     image_size = config.shared.get("image_size", LocalizationConfig.model_fields["image_size"].default)
     return LocalizationConfig(data=config.data, masks=dict(masks), image_size=image_size)
-
-
-def localizers_parts(config: LocalizersConfig, *, classifier: str) -> list[Model]:
-    """The configurations of all that is run; of the scoring, with the masks of other systems alone.
-
-    Args:
-        config: Of all of it.
-        classifier: Address in place of the classifier's that is fitted on the way.
-    """
-    rows = [config.localize_config(name, classifier=classifier) for name in config.localizers]
-    linear = [] if config.linear is None else [config.linear_config()]
-    return [*rows, *linear, _scoring(config, config.masks)]
 
 
 def localizers_table(values: dict[str, Any]) -> str:

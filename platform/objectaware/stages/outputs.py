@@ -16,24 +16,12 @@ RESULT_FILE = "result.json"
 """What a stage computed; the last file that it writes."""
 SWEEP = "sweep"
 
-_TRAINING = (
+TRAINING_OUTPUTS = (
     *("train/epoch_*/", "train/kept/epoch_*/"),
     *("train/checkpoint_manager_snapshot.json", "train/.validate_storage_marker"),  # Ray Train's own
 )
-STAGE_OUTPUTS: Mapping[str, tuple[str, ...]] = {
-    "pretrain": _TRAINING,
-    "localize": ("shard-*.parquet", "store.json", "annotations.json", "gallery.html", "iterations.npz"),
-    "features": ("part-*.npy", "part-*.json"),
-    "linear": ("classifier.safetensors",),
-    "knn": (),
-    "few_shot": (),
-    "class_distance": ("embedding.png",),
-    "localization": (),
-    "detection": (*_TRAINING, "shares/share-*.json", "detections.json"),
-    SWEEP: ("sweep.json", "metric.png", "trials/*.json", "begun/*"),
-}
-"""By stage, what lies in its folder beside the two files above: patterns of paths. One that ends with a slash stands
-for all that is in such a folder."""
+"""What a training leaves in its stage's folder."""
+SWEEP_OUTPUTS = ("sweep.json", "metric.png", "trials/*.json", "begun/*")
 
 _NUM_SHOWN = 5
 
@@ -66,15 +54,19 @@ def require_own(folder: Storage, identity: str) -> None:
         raise InputError("out", folder.uri, problem, "Give another folder.")
 
 
-def delete_outputs(folder: Storage, stage: str) -> list[str]:
+def delete_outputs(folder: Storage, patterns: Sequence[str]) -> list[str]:
     """Delete what a stage has written into its folder, but for its lease and `stage.json`, by which it stays its own.
+
+    Args:
+        folder: The stage's.
+        patterns: Of the paths that the stage writes; see `objectaware.stages.registry.Stage.outputs`.
 
     Returns:
         Names of the files that are no outputs of the stage and stay.
     """
     folder.delete(RESULT_FILE)  # or half a stage would be reused as a whole one
     names = [name for name, _, _ in folder.list_files()]
-    outputs = [name for name in names if _is_output(name, stage)]
+    outputs = [name for name in names if _is_output(name, patterns)]
     folder.delete_files(outputs)
     kept = {name for name in names if name == STAGE_FILE or name.startswith(f"{LEASE_FOLDER}/")}
     return sorted({*names} - {*outputs} - kept)
@@ -91,11 +83,11 @@ def _is_of_lease(name: str) -> bool:
     return LEASE_FILE.fullmatch(name) is not None or is_temporary(name)
 
 
-def _is_output(name: str, stage: str) -> bool:
+def _is_output(name: str, patterns: Sequence[str]) -> bool:
     parts = PurePosixPath(name).parts
     if is_temporary(parts[-1]) or name == RESULT_FILE:
         return True
-    return any(_matches(parts, pattern) for pattern in STAGE_OUTPUTS[stage])
+    return any(_matches(parts, pattern) for pattern in patterns)
 
 
 def _matches(parts: Sequence[str], pattern: str) -> bool:

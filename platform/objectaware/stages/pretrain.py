@@ -6,27 +6,32 @@ from collections.abc import Mapping
 from typing import Any
 
 from objectaware.config import GROUND_TRUTH, PretrainConfig
-from objectaware.distributed.cluster import Need
-from objectaware.distributed.pretrain import pretrain, pretrain_needs
+from objectaware.distributed.pretrain import pretrain as train
+from objectaware.distributed.pretrain import pretrain_needs
 from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
+from objectaware.stages.outputs import TRAINING_OUTPUTS
 from objectaware.stages.progress import format_seconds, worker_notice
-from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+from objectaware.stages.registry import stage
+from objectaware.stages.runner import Computation, Context, StageRun
 from objectaware.training.inputs import open_inputs
 from objectaware.training.policies import open_truth, require_packed_truth
 
 
-def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None = None) -> StageResult:
-    """Pretrains, or reuses the finished training of the same identity.
-
-    Args:
-        context: What the command's stages share.
-        config: What to train.
-        title: What it is called in progress and MLflow.
+@stage(
+    "pretrain",
+    version=4,
+    outcome="checkpoint",
+    outputs=TRAINING_OUTPUTS,
+    measures=False,
+    needs=lambda config: pretrain_needs(config.execution),
+)
+def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainConfig]:
+    """Pretrain a network on images.
 
     Returns:
         Values `checkpoint` (address of the folder), `epochs`, and the last epoch's metrics.
     """
-    name = title or f"pretrain {config.method} {config.policy} seed {config.seed}"
+    name = f"pretrain {config.method} {config.policy} seed {config.seed}"
     inputs = {"data": data_hash(config.data, verify=context.verify)}
     if config.masks == GROUND_TRUTH:
         if config.data.layout == "shards":
@@ -43,7 +48,7 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
 
     def compute(run: StageRun, config: PretrainConfig) -> Mapping[str, Any]:
         recorder = _Recorder(run, config)
-        checkpoint = pretrain(config, name="train", storage=run.folder, on_record=recorder)
+        checkpoint = train(config, name="train", storage=run.folder, on_record=recorder)
         run.tracker.log_model("checkpoint", checkpoint)
         return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}
 
@@ -53,11 +58,14 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
         "policy": config.policy,
         "dataset": config.data.root,
     }
-    return run_stage(context, "pretrain", name, config, inputs, compute, tags=tags, check=check, needs=_least_needs)
-
-
-def _least_needs(config: PretrainConfig) -> list[Need]:
-    return pretrain_needs(config.execution, least=True)
+    return Computation(
+        title=name,
+        inputs=inputs,
+        compute=compute,
+        tags=tags,
+        check=check,
+        least_needs=lambda config: pretrain_needs(config.execution, least=True),
+    )
 
 
 class _Recorder:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from objectaware import collector
 from objectaware.config import DataConfig, Model
@@ -25,12 +25,10 @@ from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE, delete_outputs, 
 from objectaware.stages.progress import Progress
 
 if TYPE_CHECKING:
+    from objectaware.stages.registry import Stage
     from objectaware.tracking import Tracker, TrackingStore
 
 Config = TypeVar("Config", bound=Model)
-
-WITHOUT_ACCURACY = ("pretrain", "localize")
-"""Stages that measure nothing on a test set. All others say in their value `coverage` what their measures are over."""
 
 
 class NotFinishedError(Exception):
@@ -150,6 +148,29 @@ class StageRun:
 
 
 @dataclass(frozen=True)
+class Computation(Generic[Config]):
+    """What a stage computes of one configuration.
+
+    Attributes:
+        title: What the stage is called in progress and in MLflow, unless its caller names it.
+        inputs: Content hash of each input, by name.
+        compute: Does the work and returns the stage's values, which are plain. It resumes by itself from the files that
+            are in the folder. It takes the configuration with `execution.use_gpu` written out. A stage that measures
+            returns the value `coverage`: `Coverage.values` by test set.
+        tags: Tags of its MLflow run.
+        check: Refuses inputs that do not fit, before Ray is started and a run is opened in MLflow.
+        least_needs: Processes that the stage keeps running and cannot do without. Tasks ask for room by themselves.
+    """
+
+    title: str
+    inputs: Mapping[str, str]
+    compute: Callable[[StageRun, Config], Mapping[str, Any]]
+    tags: Mapping[str, str]
+    check: Callable[[Config], object] = lambda config: None
+    least_needs: Callable[[Config], Sequence[Need]] = lambda config: ()
+
+
+@dataclass(frozen=True)
 class StageResult:
     """A finished stage.
 
@@ -170,79 +191,71 @@ class StageResult:
 
 def run_stage(
     context: Context,
-    stage: str,
-    title: str,
+    stage: Stage[Config],
     config: Config,
-    inputs: Mapping[str, str],
-    compute: Callable[[StageRun, Config], Mapping[str, Any]],
+    computation: Computation[Config],
     *,
-    tags: Mapping[str, str],
-    check: Callable[[Config], object] = lambda config: None,
-    needs: Callable[[Config], Sequence[Need]] = lambda config: (),
+    title: str | None = None,
     out: Storage | None = None,
 ) -> StageResult:
-    """Runs a stage, or reuses it where it is finished.
+    """Run a stage, or reuse it where it is finished.
 
     Args:
         context: What the command's stages share.
-        stage: `pretrain`, `localize`, `linear` or `localization`.
-        title: What the stage is called in progress and in MLflow.
+        stage: Its kind.
         config: Its configuration.
-        inputs: Content hash of each input.
-        compute: Does the work and returns the stage's values; resumes by itself from what is in the folder. Takes the
-            configuration with `execution.use_gpu` written out. A stage that measures gives the value `coverage`:
-            `Coverage.values` by test set.
-        tags: Tags of its MLflow run.
-        check: Refuses inputs that do not fit, before Ray is started and a run is opened in MLflow.
-        needs: Processes that the stage keeps running at once.
+        computation: What is to be computed.
+        title: What the stage is called in progress and in MLflow; by default the computation's title.
         out: Folder for its output; by default one named by its identity in the storage.
 
     Raises:
-        InputError: `out` belongs to another run or holds files that no stage has written, `check` refuses the
+        InputError: `out` belongs to another run or holds files that no stage has written, the check refuses the
             inputs, or the cluster is too small.
         LeaseHeldError: Another command is computing the same.
         LeaseLostError: Another command has taken the stage over.
         NotFinishedError: It is not finished, and the context wants finished stages alone.
     """
-    identity = stage_identity(stage, recipe(config), inputs)
-    folder = out or context.storage.child(stage).child(identity)
+    assert stage.version is not None
+    name, tags = title or computation.title, computation.tags
+    identity = stage_identity(stage.kind, stage.version, recipe(config), computation.inputs)
+    folder = out or context.storage.child(stage.kind).child(identity)
     if out is not None and out.uri.rstrip("/") == context.storage.uri.rstrip("/"):
         raise InputError("out", out.uri, "is the storage, which holds other runs", "Give a folder of its own.")
     require_own(folder, identity)
     if context.only_finished and not folder.exists(RESULT_FILE):
-        raise NotFinishedError(title)
+        raise NotFinishedError(name)
     if context.fresh and identity not in context.computed:
         with context.lease(folder) as lease:
             if identity not in context.computed:  # the command that was waited for may have begun it
                 require_own(folder, identity)
-                left = delete_outputs(folder.guarded(lease.claim), stage)
+                left = delete_outputs(folder.guarded(lease.claim), stage.outputs)
                 if left:
                     names = shown_names(left)
-                    context.progress.line(f"{title}: what it did not write stays in {folder.uri}: {names}")
+                    context.progress.line(f"{name}: what it did not write stays in {folder.uri}: {names}")
                 context.computed.add(identity)
     if folder.exists(RESULT_FILE):
-        return _reuse(context, title, identity, folder, tags)
+        return _reuse(context, name, identity, folder, tags)
     with context.lease(folder) as lease:
         require_own(folder, identity)  # another command may have begun there since
         if folder.exists(RESULT_FILE):  # the command that was waited for has computed it
-            return _reuse(context, title, identity, folder, tags)
+            return _reuse(context, name, identity, folder, tags)
         guarded = folder.guarded(lease.claim)
-        check(config)
+        computation.check(config)
         context.start_ray()
         on_device = on_available_device(config)
-        if required := needs(on_device):
-            require_resources(stage, required)
+        if required := computation.least_needs(on_device):
+            require_resources(stage.kind, required)
         guarded.write_json(
             STAGE_FILE,
             {
-                "stage": stage,
+                "stage": stage.kind,
                 "identity": identity,
                 "config": config.model_dump(mode="json"),
-                "inputs": dict(inputs),
+                "inputs": dict(computation.inputs),
             },
         )
         collector.restore()
-        result = _compute(context, stage, title, on_device, inputs, identity, guarded, compute, tags)
+        result = _compute(context, stage, name, on_device, computation, identity, guarded)
     return replace(result, folder=folder)
 
 
@@ -263,32 +276,31 @@ def _reuse(context: Context, title: str, identity: str, folder: Storage, tags: M
 
 def _compute(
     context: Context,
-    stage: str,
+    stage: Stage[Config],
     title: str,
     config: Config,
-    inputs: Mapping[str, str],
+    computation: Computation[Config],
     identity: str,
     folder: Storage,
-    compute: Callable[[StageRun, Config], Mapping[str, Any]],
-    tags: Mapping[str, str],
 ) -> StageResult:
     from objectaware.tracking import environment_tags  # see `study`
 
-    all_tags = {**environment_tags(device_name(config)), **tags, "stage": stage}
+    all_tags = {**environment_tags(device_name(config)), **computation.tags, "stage": stage.kind}
     tracker = context.tracking.child_run(
         context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh, leased=True
     )
     tracker.log_config(config.model_dump(mode="json"))
     for name in ("data", "train"):
         data = getattr(config, name, None)
-        if isinstance(data, DataConfig) and name in inputs:
-            tracker.log_dataset(name, PurePath(data.root).name, inputs[name], data.root)
+        if isinstance(data, DataConfig) and name in computation.inputs:
+            tracker.log_dataset(name, PurePath(data.root).name, computation.inputs[name], data.root)
     context.progress.start(title)
     try:
         with MachineWatch(tracker.log_system_metrics):
-            values = compute(StageRun(identity, folder, tracker, context.progress, context.on_epoch), config)
-        if stage not in WITHOUT_ACCURACY:
-            assert values["coverage"], f"{stage} does not say what its measures are over"
+            run = StageRun(identity, folder, tracker, context.progress, context.on_epoch)
+            values = computation.compute(run, config)
+        if stage.measures:
+            assert values["coverage"], f"{stage.kind} does not say what its measures are over"
             tracker.log_table("coverage", coverage_rows(values["coverage"]))
     except BaseException as error:
         if _has_lost_lease(folder):

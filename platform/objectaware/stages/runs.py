@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.stages.identity import STAGE_VERSIONS
 from objectaware.stages.lease import Lease, current_holder
-from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE, SWEEP, delete_outputs
+from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE, SWEEP, SWEEP_OUTPUTS, delete_outputs
+from objectaware.stages.registry import all_stages
 
 RunStatus = Literal["finished", "running", "unfinished", "unknown"]
 
@@ -68,12 +68,17 @@ class StoredRun:
 
 def stored_runs(storage: Storage) -> list[StoredRun]:
     """All runs in a storage, the oldest first. Mask stores outside of it (`--out`) are not among them."""
-    found = [run for stage in (*STAGE_VERSIONS, SWEEP) for run in _runs_of(storage, stage)]
+    found = [run for stage in (*_kinds(), SWEEP) for run in _runs_of(storage, stage)]
     known = {run.identity for run in found}
     linked = [
         StoredRun(**{**vars(run), "made_from": frozenset(run.made_from & known - {run.identity})}) for run in found
     ]
     return sorted(linked, key=lambda run: run.modified)
+
+
+def _kinds() -> dict[str, tuple[str, ...]]:
+    """Return the kinds of stages that have folders, each with the patterns of its outputs."""
+    return {kind: one.outputs for kind, one in all_stages().items() if one.version is not None}
 
 
 def _runs_of(storage: Storage, stage: str) -> Iterator[StoredRun]:
@@ -122,7 +127,6 @@ def _status(folder: Storage, *, is_finished: bool) -> RunStatus:
 
 
 _IDENTITY = re.compile("[0-9a-f]{20}")
-_ADDRESS = re.compile(rf"/(?:{'|'.join(STAGE_VERSIONS)})/({_IDENTITY.pattern})(?:/|$)")
 
 
 def _identities(value: object) -> Iterator[str]:
@@ -134,7 +138,7 @@ def _identities(value: object) -> Iterator[str]:
         for item in value:
             yield from _identities(item)
     elif isinstance(value, str):
-        yield from _ADDRESS.findall(value)
+        yield from re.findall(rf"/(?:{'|'.join(_kinds())})/({_IDENTITY.pattern})(?:/|$)", value)
 
 
 def find_run(runs: Sequence[StoredRun], name: str) -> StoredRun:
@@ -215,10 +219,11 @@ def prune(runs: Sequence[StoredRun]) -> Pruned:
         LeaseHeldError: One of them has begun to be computed since.
     """
     num_bytes, kept = 0, {}
+    outputs = {**_kinds(), SWEEP: SWEEP_OUTPUTS}
     for run in runs:
         with Lease(run.folder, for_good=True) as lease:
             folder = run.folder.guarded(lease.claim)
-            names = delete_outputs(folder, run.stage)
+            names = delete_outputs(folder, outputs[run.stage])
             if not names:
                 folder.delete(STAGE_FILE)
         sizes = {name: size for name, size, _ in run.folder.list_files()}

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from objectaware.config import DataConfig, LinearConfig
+from objectaware.config import DataConfig
 from objectaware.data.published import published_data, published_set
 from objectaware.errors import InputError
 from objectaware.evaluate.shift import shift_over_seeds, shift_result
 from objectaware.evaluate.summary import format_table
-from objectaware.stages.evaluate import labelled_sets, run_linear
 from objectaware.stages.features import check_checkpoint, check_sets
+from objectaware.stages.linear import LinearConfig, labelled_sets, linear
+from objectaware.stages.registry import stage_of_parts
 from objectaware.stages.runner import Context, StageResult, study, study_key
 
 
@@ -44,26 +45,35 @@ def published_tests(names: Sequence[str], data_folder: str) -> dict[str, DataCon
     return tests
 
 
-def run_one_shift(context: Context, config: LinearConfig, *, title: str | None = None) -> StageResult:
-    """Evaluates one checkpoint on all test sets; what it came to is a linear evaluation of its own.
+class ShiftConfig(LinearConfig):
+    """Linear evaluation on shifted test sets, whose corruptions are averaged over their severities."""
+
+
+@stage_of_parts("shift", parts=lambda config: [_evaluation(config)], outcome=linear.outcome)
+def shift(context: Context, config: ShiftConfig, title: str | None) -> StageResult:
+    """Evaluate one checkpoint on all test sets; what it came to is a linear evaluation of its own.
 
     Returns:
-        The values of `run_linear`, its `accuracies` those of `mean` in `run_shift`.
+        The values of `linear`, its `accuracies` those of `mean` in `run_shift`.
 
     Raises:
         InputError: Corruptions differ in their severities.
     """
     _require_table(config)
-    result = run_linear(context, config, title=title)
+    result = linear(context, _evaluation(config), title=title)
     return replace(result, values={**result.values, "accuracies": shift_result(result.values["accuracies"]).cells()})
 
 
-def _require_table(config: LinearConfig) -> None:
+def _evaluation(config: ShiftConfig) -> LinearConfig:
+    return LinearConfig.model_validate({name: getattr(config, name) for name in config.model_fields_set})
+
+
+def _require_table(config: ShiftConfig) -> None:
     """Refuses test sets that no table can be made of, before hours of work."""
     shift_result(dict.fromkeys(config.tests, math.nan))
 
 
-def run_shift(context: Context, config: LinearConfig, checkpoints: Sequence[str]) -> dict[str, Any]:
+def run_shift(context: Context, config: ShiftConfig, checkpoints: Sequence[str]) -> dict[str, Any]:
     """Evaluates checkpoints, such as those of several seeds, on the same test sets, under one parent run.
 
     Args:
@@ -80,7 +90,8 @@ def run_shift(context: Context, config: LinearConfig, checkpoints: Sequence[str]
         InputError: Corruptions differ in their severities.
     """
     _require_table(config)
-    check_sets(labelled_sets(config))
+    one = _evaluation(config)
+    check_sets(labelled_sets(one))
     for checkpoint in checkpoints:
         check_checkpoint(checkpoint)
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
@@ -88,9 +99,7 @@ def run_shift(context: Context, config: LinearConfig, checkpoints: Sequence[str]
     root = config.train.root
     with study(context, "shift", name=f"shift {root}", key=key, dataset=root, config=dumped) as parent:
         results = [
-            run_linear(
-                context, config.model_copy(update={"checkpoint": checkpoint}), title=f"linear evaluation {number}"
-            )
+            linear(context, one.model_copy(update={"checkpoint": checkpoint}), title=f"linear evaluation {number}")
             for number, checkpoint in enumerate(checkpoints, start=1)
         ]
         accuracies = [dict(result.values["accuracies"]) for result in results]

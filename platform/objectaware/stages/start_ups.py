@@ -8,8 +8,6 @@ from pathlib import Path
 
 from objectaware.config import (
     DataConfig,
-    EvaluateExecution,
-    LinearConfig,
     LocalizeConfig,
     LocalizeExecution,
     MeasureConfig,
@@ -19,9 +17,10 @@ from objectaware.config import (
 from objectaware.data.scenes import build_scenes
 from objectaware.planning.measure import measure_rates
 from objectaware.planning.rates import Rates, StageName
-from objectaware.stages.evaluate import run_linear
-from objectaware.stages.localize import run_localize
-from objectaware.stages.pretrain import run_pretrain
+from objectaware.stages.features import EvaluateExecution
+from objectaware.stages.linear import LinearConfig, linear
+from objectaware.stages.localize import localize
+from objectaware.stages.pretrain import pretrain
 from objectaware.stages.runner import Context
 
 _SIZE = 32
@@ -72,7 +71,7 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
         seconds[stage] = time.perf_counter() - begun
         return address
 
-    pretrain = PretrainConfig(
+    training = PretrainConfig(
         data=photos,
         backbone="resnet10_narrow",
         image_size=_SIZE,
@@ -82,8 +81,8 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
         seed=seed,
         execution=PretrainExecution(use_gpu=use_gpu),
     )
-    checkpoint = timed("pretrain", lambda: str(run_pretrain(context, pretrain).values["checkpoint"]))
-    localize = LocalizeConfig(
+    checkpoint = timed("pretrain", lambda: str(pretrain(context, training).values["checkpoint"]))
+    localization = LocalizeConfig(
         data=photos,
         checkpoint=checkpoint,
         num_iterations=1,
@@ -91,9 +90,9 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
         crf=False,
         execution=LocalizeExecution(use_gpu=use_gpu),
     )
-    timed("localize", lambda: str(run_localize(context, localize).values["masks"]))
+    timed("localize", lambda: str(localize(context, localization).values["masks"]))
     train, val = (DataConfig(root=str(folder), layout="backgrounds-challenge", split=name) for name in ("train", "val"))
-    linear = LinearConfig(
+    evaluation = LinearConfig(
         checkpoint=checkpoint,
         image_size=_SIZE,
         train=train,
@@ -102,5 +101,5 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
         holdout_size=_BATCH_SIZE,
         execution=EvaluateExecution(use_gpu=use_gpu),
     )
-    timed("linear", lambda: str(run_linear(context, linear).values["classifier"]))
+    timed("linear", lambda: str(linear(context, evaluation).values["classifier"]))
     return seconds

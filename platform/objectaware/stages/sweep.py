@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from objectaware.config import Model
-from objectaware.config.sweep import Parameter, SweepConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, has_gpus
 from objectaware.distributed.sweep import Estimator, Halving, num_concurrent, run_trials
+from objectaware.stages.registry import stage_needs
 from objectaware.stages.runner import Context, study
+from objectaware.stages.sweep_config import Parameter, SweepConfig
 from objectaware.stages.sweep_identity import data_sets, stage_parts, sweep_identity
-from objectaware.stages.sweep_kinds import part_needs
 from objectaware.stages.sweep_plot import metric_plot
 from objectaware.stages.sweep_points import Trial, check_trial, planned_trials
 from objectaware.stages.sweep_table import best, compare, comparison_rows, metric_column, trial_rows
@@ -48,7 +48,7 @@ class SweepResult:
     run_id: str | None
 
 
-def sweep_needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, has_gpus: bool) -> list[list[Need]]:
+def sweep_needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, has_gpus: bool) -> list[Sequence[Need]]:
     """Processes that each stage of each trial keeps running, one stage at a time.
 
     Args:
@@ -56,7 +56,7 @@ def sweep_needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, 
         checked: What `check_sweep` gave.
         has_gpus: Whether stages run on GPUs whose configuration leaves that open.
     """
-    return [part_needs(part, has_gpus=has_gpus) for part in stage_parts(config, checked)]
+    return [stage_needs(part, has_gpus=has_gpus) for part in stage_parts(config, checked)]
 
 
 def check_sweep(config: SweepConfig) -> list[dict[str, Model]]:

@@ -8,17 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from objectaware.config import GROUND_TRUTH, DataConfig, Model
-from objectaware.config.sweep import SweepConfig
-from objectaware.stages.identity import STAGE_VERSIONS, checkpoint_hash, classifier_hash, data_hash, masks_hash
-from objectaware.stages.sweep_kinds import KINDS, STAND_IN
-
-_HASHES = {
-    "checkpoint": checkpoint_hash,
-    "published": checkpoint_hash,
-    "classifier": classifier_hash,
-    "masks": masks_hash,
-}
-"""What hashes the addresses in a field."""
+from objectaware.config.base import points_to
+from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash
+from objectaware.stages.registry import all_stages, stage_named
+from objectaware.stages.sweep_config import SweepConfig
 
 
 def stage_parts(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[Model]:
@@ -32,7 +25,7 @@ def stage_parts(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> 
         part
         for stages in checked
         for name, each in stages.items()
-        for part in KINDS[config.stages[name].stage].parts(each)
+        for part in stage_named(config.stages[name].stage).parts(each)
     ]
 
 
@@ -68,7 +61,7 @@ def sweep_identity(config: SweepConfig, checked: Sequence[Mapping[str, Model]], 
     content = {
         "sweep": described,
         # All of them: a kind of stage may run several, and what has not changed is found finished by a trial.
-        "versions": STAGE_VERSIONS,
+        "versions": {kind: one.version for kind, one in all_stages().items() if one.version is not None},
         "data": [data_hash(data, verify=verify) for data in data_sets(parts)],
         "files": _file_hashes(parts),
     }
@@ -85,9 +78,10 @@ def _file_hashes(parts: Iterable[Model]) -> dict[str, str]:
     """Hashes of checkpoints, classifiers and masks that no stage of the sweep makes, by address."""
     found: dict[str, str] = {}
     for part in parts:
-        for name, hash_of in _HASHES.items():
-            value = getattr(part, name, None)
+        for name, field in type(part).model_fields.items():
+            hash_of = ADDRESS_HASHES.get(points_to(field) or "")
+            value = getattr(part, name)
             for address in value.values() if isinstance(value, dict) else (value,):
-                if address is not None and address not in (GROUND_TRUTH, STAND_IN, *found):
+                if hash_of is not None and address is not None and address not in (GROUND_TRUTH, STAND_IN, *found):
                     found[address] = hash_of(address)
     return found

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from objectaware.config.sweep import SweepConfig
+from objectaware.stages.sweep_config import SweepConfig
 from objectaware.stages.sweep_table import Comparison, metric_column
 
 

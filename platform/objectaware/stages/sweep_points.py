@@ -15,9 +15,10 @@ import numpy as np
 from pydantic import ValidationError
 
 from objectaware.config import Model
-from objectaware.config.sweep import REFERENCE, Parameter, StudyStage, SweepConfig
 from objectaware.errors import InputError
-from objectaware.stages.sweep_kinds import KINDS, STAND_IN
+from objectaware.stages.identity import STAND_IN
+from objectaware.stages.registry import stage_named
+from objectaware.stages.sweep_config import REFERENCE, Parameter, StudyStage, SweepConfig
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def stage_config(config: SweepConfig, trial: Trial, name: str, outcomes: Mapping
         InputError: The stage's configuration does not take the values.
     """
     stage = config.stages[name]
-    model = KINDS[stage.stage].config
+    model = stage_named(stage.stage).config
     fields = copy.deepcopy(stage.fields)
     for parameter, value in trial.values.items():
         for path in config.parameters[parameter].paths:
@@ -175,7 +176,7 @@ def value_of(values: Mapping[str, Mapping[str, Any]], path: str) -> Any:  # noqa
 def _outcome(config: SweepConfig, source: str, outcomes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: ANN401
     name, *path = source.split(".")
     kind = config.stages[name].stage
-    outcome = KINDS[kind].outcome
+    outcome = stage_named(kind).outcome
     if not path and outcome is None:
         problem = f"is of the kind {kind}, which has several outcomes or none"
         raise InputError("from", source, problem, f"Name one of its values: {{from: {name}.VALUE}}.")

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from objectaware.config.sweep import PaperCells, SweepConfig
 from objectaware.paper import load_table
+from objectaware.stages.sweep_config import PaperCells, SweepConfig
 from objectaware.stages.sweep_trial import TrialRecord
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from objectaware.config.sweep import SweepConfig
 from objectaware.data.storage import Storage
 from objectaware.stages.progress import Progress
+from objectaware.stages.registry import stage_named
 from objectaware.stages.runner import Context, StageResult
-from objectaware.stages.sweep_kinds import KINDS
+from objectaware.stages.sweep_config import SweepConfig
 from objectaware.stages.sweep_points import Trial, parameters_of, stage_config, value_of
 from objectaware.tracking import Tracker, TrackingStore
 
@@ -189,7 +189,7 @@ class TrialJob:
         varied = {parameter: trial.values[parameter] for parameter in parameters_of(config, name)}
         title = f"{name} {Trial(varied, trial.seed).title}"
         stage = stage_config(config, trial, name, _values(results))
-        return KINDS[config.stages[name].stage].run(context, stage, title=title)
+        return stage_named(config.stages[name].stage)(context, stage, title=title)
 
 
 def _values(results: Mapping[str, StageResult]) -> dict[str, Mapping[str, Any]]:

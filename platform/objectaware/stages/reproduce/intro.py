@@ -9,7 +9,6 @@ import torch
 
 from objectaware.augment.crop import NUM_CROP_DRAWS, sample_crops
 from objectaware.augment.randomness import counter_uniforms
-from objectaware.config import LinearConfig
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import read_image
 from objectaware.evaluate.features import compute_features
@@ -18,6 +17,7 @@ from objectaware.methods.classifier import load_classifier
 from objectaware.paper.figures import CROPS, EPOCHS
 from objectaware.paper.multi import BIASED_CLASSES
 from objectaware.paper.nodes import Linear
+from objectaware.stages.linear import LinearConfig
 from objectaware.stages.reproduce.materials import NUM_ROWS, Materials, Pictures
 from objectaware.stages.reproduce.tiles import Tile
 from objectaware.stages.reproduce.workshop import images_with

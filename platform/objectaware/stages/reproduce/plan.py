@@ -192,7 +192,7 @@ def finished(
         missing: Nodes that cannot run.
     """
     # Here, or a plan of which nothing is finished would wait for Ray and MLflow.
-    from objectaware.stages.reproduce.nodes import run_node
+    from objectaware.stages.reproduce.study import run_node
     from objectaware.stages.runner import NotFinishedError
 
     assert context.only_finished

@@ -14,8 +14,8 @@ from objectaware.paper.plan import TablePlan
 from objectaware.paper.report import Measured, TableReport
 from objectaware.paper.values import Value
 from objectaware.stages.progress import Progress
-from objectaware.stages.reproduce.nodes import run_node
-from objectaware.stages.reproduce.workshop import Workshop, obstacles
+from objectaware.stages.registry import computing_stage
+from objectaware.stages.reproduce.workshop import Results, Workshop, obstacles
 from objectaware.stages.runner import Context, StageResult, study
 from objectaware.tracking import Tracker
 
@@ -83,6 +83,12 @@ class Outcome:
             failed = StagesFailedError([self.failures[node] for node in self.errors])
             failed.report = report
             raise failed from next((error for error in self.errors.values() if not is_explained(error)), None)
+
+
+def run_node(context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+    """Run a node's stage, or reuse it where it is finished."""
+    config = workshop.config(node, results)
+    return computing_stage(config)(context, config, title=workshop.name(node))
 
 
 def run_nodes(context: Context, workshop: Workshop, nodes: Sequence[Node], missing: Mapping[Node, str]) -> Outcome:

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from objectaware.config import (
     GROUND_TRUTH,
-    ClassDistanceConfig,
     DetectionConfig,
     DetectionExecution,
-    FewShotConfig,
-    LinearConfig,
-    LocalizationConfig,
     LocalizeConfig,
+    Model,
     PretrainConfig,
 )
 from objectaware.data.coco import load_coco
@@ -36,9 +33,14 @@ from objectaware.paper.nodes import (
     title,
 )
 from objectaware.recipes import read_recipe
+from objectaware.stages.registry import stage_named
 from objectaware.stages.reproduce.scale import Scale
 
 if TYPE_CHECKING:
+    from objectaware.stages.class_distance import ClassDistanceConfig
+    from objectaware.stages.few_shot import FewShotConfig
+    from objectaware.stages.linear import LinearConfig
+    from objectaware.stages.localization import LocalizationConfig
     from objectaware.stages.runner import StageResult
 
 Results: TypeAlias = "Mapping[Node, StageResult]"
@@ -66,6 +68,32 @@ class Workshop:
     def name(self, node: Node) -> str:
         """What the node's stage is called, scale included."""
         return title(node) if not self.scale.mark else f"{self.scale.mark}: {title(node)}"
+
+    def config(self, node: Node, results: Results) -> Model:
+        """Make the configuration of a node's stage.
+
+        Args:
+            node: A node that `is_stage`.
+            results: Results of all stages that it needs.
+        """
+        match node:
+            case Pretrain():
+                masks = None if node.masks is None else self.address(node.masks, results)
+                return self.pretrain_config(node, masks)
+            case Localize():
+                return self.localize_config(node, results)
+            case Linear():
+                return self.linear_config(node, results)
+            case MaskScore():
+                return self.score_config(node, results)
+            case FewShot():
+                return self.few_shot_config(node, results)
+            case ClassDistance():
+                return self.class_distance_config(node, results)
+            case Detection():
+                return self.detection_config(node, results)
+            case _:
+                raise AssertionError(f"{title(node)} is not a stage")
 
     def pretrain_config(self, node: Pretrain, masks: str | None) -> PretrainConfig:
         """The configuration of a training.
@@ -108,7 +136,7 @@ class Workshop:
             "tests": {name: self.scale.data(images) for name, images in node.tests},
             **(self.scale.fields(node) or holdout),
         }
-        return LinearConfig.model_validate(fields)
+        return _model("linear").model_validate(fields)
 
     def score_config(self, node: MaskScore, results: Results) -> LocalizationConfig:
         """The configuration of a scoring."""
@@ -117,16 +145,16 @@ class Workshop:
             "masks": {FOUND: self.address(node.masks, results)},
             **self.scale.fields(node),
         }
-        return LocalizationConfig.model_validate(fields)
+        return _model("localization").model_validate(fields)
 
     def few_shot_config(self, node: FewShot, results: Results) -> FewShotConfig:
         """The configuration of a few-shot evaluation."""
         draws = {"num_shots": node.num_shots, "seeds": tuple(range(node.num_seeds))}
-        return FewShotConfig.model_validate({**self._class_pair(node, results), **draws})
+        return _model("few_shot").model_validate({**self._class_pair(node, results), **draws})
 
     def class_distance_config(self, node: ClassDistance, results: Results) -> ClassDistanceConfig:
         """The configuration of a distance between two classes."""
-        return ClassDistanceConfig.model_validate(self._class_pair(node, results))
+        return _model("class_distance").model_validate(self._class_pair(node, results))
 
     def _class_pair(self, node: FewShot | ClassDistance, results: Results) -> dict[str, Any]:
         return {
@@ -168,6 +196,11 @@ class Workshop:
                 return str(results[node].values["masks"])
             case _:
                 return str(results[node].values["classifier"])
+
+
+def _model(kind: str) -> Any:  # noqa: ANN401 - the model of a kind of stage
+    """Return the model of a stage's configuration; imported here, since a plan that is only shown needs few of them."""
+    return stage_named(kind).config
 
 
 def obstacles(workshop: Workshop, nodes: Sequence[Node]) -> dict[Node, str]:

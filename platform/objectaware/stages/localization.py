@@ -1,24 +1,30 @@
-"""Scoring masks, as functions that run anywhere on the cluster."""
+"""Stage `localization`: how well masks find the objects, beside the trivial baselines."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
 
-from objectaware.config import LocalizationConfig
+from objectaware.config import DataConfig, Model
+from objectaware.config.base import MasksAddress
 from objectaware.data.catalog import OpenedImages
 from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import LAYOUTS, layout_named
 from objectaware.data.orientation import turned_by_size
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
+from objectaware.distributed.task import run_tasks
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import UNREADABLE, Coverage
-from objectaware.evaluate.localization import best_center_box
-from objectaware.evaluate.mask_scores import MaskScores, center_map
+from objectaware.evaluate.localization import best_center_box, box_count_histogram
+from objectaware.evaluate.mask_scores import MEASURES, MaskScores, center_map
 from objectaware.evaluate.predictions import (
     Prediction,
     coco_predictions,
@@ -27,11 +33,109 @@ from objectaware.evaluate.predictions import (
 )
 from objectaware.localize.mask_store import read_rows
 from objectaware.localize.trivial import center_box, full_image
-from objectaware.stages.truth import true_objects
+from objectaware.stages.identity import data_hash, masks_hash
+from objectaware.stages.registry import stage
+from objectaware.stages.runner import Computation, Context, StageRun
+from objectaware.stages.truth import true_objects, true_objects_hash
+from objectaware.tracking.panels import box_histogram
 
+_NUM_MEASURED_AT_ONCE = 2  # a process of PyTorch each, where a table may have a dozen rows
 BEST_CENTER_BOX = "best center box (oracle)"
 CENTER_MAP = "center map"
 FULL_IMAGE = "full image"
+
+
+def _has_objects(data: DataConfig) -> DataConfig:
+    if not layout_named(data.layout).masks:
+        known = ", ".join(layout.name for layout in LAYOUTS if layout.masks)
+        raise ValueError(f"the layout {data.layout} has neither true masks nor true boxes; those that have: {known}")
+    return data
+
+
+MeasurableData = Annotated[DataConfig, AfterValidator(_has_objects)]
+"""Images of a layout that comes with true masks or boxes."""
+
+
+class LocalizationConfig(Model):
+    """Scoring of masks against true masks and boxes.
+
+    Attributes:
+        data: Images with true masks or boxes: docs/data.md says which layouts have them. Where there are boxes alone,
+            they are measured by MaxBoxAccV2 and CorLoc alone.
+        masks: Masks of these images, by name of the row in the table: a mask store, a folder of PNG or NPY files
+            named as the images, or a COCO result file (`.json`).
+        image_size: Side in pixels that pictures are squashed to for all measures; the paper's is 224.
+    """
+
+    data: MeasurableData
+    masks: dict[str, MasksAddress]
+    image_size: Annotated[int, Field(ge=32)] = 224
+
+
+@stage("localization", version=4)
+def localization(context: Context, config: LocalizationConfig) -> Computation[LocalizationConfig]:
+    """Score masks against true ones, with the trivial baselines beside them.
+
+    Returns:
+        Value `scores`: the measures by row (`objectaware.evaluate.mask_scores.MEASURES` says what they are). A mask
+        store with CRF gives `<name>` and, for the soft masks before it, `<name> soft`; other masks give `<name>`.
+        Where no masks have that name, `full image` is among the rows, and always a baseline in the centre: the best
+        centred box, an oracle, or where there are boxes alone or ignored pixels, `center map`. A measure that the
+        truth does not allow is absent: without masks mIoU and PxAP, without boxes MaxBoxAccV2 and CorLoc.
+        Value `boxes_per_image`: by name, and for `truth`, how many images have each number of boxes.
+        Value `coverage`: the images that each name's measures of pixels and of boxes are over, and those left out; see
+        `objectaware.evaluate.coverage.Coverage`.
+    """
+    inputs = {
+        "data": data_hash(config.data, verify=context.verify),
+        "truth": true_objects_hash(config.data, verify=context.verify),
+    }
+    for name, masks in config.masks.items():
+        inputs[f"masks {name}"] = masks_hash(masks)
+
+    def compute(run: StageRun, config: LocalizationConfig) -> Mapping[str, Any]:
+        *measured, truth = _measure_all(config)
+        if truth["notice"]:
+            run.progress.line(truth["notice"])
+        scores = {**truth["scores"]}
+        coverage = {**truth["coverage"]}
+        histograms = {"truth": truth["boxes_per_image"]}
+        for name, values in zip(config.masks, measured, strict=True):
+            scores |= values["scores"]
+            coverage |= values["coverage"]
+            histograms[name] = values["boxes_per_image"]
+            picture = box_histogram(Counter(values["boxes_per_image"]), Counter(truth["boxes_per_image"]))
+            run.tracker.log_png(f"boxes_per_image/{_key(name)}.png", picture)
+        run.tracker.log_table("localization", [{"localizer": row, **cells} for row, cells in titled(scores).items()])
+        for row, cells in scores.items():
+            run.tracker.log_metrics({f"{measure}.{_key(row)}": value for measure, value in cells.items()})
+        counts = {name: _histogram(numbers) for name, numbers in histograms.items()}
+        return {"scores": scores, "boxes_per_image": counts, "coverage": coverage}
+
+    return Computation(title="localization", inputs=inputs, compute=compute, tags={"dataset": config.data.root})
+
+
+def _measure_all(config: LocalizationConfig) -> list[dict[str, Any]]:
+    """What `measure_masks` gives for each of the masks, and last what `measure_truth` gives."""
+    tasks = [*((config, name) for name in config.masks), (config, None)]
+    return run_tasks(measure, tasks, at_once=_NUM_MEASURED_AT_ONCE)
+
+
+def _key(row: str) -> str:
+    """A row's name as part of a path or of a metric's name."""
+    return re.sub(r"[^\w.-]+", "_", row)
+
+
+def _histogram(counts: list[int]) -> dict[str, int]:
+    return {str(count): number for count, number in box_count_histogram(counts).items()}
+
+
+def titled(scores: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    """The scores of `localization` with the titles of their columns, which say what is an oracle."""
+    return {
+        row: {title: cells[measure] for measure, title in MEASURES.items() if measure in cells}
+        for row, cells in scores.items()
+    }
 
 
 def measure(config: LocalizationConfig, name: str | None) -> dict[str, Any]:

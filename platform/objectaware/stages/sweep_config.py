@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from objectaware.config.base import Model, Positive
+from objectaware.config.base import Execution, Model, Positive
+from objectaware.stages.registry import all_stages, stage_named
 
-StageKind = Literal[
-    "pretrain",
-    "localize",
-    "localization",
-    "localizers",
-    "linear",
-    "shift",
-    "background",
-    "knn",
-    "few_shot",
-    "class_distance",
-    "detection",
-]
-"""What `objectaware.stages.sweep_kinds` knows how to run: the commands that run a stage, by their names."""
+
+def _is_kind(kind: str) -> str:
+    try:
+        return stage_named(kind).kind
+    except KeyError:
+        raise ValueError(f"there is no kind of stage {kind}; there are {', '.join(all_stages())}") from None
+
+
+StageKind = Annotated[str, AfterValidator(_is_kind)]
+"""Name of a kind of stage."""
 REFERENCE = "from"
 """Key of a field's value that stands for the outcome of an earlier stage: `{from: NAME}` or `{from: NAME.value}`."""
 
@@ -119,7 +116,7 @@ class PaperCells(Model):
     where: dict[str, Any] = Field(default_factory=dict)
 
 
-class SweepExecution(Model):
+class SweepExecution(Execution):
     """How a sweep runs.
 
     Attributes:

@@ -4,28 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field
 from torch.nn.functional import normalize
 
-from objectaware.config import ClassDistanceConfig
+from objectaware.config.base import Positive
 from objectaware.errors import InputError
-from objectaware.evaluate.class_distance import class_distance, plane
+from objectaware.evaluate.class_distance import class_distance as distance
+from objectaware.evaluate.class_distance import plane
 from objectaware.stages.features import (
+    ContextualConfig,
     LabelledFeatures,
-    check_features,
+    check_sources,
     compute_device,
     feature_sets,
     input_hashes,
     run_on_features,
 )
-from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
+from objectaware.stages.registry import stage
+from objectaware.stages.runner import Computation, Context, StageRun
 from objectaware.tracking.figures import scatter
 
 
-def run_class_distance(context: Context, config: ClassDistanceConfig, *, title: str | None = None) -> StageResult:
-    """Measures the distance between the embeddings of two classes and draws them in the plane.
+class ClassDistanceConfig(ContextualConfig):
+    """Distance between the embeddings of two classes (paper, table and figure multi-bias).
+
+    Attributes:
+        num_points: Points of each class in the t-SNE picture, at most; a seeded draw where there are more.
+        perplexity: Of t-SNE; van der Maaten and Hinton's usual value, and scikit-learn's.
+        seed: Decides the draw and t-SNE.
+    """
+
+    num_points: Positive = 500
+    perplexity: Annotated[float, Field(gt=0)] = 30.0
+    seed: Annotated[int, Field(ge=0)] = 0
+
+
+@stage("class_distance", version=2, outputs=("embedding.png",), long_values=("tsne",))
+def class_distance(context: Context, config: ClassDistanceConfig) -> Computation[ClassDistanceConfig]:
+    """Measure the distance between the embeddings of two classes and draw them in the plane.
 
     Returns:
         Values `distance` (average minimum ℓ2 distance of the pooled features as they are), `distance_normalised` (of
@@ -60,10 +79,13 @@ def run_class_distance(context: Context, config: ClassDistanceConfig, *, title: 
             "unreadable": len(found.features.unreadable),
         }
 
-    tags = {"dataset": config.data.root}
-    name = title or f"distance of {' and '.join(config.class_names)}"
-    check = partial(check_features, sets=sets, class_names=config.class_names)
-    return run_stage(context, "class_distance", name, config, inputs, compute, tags=tags, check=check)
+    return Computation(
+        title=f"distance of {' and '.join(config.class_names)}",
+        inputs=inputs,
+        compute=compute,
+        tags={"dataset": config.data.root},
+        check=partial(check_sources, sets=sets, class_names=config.class_names),
+    )
 
 
 def measure_class_distance(config: ClassDistanceConfig, found: LabelledFeatures) -> dict[str, Any]:
@@ -82,7 +104,7 @@ def measure_class_distance(config: ClassDistanceConfig, found: LabelledFeatures)
     names = [name for name, rows in zip(config.class_names, drawn, strict=True) for _ in rows]
     places = plane(shown, perplexity=config.perplexity, seed=config.seed)
     return {
-        "distance": class_distance(*classes),
-        "distance_normalised": class_distance(*(normalize(members, dim=1) for members in classes)),
+        "distance": distance(*classes),
+        "distance_normalised": distance(*(normalize(members, dim=1) for members in classes)),
         "tsne": [[float(x), float(y), name] for (x, y), name in zip(places, names, strict=True)],
     }

@@ -1,0 +1,78 @@
+"""The subcommands of `objectaware`. Each is registered by `@subcommand` where it is written.
+
+A kind of stage needs no subcommand of its own: `evaluate KIND RECIPE` runs each one that schema.json lists and that
+has no special command.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+Function = Callable[[str, list[str]], None]
+"""Takes the program's name, for messages, and the arguments that follow the command's words."""
+
+
+@dataclass(frozen=True)
+class Subcommand:
+    """A subcommand.
+
+    Attributes:
+        run: What runs it.
+        usage: The arguments, as `objectaware --help` shows them.
+        meaning: What it does, in a line.
+    """
+
+    run: Function
+    usage: str
+    meaning: str
+
+
+_SUBCOMMANDS: dict[str, Subcommand] = {}
+
+
+def subcommand(words: str, usage: str, meaning: str) -> Callable[[Function], Function]:
+    """Register a function as a subcommand.
+
+    Args:
+        words: What follows `objectaware`, such as `export boxes`.
+        usage: The arguments, as `objectaware --help` shows them.
+        meaning: What it does, in a line.
+    """
+
+    def register(function: Function) -> Function:
+        assert words not in _SUBCOMMANDS, f"{words} is registered twice"
+        _SUBCOMMANDS[words] = Subcommand(function, usage, meaning)
+        return function
+
+    return register
+
+
+def all_subcommands() -> dict[str, Subcommand]:
+    """Return every subcommand by its words, in the order of the words."""
+    from objectaware import commands
+    from objectaware.commands.fields import described_stages
+
+    for module in pkgutil.iter_modules(commands.__path__):
+        importlib.import_module(f"{commands.__name__}.{module.name}")
+    found = dict(_SUBCOMMANDS)
+    for kind, described in described_stages().items():
+        words = f"evaluate {kind.replace('_', '-')}"
+        if kind not in found and words not in found:
+            from objectaware.commands.evaluate import evaluate_stage
+
+            found[words] = Subcommand(partial(evaluate_stage, kind), "RECIPE [--key value …]", described["summary"])
+    return dict(sorted(found.items()))
+
+
+def usage_text() -> str:
+    """Return what `objectaware --help` prints."""
+    lines = ["objectaware: object-aware contrastive learning", ""]
+    for words, one in all_subcommands().items():
+        lines.append(f"  objectaware {words} {one.usage}".rstrip())
+        lines += textwrap.wrap(one.meaning, 100, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    return "\n".join([*lines, "", "Every command takes --help."])

@@ -1,0 +1,233 @@
+"""Stage `linear`: what a network has learnt, measured by a linear classifier on its features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from objectaware.config import DataConfig
+from objectaware.config.base import Positive, filled
+from objectaware.errors import InputError
+from objectaware.evaluate.background import bg_gap
+from objectaware.evaluate.checks import check_features
+from objectaware.evaluate.linear import LinearResult, linear_evaluation, streamed_linear_evaluation
+from objectaware.evaluate.logistic import LogisticModel
+from objectaware.evaluate.logistic_stream import Batch, FeatureBatches
+from objectaware.evaluate.official_linear import official_linear_evaluation
+from objectaware.methods.classifier import CLASSIFIER_NAME, Classifier, classifier_file
+from objectaware.stages.features import (
+    FeatureConfig,
+    LabelledFeatures,
+    check_sources,
+    compute_device,
+    feature_sets,
+    input_hashes,
+    log_accuracies,
+    run_on_features,
+)
+from objectaware.stages.registry import stage
+from objectaware.stages.runner import Computation, Context, StageRun
+
+_MIB = 2**20
+# Of one value of the features: itself and, in the last fit, its copy without the hold-out in 32 bits and the centred
+# and the rotated one in 64; of one sample and class: scores, margins and residuals in 64.
+_BYTES_A_VALUE = 24
+
+
+class LinearConfig(FeatureConfig):
+    """Linear evaluation of a checkpoint.
+
+    Attributes:
+        train: Labelled images that the classifier is fitted to.
+        tests: Labelled images that it is measured on, by name.
+        holdout_fraction: Share of the training images that chooses the penalty.
+        holdout_size: Number of training images that choose it, in place of the share; the paper's numbers are in
+            docs/recipes.md.
+        refit: Whether the final classifier learns from the held-out images, too (SimCLR's protocol), or keeps to
+            the others (the official code's, hence false with `compat`).
+        num_penalties: Values of the penalty between 1e-6 and 1e5.
+        compat: `official`: the published code's solver and penalty in place of the exact minimiser, for its numbers.
+        seed: Decides the hold-out, and with `compat` the initial weights.
+    """
+
+    train: DataConfig
+    tests: dict[str, DataConfig]
+    holdout_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    holdout_size: Positive | None = None
+    refit: bool = True
+    num_penalties: Positive = 45
+    compat: Literal["official"] | None = None
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_refit(cls, values: object) -> object:
+        """Writes the default that depends on another field out, so that a stored recipe says it."""
+        if isinstance(values, dict) and values.get("compat") == "official":
+            return filled(values, {"refit": False})
+        return values
+
+    @model_validator(mode="after")
+    def _fields_apply(self) -> Self:
+        if self.holdout_size is not None and "holdout_fraction" in self.model_fields_set:
+            raise ValueError("holdout_size and holdout_fraction say the same; leave one of them out")
+        if self.compat == "official" and self.refit:
+            raise ValueError("refit has no meaning with compat = official, which does not refit; leave it out")
+        return self
+
+
+@stage("linear", version=5, outcome="classifier", outputs=(CLASSIFIER_NAME,))
+def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
+    """Fit a linear classifier to a checkpoint's features and measure it on each test set.
+
+    The features are computed once for a checkpoint and a data set, and read by every evaluation of them. Where the
+    solver would take more memory than `config.execution.max_memory_mib`, it streams them from storage.
+
+    Returns:
+        Values `accuracies` (per cent, by test set; with `bg_gap` where both of its variants are among them),
+        `class_accuracies` (by test set and name of the class, for those that have test images), `coverage` (by test
+        set, the images that the accuracy is over and those left out, see `objectaware.evaluate.coverage.Coverage`),
+        `penalty`, `holdout_accuracy`, `unreadable` (number of images of all sets left out), `streamed` (whether the
+        solver streamed) and `classifier` (folder of the classifier's file; its rows are the classes that have training
+        images, in the order of their numbers).
+
+    Raises:
+        InputError: A data set has no labels, no readable image or no class in common with `train`, `train` shows one
+            class alone, or `compat` needs more memory than there is.
+    """
+    sets = labelled_sets(config)
+    inputs = input_hashes(context, config, sets)
+
+    def compute(run: StageRun, config: LinearConfig) -> Mapping[str, Any]:
+        found = feature_sets(context, config, sets, inputs)
+        tests = {name: found[f"test {name}"] for name in config.tests}
+        streamed = _has_to_stream(run, config, found["train"])
+        values = run_on_features(measure_linear, config, found["train"], tests, streamed)
+        run.folder.write_bytes(CLASSIFIER_NAME, values["classifier"])
+        values |= {"classifier": run.folder.uri, "streamed": streamed}
+        accuracies = values["accuracies"]
+        if {"mixed_same", "mixed_rand"} <= accuracies.keys():
+            accuracies["bg_gap"] = bg_gap(accuracies)
+        log_accuracies(run.tracker, "linear", accuracies, values["coverage"])
+        by_class = [
+            {"test set": name, "class": label, "accuracy": value}
+            for name, cells in values["class_accuracies"].items()
+            for label, value in cells.items()
+        ]
+        run.tracker.log_table("linear by class", by_class)
+        run.tracker.log_metrics({"holdout_accuracy": values["holdout_accuracy"]})
+        return values
+
+    return Computation(
+        title="linear evaluation",
+        inputs=inputs,
+        compute=compute,
+        tags={"dataset": config.train.root},
+        check=partial(check_sources, sets=sets),
+    )
+
+
+def labelled_sets(config: LinearConfig) -> dict[str, DataConfig]:
+    """The data sets of a linear evaluation by name."""
+    return {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
+
+
+def _has_to_stream(run: StageRun, config: LinearConfig, train: LabelledFeatures) -> bool:
+    """Whether the solver has to leave the training features in storage; says so."""
+    num_rows, num_columns = train.features.num_rows, train.features.num_columns()
+    needed = solver_bytes(num_rows, num_columns, len(np.unique(train.row_labels())))
+    if needed <= config.execution.max_memory_mib * _MIB:
+        return False
+    problem = f"{num_rows} × {num_columns} features would take {math.ceil(needed / _MIB)} MiB in the solver"
+    if config.compat is not None:
+        remedy = "Raise it where the machine has that, or leave compat out: the exact solver can stream."
+        raise InputError("execution.max_memory_mib", config.execution.max_memory_mib, f"is too low: {problem}", remedy)
+    run.progress.line(
+        f"  {problem}, more than max_memory_mib ({config.execution.max_memory_mib}): streamed from storage"
+    )
+    return True
+
+
+def solver_bytes(num_samples: int, num_features: int, num_classes: int) -> int:
+    """Memory that fitting the classifier to features in memory takes at its peak."""
+    return _BYTES_A_VALUE * num_samples * (num_features + num_classes)
+
+
+def measure_linear(
+    config: LinearConfig, train: LabelledFeatures, tests: Mapping[str, LabelledFeatures], streamed: bool = False
+) -> dict[str, Any]:
+    """Fits and measures the linear classifier.
+
+    Args:
+        config: How.
+        train: What it is fitted to.
+        tests: What it is measured on, by name.
+        streamed: Whether the training features stay in storage, to be passed over a part at a time.
+
+    Returns:
+        Values of `linear`, with the classifier's file in `classifier`.
+    """
+    device = compute_device(config)
+    # A small data set lacks some classes of a large one's list; the classifier knows those that it was shown.
+    known = train.shown_classes("train")
+    coverage = {name: test.coverage(f"test {name}", known) for name, test in tests.items()}
+    result = _fit(config, train.matched(known), device, streamed)
+    accuracies: dict[str, float] = {}
+    class_accuracies: dict[str, dict[str, float]] = {}
+    for name, test in tests.items():
+        matched = test.matched(known)
+        places = matched.row_labels()
+        right = _predict(result.model, matched, device) == places
+        accuracies[name] = 100.0 * float(right[places >= 0].mean())
+        class_accuracies[name] = {
+            label: 100.0 * float(right[places == place].mean())
+            for place, label in enumerate(known)
+            if (places == place).any()
+        }
+    return {
+        "accuracies": accuracies,
+        "class_accuracies": class_accuracies,
+        "coverage": {name: one.values() for name, one in coverage.items()},
+        "penalty": float(result.penalty),
+        "holdout_accuracy": float(result.holdout_accuracies.max()),
+        "unreadable": sum(len(one.features.unreadable) for one in (train, *tests.values())),
+        "classifier": classifier_file(Classifier(result.model.weight.float(), result.model.bias.float())),
+    }
+
+
+def _fit(config: LinearConfig, train: LabelledFeatures, device: torch.device, streamed: bool) -> LinearResult:
+    holdout: dict[str, Any] = {
+        "holdout_fraction": config.holdout_fraction,
+        "holdout_size": config.holdout_size,
+        "seed": config.seed,
+        "num_values": config.num_penalties,
+    }
+    if streamed:
+        assert config.compat is None, "the official code's solver has no streaming"
+
+        def read() -> Iterator[Batch]:
+            for values, indices in train.features.parts():
+                yield values.to(device), torch.from_numpy(train.labels[indices]).to(device)
+
+        return streamed_linear_evaluation(FeatureBatches(read), refit=config.refit, **holdout)
+    values, labels = train.load()
+    features = values.to(device)
+    if config.compat == "official":
+        return official_linear_evaluation(features, labels, **holdout)
+    return linear_evaluation(features, labels, refit=config.refit, **holdout)
+
+
+def _predict(model: LogisticModel, test: LabelledFeatures, device: torch.device) -> NDArray[np.int64]:
+    """The classes predicted for the rows of a test set, (M,)."""
+    predicted = []
+    for values, _ in test.features.parts():
+        check_features("features", values)
+        predicted.append(model.predict(values.to(device)).cpu().numpy())
+    return np.concatenate(predicted)

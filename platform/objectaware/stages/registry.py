@@ -1,0 +1,202 @@
+"""The kinds of stages. Each is registered by `@stage` in the file of `stages/` that has its name.
+
+A kind of stage is one file: its configuration, its inputs, its result, and one function with the decorator. The command
+line, sweeps, the paper's plans, `runs`, the planner and identities take all that they need from what is registered.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, get_type_hints
+
+from objectaware.config import Model
+from objectaware.data.storage import Storage
+from objectaware.distributed.cluster import Need
+from objectaware.stages.device import on_device
+from objectaware.stages.runner import Computation, Context, StageResult, run_stage
+
+Config = TypeVar("Config", bound=Model)
+
+
+def one_task(config: Model) -> list[Need]:
+    """Return the needs of a stage that runs one task at a time, on a GPU where its configuration says so."""
+    use_gpu = bool(getattr(getattr(config, "execution", None), "use_gpu", False))
+    return [Need("task", 1, 1, float(use_gpu))]
+
+
+@dataclass(frozen=True)
+class Stage(Generic[Config]):
+    """A kind of stage. Calling it runs the stage, or reuses it where it is finished.
+
+    Attributes:
+        kind: Name of the kind: of its file, of its folder in the storage, of its command and in sweeps.
+        config: Model of its configuration.
+        summary: What it does, in a line for --help.
+        run: Takes the context, the configuration, the title and the folder of the output.
+        version: Version of the code that computes the stage: raised when the same input would give another result.
+            None for a kind that comes down to stages of other kinds.
+        outcome: Name of the value that later stages take by `{from: NAME}`. None where each has to name one.
+        outputs: Patterns of the paths that the stage writes into its folder, beside `stage.json` and `result.json`.
+            One that ends with a slash stands for all that lies in such a folder.
+        measures: Whether it measures something. Its value `coverage` says then which samples the measures are over.
+        long_values: Values that a command writes but does not print.
+        needs: Processes that the stage keeps running at once; takes a configuration with `execution.use_gpu` written
+            out.
+        parts: Configurations that the stage comes down to.
+    """
+
+    kind: str
+    config: type[Config]
+    summary: str
+    run: Callable[[Context, Config, str | None, Storage | None], StageResult]
+    version: int | None
+    outcome: str | None
+    outputs: tuple[str, ...]
+    measures: bool
+    long_values: tuple[str, ...]
+    needs: Callable[[Config], Sequence[Need]]
+    parts: Callable[[Config], Sequence[Model]]
+
+    def __call__(
+        self, context: Context, config: Config, *, title: str | None = None, out: Storage | None = None
+    ) -> StageResult:
+        """Run the stage, or reuse it where it is finished; see `objectaware.stages.runner.run_stage`.
+
+        Args:
+            context: What the stages of a command share.
+            config: The stage's configuration.
+            title: What the stage is called in progress and in MLflow; by default what it calls itself.
+            out: Folder for its output; by default one named by its identity in the storage.
+        """
+        return self.run(context, config, title, out)
+
+
+_STAGES: dict[str, Stage[Any]] = {}
+
+Function = Callable[[Context, Config], Computation[Config]]
+FunctionOfParts = Callable[[Context, Config, str | None], StageResult]
+
+
+def stage(
+    kind: str,
+    *,
+    version: int,
+    outcome: str | None = None,
+    outputs: tuple[str, ...] = (),
+    measures: bool = True,
+    long_values: tuple[str, ...] = (),
+    needs: Callable[[Any], Sequence[Need]] = one_task,
+) -> Callable[[Function[Config]], Stage[Config]]:
+    """Register a kind of stage: a function that says of a configuration what is to be computed.
+
+    The attributes of `Stage` describe the arguments.
+    """
+
+    def register(function: Function[Config]) -> Stage[Config]:
+        def run(context: Context, config: Config, title: str | None, out: Storage | None) -> StageResult:
+            return run_stage(context, registered, config, function(context, config), title=title, out=out)
+
+        registered: Stage[Config] = Stage(
+            kind=kind,
+            config=get_type_hints(function)["config"],
+            summary=_summary(function),
+            run=run,
+            version=version,
+            outcome=outcome,
+            outputs=outputs,
+            measures=measures,
+            long_values=long_values,
+            needs=needs,
+            parts=lambda config: [config],
+        )
+        return _registered(registered)
+
+    return register
+
+
+def stage_of_parts(
+    kind: str, *, parts: Callable[[Any], Sequence[Model]], outcome: str | None = None
+) -> Callable[[FunctionOfParts[Config]], Stage[Config]]:
+    """Register a kind of stage that runs stages of other kinds and has no folder of its own.
+
+    Args:
+        kind: Name of the kind.
+        parts: Configurations of the stages that it runs.
+        outcome: As for `stage`.
+    """
+
+    def register(function: FunctionOfParts[Config]) -> Stage[Config]:
+        def run(context: Context, config: Config, title: str | None, out: Storage | None) -> StageResult:
+            assert out is None, f"{kind} has no folder of its own"
+            return function(context, config, title)
+
+        return _registered(
+            Stage(
+                kind=kind,
+                config=get_type_hints(function)["config"],
+                summary=_summary(function),
+                run=run,
+                version=None,
+                outcome=outcome,
+                outputs=(),
+                measures=True,
+                long_values=(),
+                needs=one_task,
+                parts=parts,
+            )
+        )
+
+    return register
+
+
+def _summary(function: Callable[..., object]) -> str:
+    return " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
+
+
+def _registered(new: Stage[Config]) -> Stage[Config]:
+    assert new.kind not in _STAGES, f"{new.kind} is registered twice"
+    _STAGES[new.kind] = new
+    return new
+
+
+def all_stages() -> dict[str, Stage[Any]]:
+    """Return every kind of stage by its name, in the order of names."""
+    from objectaware import stages
+
+    for module in pkgutil.iter_modules(stages.__path__):
+        if not module.ispkg:
+            importlib.import_module(f"{stages.__name__}.{module.name}")
+    return dict(sorted(_STAGES.items()))
+
+
+def stage_named(kind: str) -> Stage[Any]:
+    """Return a kind of stage by its name; imports its file alone.
+
+    Raises:
+        KeyError: There is none of that name.
+    """
+    if kind not in _STAGES and kind.isidentifier():
+        name = f"{__package__}.{kind}"
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name)
+    return _STAGES[kind]
+
+
+def computing_stage(config: Model) -> Stage[Any]:
+    """Return the kind of stage that computes what a configuration describes."""
+    return next(one for one in all_stages().values() if one.version is not None and one.config is type(config))
+
+
+def stage_needs(config: Model, *, has_gpus: bool) -> Sequence[Need]:
+    """Return the processes that a stage keeps running at once.
+
+    Args:
+        config: The stage's configuration.
+        has_gpus: Whether it runs on GPUs where its configuration leaves that open.
+    """
+    return computing_stage(config).needs(on_device(config, has_gpus=has_gpus))
