@@ -45,8 +45,8 @@ def demo(program: str, arguments: list[str]) -> None:
         from objectaware.config import LocalizeExecution, PretrainConfig
         from objectaware.distributed.localize import localize_needs
         from objectaware.distributed.pretrain import pretrain_needs
+        from objectaware.report.demo import markdown_report, terminal_report
         from objectaware.stages.demo import DemoConfig, demo_trainings, run_demo
-        from objectaware.stages.report import markdown_report, terminal_report
 
         config = validated(DemoConfig, {**recipe_values(recipe), "variant": variant})
         trainings = [validated(PretrainConfig, fields) for fields in demo_trainings(config)]

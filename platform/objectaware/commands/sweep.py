@@ -78,9 +78,9 @@ def _with_recipe(folder: Path, stage: object) -> object:
 def _run(common: Common, fields: Mapping[str, object]) -> None:
     from objectaware.config import DetectionConfig, PretrainConfig
     from objectaware.config.sweep import SweepConfig
+    from objectaware.report.tables import format_rows
     from objectaware.stages.sweep import check_sweep, run_sweep
     from objectaware.stages.sweep_identity import stage_parts
-    from objectaware.stages.sweep_table import format_rows
 
     config: SweepConfig = validated(SweepConfig, fields)
     checked = check_sweep(config)

@@ -12,6 +12,7 @@ from torch.nn.functional import normalize
 from objectaware.config import ClassDistanceConfig
 from objectaware.errors import InputError
 from objectaware.evaluate.class_distance import class_distance, plane
+from objectaware.report.figures import scatter
 from objectaware.stages.features import (
     LabelledFeatures,
     check_features,
@@ -21,7 +22,6 @@ from objectaware.stages.features import (
     run_on_features,
 )
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
-from objectaware.tracking.figures import scatter
 
 
 def run_class_distance(context: Context, config: ClassDistanceConfig, *, title: str | None = None) -> StageResult:

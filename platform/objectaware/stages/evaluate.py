@@ -18,6 +18,7 @@ from objectaware.evaluate.background import bg_gap
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.evaluate.mask_scores import MEASURES
 from objectaware.methods.classifier import CLASSIFIER_NAME
+from objectaware.report.figures import box_histogram
 from objectaware.stages.features import (
     LabelledFeatures,
     check_features,
@@ -31,7 +32,6 @@ from objectaware.stages.measure_linear import measure_linear, solver_bytes
 from objectaware.stages.measure_masks import measure
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.stages.truth import true_objects_hash
-from objectaware.tracking.panels import box_histogram
 
 _MIB = 2**20
 _NUM_MEASURED_AT_ONCE = 2  # a process of PyTorch each, where a table may have a dozen rows

@@ -15,6 +15,7 @@ from objectaware.errors import InputError
 from objectaware.evaluate.coverage import Coverage
 from objectaware.evaluate.few_shot import few_shot_error
 from objectaware.evaluate.summary import mean_and_std
+from objectaware.report.figures import curves
 from objectaware.stages.features import (
     LabelledFeatures,
     check_checkpoint,
@@ -27,7 +28,6 @@ from objectaware.stages.features import (
 )
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage, study, study_key
 from objectaware.tracking import Tracker
-from objectaware.tracking.figures import curves
 
 _EPOCH = re.compile(r"epoch_(\d+)")
 

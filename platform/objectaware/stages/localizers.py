@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from objectaware.config import LocalizationConfig, LocalizersConfig, Model
-from objectaware.evaluate.summary import format_table
+from objectaware.report.tables import format_table
 from objectaware.stages.evaluate import labelled_sets, run_linear, run_localization, titled
 from objectaware.stages.features import check_features
 from objectaware.stages.identity import masks_hash

@@ -12,12 +12,12 @@ from objectaware.config.sweep import Parameter, SweepConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, has_gpus
 from objectaware.distributed.sweep import Estimator, Halving, num_concurrent, run_trials
+from objectaware.report.sweep import comparison_rows, metric_column, metric_plot
 from objectaware.stages.runner import Context, study
 from objectaware.stages.sweep_identity import data_sets, stage_parts, sweep_identity
 from objectaware.stages.sweep_kinds import part_needs
-from objectaware.stages.sweep_plot import metric_plot
 from objectaware.stages.sweep_points import Trial, check_trial, planned_trials
-from objectaware.stages.sweep_table import best, compare, comparison_rows, metric_column, trial_rows
+from objectaware.stages.sweep_table import best, compare, trial_rows
 from objectaware.stages.sweep_trial import BegunStages, Ledger, TrialJob, TrialRecord, TrialStatus
 from objectaware.tracking import RunStatus, Tracker, environment_tags
 

@@ -3,53 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from objectaware.config.sweep import PaperCells, SweepConfig
 from objectaware.paper import load_table
+from objectaware.report.sweep import Comparison, Number, metric_column
 from objectaware.stages.sweep_trial import TrialRecord
-
-
-@dataclass(frozen=True)
-class Number:
-    """A mean over seeds.
-
-    Attributes:
-        mean: Mean.
-        std: Standard deviation of the sample; None for one seed.
-        count: Number of seeds.
-    """
-
-    mean: float
-    std: float | None
-    count: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Number:
-        """The mean of one or more values."""
-        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One combination of values.
-
-    Attributes:
-        values: Value of each parameter.
-        columns: Our numbers by column; those that no trial gave are missing.
-        paper: The paper's numbers by column, where it has any.
-        num_stopped: Trials that the scheduler stopped.
-        num_failed: Trials that failed.
-    """
-
-    values: Mapping[str, Any]
-    columns: Mapping[str, Number]
-    paper: Mapping[str, float]
-    num_stopped: int
-    num_failed: int
 
 
 def compare(config: SweepConfig, records: Iterable[TrialRecord]) -> list[Comparison]:
@@ -113,25 +73,6 @@ def _is_value(part: str, names: Mapping[str, str], value: object) -> bool:
         return False
 
 
-def comparison_rows(config: SweepConfig, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """The comparison as a table: parameters, our numbers, the paper's, and what did not finish."""
-    with_paper = {name for comparison in comparisons for name in comparison.paper}
-    rows = []
-    for comparison in comparisons:
-        row: dict[str, Any] = dict(comparison.values)
-        for name in config.all_columns():
-            number = comparison.columns.get(name)
-            row[name] = None if number is None else number.mean
-            if len(config.seeds) > 1:
-                row[f"{name} std"] = None if number is None else number.std
-            if name in with_paper:
-                row[f"{name} paper"] = comparison.paper.get(name)
-        row |= {"seeds": max((number.count for number in comparison.columns.values()), default=0)}
-        row |= {"stopped": comparison.num_stopped, "failed": comparison.num_failed}
-        rows.append(row)
-    return rows
-
-
 def trial_rows(config: SweepConfig, records: Iterable[TrialRecord]) -> list[dict[str, Any]]:
     """A row a trial: its values, seed, how it ended, its numbers, and why it failed."""
     return [
@@ -152,29 +93,3 @@ def best(config: SweepConfig, comparisons: Iterable[Comparison]) -> Comparison |
     ranked = [comparison for comparison in comparisons if name in comparison.columns]
     sign = 1 if config.mode == "max" else -1
     return max(ranked, key=lambda comparison: sign * comparison.columns[name].mean, default=None)
-
-
-def metric_column(config: SweepConfig) -> str:
-    """The column that holds the sweep's metric."""
-    return next(name for name, path in config.all_columns().items() if path == config.metric)
-
-
-def format_rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table as text: numbers to the right, words to the left."""
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    lines = [columns, *([_text(row.get(column)) for column in columns] for row in rows)]
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    numeric = [all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if is_number else cell.ljust(width)
-            for cell, width, is_number in zip(line, widths, numeric, strict=True)
-        ).rstrip()
-        for line in lines
-    )
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,17 +1,79 @@
-"""The picture of a sweep: the metric against a parameter."""
+"""What a sweep came to, beside the paper's numbers: a row per combination of the parameters' values, and a plot."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from objectaware.config.sweep import SweepConfig
-from objectaware.stages.sweep_table import Comparison, metric_column
+from objectaware.report.figures import figure_png, new_figure
+
+
+@dataclass(frozen=True)
+class Number:
+    """A mean over seeds.
+
+    Attributes:
+        mean: Mean.
+        std: Standard deviation of the sample; None for one seed.
+        count: Number of seeds.
+    """
+
+    mean: float
+    std: float | None
+    count: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Number:
+        """The mean of one or more values."""
+        return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One combination of values.
+
+    Attributes:
+        values: Value of each parameter.
+        columns: Our numbers by column; those that no trial gave are missing.
+        paper: The paper's numbers by column, where it has any.
+        num_stopped: Trials that the scheduler stopped.
+        num_failed: Trials that failed.
+    """
+
+    values: Mapping[str, Any]
+    columns: Mapping[str, Number]
+    paper: Mapping[str, float]
+    num_stopped: int
+    num_failed: int
+
+
+def metric_column(config: SweepConfig) -> str:
+    """The column that holds the sweep's metric."""
+    return next(name for name, path in config.all_columns().items() if path == config.metric)
+
+
+def comparison_rows(config: SweepConfig, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """The comparison as a table: parameters, our numbers, the paper's, and what did not finish."""
+    with_paper = {name for comparison in comparisons for name in comparison.paper}
+    rows = []
+    for comparison in comparisons:
+        row: dict[str, Any] = dict(comparison.values)
+        for name in config.all_columns():
+            number = comparison.columns.get(name)
+            row[name] = None if number is None else number.mean
+            if len(config.seeds) > 1:
+                row[f"{name} std"] = None if number is None else number.std
+            if name in with_paper:
+                row[f"{name} paper"] = comparison.paper.get(name)
+        row |= {"seeds": max((number.count for number in comparison.columns.values()), default=0)}
+        row |= {"stopped": comparison.num_stopped, "failed": comparison.num_failed}
+        rows.append(row)
+    return rows
 
 
 def plotted_parameter(config: SweepConfig, comparisons: Sequence[Comparison]) -> str | None:
@@ -26,7 +88,7 @@ def plotted_parameter(config: SweepConfig, comparisons: Sequence[Comparison]) ->
 
 
 def metric_plot(config: SweepConfig, comparisons: Sequence[Comparison]) -> bytes | None:
-    """Draws the metric against a parameter, a line for each combination of the other parameters' values.
+    """Draw the metric against a parameter, a line for each combination of the other parameters' values.
 
     Error bars are one standard deviation over the seeds, where there are several; the paper's numbers are dashed. In a
     sweep that varies one parameter at a time, the line is that of the trials in which the others are as the fields say.
@@ -38,8 +100,7 @@ def metric_plot(config: SweepConfig, comparisons: Sequence[Comparison]) -> bytes
     finished = [comparison for comparison in comparisons if column in comparison.columns]
     if name is None or not finished:
         return None
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(7, 4.5)
     axes = figure.add_subplot()
     for label, line in _lines(name, finished).items():
         _draw(axes, name, column, label, line)
@@ -48,9 +109,7 @@ def metric_plot(config: SweepConfig, comparisons: Sequence[Comparison]) -> bytes
         axes.set_xscale("log")
     if axes.get_legend_handles_labels()[1]:
         axes.legend()
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
+    return figure_png(figure)
 
 
 def _lines(name: str, comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
