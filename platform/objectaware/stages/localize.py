@@ -14,12 +14,11 @@ from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.localize import localize, localize_needs
-from objectaware.distributed.localize_actors import ITERATIONS_NAME
 from objectaware.distributed.localize_groups import GroupPlan
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.localize.coco_export import coco_json
-from objectaware.localize.mask_store import read_rows
+from objectaware.localize.mask_store import ITERATIONS_NAME, read_rows
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.report.figures import box_histogram, iteration_panel
 from objectaware.report.gallery import Look, Truth

@@ -11,8 +11,8 @@ import numpy as np
 from objectaware.augment.background import BACKGROUND_THRESHOLD, background_only, mix_background
 from objectaware.data.images import read_image, resize_image
 from objectaware.data.truth import GroundTruth
-from objectaware.distributed.localize_actors import ITERATIONS_NAME
 from objectaware.errors import InputError
+from objectaware.localize.mask_store import ITERATIONS_NAME
 from objectaware.paper.nodes import Localize
 from objectaware.report.figures import Tile, box_histogram, curves, iteration_panel, scatter
 from objectaware.report.gallery import localization_panel
