@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,8 +27,7 @@ from objectaware.stages.features import (
 )
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage, study, study_key
 from objectaware.tracking import Tracker
-
-_EPOCH = re.compile(r"epoch_(\d+)")
+from objectaware.training.checkpoints import checkpoint_epoch
 
 
 def run_few_shot(context: Context, config: FewShotConfig, *, title: str | None = None) -> StageResult:
@@ -137,5 +135,5 @@ def _log_curve(parent: Tracker, curve: Sequence[Mapping[str, Any]]) -> None:
 
 def epoch_of(checkpoint: str) -> int | None:
     """How many epochs had been trained when a checkpoint was made, by the name that pretraining gives its folder."""
-    found = _EPOCH.fullmatch(checkpoint.rstrip("/").rpartition("/")[2])
-    return None if found is None else int(found[1]) + 1
+    epoch = checkpoint_epoch(checkpoint.rstrip("/").rpartition("/")[2])
+    return None if epoch is None else epoch + 1
