@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from objectaware.config.base import Address, Byte, DataConfig, Fraction, Model, Positive, filled
+from objectaware.data.boxes import MIN_BOX_AREA, OBJECT_MARGIN
 
 Localizer = Literal["contracam", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box", "full_image"]
 
@@ -109,8 +110,8 @@ class LocalizeConfig(Model):
     crf: bool = True
     mask_threshold: Fraction = 0.5
     image_size: Annotated[int, Field(ge=32)] = 224
-    min_box_area: Fraction = 0.01
-    box_margin: Annotated[float, Field(ge=0)] = 0.2
+    min_box_area: Fraction = MIN_BOX_AREA
+    box_margin: Annotated[float, Field(ge=0)] = OBJECT_MARGIN
     group_size: Annotated[int, Field(ge=2)] = 64
     seed: Annotated[int, Field(ge=0)] = 0
     execution: LocalizeExecution = LocalizeExecution()
