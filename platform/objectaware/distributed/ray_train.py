@@ -17,13 +17,13 @@ from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig,
 from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
-from objectaware.distributed.no_progress import NoProgressError
 from objectaware.distributed.records import Record, RecordPump
 from objectaware.distributed.saved_checkpoints import mend_snapshot, ray_storage, saved_checkpoints, saved_epochs
 from objectaware.distributed.stoppable import StoppableTrainer, TerminationConfig
 from objectaware.distributed.train_session import EpochRecorder, FinalError, RaySession, root_cause
 from objectaware.errors import ExplainedError, InputError
 from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name
+from objectaware.training.no_progress import NoProgressError
 from objectaware.training.preemption import StoppedError
 
 Config = TypeVar("Config", PretrainConfig, DetectionConfig)

@@ -16,9 +16,9 @@ from ray import get, train
 from ray.train.torch import get_device
 
 from objectaware import collector
-from objectaware.distributed.no_progress import NoProgressWatch
 from objectaware.distributed.records import DriverLine, Record
 from objectaware.training.checkpoints import checkpoint_name
+from objectaware.training.no_progress import NoProgressWatch
 from objectaware.training.preemption import StoppedError, is_terminated
 
 _SECONDS_BETWEEN_PROGRESS = 1.0
