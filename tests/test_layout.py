@@ -16,8 +16,10 @@ def test_the_source_root_is_no_package() -> None:
     assert not (ROOT / "__init__.py").exists()
 
 
-@pytest.mark.parametrize(("package", "folder"), [("ray", "distributed"), ("mlflow", "tracking")])
-def test_a_service_is_imported_in_one_folder_only(package: str, folder: str) -> None:
+@pytest.mark.parametrize(
+    ("package", "folder"), [("ray", "distributed"), ("mlflow", "tracking"), ("matplotlib", "report")]
+)
+def test_a_library_is_imported_in_one_folder_only(package: str, folder: str) -> None:
     pattern = re.compile(rf"^\s*(import|from) {package}\b", re.MULTILINE)
     importers = {
         path.relative_to(ROOT / "objectaware").parts[0]

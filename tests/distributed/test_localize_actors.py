@@ -14,10 +14,10 @@ from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
 from objectaware.data.storage import Storage
 from objectaware.data.tensors import normalise
 from objectaware.distributed import localize_actors
-from objectaware.distributed.localize_actors import ITERATIONS_NAME, CamActor, CrfActor
+from objectaware.distributed.localize_actors import CamActor, CrfActor
 from objectaware.errors import InputError
 from objectaware.localize import center_box, classifier_cam, contracam, dense_crf, expand_resolution, extract_boxes
-from objectaware.localize.mask_store import MaskRow, read_rows
+from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, read_rows
 from objectaware.methods.backbones import feature_map
 from objectaware.methods.checkpoint import load_encoder
 from objectaware.methods.classifier import Classifier, classifier_file

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from objectaware.data.storage import Storage
-from objectaware.distributed.no_progress import EXIT_STATUS
 from objectaware.distributed.pretrain import pretrain
+from objectaware.training.no_progress import EXIT_STATUS
 from tiny_training import tiny_training
 
 HANGS_AFTER_SOME_STEPS = """
 import threading
-from objectaware.distributed.no_progress import NoProgressWatch
+from objectaware.training.no_progress import NoProgressWatch
 
 def wait_for_a_disk_that_is_away():
     threading.Event().wait()
@@ -34,14 +34,14 @@ NUM_EPOCHS = 10
 
 WAITS = """
 import sys, threading, time, torch
-from objectaware.distributed.no_progress import NoProgressWatch
+from objectaware.training.no_progress import NoProgressWatch
 began = time.monotonic()
 with NoProgressWatch(0.5, lambda place: print(time.monotonic() - began, flush=True), seconds_for_others=3):
     torch.futures.Future().wait() if sys.argv[1] == "for others" else threading.Event().wait()
 """
 
 ENDS_IN_TIME = """
-from objectaware.distributed.no_progress import NoProgressWatch
+from objectaware.training.no_progress import NoProgressWatch
 with NoProgressWatch(0.2, print):
     pass
 import threading

@@ -24,8 +24,6 @@ from objectaware.distributed.train_session import (
     EpochRecorder,
     FinalError,
     RaySession,
-    checkpoint_name,
-    checkpoint_position,
     epoch_records,
 )
 from objectaware.errors import ExplainedError, InputError
@@ -148,16 +146,6 @@ def test_workers_that_begin_once_training_shall_end_do_nothing(
 def test_a_final_error_travels_between_processes() -> None:
     error = pickle.loads(pickle.dumps(FinalError(InputError("batch_size", 8, "is too large", "Lower it."))))
     assert str(error.error) == "batch_size = 8: is too large. Lower it."
-
-
-def test_checkpoint_names_sort_as_their_epochs() -> None:
-    assert checkpoint_name(7) == "epoch_0007"
-    assert sorted(map(checkpoint_name, (100, 9, 10))) == ["epoch_0009", "epoch_0010", "epoch_0100"]
-
-
-def test_checkpoints_are_ordered_as_training_makes_them() -> None:
-    made = [checkpoint_name(8), checkpoint_name(9, 5), checkpoint_name(9, 10), checkpoint_name(9), checkpoint_name(10)]
-    assert sorted((made[index] for index in (4, 1, 3, 0, 2)), key=checkpoint_position) == made
 
 
 def test_workers_look_now_and_then_whether_a_machine_is_to_be_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Mean and deviation over seeds, and tables as text."""
+"""Mean and deviation over seeds."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectaware.evaluate.summary import format_table, mean_and_std, to_markdown
-
-ROWS = {
-    "baseline": {"original": 60.04, "mixed_rand": 13.0},
-    "background_mixup": {"original": 44.0, "mixed_rand": 18.25, "bg_gap": 33.0},
-}
+from objectaware.evaluate.summary import mean_and_std
 
 
 class TestMeanAndStd:
@@ -47,30 +42,3 @@ class TestMeanAndStd:
     def test_results_of_unlike_shape_are_refused(self, results: list[dict[str, object]]) -> None:
         with pytest.raises(ValueError):
             mean_and_std(results)
-
-
-class TestTables:
-    def test_terminal_table_is_aligned_and_marks_what_is_missing(self) -> None:
-        assert format_table("Accuracy (%)", ROWS).splitlines() == [
-            "Accuracy (%)",
-            "----------------------------------------------",
-            "                  original  mixed_rand  bg_gap",
-            "----------------------------------------------",
-            "baseline              60.0        13.0       –",
-            "background_mixup      44.0        18.2    33.0",
-            "----------------------------------------------",
-        ]
-
-    def test_deviations_stand_behind_their_cells(self) -> None:
-        text = format_table("t", ROWS, digits=2, deviations={"baseline": {"original": 0.5}})
-        assert "60.04 ± 0.50" in text
-        assert text.count("±") == 1
-
-    def test_nan_is_missing(self) -> None:
-        assert format_table("t", {"row": {"cell": float("nan")}}).splitlines()[4].split() == ["row", "–"]
-
-    def test_table_without_rows_is_its_title(self) -> None:
-        assert format_table("Nothing", {}).startswith("Nothing\n")
-
-    def test_markdown(self) -> None:
-        assert to_markdown({"a|b": {"x": 1.0}}, digits=3) == "|  | x |\n| :-- | --: |\n| a\\|b | 1.000 |"

@@ -20,7 +20,7 @@ from objectaware.evaluate.predictions import folder_predictions
 from objectaware.methods.checkpoint import load_encoder, load_state
 from objectaware.methods.classifier import load_classifier, read_classifier
 from objectaware.recipes import read_recipe
-from objectaware.stages.look import Look
+from objectaware.report.gallery import Look
 from objectaware.tracking import TrackingStore
 from replaced_ray import replace_ray
 

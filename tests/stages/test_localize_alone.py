@@ -1,4 +1,4 @@
-"""A data set of one image, or one whose true masks cannot be used."""
+"""A data set of one image; true masks that are there, that are not, and that cannot be used."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from objectaware.config import LocalizeConfig
+from objectaware.config import DataConfig, LocalizeConfig
+from objectaware.data.catalog import open_images
+from objectaware.data.folder import ImageFolder
+from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
-from objectaware.stages.localize import localize
+from objectaware.stages.localize import localize, truth_of
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context
 from stages_in_process import work_in_process
@@ -59,3 +62,23 @@ def _one_image(folder: Path) -> dict[str, object]:
     (folder / "photos").mkdir()
     Image.fromarray(np.zeros((48, 48, 3), dtype=np.uint8)).save(folder / "photos" / "a.png")
     return {"data": {"root": str(folder / "photos")}, "image_size": 32}
+
+
+def test_true_masks_are_found_where_the_layout_has_them(tmp_path: Path) -> None:
+    build_scenes(tmp_path, variant="single-object", num_train=18, num_val=9, image_size=48)
+
+    def opened(**fields: str) -> tuple[DataConfig, ImageFolder]:
+        data = DataConfig.model_validate({"root": str(tmp_path), "layout": "backgrounds-challenge", **fields})
+        images = open_images(data.root, data.layout, variant=data.variant, split=data.split)
+        assert isinstance(images, ImageFolder)
+        return data, images
+
+    data, images = opened(split="val", variant="original")
+    truth, notice = truth_of(data, images)
+    assert truth is not None
+    assert not notice
+    mask, ignored = truth(images.image_ids[0])
+    assert 0.05 < mask.mean() < 0.6
+    assert ignored is None
+    assert truth_of(*opened(split="val", variant="mixed_rand")) == (None, "")
+    assert truth_of(DataConfig(root=str(tmp_path)), images) == (None, "")

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from objectaware.stages.sweep_config import SweepConfig
-from objectaware.stages.sweep_plot import metric_plot, plotted_parameter
 from objectaware.stages.sweep_points import Trial
 from objectaware.stages.sweep_table import (
     best,
     compare,
     comparison_rows,
-    format_rows,
+    metric_plot,
     paper_numbers,
+    plotted_parameter,
     trial_rows,
 )
 from objectaware.stages.sweep_trial import TrialRecord, TrialStatus
@@ -111,19 +111,6 @@ def test_every_trial_has_a_row_with_its_error() -> None:
     assert len(rows) == len(RECORDS)
     failed = rows[4]
     assert (failed["seed"], failed["status"], failed["error"]) == (1, "failed", "RuntimeError: broken")
-
-
-def test_a_table_as_text_lines_its_cells_up() -> None:
-    rows = [
-        {"method": "moco", "p": 0.3, "accuracy": 61.23456},
-        {"method": "b", "p": 0.5, "accuracy": None, "failed": 1},
-    ]
-    lines = format_rows(rows).split("\n")
-    assert lines == [
-        "method    p  accuracy  failed",
-        "moco    0.3     61.23       –",
-        "b       0.5         –       1",
-    ]
 
 
 def test_the_plot_goes_along_numbers() -> None:

@@ -19,9 +19,8 @@ from objectaware.distributed import localize_groups, task
 from objectaware.distributed.localize import LocalizeSummary
 from objectaware.distributed.localize_actors import CamActor, CrfActor
 from objectaware.distributed.localize_groups import GroupPlan, read_group
-from objectaware.distributed.ray_train import KEPT_FOLDER
-from objectaware.distributed.train_session import checkpoint_name
 from objectaware.stages import detection, localize, pretrain, runner
+from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name
 from objectaware.training.run import run_pretraining
 from objectaware.training.session import LocalSession
 

@@ -7,8 +7,8 @@ import torch
 
 from objectaware.data.storage import Storage
 from objectaware.methods.checkpoint import load_encoder, load_state
+from objectaware.training.checkpoints import KeptCheckpoints
 from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
-from objectaware.training.kept import KeptCheckpoints
 from objectaware.training.loop import Trainer
 from objectaware.training.preemption import StoppedError
 from objectaware.training.session import LocalSession

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from objectaware.paper.figures import FigurePlan
     from objectaware.paper.nodes import Node
     from objectaware.paper.plan import TablePlan
-    from objectaware.paper.report import TableReport
+    from objectaware.report.paper_tables import TableReport
     from objectaware.stages.reproduce.full import Full
     from objectaware.stages.reproduce.scale import Smoke
     from objectaware.stages.reproduce.workshop import Workshop
@@ -75,7 +75,7 @@ def list_paper(program: str, arguments: list[str]) -> None:
         from objectaware.paper import TABLE_LABELS, Display, load_figures, load_table
         from objectaware.paper.figures import plan_figure
         from objectaware.paper.plan import plan_table
-        from objectaware.paper.show import format_list
+        from objectaware.report.paper_tables import format_list
         from objectaware.stages.reproduce.full import lacking
 
         common = require_json(Common(json=json))
@@ -110,13 +110,13 @@ def show_table(program: str, arguments: list[str]) -> None:
             json: File that the table is written to as data.
         """
         from objectaware.paper import gains, load_table
-        from objectaware.paper.show import format_table
+        from objectaware.report.paper_tables import format_paper_table
 
         common = require_json(Common(json=json))
         loaded = load_table(table)
         counted = [{"row": row, "column": column, "gain": gain} for (row, column), gain in gains(loaded).items()]
         write_json(common, {**loaded.model_dump(mode="json"), "gains": counted})
-        print(format_table(loaded))
+        print(format_paper_table(loaded))
 
     tyro.cli(command, prog=program, args=arguments)
 

@@ -26,8 +26,8 @@ def list_runs(program: str, arguments: list[str]) -> None:
             common: Settings of every command.
             stage: Only runs of this stage: pretrain, localize, linear, localization, sweep.
         """
+        from objectaware.report.tables import format_rows
         from objectaware.stages.runs_view import listed
-        from objectaware.stages.sweep_table import format_rows
 
         rows = [row for row in listed(*_all(common)) if stage in (None, row["stage"])]
         write_json(common, rows)
@@ -73,9 +73,9 @@ def compare_runs(program: str, arguments: list[str]) -> None:
             identities: The runs' identities, or their beginnings.
             common: Settings of every command.
         """
+        from objectaware.report.tables import format_rows
         from objectaware.stages.runs import find_run
         from objectaware.stages.runs_view import compared
-        from objectaware.stages.sweep_table import format_rows
 
         stored, recorded = _all(common)
         rows = compared([find_run(stored, identity) for identity in identities], recorded)
@@ -100,10 +100,10 @@ def prune_runs(program: str, arguments: list[str]) -> None:
             older_than: Finished runs that have not changed for so many days, too.
             yes: Delete; without it nothing is.
         """
+        from objectaware.report.tables import format_rows
         from objectaware.stages.outputs import shown_names
         from objectaware.stages.runs import prunable, prune
         from objectaware.stages.runs_view import format_bytes, listed
-        from objectaware.stages.sweep_table import format_rows
 
         stored, recorded = _all(common)
         leaving = prunable(stored, older_than_days=older_than)

@@ -50,8 +50,8 @@ def demo(program: str, arguments: list[str]) -> None:
             recipe: YAML of DemoConfig fields, such as a smaller size.
         """
         from objectaware.config import LocalizeConfig, PretrainConfig
+        from objectaware.report.demo import markdown_report, terminal_report
         from objectaware.stages.demo import DemoConfig, demo_trainings, run_demo
-        from objectaware.stages.report import markdown_report, terminal_report
 
         config = validated(DemoConfig, {**recipe_values(recipe), "variant": variant})
         trainings = [validated(PretrainConfig, fields) for fields in demo_trainings(config)]

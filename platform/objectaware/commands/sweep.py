@@ -82,10 +82,10 @@ def _with_recipe(folder: Path, stage: object) -> object:
 
 
 def _run(common: Common, fields: Mapping[str, object]) -> None:
+    from objectaware.report.tables import format_rows
     from objectaware.stages.sweep import check_sweep, run_sweep
     from objectaware.stages.sweep_config import SweepConfig
     from objectaware.stages.sweep_identity import stage_parts
-    from objectaware.stages.sweep_table import format_rows
 
     config: SweepConfig = validated(SweepConfig, fields)
     checked = check_sweep(config)

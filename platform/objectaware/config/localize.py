@@ -17,6 +17,7 @@ from objectaware.config.base import (
     Positive,
     filled,
 )
+from objectaware.data.boxes import MIN_BOX_AREA, OBJECT_MARGIN
 
 Localizer = Literal["contracam", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box", "full_image"]
 
@@ -119,8 +120,8 @@ class LocalizeConfig(Model):
     crf: bool = True
     mask_threshold: Fraction = 0.5
     image_size: Annotated[int, Field(ge=32)] = 224
-    min_box_area: Fraction = 0.01
-    box_margin: Annotated[float, Field(ge=0)] = 0.2
+    min_box_area: Fraction = MIN_BOX_AREA
+    box_margin: Annotated[float, Field(ge=0)] = OBJECT_MARGIN
     group_size: Annotated[int, Field(ge=2)] = 64
     seed: Annotated[int, Field(ge=0)] = 0
     execution: LocalizeExecution = LocalizeExecution()

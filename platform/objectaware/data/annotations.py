@@ -11,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from objectaware.data.boxes import MIN_BOX_AREA
 from objectaware.data.folder import ImageFolder
 from objectaware.data.masks import region_boxes
 from objectaware.data.places import list_folder, look_at
 from objectaware.errors import InputError
-
-MIN_BOX_AREA = 0.01
-"""Share of the picture from which on a region or an instance has a box; published boxes have any size."""
 
 Value = TypeVar("Value")
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.annotations import require_some_file
+from objectaware.data.boxes import MIN_BOX_AREA, OBJECT_MARGIN
 from objectaware.data.coco_json import CocoAnnotation, CocoField, CocoInstances, parse_instances
 from objectaware.data.coco_masks import union_mask
 from objectaware.data.folder import ImageFolder
@@ -22,9 +23,6 @@ from objectaware.data.places import is_folder
 from objectaware.errors import InputError
 
 Box = tuple[float, float, float, float]
-
-OBJECT_MARGIN = 0.2
-"""What the paper adds to each side of an object's box, as a fraction of its width or height."""
 
 
 @dataclass(frozen=True)
@@ -250,7 +248,9 @@ class _Shapes:
         return self._instances.images[index].shape
 
 
-def object_crops(coco: CocoDataset, *, min_area: float = 0.01, margin: float = OBJECT_MARGIN) -> list[ObjectCrop]:
+def object_crops(
+    coco: CocoDataset, *, min_area: float = MIN_BOX_AREA, margin: float = OBJECT_MARGIN
+) -> list[ObjectCrop]:
     """List the objects of COCO-Crop, the paper's linear evaluation of single objects.
 
     Crowds are included, as in the official repository's create_coco-objects.py.
@@ -285,7 +285,7 @@ class ObjectBoxes:
         official-implementation §2 ("GT boxes: annotation area > 1%, crowds included, same margin").
     """
 
-    def __init__(self, coco: CocoDataset, *, min_area: float = 0.01, margin: float = OBJECT_MARGIN) -> None:
+    def __init__(self, coco: CocoDataset, *, min_area: float = MIN_BOX_AREA, margin: float = OBJECT_MARGIN) -> None:
         self._turns = coco.turns()
         self._annotated = [
             _expanded(coco.annotated_boxes(index, min_area=min_area), margin) for index in range(len(coco))

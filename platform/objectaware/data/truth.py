@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data import flowers102, wsolevaluation
-from objectaware.data.annotations import MIN_BOX_AREA, TrueObjects
+from objectaware.data.annotations import TrueObjects
 from objectaware.data.backgrounds_challenge import (
     foreground_folder,
     foreground_turns,
     has_foreground_masks,
     load_foreground_mask,
 )
+from objectaware.data.boxes import MIN_BOX_AREA
 from objectaware.data.coco import CocoDataset, load_coco
 from objectaware.data.coco_json import CocoField
 from objectaware.data.cub import CubObjects

@@ -25,7 +25,7 @@ from objectaware.distributed.localize_actors import CamActor, CrfActor, localize
 from objectaware.distributed.localize_groups import GroupPlan, read_group
 from objectaware.distributed.records import Record
 from objectaware.distributed.task import run_tasks
-from objectaware.localize.mask_store import delete_shards, finished_shards, read_shard
+from objectaware.localize.mask_store import delete_shards, finished_shards, read_shard, shard_name
 
 _MAX_FAILURES_LISTED = 100
 # Longer than any group takes: 64 images through 10 iterations of a ResNet-50 at 4 times its resolution.
@@ -125,7 +125,7 @@ def localize(
 
 def _outcome(store: Storage, group: int) -> tuple[int, list[tuple[str, str]]]:
     """Number of images and failures in a finished shard."""
-    path = store.local_path(f"shard-{group:06d}.parquet")
+    path = store.local_path(shard_name(group))
     columns = ["image_id", "status", "error"]
     try:
         table = pq.read_table(path, columns=columns) if path else read_shard(store, group).select(columns)

@@ -21,10 +21,7 @@ from objectaware.distributed.localizers import Localizer
 from objectaware.localize.boxes import extract_boxes
 from objectaware.localize.components import keep_large_components
 from objectaware.localize.crf import dense_crf
-from objectaware.localize.mask_store import MaskRow, write_shard
-
-ITERATIONS_NAME = "iterations.npz"
-"""File of a mask store with the CAM of each iteration of a few images: `image_ids` (m,), `cams` (T, m, S, S) uint8."""
+from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, write_shard
 
 NUM_KEPT_IMAGES = 12
 """Images whose iterations are kept where that was asked for."""

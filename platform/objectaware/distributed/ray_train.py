@@ -17,12 +17,13 @@ from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig,
 from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
-from objectaware.distributed.no_progress import NoProgressError
 from objectaware.distributed.records import Record, RecordPump
 from objectaware.distributed.saved_checkpoints import mend_snapshot, ray_storage, saved_checkpoints, saved_epochs
 from objectaware.distributed.stoppable import StoppableTrainer, TerminationConfig
-from objectaware.distributed.train_session import EpochRecorder, FinalError, RaySession, checkpoint_name, root_cause
+from objectaware.distributed.train_session import EpochRecorder, FinalError, RaySession, root_cause
 from objectaware.errors import ExplainedError, InputError
+from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name
+from objectaware.training.no_progress import NoProgressError
 from objectaware.training.preemption import StoppedError
 
 Config = TypeVar("Config", PretrainConfig, DetectionConfig)
@@ -34,8 +35,6 @@ _MAX_RETRIES = 3
 _SECONDS_TO_SAVE = 30.0
 _SECONDS_TO_CLEAN_UP = 60.0
 _SECONDS_AT_ONCE = 5.0
-KEPT_FOLDER = "kept"
-"""Folder inside a run's with the checkpoints that Ray Train knows nothing of and never deletes."""
 
 _ENVIRONMENT = {
     # How often the controller looks at its workers. An epoch's report waits for that; the default is 2 s.

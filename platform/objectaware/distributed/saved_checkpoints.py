@@ -9,8 +9,9 @@ from ray import train
 
 from objectaware.data.storage import Storage
 from objectaware.distributed.records import Record
-from objectaware.distributed.train_session import EPOCHS_NAME, checkpoint_position
+from objectaware.distributed.train_session import EPOCHS_NAME
 from objectaware.errors import InputError
+from objectaware.training.checkpoints import checkpoint_position
 
 _SNAPSHOT = "checkpoint_manager_snapshot.json"
 

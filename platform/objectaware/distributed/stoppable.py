@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
-from ray import get, kill
+import psutil
+from ray import get, kill, util
 from ray.exceptions import RayActorError, RayError
 from ray.train.torch import TorchConfig, TorchTrainer
 
 from objectaware.distributed.abandoned import wait_and_remove_abandoned_groups
-from objectaware.distributed.interface import use_rays_interface
 from objectaware.training.preemption import honour_termination
 
 _SECONDS_TO_DIE = 30.0
@@ -74,3 +75,29 @@ class StoppableTrainer(TorchTrainer):
         finally:
             kill(self._controller)
             wait_and_remove_abandoned_groups(_SECONDS_TO_DIE)
+
+
+def use_rays_interface() -> None:
+    """Makes gloo talk through the interface at which Ray's nodes know this one, unless the user has named one.
+
+    Left alone it takes the address that the host's name stands for: on Debian and Ubuntu that is 127.0.1.1, at which
+    no other machine is to be found. NCCL chooses among the interfaces itself.
+    """
+    interface = interface_of(util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    if interface is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+
+
+def interface_of(address: str) -> str | None:
+    """The interface of this machine that has an address.
+
+    Args:
+        address: An IP address.
+
+    Returns:
+        Its name, `eth0` for example; None where no interface has the address, as behind a translated one.
+    """
+    for name, addresses in psutil.net_if_addrs().items():
+        if address in (known.address for known in addresses):
+            return name
+    return None

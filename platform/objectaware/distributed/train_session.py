@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -17,8 +16,9 @@ from ray import get, train
 from ray.train.torch import get_device
 
 from objectaware import collector
-from objectaware.distributed.no_progress import NoProgressWatch
 from objectaware.distributed.records import DriverLine, Record
+from objectaware.training.checkpoints import checkpoint_name
+from objectaware.training.no_progress import NoProgressWatch
 from objectaware.training.preemption import StoppedError, is_terminated
 
 _SECONDS_BETWEEN_PROGRESS = 1.0
@@ -31,19 +31,6 @@ _EARLIER = "epochs_since_the_last_checkpoint"
 EPOCHS_NAME = "epochs.json"
 """File in a checkpoint with the metrics of each epoch since the beginning."""
 _STEP = "step_inside_the_epoch"
-_NAME = re.compile(r"epoch_(\d+)(?:_step_(\d+))?")
-
-
-def checkpoint_name(epoch: int, step: int | None = None) -> str:
-    """Name of the folder of the checkpoint made after an epoch, or after a step in it; both counted from 0."""
-    return f"epoch_{epoch:04d}" if step is None else f"epoch_{epoch:04d}_step_{step:08d}"
-
-
-def checkpoint_position(name: str) -> tuple[float, float]:
-    """Orders checkpoints by their names as training makes them: (epoch, step), the step infinite after the last."""
-    match = _NAME.fullmatch(name)
-    assert match is not None, name
-    return float(match[1]), float("inf") if match[2] is None else float(match[2])
 
 
 def epoch_records(metrics: Mapping[str, Any]) -> list[Record]:

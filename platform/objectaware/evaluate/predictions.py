@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.boxes import MIN_BOX_AREA
 from objectaware.data.coco_masks import union_mask
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
@@ -20,7 +21,6 @@ from objectaware.localize.boxes import extract_boxes
 from objectaware.localize.components import keep_large_components
 from objectaware.localize.mask_store import MaskRow
 
-_MIN_BOX_AREA = 0.01
 _RESULT_REMEDY = "Give a COCO result file: a list of image_id, segmentation and score."
 
 
@@ -96,8 +96,8 @@ def folder_predictions(folder: Storage, image_ids: Iterable[str]) -> Iterator[Pr
             continue
         num_found += 1
         soft = _decode(name, folder.read_bytes(name))
-        regions = keep_large_components(soft > 0.5, min_area=_MIN_BOX_AREA)
-        yield Prediction(image_id, soft, None, len(extract_boxes(regions, min_area=_MIN_BOX_AREA)))
+        regions = keep_large_components(soft > 0.5, min_area=MIN_BOX_AREA)
+        yield Prediction(image_id, soft, None, len(extract_boxes(regions, min_area=MIN_BOX_AREA)))
     if not num_found:
         expected = PurePosixPath(first).with_suffix("")
         problem = f"holds no mask store and no mask of an image, such as {expected}.png or {expected}.npy"

@@ -7,29 +7,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from objectaware.data import variants
 from objectaware.errors import InputError
 from objectaware.evaluate.background import bg_gap
 from objectaware.evaluate.summary import mean_and_std
 
-CORRUPTIONS: dict[str, str] = {
-    "gaussian_noise": "Noise",
-    "shot_noise": "Noise",
-    "impulse_noise": "Noise",
-    "defocus_blur": "Blur",
-    "glass_blur": "Blur",
-    "motion_blur": "Blur",
-    "zoom_blur": "Blur",
-    "snow": "Weather",
-    "frost": "Weather",
-    "fog": "Weather",
-    "brightness": "Weather",
-    "contrast": "Digital",
-    "elastic_transform": "Digital",
-    "pixelate": "Digital",
-    "jpeg_compression": "Digital",
-}
-"""Folders of ImageNet-C's corruptions (Hendrycks & Dietterich, 2019), in the order of the paper's table `bg-imagenetc`,
-and what kind each is. Its `extra` ones are none of them."""
+CORRUPTIONS = tuple(corruption for kind in variants.CORRUPTIONS.values() for corruption in kind)
+"""ImageNet-C's corruptions (Hendrycks & Dietterich, 2019), in the order of the paper's table `bg-imagenetc`."""
 
 _SEVERITY = re.compile(r"(?P<corruption>[\w ]+)-(?P<severity>[1-5])")
 
@@ -117,5 +101,5 @@ def shift_over_seeds(results: Sequence[Mapping[str, float]]) -> tuple[dict[str, 
 
 def _paper_place(corruption: str) -> tuple[int, str]:
     """The paper's corruptions in the paper's order, others after them by name."""
-    known = list(CORRUPTIONS)
-    return (known.index(corruption) if corruption in known else len(known), corruption)
+    place = CORRUPTIONS.index(corruption) if corruption in CORRUPTIONS else len(CORRUPTIONS)
+    return place, corruption

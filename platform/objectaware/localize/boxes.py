@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.boxes import MIN_BOX_AREA, OBJECT_MARGIN
 from objectaware.errors import InputError
 
 
@@ -13,8 +14,8 @@ def extract_boxes(
     mask: NDArray[np.floating] | NDArray[np.bool_],
     *,
     threshold: float = 0.5,
-    min_area: float = 0.01,
-    margin: float = 0.2,
+    min_area: float = MIN_BOX_AREA,
+    margin: float = OBJECT_MARGIN,
     compat: str | None = None,
 ) -> NDArray[np.float32]:
     """Boxes around the connected regions above a share of the mask's maximum, widened by a margin.

@@ -31,6 +31,9 @@ mask_fields_schema = pa.schema(
     ]
 )
 
+ITERATIONS_NAME = "iterations.npz"
+"""File of a mask store with the CAM of each iteration of a few images: `image_ids` (m,), `cams` (T, m, S, S) uint8."""
+
 _SHARD_NAME = re.compile(r"shard-(\d{6,})\.parquet")
 
 
@@ -102,7 +105,8 @@ def decode_mask(counts: bytes, height: int, width: int) -> NDArray[np.bool_]:
     return np.ascontiguousarray(rle.decode({"size": [height, width], "counts": counts}), dtype=np.bool_)
 
 
-def _shard_name(group: int) -> str:
+def shard_name(group: int) -> str:
+    """Name the shard of a group of images."""
     return f"shard-{group:06d}.parquet"
 
 
@@ -129,7 +133,7 @@ def write_shard(storage: Storage, group: int, rows: Iterable[MaskRow]) -> None:
         write_statistics=["image_id"],
         write_page_checksum=True,
     )
-    storage.write_bytes(_shard_name(group), sink.getvalue().to_pybytes())
+    storage.write_bytes(shard_name(group), sink.getvalue().to_pybytes())
 
 
 def finished_shards(storage: Storage) -> set[int]:
@@ -141,7 +145,7 @@ def finished_shards(storage: Storage) -> set[int]:
 def delete_shards(storage: Storage) -> None:
     """Delete all shards of a folder."""
     for group in finished_shards(storage):
-        storage.delete(_shard_name(group))
+        storage.delete(shard_name(group))
 
 
 def read_shard(storage: Storage, group: int) -> pa.Table:
@@ -151,7 +155,7 @@ def read_shard(storage: Storage, group: int) -> pa.Table:
         FileNotFoundError: There is no shard of that group.
         InputError: The shard is damaged or of another format.
     """
-    name = _shard_name(group)
+    name = shard_name(group)
     remedy = "Delete the file and run the localization again; it computes what is missing."
     content = pa.BufferReader(storage.read_bytes(name))
     try:
@@ -184,7 +188,7 @@ def read_localized_ids(storage: Storage) -> Iterator[str]:
     """
     for group in sorted(finished_shards(storage)):
         try:
-            with storage.open_file(_shard_name(group)) as stream:
+            with storage.open_file(shard_name(group)) as stream:
                 shard = pq.read_table(stream, columns=["image_id", "status"], page_checksum_verification=True)
         except (OSError, pa.ArrowException):
             shard = read_shard(storage, group)  # says what is wrong with it, and what to do

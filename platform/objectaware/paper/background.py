@@ -23,6 +23,7 @@ POLICIES = {
 """The paper's names of the augmentations, and the ends of their recipes' names."""
 
 VARIANTS = ("original", "only_bg_b", "only_bg_t", "only_fg", "mixed_same", "mixed_rand", "mixed_next")
+"""Variants of the Backgrounds Challenge in the table's order; the paper prints no `no_fg`."""
 _GAP = "BG-Gap"
 
 

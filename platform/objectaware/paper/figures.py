@@ -22,7 +22,7 @@ EPOCHS = tuple(range(100, 900, 100))
 """Epochs whose checkpoints the curves are drawn from."""
 CROPS = ("MoCov2", "+OA-Crop")
 VARIANTS = ("original", "mixed_same", "mixed_rand", "mixed_next", "only_fg", "no_fg", "only_bg_b", "only_bg_t")
-"""Variants of the Backgrounds Challenge, as they are shown."""
+"""Variants of the Backgrounds Challenge in the figure's order; a test holds them to the data set's."""
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,10 @@ CORRUPTIONS = {
     "Pixel": "pixelate",
     "JPEG": "jpeg_compression",
 }
-"""The paper's names of the corruptions, and those of ImageNet-C's folders."""
+"""The paper's names of the corruptions, and those of ImageNet-C's folders; a test holds them to the data set's."""
 SEVERITIES = range(1, 6)
 SCORED_FACTORS = ("size", "location", "rotation")
+"""SI-Score's factors that the paper averages; a test holds them to the data set's."""
 
 
 def _parts(name: str, parts: tuple[str, ...]) -> tuple[tuple[str, Images], ...]:

@@ -19,7 +19,7 @@ from objectaware.planning.clock import core_seconds, wall_seconds
 from objectaware.planning.hardware import num_cores
 from objectaware.planning.pictures import soft_masks
 from objectaware.planning.rates import Work
-from objectaware.stages.look import Look
+from objectaware.report.gallery import Look
 
 GROUP_SIZE = 64
 """Images of the group that is measured: as many as a stage's."""

@@ -10,6 +10,7 @@ from objectaware.errors import InputError
 from objectaware.planning.model import Machine, Prices, StageTime
 from objectaware.planning.rates import Rates
 from objectaware.planning.work import contracam_work, linear_work, localize_work, pretrain_work
+from objectaware.report.tables import aligned
 
 
 @dataclass(frozen=True)
@@ -83,12 +84,7 @@ def format_times(times: Sequence[StageTime]) -> str:
     """A line a stage, and one for all of them."""
     head = ("stage", "time", "GPU hours", "core hours", "cost", "waits for")
     rows = [head, *((one.stage, *_cells(one), one.bottleneck) for one in times), ("all", *_sums(times), "")]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *middle, last in rows:
-        numbers = [cell.rjust(width) for cell, width in zip(middle, widths[1:-1], strict=True)]
-        lines.append("  ".join([first.ljust(widths[0]), *numbers, last]).rstrip())
-    return "\n".join(lines)
+    return "\n".join(aligned(rows, is_text=[True, *[False] * (len(head) - 2), True]))
 
 
 def _cells(time: StageTime) -> tuple[str, str, str, str]:

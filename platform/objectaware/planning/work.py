@@ -8,9 +8,9 @@ many as the cores.
 from __future__ import annotations
 
 from objectaware.evaluate.feature_store import PART_SIZE
-from objectaware.localize.gallery import NUM_GALLERY_IMAGES
 from objectaware.planning.model import Part, StageWork
 from objectaware.planning.rates import Rates, Work
+from objectaware.report.gallery import NUM_GALLERY_IMAGES
 
 
 def pretrain_work(

@@ -14,6 +14,7 @@ from objectaware.config.base import Positive
 from objectaware.errors import InputError
 from objectaware.evaluate.class_distance import class_distance as distance
 from objectaware.evaluate.class_distance import plane
+from objectaware.report.figures import scatter
 from objectaware.stages.features import (
     ContextualConfig,
     LabelledFeatures,
@@ -25,7 +26,6 @@ from objectaware.stages.features import (
 )
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
-from objectaware.tracking.figures import scatter
 
 
 class ClassDistanceConfig(ContextualConfig):

@@ -23,12 +23,12 @@ from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 from objectaware.evaluate.background import VARIANTS
 from objectaware.evaluate.summary import mean_and_std
+from objectaware.report.demo import demo_tables, markdown_report
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.localization import BEST_CENTER_BOX, FULL_IMAGE, LocalizationConfig, localization
 from objectaware.stages.localize import localize
 from objectaware.stages.memory import PeakMemory
 from objectaware.stages.pretrain import pretrain
-from objectaware.stages.report import demo_tables, markdown_report
 from objectaware.stages.runner import Context, StageResult, study
 from objectaware.tracking import Tracker
 

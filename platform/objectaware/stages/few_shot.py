@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ from objectaware.errors import InputError
 from objectaware.evaluate.coverage import Coverage
 from objectaware.evaluate.few_shot import few_shot_error
 from objectaware.evaluate.summary import mean_and_std
+from objectaware.report.figures import curves
 from objectaware.stages.features import (
     ContextualConfig,
     LabelledFeatures,
@@ -30,9 +30,7 @@ from objectaware.stages.features import (
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun, study, study_key
 from objectaware.tracking import Tracker
-from objectaware.tracking.figures import curves
-
-_EPOCH = re.compile(r"epoch_(\d+)")
+from objectaware.training.checkpoints import checkpoint_epoch
 
 
 class FewShotConfig(ContextualConfig):
@@ -156,5 +154,5 @@ def _log_curve(parent: Tracker, curve: Sequence[Mapping[str, Any]]) -> None:
 
 def epoch_of(checkpoint: str) -> int | None:
     """How many epochs had been trained when a checkpoint was made, by the name that pretraining gives its folder."""
-    found = _EPOCH.fullmatch(checkpoint.rstrip("/").rpartition("/")[2])
-    return None if found is None else int(found[1]) + 1
+    epoch = checkpoint_epoch(checkpoint.rstrip("/").rpartition("/")[2])
+    return None if epoch is None else epoch + 1

@@ -33,11 +33,11 @@ from objectaware.evaluate.predictions import (
 )
 from objectaware.localize.mask_store import read_rows
 from objectaware.localize.trivial import center_box, full_image
+from objectaware.report.figures import box_histogram
 from objectaware.stages.identity import data_hash, masks_hash
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
 from objectaware.stages.truth import true_objects, true_objects_hash
-from objectaware.tracking.panels import box_histogram
 
 _NUM_MEASURED_AT_ONCE = 2  # a process of PyTorch each, where a table may have a dozen rows
 BEST_CENTER_BOX = "best center box (oracle)"

@@ -8,25 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from objectaware.config import LocalizeConfig
+from objectaware.config import DataConfig, LocalizeConfig
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 from objectaware.distributed.localize import localize as localize_images
 from objectaware.distributed.localize import localize_needs
-from objectaware.distributed.localize_actors import ITERATIONS_NAME
 from objectaware.distributed.localize_groups import GroupPlan
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.localize.coco_export import coco_json
-from objectaware.localize.mask_store import read_rows
+from objectaware.localize.mask_store import ITERATIONS_NAME, read_rows
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
+from objectaware.report.figures import box_histogram, iteration_panel
+from objectaware.report.gallery import Look, Truth
 from objectaware.stages.identity import checkpoint_hash, classifier_hash, data_hash
-from objectaware.stages.look import Look, truth_of
 from objectaware.stages.progress import format_seconds
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
-from objectaware.tracking.iteration_panel import iteration_panel
-from objectaware.tracking.panels import box_histogram
+from objectaware.stages.truth import find_true_objects
 
 _GALLERY = "gallery.html"
 
@@ -184,3 +183,12 @@ def _record_iterations(run: StageRun, images: ImageFolder) -> None:
     place = {image_id: index for index, image_id in enumerate(images.image_ids)}
     photos = [images.read(place[image_id]) for image_id in image_ids]
     run.tracker.log_png("iterations.png", iteration_panel(photos, cams, image_ids))
+
+
+def truth_of(data: DataConfig, images: ImageFolder) -> tuple[Truth | None, str]:
+    """Give the true masks of a data set by image id, or None where it has none; see `find_true_objects`."""
+    masks, notice = find_true_objects(data, images.image_ids, needs_boxes=False)
+    if masks is None or not masks.has_masks:
+        return None, notice
+    place = {image_id: index for index, image_id in enumerate(images.image_ids)}
+    return lambda image_id: (masks[place[image_id]], masks.ignored(place[image_id])), notice

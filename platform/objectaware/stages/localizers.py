@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from objectaware.config import LocalizeConfig, Model, localizer_fields
 from objectaware.config.base import CheckpointAddress, MasksAddress
-from objectaware.evaluate.summary import format_table
+from objectaware.report.tables import format_table
 from objectaware.stages.features import check_sources
 from objectaware.stages.identity import STAND_IN, masks_hash
 from objectaware.stages.linear import LinearConfig, labelled_sets, linear

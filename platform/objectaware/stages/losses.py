@@ -7,9 +7,9 @@ from typing import Any
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.report.figures import curves
 from objectaware.stages.outputs import STAGE_FILE
 from objectaware.stages.runner import Context, study, study_key
-from objectaware.tracking.figures import curves
 from objectaware.tracking.history import metric_history
 
 # A checkpoint lies two folders below its stage's, one that is kept three.

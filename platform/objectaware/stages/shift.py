@@ -11,7 +11,7 @@ from objectaware.config import DataConfig
 from objectaware.data.published import published_data, published_set
 from objectaware.errors import InputError
 from objectaware.evaluate.shift import shift_over_seeds, shift_result
-from objectaware.evaluate.summary import format_table
+from objectaware.report.tables import format_table
 from objectaware.stages.features import check_checkpoint, check_sets
 from objectaware.stages.linear import LinearConfig, labelled_sets, linear
 from objectaware.stages.registry import stage_of_parts

@@ -15,9 +15,8 @@ from objectaware.stages.registry import stage_needs
 from objectaware.stages.runner import Context, study
 from objectaware.stages.sweep_config import Parameter, SweepConfig
 from objectaware.stages.sweep_identity import data_sets, stage_parts, sweep_identity
-from objectaware.stages.sweep_plot import metric_plot
 from objectaware.stages.sweep_points import Trial, check_trial, planned_trials
-from objectaware.stages.sweep_table import best, compare, comparison_rows, metric_column, trial_rows
+from objectaware.stages.sweep_table import best, compare, comparison_rows, metric_column, metric_plot, trial_rows
 from objectaware.stages.sweep_trial import BegunStages, Ledger, TrialJob, TrialRecord, TrialStatus
 from objectaware.tracking import RunStatus, Tracker, environment_tags
 

@@ -16,8 +16,8 @@ from objectaware.methods.backbones import channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
 from objectaware.methods.method import Method
 from objectaware.methods.mixing import Mixing
+from objectaware.training.checkpoints import KeptCheckpoints
 from objectaware.training.collapse import TrainingDivergedError, check_collapse
-from objectaware.training.kept import KeptCheckpoints
 from objectaware.training.observation import mean_over_workers, observe
 from objectaware.training.optimization import Optimization, build_optimizer
 from objectaware.training.precision import autocast

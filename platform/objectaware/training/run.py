@@ -13,9 +13,9 @@ from objectaware.methods.byol import BYOL
 from objectaware.methods.method import Method
 from objectaware.methods.moco import MoCo
 from objectaware.methods.supervised import Supervised
+from objectaware.training.checkpoints import KeptCheckpoints
 from objectaware.training.compilation import compile_networks
 from objectaware.training.inputs import build_loader, open_inputs
-from objectaware.training.kept import KeptCheckpoints
 from objectaware.training.loop import Trainer
 from objectaware.training.optimization import Optimization
 from objectaware.training.precision import require_precision

@@ -11,17 +11,15 @@ import numpy as np
 from objectaware.augment.background import BACKGROUND_THRESHOLD, background_only, mix_background
 from objectaware.data.images import read_image, resize_image
 from objectaware.data.truth import GroundTruth
-from objectaware.distributed.localize_actors import ITERATIONS_NAME
 from objectaware.errors import InputError
+from objectaware.localize.mask_store import ITERATIONS_NAME
 from objectaware.paper.nodes import Localize
+from objectaware.report.figures import Tile, box_histogram, curves, iteration_panel, scatter
+from objectaware.report.gallery import localization_panel
 from objectaware.stages.reproduce.intro import intro
 from objectaware.stages.reproduce.materials import NUM_ROWS, Materials, Pictures
-from objectaware.stages.reproduce.tiles import Tile
 from objectaware.stages.reproduce.workshop import images_with
-from objectaware.tracking.figures import curves, scatter
 from objectaware.tracking.history import metric_history
-from objectaware.tracking.iteration_panel import iteration_panel
-from objectaware.tracking.panels import box_histogram, localization_panel
 
 _NUM_PANEL_ROWS = 6
 _SEED = 0

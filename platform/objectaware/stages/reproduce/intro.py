@@ -17,11 +17,10 @@ from objectaware.methods.classifier import load_classifier
 from objectaware.paper.figures import CROPS, EPOCHS
 from objectaware.paper.multi import BIASED_CLASSES
 from objectaware.paper.nodes import Linear
+from objectaware.report.figures import Tile, curves
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.reproduce.materials import NUM_ROWS, Materials, Pictures
-from objectaware.stages.reproduce.tiles import Tile
 from objectaware.stages.reproduce.workshop import images_with
-from objectaware.tracking.figures import curves
 
 _SEED = 0
 

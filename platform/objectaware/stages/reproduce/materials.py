@@ -11,7 +11,7 @@ from objectaware.data.storage import Storage
 from objectaware.localize.mask_store import MaskRow, read_rows
 from objectaware.paper.figures import FigurePlan
 from objectaware.paper.nodes import Images, Localize, Node
-from objectaware.stages.reproduce.tiles import Tile, tiles_png
+from objectaware.report.figures import Tile, tiles_png
 from objectaware.stages.reproduce.workshop import Workshop
 from objectaware.stages.runner import StageResult
 from objectaware.tracking import TrackingStore

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from objectaware.errors import ExplainedError, InputError, is_explained
 from objectaware.paper.nodes import Node, is_stage, needs, ordered
 from objectaware.paper.plan import TablePlan
-from objectaware.paper.report import Measured, TableReport
 from objectaware.paper.values import Value
+from objectaware.report.paper_tables import Measured, TableReport
 from objectaware.stages.progress import Progress
 from objectaware.stages.registry import computing_stage
 from objectaware.stages.reproduce.workshop import Results, Workshop, obstacles

@@ -185,11 +185,12 @@ class Workshop:
             case Published():
                 return self.scale.file(node)
             case Kept():
-                from objectaware.distributed.ray_train import KEPT_FOLDER  # here, or every plan would wait for Ray
+                # Here, or every plan would wait for PyTorch.
+                from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name
 
                 # The folder is named by the epoch's number from 0.
                 epoch = self.scale.epoch(node.epoch) - 1
-                return f"{results[node.training].folder.uri}/train/{KEPT_FOLDER}/epoch_{epoch:04d}"
+                return f"{results[node.training].folder.uri}/train/{KEPT_FOLDER}/{checkpoint_name(epoch)}"
             case Pretrain():
                 return str(results[node].values["checkpoint"])
             case Localize():

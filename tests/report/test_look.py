@@ -8,15 +8,11 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from objectaware.config import DataConfig
-from objectaware.data.catalog import open_images
 from objectaware.data.folder import ImageFolder
-from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 from objectaware.localize.mask_store import MaskRow
-from objectaware.stages import look
-from objectaware.stages.look import Look, truth_of
-from objectaware.tracking.panels import CAPTION, CELL, GAP, panel_width
+from objectaware.report import gallery
+from objectaware.report.gallery import CAPTION, CELL, GAP, Look, panel_width
 
 SIDE = 16
 
@@ -52,9 +48,9 @@ def test_rows_pass_unchanged_and_are_counted(images: ImageFolder) -> None:
 
 
 def test_the_sample_is_bounded(images: ImageFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(look, "NUM_GALLERY_IMAGES", 5)
-    monkeypatch.setattr(look, "NUM_GALLERY_FAILURES", 2)
-    monkeypatch.setattr(look, "NUM_PANEL_IMAGES", 3)
+    monkeypatch.setattr(gallery, "NUM_GALLERY_IMAGES", 5)
+    monkeypatch.setattr(gallery, "NUM_GALLERY_FAILURES", 2)
+    monkeypatch.setattr(gallery, "NUM_PANEL_IMAGES", 3)
     watcher = Look(images, None)
     list(watcher.watch([row(image_id) for image_id in images.image_ids] + [broken(f"{n}.png") for n in range(9)]))
     page = watcher.gallery("photos")
@@ -94,23 +90,3 @@ def test_a_picture_that_is_gone_is_said_and_not_fatal(images: ImageFolder) -> No
     list(watcher.watch([row(images.image_ids[0])]))
     assert "no picture: the file cannot be opened" in watcher.gallery("photos")
     assert watcher.panel() is None
-
-
-def test_true_masks_are_found_where_the_layout_has_them(tmp_path: Path) -> None:
-    build_scenes(tmp_path, variant="single-object", num_train=18, num_val=9, image_size=48)
-
-    def opened(**fields: str) -> tuple[DataConfig, ImageFolder]:
-        data = DataConfig.model_validate({"root": str(tmp_path), "layout": "backgrounds-challenge", **fields})
-        images = open_images(data.root, data.layout, variant=data.variant, split=data.split)
-        assert isinstance(images, ImageFolder)
-        return data, images
-
-    data, images = opened(split="val", variant="original")
-    truth, notice = truth_of(data, images)
-    assert truth is not None
-    assert not notice
-    mask, ignored = truth(images.image_ids[0])
-    assert 0.05 < mask.mean() < 0.6
-    assert ignored is None
-    assert truth_of(*opened(split="val", variant="mixed_rand")) == (None, "")
-    assert truth_of(DataConfig(root=str(tmp_path)), images) == (None, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from objectaware.evaluate.summary import format_table, to_markdown
+from objectaware.report.tables import format_table, to_markdown
 
 Rows = dict[str, dict[str, float]]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from objectaware.paper import Cell, load_table
-from objectaware.paper.report import Measured, TableReport
+from objectaware.report.paper_tables import Measured, TableReport
 
 PLACE = (("Original",), ("MoCov2", "Baseline"))
 

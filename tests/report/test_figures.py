@@ -1,4 +1,4 @@
-"""Pictures of curves and points: they are PNGs that show what they were given."""
+"""Figures are PNGs that show what they were given."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from objectaware.tracking.figures import curves, scatter
+from objectaware.report.figures import box_histogram, curves, scatter
 
 
 def pixels(png: bytes) -> np.ndarray:
@@ -36,3 +36,13 @@ def test_points_of_each_class_are_shown() -> None:
     # The first two colours of matplotlib.
     for colour in ((31, 119, 180), (255, 127, 14)):
         assert (both == colour).all(axis=2).any()
+
+
+def test_the_histogram_is_a_picture_with_and_without_truth() -> None:
+    for png in (box_histogram({0: 1, 1: 2, 5: 1}, {1: 2, 2: 2}), box_histogram({2: 2}), box_histogram({})):
+        assert Image.open(io.BytesIO(png)).size == (600, 400)
+
+
+def test_counts_change_the_histogram() -> None:
+    assert box_histogram({1: 2, 2: 1}) == box_histogram({2: 1, 1: 2})
+    assert box_histogram({1: 2, 2: 1}) != box_histogram({1: 1, 2: 2})

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from browser import chromium
-from objectaware.localize.gallery import GalleryEntry, gallery_html
+from objectaware.report.gallery import GalleryEntry, gallery_html
 
 HOSTILE = "x\" onmouseover='alert(1)'><script>document.title='owned'</script>&amp;$title${note}\u202e.jpg"
 ENTRIES = [

@@ -10,7 +10,7 @@ import pytest
 from objectaware.cli import run
 from objectaware.data.scenes import build_scenes
 from objectaware.paper import TABLE_LABELS, load_figures, load_table
-from objectaware.paper.show import format_table
+from objectaware.report.paper_tables import format_paper_table
 
 
 def test_the_list_names_every_table_and_figure_with_its_data_and_what_is_missing(
@@ -49,7 +49,7 @@ def test_a_table_is_shown_with_deviations_gains_and_misprints(capsys: pytest.Cap
 
 
 def test_columns_with_two_headers_and_missing_cells_are_aligned() -> None:
-    lines = format_table(load_table("multi-supervised-det")).splitlines()
+    lines = format_paper_table(load_table("multi-supervised-det")).splitlines()
     models, crops, detection, segmentation = lines[3], lines[4], lines[6], lines[7]
     assert models.split() == ["MoCov2"] * 3 + ["BYOL"] * 3 + ["Faster", "R-CNN", "Mask", "R-CNN"]
     assert crops.split() == ["Task", "-", "CAM", "GT", "-", "CAM", "GT", "-", "-"]
@@ -61,7 +61,7 @@ def test_columns_with_two_headers_and_missing_cells_are_aligned() -> None:
 @pytest.mark.parametrize("label", TABLE_LABELS)
 def test_every_table_can_be_shown(label: str) -> None:
     table = load_table(label)
-    shown = format_table(table)
+    shown = format_paper_table(table)
     assert shown.startswith(f"{label}: ")
     for cell in table.cells().values():
         assert cell is None or f"{cell.mean:.{table.num_digits}f}" in shown

@@ -6,11 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from objectaware.tracking.panels import (
+from objectaware.report.gallery import (
     CAPTION,
     CELL,
     GAP,
-    box_histogram,
     localization_panel,
     localization_strip,
     panel_width,
@@ -80,16 +79,6 @@ def test_boxes_are_drawn_where_they_are() -> None:
     assert num_red(boxed) > 100
     assert num_red(boxed[:, : CELL // 4 - 2]) == 0
     assert num_red(boxed[:, CELL * 3 // 4 + 2 :]) == 0
-
-
-def test_the_histogram_is_a_picture_with_and_without_truth() -> None:
-    for png in (box_histogram({0: 1, 1: 2, 5: 1}, {1: 2, 2: 2}), box_histogram({2: 2}), box_histogram({})):
-        assert Image.open(io.BytesIO(png)).size == (600, 400)
-
-
-def test_counts_change_the_histogram() -> None:
-    assert box_histogram({1: 2, 2: 1}) == box_histogram({2: 1, 1: 2})
-    assert box_histogram({1: 2, 2: 1}) != box_histogram({1: 1, 2: 2})
 
 
 def test_each_map_of_an_image_has_a_column() -> None:

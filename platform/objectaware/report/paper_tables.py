@@ -1,4 +1,4 @@
-"""A measured table beside the paper's: as text, as Markdown and as rows of data."""
+"""The paper's tables as text, alone and beside what was measured."""
 
 from __future__ import annotations
 
@@ -8,9 +8,78 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from objectaware.paper.content import Cell, Table
+from objectaware.paper.content import Cell, Display, Table, gains
 from objectaware.paper.plan import Place
-from objectaware.paper.show import MISSING, aligned, column_lines, format_cell
+from objectaware.report.tables import MISSING, format_number, markdown, ruled
+
+
+def format_list(displays: Mapping[str, Display], missing: Mapping[str, Sequence[str]]) -> str:
+    """Lists tables or figures: name, what each shows, the data sets that it takes, and what of them is not here.
+
+    Args:
+        displays: Tables or figures by the name to show.
+        missing: By the same names, the data sets and the networks of others that are not here.
+    """
+    width = max(map(len, displays))
+    lines = []
+    for name, display in displays.items():
+        lines.append(f"{name:{width}}  {display.caption}")
+        lines.append(f"{'':{width}}  data: {', '.join(display.datasets)}")
+        lacking = ", ".join(missing[name])
+        lines.append(f"{'':{width}}  {f'not here: {lacking}' if lacking else 'can run: all of it is here'}")
+    return "\n".join(lines)
+
+
+def format_paper_table(table: Table) -> str:
+    """Shows a table with its numbers, gains computed from them, what it takes, and notes."""
+    lines = ruled(_lines(table), num_names=len(table.row_headers), num_headers=len(table.column_headers))
+    title = f"{table.label}: {table.caption}\n{table.measure}{'' if table.unit == '1' else f' ({table.unit})'}"
+    return "\n".join([title, *lines, *_footnotes(table)])
+
+
+def _column_lines(table: Table, *, extra: Sequence[str] = ()) -> list[list[str]]:
+    """A line for each column header, the names of the row headers in the last.
+
+    Args:
+        table: The table.
+        extra: Further names behind those of the row headers.
+    """
+    last = len(table.column_headers) - 1
+    names = [*table.row_headers, *extra]
+    return [
+        [*(names if depth == last else [""] * len(names)), *columns]
+        for depth, columns in enumerate(zip(*table.columns, strict=True))
+    ]
+
+
+def _lines(table: Table) -> list[list[str]]:
+    """The texts of all cells: the columns' names, then a line for each row."""
+    counted = gains(table)
+    lines = _column_lines(table)
+    for row in table.rows:
+        cells = zip(table.columns, row.cells, strict=True)
+        texts = [_format_cell(cell, counted.get((row.name, column)), table.num_digits) for column, cell in cells]
+        lines.append([*row.name, *texts])
+    return lines
+
+
+def _format_cell(cell: Cell | None, gain: float | None, digits: int) -> str:
+    """A number with its deviation and its gain, so far as it has them; a dash for None."""
+    if cell is None:
+        return MISSING
+    return format_number(cell.mean, cell.std, digits) + ("" if gain is None else f" ({gain:+.{digits}f})")
+
+
+def _footnotes(table: Table) -> list[str]:
+    exceptions = f"; lower in {', '.join(table.lower_is_better)}" if table.lower_is_better else ""
+    lines = [f"{table.better} is better{exceptions}", f"trainings behind a number: {table.num_trials}"]
+    for misprint in table.misprinted_gains:
+        place = ", ".join((*misprint.row, *misprint.column))
+        lines.append(f"misprinted in the paper: the gain of {place} as {misprint.printed:+.{table.num_digits}f}")
+    lines.append(f"data: {', '.join(table.datasets)}")
+    lines += [f"training: {training}" for training in table.trainings]
+    lines += [f"published network: {network}" for network in table.published_networks]
+    return lines + ([f"note: {table.notes}"] if table.notes else [])
 
 
 @dataclass(frozen=True)
@@ -57,7 +126,7 @@ class TableReport:
     def text(self) -> str:
         """The table for the terminal, three lines a row, every one with the mark."""
         table = self.table
-        lines = aligned(self._lines(), len(table.row_headers) + 1, len(table.column_headers))
+        lines = ruled(self._lines(), num_names=len(table.row_headers) + 1, num_headers=len(table.column_headers))
         unit = "" if table.unit == "1" else f" ({table.unit})"
         head = [f"{table.label}: {table.caption}", f"{table.measure}{unit}; {table.better} is better"]
         start = f"{self.mark} | " if self.mark else ""
@@ -68,13 +137,11 @@ class TableReport:
         table = self.table
         body = self._lines()
         header, rows = body[: len(table.column_headers)], body[len(table.column_headers) :]
-        num_names = len(table.row_headers) + 1
         titles = [" ".join(filter(None, column)) for column in zip(*header, strict=True)]
-        rule = [":--"] * num_names + ["--:"] * (len(titles) - num_names)
-        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in (titles, rule, *rows)]
+        cells = markdown([titles, *rows], num_names=len(table.row_headers) + 1)
         mark = f" ({self.mark})" if self.mark else ""
         notes = "\n".join(f"- {note}" for note in self.notes())
-        return f"# {table.label}{mark}\n\n{table.caption}. {table.measure}.\n\n" + "\n".join(lines) + f"\n\n{notes}\n"
+        return f"# {table.label}{mark}\n\n{table.caption}. {table.measure}.\n\n{cells}\n\n{notes}\n"
 
     def notes(self) -> list[str]:
         """What stands below the table: seeds, what is missing and why, what the paper leaves open."""
@@ -109,9 +176,9 @@ class TableReport:
     def _lines(self) -> list[list[str]]:
         """The texts of all cells: the columns' names, and for each row the paper's, the measured and the difference."""
         table, digits = self.table, self.table.num_digits
-        lines = column_lines(table, extra=("",))
+        lines = _column_lines(table, extra=("",))
         for row in table.rows:
-            printed = [format_cell(cell, None, digits) for cell in row.cells]
+            printed = [_format_cell(cell, None, digits) for cell in row.cells]
             measured = [self._text((row.name, column)) for column in table.columns]
             gaps = [self.difference((row.name, column)) for column in table.columns]
             differences = ["" if gap is None else f"{gap:+.{digits}f}" for gap in gaps]
@@ -125,4 +192,4 @@ class TableReport:
         measured = self.measured.get(place)
         if measured is None:
             return MISSING
-        return "missing" if measured.cell is None else format_cell(measured.cell, None, self.table.num_digits)
+        return "missing" if measured.cell is None else _format_cell(measured.cell, None, self.table.num_digits)

@@ -1,0 +1,195 @@
+"""Figures as PNG, drawn by matplotlib from plain numbers and arrays."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+from numpy.typing import NDArray
+
+Series = tuple[Sequence[float], Sequence[float]]
+"""Places on the x axis and values there, of the same number."""
+
+_HEAT_OPACITY = 0.6
+_CAPTION_INCHES = 0.25
+_CAPTION_SIZE = 6
+
+
+def new_figure(width: float = 6, height: float = 4) -> Figure:
+    """Make an empty figure that belongs to no window; width and height in inches."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def figure_png(figure: Figure, *, dpi: int = 100) -> bytes:
+    """Encode a figure as PNG."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
+
+
+def curves(
+    series: Mapping[str, Series],
+    *,
+    x_title: str,
+    y_title: str,
+    deviations: Mapping[str, Sequence[float]] | None = None,
+) -> bytes:
+    """Draw curves into one picture, in the order given.
+
+    Args:
+        series: By the name in the legend.
+        x_title: Under the x axis, which counts in whole numbers.
+        y_title: Beside the y axis.
+        deviations: Of the values of some of the series, drawn as error bars.
+
+    Returns:
+        PNG.
+    """
+    figure = new_figure()
+    axes = figure.add_subplot()
+    for name, (places, values) in series.items():
+        spread = None if deviations is None else deviations.get(name)
+        if spread is None:
+            axes.plot(places, values, label=name)
+        else:
+            axes.errorbar(places, values, yerr=spread, capsize=3, marker="o", label=name)
+    axes.set(xlabel=x_title, ylabel=y_title)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend()
+    return figure_png(figure)
+
+
+def scatter(points: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
+    """Draw points in the plane, one colour per class, without axes: only their neighbourhoods mean something.
+
+    Args:
+        points: By the name in the legend.
+
+    Returns:
+        PNG.
+    """
+    figure = new_figure()
+    axes = figure.add_subplot()
+    for name, members in points.items():
+        axes.scatter([x for x, _ in members], [y for _, y in members], s=8, label=name)
+    axes.set(xticks=[], yticks=[])
+    axes.legend()
+    return figure_png(figure)
+
+
+def box_histogram(counts: Mapping[int, int], truth_counts: Mapping[int, int] | None = None) -> bytes:
+    """Draw a histogram of the number of boxes per image.
+
+    Args:
+        counts: Number of boxes -> number of images.
+        truth_counts: The same of the true objects, drawn beside it where they are known.
+
+    Returns:
+        PNG.
+    """
+    series = {"found": counts} if truth_counts is None else {"found": counts, "truth": truth_counts}
+    largest = max(max(values, default=0) for values in series.values())
+    figure = new_figure()
+    axes = figure.add_subplot()
+    edges = np.arange(largest + 2) - 0.5
+    values = [list(one) for one in series.values()]
+    weights = [list(one.values()) for one in series.values()]
+    axes.hist(values, bins=edges.tolist(), weights=weights, label=list(series))
+    axes.set(xlabel="boxes per image", ylabel="images")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    axes.legend()
+    return figure_png(figure)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One picture among others in rows and columns.
+
+    Attributes:
+        picture: Shape (H, W, 3), RGB or (H, W), grey.
+        caption: What stands above it.
+        heat: Map (h, w) in [0, 1] laid over it; None for none.
+        boxes: Boxes (n, 4) drawn on it, x0 y0 x1 y1 relative; None for none.
+    """
+
+    picture: NDArray[np.uint8]
+    caption: str = ""
+    heat: NDArray[np.float32] | None = None
+    boxes: NDArray[np.floating] | None = None
+
+
+def tiles_png(rows: Sequence[Sequence[Tile]], *, title: str = "") -> bytes:
+    """Draw rows of tiles, pictures of any size each fitted into its cell.
+
+    Args:
+        rows: Tiles from left to right; rows may differ in their number.
+        title: What stands above all.
+
+    Returns:
+        PNG.
+    """
+    figure, grid = _grid(len(rows), max(len(row) for row in rows), cell_inches=1.6)
+    for line, row in zip(grid, rows, strict=True):
+        for axes, tile in zip(line, row, strict=False):
+            height, width = tile.picture.shape[:2]
+            _draw_picture(axes, tile.picture, tile.heat, height, width, max_heat=1)
+            for x0, y0, x1, y1 in [] if tile.boxes is None else tile.boxes * [width, height, width, height]:
+                axes.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor="red", linewidth=1.5))
+            axes.set_title(tile.caption[-40:], fontsize=_CAPTION_SIZE)
+    if title:
+        figure.suptitle(title, fontsize=8)
+    return figure_png(figure, dpi=120)
+
+
+def iteration_panel(photos: Sequence[NDArray[np.uint8]], cams: NDArray[np.uint8], names: Sequence[str]) -> bytes:
+    """Draw a row per image: the photo, the CAM of each iteration as heat over it, and their maximum, the mask.
+
+    Args:
+        photos: (H, W, 3) RGB each, of any size; they are squashed to the maps' size, as the network saw them.
+        cams: (T, n, S, S), 0 to 255.
+        names: What is written above each row.
+
+    Returns:
+        PNG.
+    """
+    num_iterations, num_images, size = cams.shape[:3]
+    titles = ["photo", *(f"CAM {number}" for number in range(1, num_iterations + 1)), "mask"]
+    figure, grid = _grid(num_images, len(titles), cell_inches=1.4)
+    for row, photo, maps, name in zip(grid, photos, cams.swapaxes(0, 1), names, strict=True):
+        for axes, heat, title in zip(row, [None, *maps, maps.max(axis=0)], titles, strict=True):
+            _draw_picture(axes, photo, heat, size, size, max_heat=255)
+            axes.set_title(title, fontsize=_CAPTION_SIZE)
+        row[0].set_title(name[-30:], fontsize=_CAPTION_SIZE, loc="left")
+    return figure_png(figure)
+
+
+def _grid(num_rows: int, num_columns: int, *, cell_inches: float) -> tuple[Figure, NDArray[np.object_]]:
+    """Make a figure of cells without axes, each with room for a caption."""
+    figure = new_figure(cell_inches * num_columns, (cell_inches + _CAPTION_INCHES) * num_rows)
+    grid = figure.subplots(num_rows, num_columns, squeeze=False)
+    for axes in grid.flat:
+        axes.set_axis_off()
+    return figure, grid
+
+
+def _draw_picture(
+    axes: Axes,
+    picture: NDArray[np.uint8],
+    heat: NDArray[np.uint8] | NDArray[np.float32] | None,
+    height: float,
+    width: float,
+    *,
+    max_heat: float,
+) -> None:
+    """Draw a picture, and a map as heat over it, both stretched to a size."""
+    extent = (0, width, height, 0)
+    axes.imshow(picture, extent=extent, cmap="gray", vmin=0, vmax=255)
+    if heat is not None:
+        axes.imshow(heat, extent=extent, cmap="jet", vmin=0, vmax=max_heat, alpha=_HEAT_OPACITY)

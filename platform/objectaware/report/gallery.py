@@ -1,0 +1,404 @@
+"""What a localization found, for the eye: pictures of images with their masks and boxes, and a gallery of them.
+
+The gallery is one HTML page that needs nothing else: no server, no network, no library. MLflow shows an HTML artifact
+in a frame that is sandboxed to scripts: what the page does is inline code that asks for no storage, no address and no
+file. Its own content security policy forbids everything else, so that a file name that got through the escaping could
+load nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from string import Template
+from typing import Literal
+
+import numpy as np
+from matplotlib import colormaps
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from objectaware.data.folder import ImageFolder, refuse_escape
+from objectaware.data.images import UnreadableImage, read_image
+from objectaware.data.masks import resize_mask
+from objectaware.errors import InputError
+from objectaware.evaluate.localization import mask_ious
+from objectaware.localize.mask_store import MaskRow
+
+NUM_GALLERY_IMAGES = 200
+"""Localized images of a gallery, at most."""
+NUM_GALLERY_FAILURES = 100
+NUM_PANEL_IMAGES = 12
+
+MAX_PICTURE_BYTES = 8 * 2**20
+"""How large the pictures of a page are together, as they stand in it: a browser opens that at once."""
+
+CELL = 160
+GAP = 4
+CAPTION = 16
+"""Pixels of a panel: the longer side of a picture, the space between two, the height of a line of text."""
+
+_HEAT_WEIGHT = 0.6
+_BOX_COLOUR = (255, 40, 40)
+_TEXT_COLOUR = (0, 0, 0)
+
+Truth = Callable[[str], tuple[NDArray[np.bool_], NDArray[np.bool_] | None]]
+"""Gives the true mask (H, W) of an image by its id, and the pixels that do not count, where there are any."""
+
+
+class Look:
+    """Watches the rows of a mask store go by and keeps a bounded sample of them as pictures.
+
+    The sample is the first rows: a store's groups are a seeded permutation of the data set, so that these are a
+    random draw which is the same whenever the run is repeated.
+
+    Args:
+        images: The data set.
+        truth: True mask (H, W) of an image by its id, with the pixels that do not count where there are any; or None
+            where they are not known.
+
+    Attributes:
+        box_counts: How many of the images that were localized have each number of boxes.
+    """
+
+    def __init__(self, images: ImageFolder, truth: Truth | None) -> None:
+        self.box_counts: Counter[int] = Counter()
+        self._images = images
+        self._truth = truth
+        self._num_failed = 0
+        self._shown: list[GalleryEntry] = []
+        self._failed: list[GalleryEntry] = []
+        self._panel_rows: list[tuple[MaskRow, NDArray[np.uint8]]] = []
+
+    def watch(self, rows: Iterable[MaskRow]) -> Iterator[MaskRow]:
+        """Passes rows on unchanged, and counts the boxes of each image that was localized."""
+        for row in rows:
+            if row.status == "failed":
+                self._num_failed += 1
+                if len(self._failed) < NUM_GALLERY_FAILURES:
+                    self._failed.append(GalleryEntry(row.image_id, "failed", error=row.error))
+            else:
+                self.box_counts[len(row.boxes)] += 1
+                if len(self._shown) < NUM_GALLERY_IMAGES:
+                    self._shown.append(self._entry(row))
+            yield row
+
+    def gallery(self, title: str) -> str:
+        """The gallery of the sample, as HTML."""
+        note = (
+            f"{len(self._shown)} of {self.box_counts.total()} localized images and {len(self._failed)} of "
+            f"{self._num_failed} that failed"
+        )
+        return gallery_html(title, [*self._failed, *self._shown], note=note)
+
+    def panel(self) -> bytes | None:
+        """The panel of the first images, as PNG; None where nothing was localized."""
+        if not self._panel_rows:
+            return None
+        rows = [row for row, _ in self._panel_rows]
+        return localization_panel(
+            [photo for _, photo in self._panel_rows],
+            [[row.cam] for row in rows if row.cam is not None],
+            [row.mask for row in rows if row.mask is not None],
+            [row.boxes for row in rows],
+            [row.image_id for row in rows],
+        )
+
+    def _entry(self, row: MaskRow) -> GalleryEntry:
+        assert row.cam is not None, row.image_id
+        assert row.mask is not None, row.image_id
+        # Neither a picture nor a true mask that is gone is a reason to fail a localization that is finished.
+        jpeg = miou = None
+        problems: list[str] = []
+        try:
+            miou = self._miou(row)
+        except InputError as error:
+            problems.append(f"no true mask: {error}")
+        try:
+            # A store may be somebody else's.
+            refuse_escape(row.image_id)
+            photo = read_image(self._images.root / row.image_id)
+        except InputError as error:
+            problems.append(f"no picture: {error}")
+        except UnreadableImage as error:
+            problems.append(f"no picture: {error.reason}")
+        else:
+            jpeg = localization_strip(photo, row.cam, row.mask, row.boxes)
+            if len(self._panel_rows) < NUM_PANEL_IMAGES:
+                self._panel_rows.append((row, photo))
+        return GalleryEntry(row.image_id, "ok", len(row.boxes), miou, jpeg, "; ".join(problems))
+
+    def _miou(self, row: MaskRow) -> float | None:
+        if self._truth is None:
+            return None
+        assert row.cam is not None, row.image_id
+        assert row.mask is not None, row.image_id
+        height, width = row.cam.shape
+        found, (truth, ignored) = row.mask, self._truth(row.image_id)
+        if ignored is not None:
+            counted = ~ignored
+            found, truth = resize_mask(found, *counted.shape) & counted, truth & counted
+        found, truth = (resize_mask(mask, height, width) for mask in (found, truth))
+        return float(mask_ious(found[None], truth[None])[0])
+
+
+@dataclass(frozen=True)
+class GalleryEntry:
+    """One image of the gallery.
+
+    Attributes:
+        image_id: Path relative to the data set.
+        status: `failed` for an image that could not be read.
+        num_boxes: Boxes found in it.
+        miou: Foreground IoU with the true mask in [0, 1]; None where that is not known.
+        jpeg: Picture of what was found; None where there is none to show.
+        error: Why it failed, else empty.
+    """
+
+    image_id: str
+    status: Literal["ok", "failed"]
+    num_boxes: int = 0
+    miou: float | None = None
+    jpeg: bytes | None = None
+    error: str = ""
+
+
+def gallery_html(
+    title: str, entries: Iterable[GalleryEntry], *, note: str, max_picture_bytes: int = MAX_PICTURE_BYTES
+) -> str:
+    """Builds the page.
+
+    Args:
+        title: Its heading.
+        entries: What it shows, in order. Those whose picture does not fit any more are left out, which the page
+            says.
+        note: What the entries are of, such as "200 of 118287 images"; stands under the heading.
+        max_picture_bytes: Bound on the pictures together, in base64.
+
+    Returns:
+        HTML, to be stored as UTF-8. Each entry is a `figure` with the data attributes `status`, `boxes` and, where
+        it is known, `miou`, by which the page's controls filter.
+    """
+    figures: list[str] = []
+    num_pictureless = num_bytes = num_without_truth = 0
+    for entry in entries:
+        picture = base64.b64encode(entry.jpeg or b"").decode("ascii")
+        if num_bytes + len(picture) > max_picture_bytes:
+            num_pictureless += 1
+            continue
+        num_bytes += len(picture)
+        num_without_truth += entry.miou is None
+        figures.append(_entry_html(entry, picture))
+    if num_pictureless:
+        note += f"; {num_pictureless} left out to keep this page small"
+    has_truth = num_without_truth < len(figures)
+    return _PAGE.substitute(
+        title=html.escape(title),
+        note=html.escape(note),
+        disabled="" if has_truth else 'disabled title="no true masks are known for these images"',
+        figures="\n".join(figures),
+    )
+
+
+def _entry_html(entry: GalleryEntry, picture: str) -> str:
+    name = html.escape(entry.image_id)
+    miou = "" if entry.miou is None else f' data-miou="{entry.miou:.4f}"'
+    facts = [f"{entry.num_boxes} {'box' if entry.num_boxes == 1 else 'boxes'}"] if entry.status == "ok" else ["failed"]
+    facts += [] if entry.miou is None else [f"mIoU {entry.miou:.3f}"]
+    facts += [html.escape(entry.error)] if entry.error else []
+    image = f'<img alt="" src="data:image/jpeg;base64,{picture}">' if picture else ""
+    return (
+        f'<figure data-status="{entry.status}" data-boxes="{entry.num_boxes}"{miou}>{image}'
+        f'<figcaption><bdi title="{name}">{name}</bdi><span>{" · ".join(facts)}</span></figcaption></figure>'
+    )
+
+
+def panel_width(num_cams: int = 1) -> int:
+    """Returns the width in pixels of a panel with so many maps per image."""
+    return (num_cams + 3) * (CELL + GAP) + GAP
+
+
+def localization_panel(
+    photos: Sequence[NDArray[np.uint8]],
+    cams: Sequence[Sequence[NDArray[np.float32]]],
+    masks: Sequence[NDArray[np.bool_]],
+    boxes: Sequence[NDArray[np.float32]],
+    names: Sequence[str],
+    *,
+    cam_titles: Sequence[str] = ("CAM",),
+) -> bytes:
+    """Draws a row per image: the photo, CAMs as heat over it, the mask after CRF, and the boxes.
+
+    A row is as high as its photo is at the width of a cell, or at its height for an upright one.
+
+    Args:
+        photos: (H, W, 3) RGB each, of any size.
+        cams: As many maps an image as there are titles, such as one an iteration; (h, w) in [0, 1], of any size.
+        masks: (h, w) each, of any size.
+        boxes: (n, 4) each, relative x0 y0 x1 y1 in [0, 1]; n may be 0.
+        names: What is written above each row.
+        cam_titles: What is written above the maps' columns.
+
+    Returns:
+        PNG.
+    """
+    assert all(len(image_cams) == len(cam_titles) for image_cams in cams), cam_titles
+    rows = [_row(*cells) for cells in zip(photos, cams, masks, boxes, strict=True)]
+    height = CAPTION + sum(CAPTION + row.height + GAP for row in rows)
+    panel = Image.new("RGB", (panel_width(len(cam_titles)), height), "white")
+    draw = ImageDraw.Draw(panel)
+    for column, title in enumerate(("photo", *cam_titles, "mask", "boxes")):
+        draw.text((GAP + column * (CELL + GAP), 2), title, _TEXT_COLOUR)
+    top = CAPTION
+    for row, name in zip(rows, names, strict=True):
+        draw.text((GAP, top + 2), _shortened(name, panel.width), _TEXT_COLOUR)
+        panel.paste(row, (0, top + CAPTION))
+        top += CAPTION + row.height + GAP
+    return _encoded(panel, "PNG")
+
+
+def localization_strip(
+    photo: NDArray[np.uint8],
+    cam: NDArray[np.float32],
+    mask: NDArray[np.bool_],
+    boxes: NDArray[np.float32],
+) -> bytes:
+    """One row of `localization_panel` without its name, as JPEG of about 15 kB."""
+    return _encoded(_row(photo, [cam], mask, boxes), "JPEG")
+
+
+def _row(
+    photo: NDArray[np.uint8],
+    cams: Sequence[NDArray[np.float32]],
+    mask: NDArray[np.bool_],
+    boxes: NDArray[np.float32],
+) -> Image.Image:
+    small = _fit_in_cell(photo)
+    heats = [_with_heat(small, cam) for cam in cams]
+    row = Image.new("RGB", (panel_width(len(cams)), small.height), "white")
+    for column, cell in enumerate([small, *heats, _cut_out(small, mask), _with_boxes(small, boxes)]):
+        row.paste(cell, (GAP + column * (CELL + GAP) + (CELL - cell.width) // 2, 0))
+    return row
+
+
+def _shortened(name: str, width: int) -> str:
+    max_characters = (width - 2 * GAP) // 7  # the built-in font is at most 7 pixels wide a character
+    text = name.encode("ascii", "replace").decode()
+    return text if len(text) <= max_characters else "..." + text[3 - max_characters :]
+
+
+def _fit_in_cell(photo: NDArray[np.uint8]) -> Image.Image:
+    height, width = photo.shape[:2]
+    scale = CELL / max(height, width)
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    return Image.fromarray(photo).resize(size, Image.Resampling.BILINEAR)
+
+
+def _with_heat(photo: Image.Image, cam: NDArray[np.float32]) -> Image.Image:
+    scores = Image.fromarray(np.asarray(cam, dtype=np.float32)).resize(photo.size, Image.Resampling.BILINEAR)
+    heat = colormaps["jet"](np.clip(np.asarray(scores), 0.0, 1.0), bytes=True)[..., :3]
+    return Image.blend(photo, Image.fromarray(np.ascontiguousarray(heat)), _HEAT_WEIGHT)
+
+
+def _cut_out(photo: Image.Image, mask: NDArray[np.bool_]) -> Image.Image:
+    shape = Image.fromarray(np.where(mask, 255, 0).astype(np.uint8)).resize(photo.size, Image.Resampling.NEAREST)
+    return Image.composite(photo, Image.new("RGB", photo.size, (128, 128, 128)), shape)
+
+
+def _with_boxes(photo: Image.Image, boxes: NDArray[np.float32]) -> Image.Image:
+    marked = photo.copy()
+    draw = ImageDraw.Draw(marked)
+    scale = np.array([photo.width - 1, photo.height - 1] * 2)
+    for x0, y0, x1, y1 in np.asarray(boxes).reshape(-1, 4) * scale:
+        draw.rectangle((float(x0), float(y0), float(x1), float(y1)), outline=_BOX_COLOUR, width=2)
+    return marked
+
+
+def _encoded(image: Image.Image, format: Literal["PNG", "JPEG"]) -> bytes:  # noqa: A002 - as Pillow calls it
+    buffer = io.BytesIO()
+    image.save(buffer, format=format)
+    return buffer.getvalue()
+
+
+_PAGE = Template("""\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy"
+ content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>$title</title>
+<style>
+body { font: 14px/1.4 system-ui, sans-serif; margin: 0 16px 16px; color: #222; background: #fff; }
+header { position: sticky; top: 0; padding: 8px 0; background: #fff; border-bottom: 1px solid #ccc; }
+h1 { font-size: 18px; margin: 0; overflow-wrap: anywhere; }
+p { margin: 0 0 6px; color: #555; }
+fieldset { display: flex; flex-wrap: wrap; gap: 6px 20px; border: 0; margin: 0; padding: 0; align-items: baseline; }
+input[type=number] { width: 4.5em; }
+main { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 480px), 1fr)); gap: 12px; }
+main { margin-top: 12px; }
+figure { margin: 0; padding: 6px; border: 1px solid #ddd; border-radius: 4px; }
+figure[data-status=failed] { background: #fdecea; }
+figure[hidden] { display: none; }
+img { display: block; width: 100%; height: auto; }
+figcaption { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 12px; font-size: 12px; }
+bdi { overflow-wrap: anywhere; }
+</style>
+</head>
+<body>
+<header>
+<h1>$title</h1>
+<p>$note. From left to right: photo, CAM, mask, boxes.</p>
+<fieldset id="filters">
+<label>status <select id="status"><option value="">all</option>
+<option>ok</option><option>failed</option></select></label>
+<span>boxes <label>from <input id="min-boxes" type="number" min="0" step="1"></label>
+<label>to <input id="max-boxes" type="number" min="0" step="1"></label></span>
+<span>mIoU <label>from <input id="min-miou" type="number" min="0" max="1" step="0.05" $disabled></label>
+<label>to <input id="max-miou" type="number" min="0" max="1" step="0.05" $disabled></label></span>
+<button id="reset" type="button">show all</button>
+<output id="shown"></output>
+</fieldset>
+</header>
+<main>
+$figures
+</main>
+<script>
+"use strict";
+const figures = [...document.querySelectorAll("figure")];
+const field = (id) => document.getElementById(id);
+
+// An empty field does not filter. A value that is not known lies in no range.
+function isWithin(value, name) {
+  const lowest = field("min-" + name).value, highest = field("max-" + name).value;
+  if (lowest === "" && highest === "") return true;
+  if (value === undefined) return false;
+  return (lowest === "" || Number(value) >= Number(lowest)) && (highest === "" || Number(value) <= Number(highest));
+}
+
+function filter() {
+  const status = field("status").value;
+  for (const figure of figures) {
+    const { status: own, boxes, miou } = figure.dataset;
+    // A failed image has no number of boxes, rather than none.
+    const known = own === "failed" ? undefined : boxes;
+    figure.hidden = !((status === "" || own === status) && isWithin(known, "boxes") && isWithin(miou, "miou"));
+  }
+  field("shown").textContent = figures.filter((figure) => !figure.hidden).length + " of " + figures.length + " shown";
+}
+
+field("filters").addEventListener("input", filter);
+field("reset").addEventListener("click", () => {
+  for (const control of field("filters").querySelectorAll("input, select")) control.value = "";
+  filter();
+});
+filter();
+</script>
+</body>
+</html>
+""")

@@ -1,0 +1,53 @@
+"""The checkpoints of a training: how their folders are named, and which of them are kept."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from objectaware.data.storage import Storage
+from objectaware.methods.checkpoint import copy_checkpoint
+
+KEPT_FOLDER = "kept"
+"""Folder inside a run's with the checkpoints that Ray Train knows nothing of and never deletes."""
+
+_NAME = re.compile(r"epoch_(\d+)(?:_step_(\d+))?")
+
+
+def checkpoint_name(epoch: int, step: int | None = None) -> str:
+    """Name the folder of the checkpoint made after an epoch, or after a step in it; both counted from 0."""
+    return f"epoch_{epoch:04d}" if step is None else f"epoch_{epoch:04d}_step_{step:08d}"
+
+
+def checkpoint_epoch(name: str) -> int | None:
+    """Return the epoch, from 0, that the folder's name says; None if it is not that of a checkpoint after an epoch."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match is not None and match[2] is None else None
+
+
+def checkpoint_position(name: str) -> tuple[float, float]:
+    """Order checkpoints by their names as training makes them: (epoch, step), the step infinite after the last."""
+    match = _NAME.fullmatch(name)
+    assert match is not None, name
+    return float(match[1]), float("inf") if match[2] is None else float(match[2])
+
+
+class KeptCheckpoints:
+    """Keeps the checkpoint of every n-th epoch in a folder that nothing is removed from.
+
+    Args:
+        folder: Where to.
+        interval: n.
+    """
+
+    def __init__(self, folder: Storage, interval: int) -> None:
+        self._folder = folder
+        self._interval = interval
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether the checkpoint after this epoch, counted from 0, is one of them."""
+        return (epoch + 1) % self._interval == 0
+
+    def keep(self, checkpoint: Path, epoch: int) -> None:
+        """Copies a checkpoint; one that is made again after a restart takes the place of its equal."""
+        copy_checkpoint(checkpoint, self._folder.child(checkpoint_name(epoch)))
