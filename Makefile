@@ -1,4 +1,4 @@
-# Two targets do everything on a fresh machine: `make demo` and `make test`.
+# On a fresh machine, `make demo` and `make test` each install everything that they need.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,8 +9,9 @@ STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256s
 demo: $(STAMP)
 	$(BIN)/objectaware demo $(ARGS)
 
-# Two at a time: while one waits for a process to start, the other goes on. The tests of a file stay together.
-# Where one of the two dies, the run ends: put in its place, xdist waits for ever for what it had begun.
+# Two processes: while one waits for another process to start, the other continues. The tests of a file stay together.
+# If one of the two dies, the run ends. A replacement would
+# make xdist wait forever for the tests that the dead process began.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 test: $(STAMP) check
@@ -25,19 +26,19 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 
-# How the package is built, in figures; ARGS=--static leaves out those for which commands are run.
+# Counts of how the package is built. ARGS=--static leaves out the counts that need commands to run.
 shape: $(STAMP)
 	$(BIN)/python tools/shape.py $(ARGS)
 
-# Small examples of everything at two commits, compared exactly: make compare BEFORE=main [ARGS=...].
+# Run small examples of everything at two commits and compare them exactly: make compare BEFORE=main [ARGS=...].
 compare: $(STAMP)
 	$(BIN)/python tools/compare_commits.py $(BEFORE) $(ARGS)
 
-# What --help lists of recipes; a test compares it with the models of configuration.
+# Write the fields that --help lists. A test compares them with the configuration models.
 schema: $(STAMP)
 	$(BIN)/python -c "from objectaware.commands.fields import write_schema; write_schema()"
 
-# Each writes its CSV; one that misses what is asked of it does not keep the others from running.
+# Each benchmark writes its CSV. If one misses its requirement, the others still run.
 BENCHMARKS := augmentation decoding training_step pretrain_overhead contracam_cost contracam_peers crf_throughput \
 	mask_measures linear_evaluation localization_scale driver_memory floors planner
 
@@ -45,13 +46,13 @@ bench: $(STAMP)
 	status=0; for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py $(ARGS) || status=1; done; \
 	$(BIN)/python benchmarks/page.py; exit $$status
 
-# Faults on purpose: what must hold, what was seen. Longer than a test's own limit none of them takes.
+# Inject faults, and report what must hold and what was seen. No fault takes longer than the limit of its test.
 chaos: $(STAMP)
 	$(BIN)/python -m pytest -m chaos --chaos-report benchmarks/results/chaos.csv $(ARGS)
 
 install: $(STAMP)
 
-# Docker where its daemon runs, else buildah; ARGS goes to either.
+# Docker if its daemon runs, otherwise buildah. ARGS goes to either.
 ENGINE = $(shell docker info >/dev/null 2>&1 && echo docker || echo buildah)
 IMAGE ?= objectaware:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' platform/objectaware/__init__.py)
 BASE_IMAGE ?= debian:bookworm-slim
@@ -59,7 +60,8 @@ BASE_IMAGE ?= debian:bookworm-slim
 image:
 	$(ENGINE) build --file docker/Dockerfile --build-arg BASE_IMAGE=$(BASE_IMAGE) --tag $(IMAGE) $(ARGS) .
 
-# In steps that say what they are: minutes without a word look like a hang, and all that pip says fills the screen.
+# Install in steps that print their names: minutes without output look like a hang, and pip's own output fills the
+# screen.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 $(STAMP):

@@ -65,6 +65,56 @@ def curves(
     return figure_png(figure)
 
 
+@dataclass(frozen=True)
+class ComparedPoint:
+    """A point of a line: a number of ours, and where there is one the paper's.
+
+    Attributes:
+        place: Place on the x axis.
+        mean: Our number, a mean over seeds.
+        std: Standard deviation over the seeds; None for one seed.
+        published: The paper's number.
+    """
+
+    place: float
+    mean: float
+    std: float | None
+    published: float | None
+
+
+def compared_lines(
+    lines: Mapping[str, Sequence[ComparedPoint]], *, title: str, x_title: str, y_title: str, is_logarithmic: bool
+) -> bytes:
+    """Draw lines of our numbers, with error bars where there are several seeds, and the paper's numbers dashed.
+
+    Args:
+        lines: Points by the name in the legend, in the order of their places.
+        title: Above the picture.
+        x_title: Under the x axis.
+        y_title: Beside the y axis.
+        is_logarithmic: Whether the x axis is.
+
+    Returns:
+        PNG.
+    """
+    figure = new_figure(7, 4.5)
+    axes = figure.add_subplot()
+    for label, points in lines.items():
+        spread = [point.std or 0.0 for point in points] if any(point.std is not None for point in points) else None
+        places, means = [point.place for point in points], [point.mean for point in points]
+        bars = axes.errorbar(places, means, yerr=spread, marker="o", capsize=3, label=label)
+        published = [(point.place, point.published) for point in points if point.published is not None]
+        if published:
+            colour, name = bars.lines[0].get_color(), f"{label}, paper".removeprefix(", ")
+            axes.plot(*zip(*published, strict=True), linestyle="--", marker="x", color=colour, label=name)
+    axes.set(xlabel=x_title, ylabel=y_title, title=title)
+    if is_logarithmic:
+        axes.set_xscale("log")
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend()
+    return figure_png(figure)
+
+
 def scatter(points: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
     """Draw points in the plane, one colour per class, without axes: only their neighbourhoods mean something.
 

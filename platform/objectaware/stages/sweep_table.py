@@ -8,10 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.axes import Axes
-
 from objectaware.paper import load_table
-from objectaware.report.figures import figure_png, new_figure
+from objectaware.report.figures import ComparedPoint, compared_lines
 from objectaware.stages.sweep_config import PaperCells, SweepConfig
 from objectaware.stages.sweep_trial import TrialRecord
 
@@ -103,16 +101,17 @@ def metric_plot(config: SweepConfig, comparisons: Sequence[Comparison]) -> bytes
     finished = [comparison for comparison in comparisons if column in comparison.columns]
     if name is None or not finished:
         return None
-    figure = new_figure(7, 4.5)
-    axes = figure.add_subplot()
-    for label, line in _lines(name, finished).items():
-        _draw(axes, name, column, label, line)
-    axes.set(xlabel=name, ylabel=column, title=config.name)
-    if config.parameters[name].loguniform is not None:
-        axes.set_xscale("log")
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend()
-    return figure_png(figure)
+    lines = {
+        label: [
+            ComparedPoint(
+                each.values[name], each.columns[column].mean, each.columns[column].std, each.paper.get(column)
+            )
+            for each in line
+        ]
+        for label, line in _lines(name, finished).items()
+    }
+    is_logarithmic = config.parameters[name].loguniform is not None
+    return compared_lines(lines, title=config.name, x_title=name, y_title=column, is_logarithmic=is_logarithmic)
 
 
 def _lines(name: str, comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
@@ -122,18 +121,6 @@ def _lines(name: str, comparisons: Sequence[Comparison]) -> dict[str, list[Compa
         others = ", ".join(f"{other} = {value}" for other, value in comparison.values.items() if other != name)
         lines.setdefault(others, []).append(comparison)
     return lines
-
-
-def _draw(axes: Axes, name: str, column: str, label: str, line: Sequence[Comparison]) -> None:
-    x: list[Any] = [comparison.values[name] for comparison in line]
-    numbers = [comparison.columns[column] for comparison in line]
-    spread = [number.std or 0.0 for number in numbers] if any(number.std is not None for number in numbers) else None
-    bars = axes.errorbar(x, [number.mean for number in numbers], yerr=spread, marker="o", capsize=3, label=label)
-    published = [(place, each.paper[column]) for place, each in zip(x, line, strict=True) if column in each.paper]
-    if published:
-        colour = bars.lines[0].get_color()
-        title = f"{label}, paper".removeprefix(", ")
-        axes.plot(*zip(*published, strict=True), linestyle="--", marker="x", color=colour, label=title)
 
 
 def compare(config: SweepConfig, records: Iterable[TrialRecord]) -> list[Comparison]:
