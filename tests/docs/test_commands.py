@@ -18,8 +18,8 @@ import pytest
 import ray
 from PIL import Image
 
-from objectaware import commands
 from objectaware.cli import run
+from objectaware.commands import common, evaluate, stages, sweep
 from objectaware.commands.registry import all_subcommands
 from objectaware.data.storage import Storage
 from objectaware.localize.mask_store import MaskRow, write_shard
@@ -93,10 +93,9 @@ def test_the_documentation_shows_commands() -> None:
 # Those that end in a stage stop before it; of the others, `ui` never ends, and the rest is run by the next test.
 @pytest.mark.parametrize("line", LINES)
 def test_the_program_takes_it(line: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep = sys.modules["objectaware.commands.sweep"]
-    for module in (commands.common, commands.stages, commands.evaluate, sweep):
+    for module in (common, evaluate, stages, sweep):
         monkeypatch.setattr(module, "open_context", _no_stages)
-    monkeypatch.setattr(commands.evaluate, "open_records", _no_records)
+    monkeypatch.setattr(evaluate, "open_records", _no_records)
     # The documentation's data sets are somewhere else.
     monkeypatch.setattr("objectaware.data.catalog.require_root", lambda root, layout: None)
     is_name_alone = " ".join(line) in all_subcommands()

@@ -101,17 +101,14 @@ def metric_plot(config: SweepConfig, comparisons: Sequence[Comparison]) -> bytes
     finished = [comparison for comparison in comparisons if column in comparison.columns]
     if name is None or not finished:
         return None
-    lines = {
-        label: [
-            ComparedPoint(
-                each.values[name], each.columns[column].mean, each.columns[column].std, each.paper.get(column)
-            )
-            for each in line
-        ]
-        for label, line in _lines(name, finished).items()
-    }
+    lines = {label: [_point(each, name, column) for each in line] for label, line in _lines(name, finished).items()}
     is_logarithmic = config.parameters[name].loguniform is not None
     return compared_lines(lines, title=config.name, x_title=name, y_title=column, is_logarithmic=is_logarithmic)
+
+
+def _point(comparison: Comparison, name: str, column: str) -> ComparedPoint:
+    number = comparison.columns[column]
+    return ComparedPoint(comparison.values[name], number.mean, number.std, comparison.paper.get(column))
 
 
 def _lines(name: str, comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
