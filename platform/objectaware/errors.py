@@ -68,4 +68,9 @@ def is_refused_path(error: BaseException) -> bool:
 
 def system_reason(error: Exception) -> str:
     """Say in one line why the system refused a path, without the path, which the message names itself."""
-    return getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+    return getattr(error, "strerror", None) or one_line(error)
+
+
+def one_line(error: Exception) -> str:
+    """Return an error's message in one line, or the name of its type where it has none."""
+    return " ".join(str(error).split()) or type(error).__name__

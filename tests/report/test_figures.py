@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from objectaware.report.figures import box_histogram, curves, scatter
+from objectaware.report.figures import Tile, box_histogram, curves, iteration_panel, scatter, tiles_png
 
 
 def pixels(png: bytes) -> np.ndarray:
@@ -46,3 +46,38 @@ def test_the_histogram_is_a_picture_with_and_without_truth() -> None:
 def test_counts_change_the_histogram() -> None:
     assert box_histogram({1: 2, 2: 1}) == box_histogram({2: 1, 1: 2})
     assert box_histogram({1: 2, 2: 1}) != box_histogram({1: 1, 2: 2})
+
+
+def test_a_tile_shows_its_picture_with_heat_and_boxes() -> None:
+    grey = np.full((40, 60), 128, np.uint8)
+    plain = pixels(tiles_png([[Tile(grey)]]))
+    assert (plain == 128).all(axis=2).mean() > 0.3
+    left = np.zeros((4, 6), np.float32)
+    left[:, :3] = 1
+    heated = pixels(tiles_png([[Tile(grey, heat=left)]])).astype(int)
+    hot, cold = np.split(heated[:, 10:-10], 2, axis=1)
+    assert hot[..., 0].mean() > cold[..., 0].mean()
+    assert hot[..., 2].mean() < cold[..., 2].mean()
+    boxed = pixels(tiles_png([[Tile(grey, boxes=np.array([[0.5, 0.25, 0.9, 0.75]]))]]))
+    is_red = (boxed == (255, 0, 0)).all(axis=2)
+    assert is_red.sum() > 50
+    assert not is_red[:, : boxed.shape[1] // 2 - 5].any()
+
+
+def test_rows_of_tiles_may_differ_in_their_number() -> None:
+    black = Tile(np.zeros((8, 8), np.uint8))
+    picture = pixels(tiles_png([[black, black], [black]]))
+    upper, lower = np.split(picture[: picture.shape[0] // 2 * 2], 2)
+    assert (upper == 0).all(axis=2).sum() == 2 * (lower == 0).all(axis=2).sum()
+
+
+def test_the_iterations_stand_between_the_photo_and_their_maximum() -> None:
+    cams = np.zeros((2, 1, 8, 8), np.uint8)
+    cams[0, :, :4], cams[1, :, 4:] = 255, 255
+    panel = pixels(iteration_panel([np.full((16, 16, 3), 255, np.uint8)], cams, ["a.png"])).astype(int)
+    photo, first, second, mask = np.array_split(panel[30:], 4, axis=1)
+    assert (photo == 255).all(axis=2).mean() > 0.9
+    # Blue is cold, red is hot.
+    blue = [int((cell[..., 2] > cell[..., 0] + 50).sum()) for cell in (photo, first, second, mask)]
+    assert blue[0] == blue[3] == 0
+    assert min(blue[1:3]) > 1000

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError, _imaging
 
-from objectaware.errors import ExplainedError, InputError, system_reason
+from objectaware.errors import ExplainedError, InputError, one_line, system_reason
 
 Read = TypeVar("Read")
 
@@ -375,7 +375,7 @@ def _open(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> Image.Image:
         formats = ", ".join(_FORMATS)
         raise UnreadableImage(f"not an image of a supported format ({formats})") from error
     except Image.DecompressionBombError as error:
-        raise UnreadableImage(f"too large: {_one_line(error)}") from error
+        raise UnreadableImage(f"too large: {one_line(error)}") from error
     except MemoryError as error:
         raise _ShortOfMemoryError from error
     except _TooSlowError as error:
@@ -529,8 +529,4 @@ def _too_slow(error: _TooSlowError) -> UnreadableImage:
 
 
 def _reason(error: Exception) -> str:
-    return ": ".join([_one_line(error), *_libtiff.errors[:1]])
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return ": ".join([one_line(error), *_libtiff.errors[:1]])

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from objectaware.config import DetectionConfig
@@ -23,8 +20,9 @@ from objectaware.detection.precise import take_statistics
 from objectaware.detection.schedule import learning_rate_at, parameter_groups
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
-from objectaware.methods.checkpoint import load_state, save_checkpoint
-from objectaware.methods.gather import num_workers
+from objectaware.methods.checkpoint import load_state
+from objectaware.methods.gather import mean_over_workers
+from objectaware.training.checkpoints import passing_checkpoint
 from objectaware.training.collapse import TrainingDivergedError
 from objectaware.training.precision import autocast
 from objectaware.training.preemption import StoppedError, any_worker
@@ -164,7 +162,8 @@ class FineTuner:
         loss = torch.stack(list(losses.values())).sum()
         torch.autograd.backward(loss)
         self.optimizer.step()
-        values = _means_over_workers({"loss": loss, **losses})
+        means = mean_over_workers(torch.stack([loss.detach(), *(one.detach() for one in losses.values())]))
+        values = dict(zip(["loss", *losses], means.tolist(), strict=True))
         if not math.isfinite(values["loss"]):
             raise TrainingDivergedError(
                 f"the loss is {values['loss']} at iteration {self.iteration}: fine-tuning has diverged. Lower "
@@ -203,29 +202,11 @@ class FineTuner:
         with self._checkpoint() as folder:
             self._session.report(metrics, epoch=interval, checkpoint=folder)
 
-    @contextmanager
-    def _checkpoint(self) -> Iterator[Path | None]:
+    def _checkpoint(self) -> AbstractContextManager[Path | None]:
         """Rank 0's checkpoint in a folder that goes away afterwards; None for the other workers."""
-        if self._session.rank != 0:
-            yield None
-            return
-        folder = Path(tempfile.mkdtemp(prefix="checkpoint-"))
         state: dict[str, Any] = {
             "optimizer": self.optimizer.state_dict(),
             "iteration": self.iteration,
             "totals": asdict(self._totals),
         }
-        try:
-            save_checkpoint(folder, self.network, self._description, state)
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _means_over_workers(values: Mapping[str, Tensor]) -> dict[str, float]:
-    """Means of scalars over all workers, in one exchange."""
-    together = torch.stack([value.detach() for value in values.values()])
-    if num_workers() > 1:
-        dist.all_reduce(together)
-        together /= num_workers()
-    return dict(zip(values, together.tolist(), strict=True))
+        return passing_checkpoint(self.network, self._description, state, rank=self._session.rank)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import ray
 
 from objectaware.distributed.cluster import ray_cluster
-from objectaware.errors import InputError
+from objectaware.errors import InputError, one_line
 from objectaware.findings import Finding
 
 _NAME = "Ray"
@@ -36,7 +36,7 @@ def check_ray(check_nodes: Callable[[], Iterable[Finding]]) -> list[Finding]:
     except InputError as error:
         return [Finding(_NAME, "broken", f"{error.field} = {error.value}: {error.problem}", error.remedy)]
     except Exception as error:  # Ray has no common base for what goes wrong at its start
-        text = " ".join(str(error).split())[:300]
+        text = one_line(error)[:300]
         remedy = "See the log in the folder `ray` of RAY_TMPDIR, by default /tmp/ray."
         if address:
             remedy = f"Install Ray {ray.__version__} on the cluster, or the cluster's here; or unset RAY_ADDRESS."

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import ray
 
-from objectaware.errors import ExplainedError, InputError, is_full_disk
+from objectaware.errors import ExplainedError, InputError, is_full_disk, one_line
 
 # A group of images on its way through localization is 23 MB at 224 pixels. Ray's default would set aside 30%
 # of the machine's memory.
@@ -132,7 +132,7 @@ def _start(num_cpus: int, folder: Path) -> None:
 
 
 def _not_started(folder: Path, error: Exception) -> ExplainedError:
-    reason = " ".join(str(error).split())[:300].rstrip(".")
+    reason = one_line(error)[:300].rstrip(".")
     remedy = "Where the machine is short of processors or memory, try the same command again when it is not."
     return ExplainedError(f"Ray did not start in {folder}, in two tries: {reason}. {remedy}")
 

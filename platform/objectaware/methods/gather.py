@@ -1,4 +1,4 @@
-"""Collecting the embeddings of all workers."""
+"""What workers exchange: batches gathered from all of them, and means over them."""
 
 from __future__ import annotations
 
@@ -33,3 +33,13 @@ def gather_batch(values: Tensor) -> Tensor:
     parts = [torch.empty_like(values) for _ in range(num_workers())]
     dist.all_gather(parts, values)
     return torch.cat(parts)
+
+
+@torch.no_grad()
+def mean_over_workers(values: Tensor) -> Tensor:
+    """Return the mean of each value over all workers, in one exchange; without a process group, the values."""
+    if num_workers() == 1:
+        return values
+    total = values.clone()
+    dist.all_reduce(total)
+    return total / num_workers()

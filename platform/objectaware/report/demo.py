@@ -1,4 +1,4 @@
-"""The demo's tables, for the terminal and for the report."""
+"""The tables of the demo, for the terminal and as a Markdown page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Table(NamedTuple):
 
     Attributes:
         name: Its name in MLflow.
-        title: What stands above it.
+        title: Stands above it.
         rows: Cells by row and column.
         deviations: Standard deviations of the same cells, None for a single seed.
         digits: Decimals.
@@ -29,10 +29,10 @@ class Table(NamedTuple):
 
 
 def demo_tables(results: Mapping[str, Any]) -> list[Table]:
-    """Makes the tables of what a demo measured.
+    """Make the tables of what a demo measured.
 
     Args:
-        results: What `run_demo` returned: of one seed, or with `mean` and `std` of several.
+        results: Result of `run_demo`: for one seed, or `mean` and `std` over several.
 
     Returns:
         Localization, and linear evaluation with the change that the debiased training brought.
@@ -63,13 +63,13 @@ def _column(scores: Mapping[str, float]) -> Rows:
 
 
 def _transposed(accuracies: Mapping[str, Mapping[str, float]]) -> Rows:
-    """A row a test set, a column a training."""
+    """Arrange accuracies in one row per test set and one column per training."""
     tests = next(iter(accuracies.values()))
     return {test: {training: values[test] for training, values in accuracies.items()} for test in tests}
 
 
 def _with_change(accuracies: Mapping[str, Mapping[str, float]]) -> Rows:
-    """The same with a last column: the last training's difference to the baseline."""
+    """Do the same, and add a last column: the last training's difference to the baseline."""
     rows = _transposed(accuracies)
     for row in rows.values():
         row["change"] = list(row.values())[-1] - row["baseline"]
@@ -77,13 +77,13 @@ def _with_change(accuracies: Mapping[str, Mapping[str, float]]) -> Rows:
 
 
 def terminal_report(results: Mapping[str, Any]) -> str:
-    """The tables as plain text."""
+    """Show the tables as plain text."""
     tables = demo_tables(results)
     return "\n\n".join(format_table(t.title, t.rows, digits=t.digits, deviations=t.deviations) for t in tables)
 
 
 def markdown_report(results: Mapping[str, Any], *, variant: str) -> str:
-    """The tables as a Markdown page."""
+    """Write the tables as a Markdown page."""
     mean = results.get("mean", results)
     seeds = [result["seed"] for result in results.get("seeds", [results])]
     parts = [f"# Demo on scenes, {variant}; seeds {', '.join(map(str, seeds))}"]

@@ -1,9 +1,8 @@
-"""What a localization found, for the eye: pictures of images with their masks and boxes, and a gallery of them.
+"""What a localization found, as pictures: photos with their masks and boxes, and a gallery of them.
 
 The gallery is one HTML page that needs nothing else: no server, no network, no library. MLflow shows an HTML artifact
-in a frame that is sandboxed to scripts: what the page does is inline code that asks for no storage, no address and no
-file. Its own content security policy forbids everything else, so that a file name that got through the escaping could
-load nothing.
+in a frame that may run scripts and nothing else: the page's inline code asks for no storage, no address and no file.
+Its own content security policy forbids the rest, so that a file name that got through the escaping could load nothing.
 """
 
 from __future__ import annotations
@@ -30,17 +29,18 @@ from objectaware.evaluate.localization import mask_ious
 from objectaware.localize.mask_store import MaskRow
 
 NUM_GALLERY_IMAGES = 200
-"""Localized images of a gallery, at most."""
+"""Most localized images of a gallery."""
 NUM_GALLERY_FAILURES = 100
+"""Most failed images of a gallery."""
 NUM_PANEL_IMAGES = 12
 
 MAX_PICTURE_BYTES = 8 * 2**20
-"""How large the pictures of a page are together, as they stand in it: a browser opens that at once."""
+"""Most bytes of a page's pictures together, encoded as they are: a browser opens such a page at once."""
 
 CELL = 160
 GAP = 4
 CAPTION = 16
-"""Pixels of a panel: the longer side of a picture, the space between two, the height of a line of text."""
+"""Sizes in a panel, in pixels: a picture's longer side, the space between pictures, and a line of text."""
 
 _HEAT_WEIGHT = 0.6
 _BOX_COLOUR = (255, 40, 40)
@@ -51,18 +51,17 @@ Truth = Callable[[str], tuple[NDArray[np.bool_], NDArray[np.bool_] | None]]
 
 
 class Look:
-    """Watches the rows of a mask store go by and keeps a bounded sample of them as pictures.
+    """Counts boxes while the rows of a mask store pass, and keeps the first rows as pictures.
 
-    The sample is the first rows: a store's groups are a seeded permutation of the data set, so that these are a
-    random draw which is the same whenever the run is repeated.
+    A store's groups are a seeded permutation of the data set. Its first rows are therefore a random sample, and the
+    same one whenever the run is repeated.
 
     Args:
         images: The data set.
-        truth: True mask (H, W) of an image by its id, with the pixels that do not count where there are any; or None
-            where they are not known.
+        truth: Gives the true masks; None where they are not known.
 
     Attributes:
-        box_counts: How many of the images that were localized have each number of boxes.
+        box_counts: Number of localized images by their number of boxes.
     """
 
     def __init__(self, images: ImageFolder, truth: Truth | None) -> None:
@@ -75,7 +74,7 @@ class Look:
         self._panel_rows: list[tuple[MaskRow, NDArray[np.uint8]]] = []
 
     def watch(self, rows: Iterable[MaskRow]) -> Iterator[MaskRow]:
-        """Passes rows on unchanged, and counts the boxes of each image that was localized."""
+        """Pass rows on unchanged."""
         for row in rows:
             if row.status == "failed":
                 self._num_failed += 1
@@ -88,7 +87,7 @@ class Look:
             yield row
 
     def gallery(self, title: str) -> str:
-        """The gallery of the sample, as HTML."""
+        """Return the gallery of the sample as HTML."""
         note = (
             f"{len(self._shown)} of {self.box_counts.total()} localized images and {len(self._failed)} of "
             f"{self._num_failed} that failed"
@@ -96,7 +95,7 @@ class Look:
         return gallery_html(title, [*self._failed, *self._shown], note=note)
 
     def panel(self) -> bytes | None:
-        """The panel of the first images, as PNG; None where nothing was localized."""
+        """Draw the panel of the first images as PNG; return None where no image can be shown."""
         if not self._panel_rows:
             return None
         rows = [row for row, _ in self._panel_rows]
@@ -111,7 +110,7 @@ class Look:
     def _entry(self, row: MaskRow) -> GalleryEntry:
         assert row.cam is not None, row.image_id
         assert row.mask is not None, row.image_id
-        # Neither a picture nor a true mask that is gone is a reason to fail a localization that is finished.
+        # The localization is finished: a picture or a true mask that has gone since must not make it fail.
         jpeg = miou = None
         problems: list[str] = []
         try:
@@ -119,7 +118,7 @@ class Look:
         except InputError as error:
             problems.append(f"no true mask: {error}")
         try:
-            # A store may be somebody else's.
+            # The store may come from somebody else.
             refuse_escape(row.image_id)
             photo = read_image(self._images.root / row.image_id)
         except InputError as error:
@@ -155,7 +154,7 @@ class GalleryEntry:
         status: `failed` for an image that could not be read.
         num_boxes: Boxes found in it.
         miou: Foreground IoU with the true mask in [0, 1]; None where that is not known.
-        jpeg: Picture of what was found; None where there is none to show.
+        jpeg: Picture of what was found; None where it could not be drawn.
         error: Why it failed, else empty.
     """
 
@@ -170,18 +169,17 @@ class GalleryEntry:
 def gallery_html(
     title: str, entries: Iterable[GalleryEntry], *, note: str, max_picture_bytes: int = MAX_PICTURE_BYTES
 ) -> str:
-    """Builds the page.
+    """Build the page of a gallery.
 
     Args:
         title: Its heading.
-        entries: What it shows, in order. Those whose picture does not fit any more are left out, which the page
-            says.
-        note: What the entries are of, such as "200 of 118287 images"; stands under the heading.
-        max_picture_bytes: Bound on the pictures together, in base64.
+        entries: The images, in order. One whose picture does not fit any more is left out; the page says how many.
+        note: Line under the heading that says what is shown, such as "200 of 118287 images".
+        max_picture_bytes: Most bytes of the pictures together, in base64.
 
     Returns:
         HTML, to be stored as UTF-8. Each entry is a `figure` with the data attributes `status`, `boxes` and, where
-        it is known, `miou`, by which the page's controls filter.
+        it is known, `miou`; the page's controls filter by them.
     """
     figures: list[str] = []
     num_pictureless = num_bytes = num_without_truth = 0
@@ -218,7 +216,7 @@ def _entry_html(entry: GalleryEntry, picture: str) -> str:
 
 
 def panel_width(num_cams: int = 1) -> int:
-    """Returns the width in pixels of a panel with so many maps per image."""
+    """Return the width in pixels of a panel with this number of maps per image."""
     return (num_cams + 3) * (CELL + GAP) + GAP
 
 
@@ -231,17 +229,17 @@ def localization_panel(
     *,
     cam_titles: Sequence[str] = ("CAM",),
 ) -> bytes:
-    """Draws a row per image: the photo, CAMs as heat over it, the mask after CRF, and the boxes.
+    """Draw a row per image: the photo, CAMs as heat over it, the mask after CRF, and the boxes.
 
-    A row is as high as its photo is at the width of a cell, or at its height for an upright one.
+    The longer side of each photo is fitted to a cell; a row is as high as its photo.
 
     Args:
         photos: (H, W, 3) RGB each, of any size.
-        cams: As many maps an image as there are titles, such as one an iteration; (h, w) in [0, 1], of any size.
+        cams: One map per image and title, such as those of several iterations; (h, w) in [0, 1], of any size.
         masks: (h, w) each, of any size.
         boxes: (n, 4) each, relative x0 y0 x1 y1 in [0, 1]; n may be 0.
-        names: What is written above each row.
-        cam_titles: What is written above the maps' columns.
+        names: Written above each row.
+        cam_titles: Written above the columns of maps.
 
     Returns:
         PNG.
@@ -267,7 +265,7 @@ def localization_strip(
     mask: NDArray[np.bool_],
     boxes: NDArray[np.float32],
 ) -> bytes:
-    """One row of `localization_panel` without its name, as JPEG of about 15 kB."""
+    """Draw one row of `localization_panel` without its name, as JPEG of about 15 kB."""
     return _encoded(_row(photo, [cam], mask, boxes), "JPEG")
 
 
@@ -286,7 +284,7 @@ def _row(
 
 
 def _shortened(name: str, width: int) -> str:
-    max_characters = (width - 2 * GAP) // 7  # the built-in font is at most 7 pixels wide a character
+    max_characters = (width - 2 * GAP) // 7  # a character of the built-in font is at most 7 pixels wide
     text = name.encode("ascii", "replace").decode()
     return text if len(text) <= max_characters else "..." + text[3 - max_characters :]
 

@@ -14,11 +14,11 @@ from objectaware.report.tables import MISSING, format_number, markdown, ruled
 
 
 def format_list(displays: Mapping[str, Display], missing: Mapping[str, Sequence[str]]) -> str:
-    """Lists tables or figures: name, what each shows, the data sets that it takes, and what of them is not here.
+    """List tables or figures: the name of each, what it shows, the data sets that it needs, and which are not here.
 
     Args:
         displays: Tables or figures by the name to show.
-        missing: By the same names, the data sets and the networks of others that are not here.
+        missing: By the same names, the data sets and published networks that are not here.
     """
     width = max(map(len, displays))
     lines = []
@@ -31,18 +31,18 @@ def format_list(displays: Mapping[str, Display], missing: Mapping[str, Sequence[
 
 
 def format_paper_table(table: Table) -> str:
-    """Shows a table with its numbers, gains computed from them, what it takes, and notes."""
+    """Show a table of the paper: its numbers with their gains, its data and trainings, and notes."""
     lines = ruled(_lines(table), num_names=len(table.row_headers), num_headers=len(table.column_headers))
     title = f"{table.label}: {table.caption}\n{table.measure}{'' if table.unit == '1' else f' ({table.unit})'}"
     return "\n".join([title, *lines, *_footnotes(table)])
 
 
 def _column_lines(table: Table, *, extra: Sequence[str] = ()) -> list[list[str]]:
-    """A line for each column header, the names of the row headers in the last.
+    """Return a line per column header; the last one also names the row headers.
 
     Args:
         table: The table.
-        extra: Further names behind those of the row headers.
+        extra: Names after those of the row headers.
     """
     last = len(table.column_headers) - 1
     names = [*table.row_headers, *extra]
@@ -53,7 +53,7 @@ def _column_lines(table: Table, *, extra: Sequence[str] = ()) -> list[list[str]]
 
 
 def _lines(table: Table) -> list[list[str]]:
-    """The texts of all cells: the columns' names, then a line for each row."""
+    """Return the texts of all cells: the columns' names, then a line per row."""
     counted = gains(table)
     lines = _column_lines(table)
     for row in table.rows:
@@ -64,7 +64,7 @@ def _lines(table: Table) -> list[list[str]]:
 
 
 def _format_cell(cell: Cell | None, gain: float | None, digits: int) -> str:
-    """A number with its deviation and its gain, so far as it has them; a dash for None."""
+    """Show a number, with its deviation and its gain where it has them; a dash for None."""
     if cell is None:
         return MISSING
     return format_number(cell.mean, cell.std, digits) + ("" if gain is None else f" ({gain:+.{digits}f})")
@@ -84,11 +84,11 @@ def _footnotes(table: Table) -> list[str]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What became of a cell.
+    """A measured cell of a table, or the reason why it is missing.
 
     Attributes:
-        cell: The number, with its standard deviation (of the sample) over several seeds; None where there is none.
-        reason: Why there is none.
+        cell: The number, with its standard deviation (of the sample) over several seeds; None where it is missing.
+        reason: Why it is missing.
     """
 
     cell: Cell | None
@@ -96,19 +96,19 @@ class Measured:
 
     @classmethod
     def of(cls, numbers: Sequence[float]) -> Measured:
-        """The mean of a number a seed."""
+        """Take the mean over one number per seed."""
         return cls(Cell(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None))
 
 
 @dataclass(frozen=True)
 class TableReport:
-    """A table with what was measured.
+    """A table of the paper beside what was measured.
 
     Attributes:
-        table: The paper's.
-        measured: By row and column; a dash of the paper's is not among them.
+        table: The paper's table.
+        measured: Measured cells by row and column; where the paper has a dash there is none.
         seeds: Seeds of the trainings behind each number.
-        mark: What every line says of the scale; empty at full scale.
+        mark: Prefix of every line that names the scale; empty at full scale.
     """
 
     table: Table
@@ -117,14 +117,14 @@ class TableReport:
     mark: str = ""
 
     def difference(self, place: Place) -> float | None:
-        """Measured less printed, in the table's unit; None where one of them is missing."""
+        """Return the measured number less the paper's, in the table's unit; None where one of them is missing."""
         printed, measured = self.table.cells()[place], self.measured.get(place)
         if printed is None or measured is None or measured.cell is None:
             return None
         return measured.cell.mean - printed.mean
 
     def text(self) -> str:
-        """The table for the terminal, three lines a row, every one with the mark."""
+        """Show the table with three lines per row, each line with the mark."""
         table = self.table
         lines = ruled(self._lines(), num_names=len(table.row_headers) + 1, num_headers=len(table.column_headers))
         unit = "" if table.unit == "1" else f" ({table.unit})"
@@ -133,7 +133,7 @@ class TableReport:
         return "\n".join(start + line for line in [*head, *lines, *self.notes()])
 
     def markdown(self) -> str:
-        """The same as a Markdown page."""
+        """Write the same as a Markdown page."""
         table = self.table
         body = self._lines()
         header, rows = body[: len(table.column_headers)], body[len(table.column_headers) :]
@@ -144,7 +144,7 @@ class TableReport:
         return f"# {table.label}{mark}\n\n{table.caption}. {table.measure}.\n\n{cells}\n\n{notes}\n"
 
     def notes(self) -> list[str]:
-        """What stands below the table: seeds, what is missing and why, what the paper leaves open."""
+        """Return the lines below the table: seeds, missing cells with their reasons, and the paper's notes."""
         seeds = ", ".join(map(str, self.seeds))
         lines = [f"seeds of the trainings: {seeds} (the paper has {self.table.num_trials})"]
         reasons = Counter(one.reason for one in self.measured.values() if one.reason is not None)
@@ -154,7 +154,7 @@ class TableReport:
         return lines + ([f"note: {self.table.notes}"] if self.table.notes else [])
 
     def rows(self) -> list[dict[str, Any]]:
-        """A mapping a cell, with names, paper, measured, difference and the reason for what is missing."""
+        """Return a row of data per cell: its names, the paper's number, the measured one, and their difference."""
         rows = []
         for (row, column), printed in self.table.cells().items():
             measured = self.measured.get((row, column), Measured(None, "the paper has none"))
@@ -174,7 +174,7 @@ class TableReport:
         return rows
 
     def _lines(self) -> list[list[str]]:
-        """The texts of all cells: the columns' names, and for each row the paper's, the measured and the difference."""
+        """Return the texts of all cells: the columns' names, then three lines per row: paper, measured, difference."""
         table, digits = self.table, self.table.num_digits
         lines = _column_lines(table, extra=("",))
         for row in table.rows:

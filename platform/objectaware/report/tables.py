@@ -87,7 +87,7 @@ def format_number(mean: float | None, std: float | None, digits: int) -> str:
 
 
 def _cells(rows: Rows, digits: int, deviations: Rows | None) -> list[list[str]]:
-    """Returns the texts of all cells; the first line holds the columns' names, the first column the rows'."""
+    """Return the texts of all cells; the first line holds the columns' names, the first column the rows'."""
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
     lines = [["", *columns]]
     for name, row in rows.items():

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from objectaware.data.storage import Storage
-from objectaware.errors import InputError
+from objectaware.errors import InputError, one_line
 from objectaware.findings import Finding
 from objectaware.tracking.store import TRACKING_URI_VARIABLE, TrackingStore
 
@@ -31,7 +31,7 @@ def check_tracking(storage: Storage, experiment: str) -> Finding:
         return Finding(_NAME, "broken", f"{error.field} = {error.value}: {error.problem}", error.remedy)
     except Exception as error:  # whatever a damaged or locked database raises
         remedy = f"Move {folder}/mlflow.db away to begin with a new one, or set {TRACKING_URI_VARIABLE}."
-        return Finding(_NAME, "broken", f"{folder}/mlflow.db cannot be used ({_one_line(error)})", remedy)
+        return Finding(_NAME, "broken", f"{folder}/mlflow.db cannot be used ({_shown(error)})", remedy)
     return _write_and_delete(store)
 
 
@@ -45,13 +45,12 @@ def _write_and_delete(store: TrackingStore) -> Finding:
         finally:
             client.delete_run(run_id)
     except Exception as error:  # of the network, the database, the server or the store behind it
-        problem = store.server.without_password(_one_line(error))
+        problem = store.server.without_password(_shown(error))
         remedy = f"Start the server, or unset {TRACKING_URI_VARIABLE} to record on this machine."
         # Records wait in the spool: stages run without a server.
         return Finding(_NAME, "limited", f"{address} cannot be written to ({problem})", remedy)
     return Finding(_NAME, "ok", f"{address} takes runs and files")
 
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text[:200]}"
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {one_line(error)[:200]}"

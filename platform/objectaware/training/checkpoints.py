@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
+from torch import nn
+
 from objectaware.data.storage import Storage
-from objectaware.methods.checkpoint import copy_checkpoint
+from objectaware.methods.checkpoint import copy_checkpoint, save_checkpoint
 
 KEPT_FOLDER = "kept"
 """Folder inside a run's with the checkpoints that Ray Train knows nothing of and never deletes."""
@@ -30,6 +35,27 @@ def checkpoint_position(name: str) -> tuple[float, float]:
     match = _NAME.fullmatch(name)
     assert match is not None, name
     return float(match[1]), float("inf") if match[2] is None else float(match[2])
+
+
+@contextmanager
+def passing_checkpoint(
+    method: nn.Module, config: Mapping[str, object], state: Mapping[str, object], *, rank: int
+) -> Iterator[Path | None]:
+    """Give rank 0 a checkpoint in a folder that goes away afterwards, and the other workers None.
+
+    Args:
+        method: See `save_checkpoint`, as for the next two.
+        config: What `config.json` beside it holds.
+        state: What else training resumes from.
+        rank: This worker's number, from 0.
+    """
+    if rank != 0:
+        yield None
+        return
+    # The session may have moved the folder away.
+    with tempfile.TemporaryDirectory(prefix="checkpoint-", ignore_cleanup_errors=True) as folder:
+        save_checkpoint(Path(folder), method, config, state)
+        yield Path(folder)
 
 
 class KeptCheckpoints:

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
+from objectaware.methods.gather import mean_over_workers
 from objectaware.methods.method import Method
 from objectaware.methods.mixing import Mixing
 from objectaware.training.checkpoints import KeptCheckpoints
 from objectaware.training.collapse import TrainingDivergedError, check_collapse
-from objectaware.training.observation import mean_over_workers, observe
+from objectaware.training.observation import observe
 from objectaware.training.optimization import Optimization, build_optimizer
 from objectaware.training.precision import autocast
 from objectaware.training.preemption import StoppedError, any_worker
@@ -178,7 +179,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._accumulate_gradients(inputs, mixing)
         self.optimizer.step()
-        value = mean_over_workers(loss)
+        value = float(mean_over_workers(loss))
         if not math.isfinite(value):
             raise TrainingDivergedError(
                 f"the loss is {value}: training has diverged. Lower base_learning_rate (now "

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
 
 from objectaware.evaluate.representation import alignment, feature_std, uniformity
-from objectaware.methods.gather import gather_batch, num_workers
+from objectaware.methods.gather import gather_batch, mean_over_workers
 from objectaware.methods.method import Method
 
 
@@ -28,13 +26,4 @@ def observe(method: Method) -> dict[str, float]:
             "uniformity": uniformity(first),
             "feature_std": feature_std(first),
         }
-    return {} if method.top1_accuracy is None else {"top1_accuracy": mean_over_workers(method.top1_accuracy)}
-
-
-def mean_over_workers(value: Tensor) -> float:
-    """Mean of a scalar over all workers."""
-    if num_workers() > 1:
-        value = value.clone()
-        dist.all_reduce(value)
-        value = value / num_workers()
-    return float(value)
+    return {} if method.top1_accuracy is None else {"top1_accuracy": float(mean_over_workers(method.top1_accuracy))}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +10,10 @@ import torch
 from torch import Tensor
 
 from objectaware.methods.batch_norm import averaged_statistics, running_statistics
-from objectaware.methods.checkpoint import load_state, save_checkpoint
+from objectaware.methods.checkpoint import load_state
 from objectaware.methods.gather import gather_batch
 from objectaware.methods.method import Method
+from objectaware.training.checkpoints import passing_checkpoint
 from objectaware.training.policies import Policy
 from objectaware.training.session import Session
 from objectaware.training.totals import EpochTotals
@@ -90,23 +89,16 @@ class TrainingState:
         policy = {name: gather_batch(value[None]) for name, value in self._policy.state().items()}
         unreadable = self._unreadable.gather()
         with self._shared_statistics() as statistics:
-            if self._session.rank != 0:
-                yield None
-                return
-            folder = Path(tempfile.mkdtemp(prefix="checkpoint-"))
-            try:
-                state = {
-                    "optimizer": self._optimizer.state_dict(),
-                    "next_epoch": next_epoch,
-                    "totals": None if totals is None else totals.state(),
-                    "policy": policy,
-                    "statistics": statistics,
-                    "unreadable": unreadable,
-                }
-                save_checkpoint(folder, self._method, self._config, state)
+            state = {
+                "optimizer": self._optimizer.state_dict(),
+                "next_epoch": next_epoch,
+                "totals": None if totals is None else totals.state(),
+                "policy": policy,
+                "statistics": statistics,
+                "unreadable": unreadable,
+            }
+            with passing_checkpoint(self._method, self._config, state, rank=self._session.rank) as folder:
                 yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
 
     @contextmanager
     def _shared_statistics(self) -> Iterator[dict[str, Tensor]]:
