@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
 
+from contexts import make_context
 from in_process import Tasks, tasks_in_process
-from objectaware.data.storage import Storage
-from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context
 from objectaware.tracking import TrackingStore
 
@@ -21,7 +19,7 @@ def tracking(tmp_path_factory: pytest.TempPathFactory) -> TrackingStore:
 
 @pytest.fixture
 def context(tmp_path: Path, tracking: TrackingStore) -> Context:
-    return Context(Storage.from_uri(tmp_path / "runs"), tracking, Progress(io.StringIO()))
+    return make_context(tmp_path / "runs", tracking)
 
 
 @pytest.fixture

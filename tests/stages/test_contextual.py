@@ -33,12 +33,12 @@ def herd(tmp_path: Path) -> DataConfig:
 
 def artifacts(context: Context, run_id: str | None) -> set[str]:
     assert run_id is not None
-    return {file.path for file in context.tracking.server.client.list_artifacts(run_id)}
+    return {file.path for file in context.services.tracking.server.client.list_artifacts(run_id)}
 
 
 def runs_of(context: Context, study: str) -> list[Any]:
-    client = context.tracking.server.client
-    experiment = context.tracking.server.experiment_id("objectaware")
+    client = context.services.tracking.server.client
+    experiment = context.services.tracking.server.experiment_id("objectaware")
     return list(client.search_runs([experiment], f"tags.study = '{study}'"))
 
 
@@ -158,4 +158,4 @@ def test_losses_of_trainings_are_read_back_from_their_runs(context: Context) -> 
     with pytest.raises(InputError, match="has no knn_accuracy"):
         run_losses(context, runs, metric="knn_accuracy")
     with pytest.raises(InputError, match="is no folder of a pretraining"):
-        run_losses(context, {"none": str(context.storage.child("elsewhere").uri)})
+        run_losses(context, {"none": str(context.services.storage.child("elsewhere").uri)})

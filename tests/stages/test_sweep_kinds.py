@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from contexts import next_command
 from objectaware.config import Model
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
@@ -220,10 +220,10 @@ def test_a_sweep_runs_and_compares_added_kinds(context: Context, added: SweepCon
 def test_a_fresh_sweep_computes_each_stage_anew_once(context: Context, added: SweepConfig) -> None:
     first = sweep.run_sweep(context, added)
     before = _run_ids(context)
-    again = sweep.run_sweep(replace(context, parent=None), added)
+    again = sweep.run_sweep(next_command(context), added)
     assert (again.num_run, _run_ids(context)) == (0, before)
     linear = _linear_runs(context)
-    fresh = sweep.run_sweep(replace(context, parent=None, fresh=True), added)
+    fresh = sweep.run_sweep(next_command(context, fresh=True), added)
     assert (fresh.num_run, fresh.rows) == (2, first.rows)
     assert len(before) == len(_run_ids(context)) == 3
     assert not before & _run_ids(context)
@@ -238,13 +238,13 @@ def _run_ids(context: Context) -> set[str]:
 
 def _linear_runs(context: Context) -> set[str]:
     """All that there ever were."""
-    store = context.tracking
+    store = context.services.tracking
     experiments = [store.server.experiment_id(store.experiment)]
     return {run.info.run_id for run in store.server.client.search_runs(experiments, "tags.stage = 'linear'")}
 
 
 def _results(context: Context, stage: str) -> list[dict[str, Any]]:
-    folder = context.storage.child(stage)
+    folder = context.services.storage.child(stage)
     names = {name.split("/")[0] for name, _, _ in folder.list_files()}
     return [folder.child(name).read_json("result.json") for name in names]
 

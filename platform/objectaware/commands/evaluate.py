@@ -64,7 +64,7 @@ def evaluate_shift(program: str, arguments: list[str]) -> None:
             values = run_shift(context, every[0], [config.checkpoint for config in every])
             write_json(common, values)
             print(shift_table(values))
-            print(f"MLflow UI: {context.tracking.ui_command()}")
+            print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
     description = (
         "Linear evaluation of one or several checkpoints on shifted test sets, by a recipe of ShiftConfig: accuracy "
@@ -97,7 +97,7 @@ def evaluate_few_shot(program: str, arguments: list[str]) -> None:
             for point in values["curve"]:
                 place = point["checkpoint"] if point["epoch"] is None else f"epoch {point['epoch']}"
                 print(f"{place}: error {point['mean']:.1f} ± {point['std']:.1f}%")
-            print(f"MLflow UI: {context.tracking.ui_command()}")
+            print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
     description = (
         "Error of a classifier that was shown a few images of each of two classes, by a recipe of FewShotConfig. "
@@ -135,7 +135,7 @@ def evaluate_losses(program: str, arguments: list[str]) -> None:
             for name, curve in values["curves"].items():
                 print(f"{name}: {metric} {curve['values'][-1]:.4g} after epoch {curve['epochs'][-1]}")
             print(f"picture: {values['picture']}")
-            print(f"MLflow UI: {context.tracking.ui_command()}")
+            print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
     tyro.cli(command, prog=program, args=arguments)
 
@@ -154,7 +154,7 @@ def evaluate_localizers(program: str, arguments: list[str]) -> None:
             values = run_localizers(context, config)
             write_json(common, values)
             print(localizers_table(values))
-            print(f"MLflow UI: {context.tracking.ui_command()}")
+            print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
     description = (
         "Scores all localizers of a recipe of LocalizersConfig on the same images in one table. Every field can be "

@@ -182,7 +182,7 @@ def _run(common: Common, workshop: Workshop, planned: TablePlan | FigurePlan) ->
             if error.report is not None:
                 _show(common, error.report)
             raise
-        print(f"{mark}MLflow UI: {context.tracking.ui_command()}")
+        print(f"{mark}MLflow UI: {context.services.tracking.ui_command()}")
 
 
 def _show(common: Common, report: TableReport) -> None:

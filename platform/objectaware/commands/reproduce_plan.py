@@ -107,12 +107,13 @@ def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[N
 
     from objectaware.stages.progress import Progress
     from objectaware.stages.reproduce.plan import finished
-    from objectaware.stages.runner import Context
+    from objectaware.stages.runner import Context, Mode, Services
     from objectaware.tracking import TrackingStore
 
     tracking = TrackingStore.open(storage, common.experiment)
     # What is reused is told by the plan, and not line by line.
-    context = Context(storage, tracking, Progress(io.StringIO()), verify=common.verify, only_finished=True)
+    services = Services(storage, tracking, Progress(io.StringIO()))
+    context = Context(services, Mode(verify=common.verify, only_finished=True))
     return finished(context, workshop, nodes, missing)
 
 

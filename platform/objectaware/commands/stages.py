@@ -62,12 +62,12 @@ def demo(program: str, arguments: list[str]) -> None:
         with open_context(common, *possible_needs([*trainings, localization])) as context:
             results = run_demo(context, config, seeds)
             report = f"demo-{variant}.md"
-            context.storage.write_bytes(report, markdown_report(results, variant=variant).encode())
+            context.services.storage.write_bytes(report, markdown_report(results, variant=variant).encode())
             write_json(common, results)
         # After all that ends with the context may have had to say: this is what stays on the screen.
         print(terminal_report(results))
-        print(f"report: {context.storage.uri}/{report}")
-        print(f"MLflow UI: {context.tracking.ui_command()}")
+        print(f"report: {context.services.storage.uri}/{report}")
+        print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
     with listing_fields(arguments, "Fields of the --recipe:", "DemoConfig"):
         tyro.cli(command, prog=program, args=arguments)

@@ -103,8 +103,8 @@ def _run(common: Common, fields: Mapping[str, object]) -> None:
         print(f"{result.num_run} trials were run now")
         print(f"folder: {result.folder.uri}")
         if result.run_id is not None:
-            print(f"MLflow run: {context.tracking.run_url(result.run_id)}")
-        print(f"MLflow UI: {context.tracking.ui_command()}")
+            print(f"MLflow run: {context.services.tracking.run_url(result.run_id)}")
+        print(f"MLflow UI: {context.services.tracking.ui_command()}")
     if result.num_failed:
         raise SystemExit(f"objectaware: {result.num_failed} trials failed. The same command runs them again.")
 

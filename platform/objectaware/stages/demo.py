@@ -119,7 +119,7 @@ def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict
     key = hashlib.sha256(json.dumps([dumped, list(seeds)]).encode()).hexdigest()[:20]
     name = f"demo {config.variant}, seeds {' '.join(map(str, seeds))}"
     logged = {**dumped, "seeds": list(seeds)}
-    with study(context, "demo", name=name, key=key, dataset="scenes", config=logged) as parent:
+    with study(context, "demo", name=name, key=key, dataset="scenes", config=logged) as (context, parent):
         each = [_run_seed(context, config, seed) for seed in seeds]
         results = each[0]
         if len(each) > 1:
@@ -167,17 +167,17 @@ def _run_seed(context: Context, config: DemoConfig, seed: int) -> dict[str, Any]
 
 
 def _build(context: Context, config: DemoConfig, seed: int) -> Path:
-    local = context.storage.local_path()
+    local = context.services.storage.local_path()
     if local is None:
         raise InputError(
             "storage",
-            context.storage.uri,
+            context.services.storage.uri,
             "is not a local folder",
             "The demo writes its pictures to one: --storage runs.",
         )
     size = f"{config.num_train}-{config.num_val}-{config.image_size}"
     root = local / "scenes" / f"{config.variant}-{size}-seed{seed}"
-    context.progress.start(f"build scenes seed {seed}")
+    context.services.progress.start(f"build scenes seed {seed}")
     build_scenes(
         root,
         variant=config.variant,
@@ -186,7 +186,7 @@ def _build(context: Context, config: DemoConfig, seed: int) -> Path:
         image_size=config.image_size,
         seed=seed,
     )
-    context.progress.finish(f"build scenes seed {seed}")
+    context.services.progress.finish(f"build scenes seed {seed}")
     return root
 
 

@@ -125,7 +125,7 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     root = config.data.root
     name = f"few shot {root}"
-    with study(context, "few_shot", name=name, key=study_key(dumped), dataset=root, config=dumped) as parent:
+    with study(context, "few_shot", name=name, key=study_key(dumped), dataset=root, config=dumped) as (context, parent):
         curve = []
         for checkpoint in checkpoints:
             epoch = epoch_of(checkpoint)

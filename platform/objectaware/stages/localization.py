@@ -87,8 +87,8 @@ def localization(context: Context, config: LocalizationConfig) -> Computation[Lo
         `objectaware.evaluate.coverage.Coverage`.
     """
     inputs = {
-        "data": data_hash(config.data, verify=context.verify),
-        "truth": true_objects_hash(config.data, verify=context.verify),
+        "data": data_hash(config.data, verify=context.mode.verify),
+        "truth": true_objects_hash(config.data, verify=context.mode.verify),
     }
     for name, masks in config.masks.items():
         inputs[f"masks {name}"] = masks_hash(masks)

@@ -46,7 +46,7 @@ def localize(context: Context, config: LocalizeConfig) -> Computation[LocalizeCo
         the HTML page, which is also in MLflow), `num_images`, `num_ok`, `num_failed`, `failures` (the first hundred,
         with reasons), `notices` (how another system's checkpoint was read) and `boxes_per_image`.
     """
-    inputs = {"data": data_hash(config.data, verify=context.verify)}
+    inputs = {"data": data_hash(config.data, verify=context.mode.verify)}
     if config.checkpoint is not None:
         inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
     if config.classifier is not None:

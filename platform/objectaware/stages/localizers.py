@@ -106,7 +106,8 @@ def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]
     dumped = config.model_dump(mode="json")
     key = study_key(dumped)
     root = config.data.root
-    with study(context, "localizers", name=f"localizers {root}", key=key, dataset=root, config=dumped) as parent:
+    name = f"localizers {root}"
+    with study(context, "localizers", name=name, key=key, dataset=root, config=dumped) as (context, parent):
         values = dict(localizers(context, config).values)
         parent.log_table("localizers", [{"localizer": row, **cells} for row, cells in titled(values["scores"]).items()])
     return values

@@ -32,11 +32,11 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
         Values `checkpoint` (address of the folder), `epochs`, and the last epoch's metrics.
     """
     name = f"pretrain {config.method} {config.policy} seed {config.seed}"
-    inputs = {"data": data_hash(config.data, verify=context.verify)}
+    inputs = {"data": data_hash(config.data, verify=context.mode.verify)}
     if config.masks == GROUND_TRUTH:
         if config.data.layout == "shards":
             require_packed_truth(config)  # now, and not in a worker
-        inputs["masks"] = true_masks_hash(config.data, verify=context.verify)
+        inputs["masks"] = true_masks_hash(config.data, verify=context.mode.verify)
     elif config.masks is not None:
         inputs["masks"] = mask_store_hash(config.masks)
 
@@ -44,7 +44,7 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
         opened = open_inputs(config)
         open_truth(config, opened.images)
         if opened.notice:
-            context.progress.line(f"{name}: {opened.notice}")
+            context.services.progress.line(f"{name}: {opened.notice}")
 
     def compute(run: StageRun, config: PretrainConfig) -> Mapping[str, Any]:
         recorder = _Recorder(run, config)

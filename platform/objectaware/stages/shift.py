@@ -97,7 +97,7 @@ def run_shift(context: Context, config: ShiftConfig, checkpoints: Sequence[str])
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     key = study_key(dumped)
     root = config.train.root
-    with study(context, "shift", name=f"shift {root}", key=key, dataset=root, config=dumped) as parent:
+    with study(context, "shift", name=f"shift {root}", key=key, dataset=root, config=dumped) as (context, parent):
         results = [
             linear(context, one.model_copy(update={"checkpoint": checkpoint}), title=f"linear evaluation {number}")
             for number, checkpoint in enumerate(checkpoints, start=1)

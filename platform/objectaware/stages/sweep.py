@@ -83,8 +83,8 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
     """Runs the trials of a sweep that have not ended yet, under one parent run.
 
     A trial that failed is run again by the next call; one that the scheduler stopped is not. Where another command is
-    at the same sweep, this one waits for it and reuses what it came to. With `context.fresh` all trials run again, and
-    each of their stages is computed anew, once for all trials that share it.
+    at the same sweep, this one waits for it and reuses what it came to. With `context.mode.fresh` all trials run
+    again, and each of their stages is computed anew, once for all trials that share it.
 
     Args:
         context: What the stages share.
@@ -94,16 +94,17 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
         InputError: A trial's configuration is not valid, or the cluster has no room for one.
     """
     checked = check_sweep(config)
-    identity = sweep_identity(config, checked, verify=context.verify)
-    folder = context.storage.child("sweep").child(identity)
-    with replace(context, waits=True).lease(folder) as lease:
+    identity = sweep_identity(config, checked, verify=context.mode.verify)
+    folder = context.services.storage.child("sweep").child(identity)
+    with replace(context, mode=replace(context.mode, waits=True)).lease(folder) as lease:
         guarded = folder.guarded(lease.claim)
         dumped = config.model_dump(mode="json")
         guarded.write_json("sweep.json", {"identity": identity, "config": dumped})
         dataset = next((data.root for data in data_sets(stage_parts(config, checked))), "none")
-        with study(
-            context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped, leased=True
-        ) as parent:
+        with study(context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped, leased=True) as (
+            context,
+            parent,
+        ):
             result = _Sweep(context, config, guarded, identity, parent).run(checked)
     return replace(result, folder=folder)
 
@@ -128,7 +129,7 @@ class _Sweep:
 
     def run(self, checked: Sequence[Mapping[str, Model]]) -> SweepResult:
         """Runs what has not ended yet and gathers what all trials came to."""
-        if self._context.fresh:
+        if self._context.mode.fresh:
             self._ledger.clear()
             self._begun.clear()
         search = self._estimator() if self._config.search == "optuna" else self._pending()
@@ -166,17 +167,19 @@ class _Sweep:
         )
 
     def _run(self, search: Sequence[Mapping[str, Any]] | Estimator, checked: Sequence[Mapping[str, Model]]) -> None:
-        config, context = self._config, self._context
-        context.start_ray()
+        config, context, services = self._config, self._context, self._context.services
+        services.start_ray()
         # Tune pickles this sweep with its callbacks; the function that has started Ray holds the command's contexts.
-        self._context = context = replace(context, start_ray=_ray_is_there)
+        services = replace(services, start_ray=_ray_is_there)
+        self._context = replace(context, services=services)
         at_once = num_concurrent(
             sweep_needs(config, checked, has_gpus=has_gpus()), wanted=config.execution.max_concurrent
         )
         number = search.num_trials if isinstance(search, Estimator) else len(search)
-        context.progress.line(f"{config.name}: {number} trials to run, up to {at_once} at once")
-        begun = self._begun if context.fresh else None
-        job = TrialJob(config, context.storage, context.tracking, self._parent, self._ledger, context.verify, begun)
+        services.progress.line(f"{config.name}: {number} trials to run, up to {at_once} at once")
+        begun = self._begun if context.mode.fresh else None
+        verify = context.mode.verify
+        job = TrialJob(config, services.storage, services.tracking, self._parent, self._ledger, verify, begun)
         asha = config.scheduler
         halving = None if asha is None else Halving(asha.metric, asha.mode, asha.grace_period, asha.reduction_factor)
         try:
@@ -184,9 +187,9 @@ class _Sweep:
         finally:
             for tracker in self._open_runs.values():
                 tracker.finish("KILLED", error="interrupted", timeout_seconds=0)
-        num_open = context.tracking.close_children(self._parent, timeout_seconds=_SECONDS_FOR_STOPPED_TRIALS)
+        num_open = services.tracking.close_children(self._parent, timeout_seconds=_SECONDS_FOR_STOPPED_TRIALS)
         if num_open:
-            context.progress.line(f"{num_open} runs of stopped trials are still open; the next command closes them")
+            services.progress.line(f"{num_open} runs of stopped trials are still open; the next command closes them")
 
     def started(self, trial: Mapping[str, Any]) -> None:
         """Opens the trial's run."""
@@ -194,18 +197,18 @@ class _Sweep:
         if started.key in self._open_runs:
             return  # Optuna may draw the same values twice
         tags = {**environment_tags("cpu"), "stage": "trial", "sweep": self._config.name}
-        tracker = self._context.tracking.child_run(
+        tracker = self._context.services.tracking.child_run(
             self._parent,
             name=started.title,
             key=f"{self._identity}-{started.key}",
             tags=tags,
-            fresh=self._context.fresh,
+            fresh=self._context.mode.fresh,
             leased=True,
         )
         tracker.log_config({**started.values, "seed": started.seed})
         self._open_runs[started.key] = tracker
         self._num_run += 1
-        self._context.progress.line(f"trial {started.title} …")
+        self._context.services.progress.line(f"trial {started.title} …")
 
     def reported(self, trial: Mapping[str, Any], epoch: int, metrics: Mapping[str, float]) -> None:
         """Logs an epoch."""
@@ -229,7 +232,7 @@ class _Sweep:
         reason = "stopped by the scheduler" if record.status == "stopped" else record.error
         tracker.finish(_RUN_STATUS[record.status], error=reason, timeout_seconds=0)
         outcome = ", ".join(f"{name} {value:.4g}" for name, value in record.columns.items()) or reason
-        self._context.progress.line(f"trial {ended.title}: {record.status}: {outcome}")
+        self._context.services.progress.line(f"trial {ended.title}: {record.status}: {outcome}")
 
     def _gather(self) -> SweepResult:
         config, parent = self._config, self._parent

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from objectaware.data.storage import Storage
 from objectaware.stages.progress import Progress
 from objectaware.stages.registry import stage_named
-from objectaware.stages.runner import Context, StageResult
+from objectaware.stages.runner import Context, EpochWatch, Mode, Services, StageResult
 from objectaware.stages.sweep_config import SweepConfig
 from objectaware.stages.sweep_points import Trial, parameters_of, stage_config, value_of
 from objectaware.tracking import Tracker, TrackingStore
@@ -175,16 +175,11 @@ class TrialJob:
         config = self.config
         is_watched = config.scheduler is not None and config.scheduler.stage == name
         context = Context(
-            self.storage,
-            self.tracking,
-            Progress(),
+            Services(self.storage, self.tracking, Progress()),
+            Mode(fresh=self.begun is not None, verify=self.verify, waits=True),
             parent=self.parent,
-            fresh=self.begun is not None,
-            verify=self.verify,
             computed=set() if self.begun is None else self.begun,
-            waits=True,
-            on_epoch=on_epoch if is_watched else None,
-            is_stopped=stopped.is_set,
+            watch=EpochWatch(on_epoch if is_watched else None, stopped.is_set),
         )
         varied = {parameter: trial.values[parameter] for parameter in parameters_of(config, name)}
         title = f"{name} {Trial(varied, trial.seed).title}"

@@ -48,11 +48,11 @@ def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[s
         raise InputError("figure", label, f"cannot be drawn with what is here ({reasons})", remedy)
     scale = workshop.scale
     name = f"{label}-smoke" if scale.mark else label
-    with open_study(context, workshop, f"figure:{label}", plan.figure.datasets, (0,)) as parent:
+    with open_study(context, workshop, f"figure:{label}", plan.figure.datasets, (0,)) as (context, parent):
         outcome = run_nodes(context, workshop, plan.nodes(), {})
         outcome.raise_failures()
-        pictures = DRAWINGS[label](Materials(workshop, plan, outcome.results, context.tracking))
-        folder = context.storage.child("figures").child(name)
+        pictures = DRAWINGS[label](Materials(workshop, plan, outcome.results, context.services.tracking))
+        folder = context.services.storage.child("figures").child(name)
         for file, png in pictures.items():
             folder.write_bytes(file, png)
             parent.log_png(f"{name}/{file}", png)

@@ -195,7 +195,7 @@ def finished(
     from objectaware.stages.reproduce.study import run_node
     from objectaware.stages.runner import NotFinishedError
 
-    assert context.only_finished
+    assert context.mode.only_finished
     found: dict[Node, StageResult] = {}
     for node in nodes:
         if node in missing or not is_stage(node) or any(one not in found for one in _stages_below(node)):

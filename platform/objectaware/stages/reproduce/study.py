@@ -107,12 +107,12 @@ def run_nodes(context: Context, workshop: Workshop, nodes: Sequence[Node], missi
 
     def start_ray() -> None:
         try:
-            context.start_ray()
+            context.services.start_ray()
         except Exception as error:
             without_ray.append(error)
             raise
 
-    computing = replace(context, start_ray=start_ray)
+    computing = replace(context, services=replace(context.services, start_ray=start_ray))
     for node in nodes:
         failed = next((outcome.failures[one] for one in needs(node) if one in outcome.failures), None)
         if failed is not None:
@@ -125,7 +125,7 @@ def run_nodes(context: Context, workshop: Workshop, nodes: Sequence[Node], missi
                     raise  # no other stage would fare better
                 outcome.errors[node] = error
                 outcome.failures[node] = f"{workshop.name(node)}: {type(error).__name__}: {error}"
-                context.progress.line(f"failed: {outcome.failures[node]}")
+                context.services.progress.line(f"failed: {outcome.failures[node]}")
     return outcome
 
 
@@ -151,7 +151,7 @@ def run_table(context: Context, workshop: Workshop, plan: TablePlan) -> TableRep
         reasons = "; ".join(dict.fromkeys(missing.values()))
         remedy = f"`objectaware reproduce {plan.table.label} --plan` says what it takes."
         raise InputError("table", plan.table.label, f"cannot be computed with what is here ({reasons})", remedy)
-    with open_study(context, workshop, plan.table.label, plan.table.datasets, plan.seeds) as parent:
+    with open_study(context, workshop, plan.table.label, plan.table.datasets, plan.seeds) as (context, parent):
         outcome = run_nodes(context, workshop, nodes, missing)
         reasons_by_node = {**missing, **outcome.failures}
         measured = {place: _measure(values, outcome.results, reasons_by_node) for place, values in cells.items()}
@@ -170,22 +170,16 @@ def adapted(workshop: Workshop, value: Value) -> Value:
 @contextmanager
 def open_study(
     context: Context, workshop: Workshop, label: str, datasets: Sequence[str], seeds: Sequence[int]
-) -> Iterator[Tracker]:
-    """Opens the study of a table or figure; inside, every line of progress says at what scale it runs."""
+) -> Iterator[tuple[Context, Tracker]]:
+    """Open the study of a table or figure; with the context that it yields, every line of progress says the scale."""
     mark = workshop.scale.mark
     described = {"label": label, "seeds": list(seeds), "scale": mark or "full"}
     key = hashlib.sha256(json.dumps(described).encode()).hexdigest()[:20]
-    progress = context.progress
     if mark:
-        context.progress = MarkedProgress(mark)
-    try:
-        name = f"{label} ({mark})" if mark else label
-        with study(
-            context, "paper", name=name, key=key, dataset=mark or ", ".join(datasets), config=described
-        ) as parent:
-            yield parent
-    finally:
-        context.progress = progress
+        context = replace(context, services=replace(context.services, progress=MarkedProgress(mark)))
+    name = f"{label} ({mark})" if mark else label
+    with study(context, "paper", name=name, key=key, dataset=mark or ", ".join(datasets), config=described) as opened:
+        yield opened
 
 
 def _measure(values: Sequence[Value], results: Mapping[Node, StageResult], reasons: Mapping[Node, str]) -> Measured:
