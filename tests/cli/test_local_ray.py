@@ -9,18 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from objectaware.cli import run
 from objectaware.commands import common
+from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.progress import Progress
-from objectaware.stages.reproduce import study
 from objectaware.stages.runner import Context, Services
+from objectaware.studies import engine
+from objectaware.studies.engine import Step
 from replaced_ray import replace_ray
 
 FOLDER_RECIPE = "data: {root: photos}\nbatch_size: 60\nexecution: {num_workers: 10, num_compute_threads: 3}\n"
@@ -192,9 +193,9 @@ def test_a_table_ends_where_ray_does_not_start(monkeypatch: pytest.MonkeyPatch) 
         raise InputError("RAY_ADDRESS", "10.0.0.1:6379", "no Ray cluster answers there", "Start one.")
 
     context = Context(Services(Storage.from_uri("runs"), None, Progress(), start_ray))  # type: ignore[arg-type]
-    monkeypatch.setattr(study, "run_node", lambda context, *_: context.services.start_ray())
-    monkeypatch.setattr(study, "needs", lambda node: [])
-    monkeypatch.setattr(study, "is_stage", lambda node: True)
+    monkeypatch.setattr(engine, "run_step", lambda context, *_: context.services.start_ray())
+    config = PretrainConfig.model_validate({"data": {"root": "photos"}})
+    steps = [Step(name, "pretrain", config) for name in ("a", "b")]
     with pytest.raises(InputError, match="no Ray cluster"):
-        study.run_nodes(context, SimpleNamespace(name=str), ["a", "b"], {})  # type: ignore[arg-type, list-item]
+        engine.run(context, steps, keep_going=True)
     assert len(tries) == 1

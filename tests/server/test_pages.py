@@ -15,7 +15,7 @@ from contexts import make_context
 from mlflow_server import mlflow_server
 from objectaware.config import DataConfig, LocalizeConfig
 from objectaware.stages.localize import localize
-from objectaware.stages.runner import study
+from objectaware.studies.engine import open_study
 from stages_in_process import work_in_process
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -47,7 +47,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> It
     context = make_context(runs)
     with pytest.MonkeyPatch.context() as patch:
         work_in_process(patch)
-        with study(context, "sweep", name="the study", key="study", dataset="photos", config={}) as (context, parent):
+        with open_study(context, "sweep", name="the study", dataset="photos", config={}) as (context, parent):
             result = localize(context, config, title="the localization")
             parent.log_table(
                 "comparison", [{"policy": "none", "accuracy": 12.5}, {"policy": "mixup", "accuracy": 87.5}]

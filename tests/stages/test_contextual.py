@@ -15,12 +15,13 @@ from objectaware.config import DataConfig, PretrainConfig
 from objectaware.errors import InputError
 from objectaware.evaluate.shift import CORRUPTIONS, shift_result
 from objectaware.stages.class_distance import ClassDistanceConfig, class_distance
-from objectaware.stages.few_shot import FewShotConfig, epoch_of, few_shot, run_few_shot_curve
+from objectaware.stages.few_shot import FewShotConfig, few_shot
 from objectaware.stages.knn import KnnConfig, knn
 from objectaware.stages.linear import LinearConfig
-from objectaware.stages.losses import run_losses
 from objectaware.stages.runner import Context, StageRun
-from objectaware.stages.shift import published_tests, run_shift, shift_table
+from objectaware.studies.few_shot import epoch_of, run_few_shot_curve
+from objectaware.studies.losses import run_losses
+from objectaware.studies.shift import published_tests, run_shift, shift_table
 from stage_runs import run_as
 
 CPU = {"image_size": 32, "execution": {"use_gpu": False}}

@@ -247,7 +247,7 @@ def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
     """
     from objectaware.data.catalog import require_root
     from objectaware.stages.registry import stage_named
-    from objectaware.stages.sweep_identity import data_sets
+    from objectaware.studies.sweep_identity import data_sets
 
     stage = stage_named(kind)
     config = validated(stage.config, fields)

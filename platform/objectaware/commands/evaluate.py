@@ -53,7 +53,8 @@ def evaluate_shift(program: str, arguments: list[str]) -> None:
     data_folder, arguments = take_list(arguments, "--data-folder")
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.stages.shift import ShiftConfig, published_tests, run_shift, shift_table
+        from objectaware.stages.shift import ShiftConfig
+        from objectaware.studies.shift import published_tests, run_shift, shift_table
 
         tests = published_tests(sets, data_folder[-1] if data_folder else "data")
         given = fields.get("tests")
@@ -85,7 +86,8 @@ def evaluate_few_shot(program: str, arguments: list[str]) -> None:
     checkpoints, arguments = take_list(arguments, "--checkpoints")
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.stages.few_shot import FewShotConfig, run_few_shot_curve
+        from objectaware.stages.few_shot import FewShotConfig
+        from objectaware.studies.few_shot import run_few_shot_curve
 
         if not checkpoints:
             run_recipe(common, "few_shot", fields)
@@ -119,7 +121,7 @@ def evaluate_losses(program: str, arguments: list[str]) -> None:
             common: Settings of every command.
             metric: Metric of pretraining that is drawn (docs/pretraining.md).
         """
-        from objectaware.stages.losses import run_losses
+        from objectaware.studies.losses import run_losses
 
         named: dict[str, str] = {}
         for one in runs:
@@ -147,7 +149,8 @@ def evaluate_localizers(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate localizers RECIPE`."""
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.stages.localizers import LocalizersConfig, localizers, localizers_table, run_localizers
+        from objectaware.stages.localizers import LocalizersConfig, localizers
+        from objectaware.studies.localizers import localizers_table, run_localizers
 
         config = validated(LocalizersConfig, fields)
         with open_context(common, *possible_needs(localizers.parts(config))) as context:

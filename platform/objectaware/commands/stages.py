@@ -51,7 +51,7 @@ def demo(program: str, arguments: list[str]) -> None:
         """
         from objectaware.config import LocalizeConfig, PretrainConfig
         from objectaware.report.demo import markdown_report, terminal_report
-        from objectaware.stages.demo import DemoConfig, demo_trainings, run_demo
+        from objectaware.studies.demo import DemoConfig, demo_trainings, run_demo
 
         config = validated(DemoConfig, {**recipe_values(recipe), "variant": variant})
         trainings = [validated(PretrainConfig, fields) for fields in demo_trainings(config)]

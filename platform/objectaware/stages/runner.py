@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -114,52 +111,6 @@ class Context:
     def lease(self, folder: Storage) -> Lease:
         """Return the right to compute in a folder."""
         return Lease(folder, waits=self.mode.waits, notify=self.services.progress.line)
-
-
-@contextmanager
-def study(
-    context: Context,
-    kind: str,
-    *,
-    name: str,
-    key: str,
-    dataset: str,
-    config: Mapping[str, Any],
-    leased: bool = False,
-) -> Iterator[tuple[Context, Tracker]]:
-    """Open the parent run of several stages, and close it with its true status.
-
-    Args:
-        context: What the command's stages share.
-        kind: What is studied, the tag `study`.
-        name: What the run is called.
-        key: Names the study's run, so that the same study goes on in it.
-        dataset: Tag of the run.
-        config: What is studied, to be logged.
-        leased: Whether the caller keeps all other commands from this study in this storage.
-
-    Yields:
-        The context of the stages that run under the parent, and the parent run.
-    """
-    from objectaware.tracking import environment_tags  # here: workers import this module and need no MLflow
-
-    tags = {**environment_tags("cpu"), "study": kind, "dataset": dataset}
-    parent = context.services.tracking.parent_run(
-        name=name, key=key, tags=tags, fresh=context.mode.fresh, leased=leased
-    )
-    try:
-        parent.log_config(config)
-        yield replace(context, parent=parent), parent
-    except BaseException as error:
-        interrupted = isinstance(error, KeyboardInterrupt)
-        parent.finish("KILLED" if interrupted else "FAILED", error=repr(error))
-        raise
-    parent.finish("FINISHED")
-
-
-def study_key(config: Mapping[str, Any]) -> str:
-    """The key of a study that is what its configuration says, plain values: 20 hexadecimal digits."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True)
@@ -317,7 +268,7 @@ def _compute(
     identity: str,
     folder: Storage,
 ) -> StageResult:
-    from objectaware.tracking import environment_tags  # see `study`
+    from objectaware.tracking import environment_tags  # here: workers import this module and need no MLflow
 
     all_tags = {**environment_tags(device_name(config)), **computation.tags, "stage": stage.kind}
     tracker = context.services.tracking.child_run(

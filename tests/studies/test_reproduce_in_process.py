@@ -17,11 +17,11 @@ from contexts import make_context
 from objectaware.paper import TABLE_LABELS, load_figures
 from objectaware.paper.figures import plan_figure
 from objectaware.paper.plan import plan_table
-from objectaware.stages.reproduce.figures import run_figure
-from objectaware.stages.reproduce.scale import Smoke
-from objectaware.stages.reproduce.study import run_table
-from objectaware.stages.reproduce.workshop import Workshop
 from objectaware.stages.runner import Context
+from objectaware.studies.reproduce.figures import run_figure
+from objectaware.studies.reproduce.scale import Smoke
+from objectaware.studies.reproduce.study import run_table
+from objectaware.studies.reproduce.workshop import Workshop
 from stages_in_process import work_in_process
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"

@@ -11,7 +11,7 @@ from objectaware.config import GROUND_TRUTH, DataConfig, Model
 from objectaware.config.base import points_to
 from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash
 from objectaware.stages.registry import all_stages, stage_named
-from objectaware.stages.sweep_config import SweepConfig
+from objectaware.studies.sweep_config import SweepConfig
 
 
 def stage_parts(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[Model]:

@@ -13,8 +13,8 @@ from objectaware.data.storage import Storage
 from objectaware.stages.progress import Progress
 from objectaware.stages.registry import stage_named
 from objectaware.stages.runner import Context, EpochWatch, Mode, Services, StageResult
-from objectaware.stages.sweep_config import SweepConfig
-from objectaware.stages.sweep_points import Trial, parameters_of, stage_config, value_of
+from objectaware.studies.sweep_config import SweepConfig
+from objectaware.studies.sweep_points import Trial, parameters_of, stage_config, value_of
 from objectaware.tracking import Tracker, TrackingStore
 
 TrialStatus = Literal["finished", "stopped", "failed"]

@@ -10,8 +10,8 @@ from typing import Any
 
 from objectaware.paper import load_table
 from objectaware.report.figures import ComparedPoint, compared_lines
-from objectaware.stages.sweep_config import PaperCells, SweepConfig
-from objectaware.stages.sweep_trial import TrialRecord
+from objectaware.studies.sweep_config import PaperCells, SweepConfig
+from objectaware.studies.sweep_trial import TrialRecord
 
 
 @dataclass(frozen=True)

@@ -34,15 +34,16 @@ from objectaware.paper.trainings import PUBLISHED_NAMES, training
 from objectaware.planning.model import Machine
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.registry import computing_stage
-from objectaware.stages.reproduce import study as reproduce_study
-from objectaware.stages.reproduce.drawing import DRAWINGS
-from objectaware.stages.reproduce.estimate import cost_of, stated_rates
-from objectaware.stages.reproduce.full import Full, read_names
-from objectaware.stages.reproduce.plan import finished, plan_report
-from objectaware.stages.reproduce.scale import SMOKE_MARK, Smoke
-from objectaware.stages.reproduce.study import StagesFailedError, run_nodes, run_table
-from objectaware.stages.reproduce.workshop import Results, Workshop, images_with, obstacles
 from objectaware.stages.runner import Context, NotFinishedError, StageResult
+from objectaware.studies import engine
+from objectaware.studies.engine import StagesFailedError, Step
+from objectaware.studies.reproduce.drawing import DRAWINGS
+from objectaware.studies.reproduce.estimate import cost_of, stated_rates
+from objectaware.studies.reproduce.full import Full, read_names
+from objectaware.studies.reproduce.plan import finished, plan_report
+from objectaware.studies.reproduce.scale import SMOKE_MARK, Smoke
+from objectaware.studies.reproduce.study import run_table, steps_of
+from objectaware.studies.reproduce.workshop import Results, Workshop, images_with, obstacles
 from objectaware.tracking import Tracker, TrackingStore
 from stage_runs import run_as
 
@@ -73,7 +74,8 @@ class _Stages:
         self.failing = failing
         self.parent: Tracker | None = None
 
-    def run(self, context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+    def run(self, context: Context, step: Step, results: Results) -> StageResult:
+        node = step.name
         for one in needs(node):
             assert one in results or not is_stage(one), "what it needs has not run"
         self.ran.append(node)
@@ -94,13 +96,13 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> _Stages:
 
 
 def _install(monkeypatch: pytest.MonkeyPatch, stages: _Stages) -> _Stages:
-    monkeypatch.setattr(reproduce_study, "run_node", stages.run)
+    monkeypatch.setattr(engine, "run_step", stages.run)
     return stages
 
 
 def test_every_stage_runs_once_after_what_it_needs(smoke: Workshop, context: Context, stages: _Stages) -> None:
     nodes = [smoke.scale.adapted(node) for node in plan_table("loc-main").nodes()]
-    outcome = run_nodes(context, smoke, ordered(nodes), {})
+    outcome = engine.run(context, steps_of(smoke, ordered(nodes)), keep_going=True)
     assert set(outcome.results) == {node for node in ordered(nodes) if is_stage(node)}
     assert len(stages.ran) == len(set(stages.ran)) == len(outcome.results)
 
@@ -137,7 +139,8 @@ def test_a_number_of_several_seeds_is_their_mean(
     smoke: Workshop, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class BySeed(_Stages):
-        def run(self, context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+        def run(self, context: Context, step: Step, results: Results) -> StageResult:
+            node = step.name
             seed = node.network.seed if isinstance(node, Linear) and isinstance(node.network, Pretrain) else 0
             values: Mapping[str, Any] = {"accuracies": {"test": 10.0 * seed}}
             return StageResult("id", context.services.storage, values, None, reused=False)
@@ -296,7 +299,8 @@ def test_a_plan_tells_what_is_done_and_what_is_not(
     first = next(node for node in nodes if isinstance(node, Pretrain))
 
     class OneDone(_Stages):
-        def run(self, context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+        def run(self, context: Context, step: Step, results: Results) -> StageResult:
+            node = step.name
             if node == first:
                 return StageResult("id", context.services.storage, {"checkpoint": "x", "masks": "x"}, None, reused=True)
             raise NotFinishedError

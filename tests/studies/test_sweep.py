@@ -14,8 +14,8 @@ from contexts import make_context
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 from objectaware.stages.runner import Context
-from objectaware.stages.sweep import SweepResult, run_sweep
-from objectaware.stages.sweep_config import SweepConfig
+from objectaware.studies.sweep import SweepResult, run_sweep
+from objectaware.studies.sweep_config import SweepConfig
 from tiny_sweep import sweep_fields
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

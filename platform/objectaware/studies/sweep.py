@@ -12,12 +12,13 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, has_gpus
 from objectaware.distributed.sweep import Estimator, Halving, num_concurrent, run_trials
 from objectaware.stages.registry import stage_needs
-from objectaware.stages.runner import Context, study
-from objectaware.stages.sweep_config import Parameter, SweepConfig
-from objectaware.stages.sweep_identity import data_sets, stage_parts, sweep_identity
-from objectaware.stages.sweep_points import Trial, check_trial, planned_trials
-from objectaware.stages.sweep_table import best, compare, comparison_rows, metric_column, metric_plot, trial_rows
-from objectaware.stages.sweep_trial import BegunStages, Ledger, TrialJob, TrialRecord, TrialStatus
+from objectaware.stages.runner import Context
+from objectaware.studies.engine import open_study
+from objectaware.studies.sweep_config import Parameter, SweepConfig
+from objectaware.studies.sweep_identity import data_sets, stage_parts, sweep_identity
+from objectaware.studies.sweep_points import Trial, check_trial, planned_trials
+from objectaware.studies.sweep_table import best, compare, comparison_rows, metric_column, metric_plot, trial_rows
+from objectaware.studies.sweep_trial import BegunStages, Ledger, TrialJob, TrialRecord, TrialStatus
 from objectaware.tracking import RunStatus, Tracker, environment_tags
 
 _SECONDS_FOR_STOPPED_TRIALS = 60.0
@@ -101,10 +102,10 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
         dumped = config.model_dump(mode="json")
         guarded.write_json("sweep.json", {"identity": identity, "config": dumped})
         dataset = next((data.root for data in data_sets(stage_parts(config, checked))), "none")
-        with study(context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped, leased=True) as (
-            context,
-            parent,
-        ):
+        opened = open_study(
+            context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped, leased=True
+        )
+        with opened as (context, parent):
             result = _Sweep(context, config, guarded, identity, parent).run(checked)
     return replace(result, folder=folder)
 

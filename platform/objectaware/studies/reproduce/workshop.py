@@ -34,7 +34,7 @@ from objectaware.paper.nodes import (
 )
 from objectaware.recipes import read_recipe
 from objectaware.stages.registry import stage_named
-from objectaware.stages.reproduce.scale import Scale
+from objectaware.studies.reproduce.scale import Scale
 
 if TYPE_CHECKING:
     from objectaware.stages.class_distance import ClassDistanceConfig

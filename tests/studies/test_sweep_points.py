@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from objectaware.config import PretrainConfig
 from objectaware.errors import InputError
 from objectaware.stages.linear import LinearConfig
-from objectaware.stages.sweep_config import SweepConfig
-from objectaware.stages.sweep_points import Trial, check_trial, parameters_of, planned_trials, stage_config, value_of
+from objectaware.studies.sweep_config import SweepConfig
+from objectaware.studies.sweep_points import Trial, check_trial, parameters_of, planned_trials, stage_config, value_of
 from tiny_sweep import sweep_fields
 
 TWO = {

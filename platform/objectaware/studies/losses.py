@@ -9,7 +9,8 @@ from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.report.figures import curves
 from objectaware.stages.outputs import STAGE_FILE
-from objectaware.stages.runner import Context, study, study_key
+from objectaware.stages.runner import Context
+from objectaware.studies.engine import open_study, study_key
 from objectaware.tracking.history import metric_history
 
 # A checkpoint lies two folders below its stage's, one that is kept three.
@@ -33,9 +34,10 @@ def run_losses(context: Context, runs: Mapping[str, str], *, metric: str = "loss
     """
     identities = {name: _identity(address) for name, address in runs.items()}
     config = {"runs": identities, "metric": metric}
-    key = study_key(config)
-    name = f"{metric} of pretrainings"
-    with study(context, "losses", name=name, key=key, dataset="", config=config) as (context, parent):
+    with open_study(context, "losses", name=f"{metric} of pretrainings", dataset="", config=config) as (
+        context,
+        parent,
+    ):
         series = {name: _series(context, runs[name], identity, metric) for name, identity in identities.items()}
         picture = curves(series, x_title="epoch", y_title=metric)
         parent.log_png(f"{metric}.png", picture)
@@ -45,7 +47,7 @@ def run_losses(context: Context, runs: Mapping[str, str], *, metric: str = "loss
             for epoch, value in zip(epochs, values, strict=True)
         ]
         parent.log_table(metric, rows)
-        folder = context.services.storage.child("losses").child(key)
+        folder = context.services.storage.child("losses").child(study_key(config))
         folder.write_bytes(f"{metric}.png", picture)
     return {
         "curves": {name: {"epochs": epochs, "values": values} for name, (epochs, values) in series.items()},

@@ -18,7 +18,7 @@ from objectaware.config import Model
 from objectaware.errors import InputError
 from objectaware.stages.identity import STAND_IN
 from objectaware.stages.registry import stage_named
-from objectaware.stages.sweep_config import REFERENCE, Parameter, StudyStage, SweepConfig
+from objectaware.studies.sweep_config import REFERENCE, Parameter, StudyStage, SweepConfig
 
 
 @dataclass(frozen=True)
