@@ -8,6 +8,7 @@ from typing import Any
 from objectaware.config import GROUND_TRUTH, PretrainConfig
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.pretrain import pretrain, pretrain_needs
+from objectaware.methods.backbones import check_image_size
 from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
@@ -36,6 +37,7 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
         inputs["masks"] = mask_store_hash(config.masks)
 
     def check(config: PretrainConfig) -> None:
+        check_image_size(config.backbone, config.image_size)
         opened = open_inputs(config)
         open_truth(config, opened.images)
         if opened.notice:

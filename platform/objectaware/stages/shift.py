@@ -82,7 +82,7 @@ def run_shift(context: Context, config: LinearConfig, checkpoints: Sequence[str]
     _require_table(config)
     check_sets(labelled_sets(config))
     for checkpoint in checkpoints:
-        check_checkpoint(checkpoint)
+        check_checkpoint(checkpoint, config.image_size)
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     key = study_key(dumped)
     root = config.train.root
