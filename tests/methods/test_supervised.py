@@ -11,7 +11,6 @@ from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.classifier_cam import classifier_cam
-from objectaware.methods.backbones import feature_map
 from objectaware.methods.checkpoint import load_encoder, save_checkpoint
 from objectaware.methods.classifier import load_classifier
 from objectaware.methods.supervised import Supervised
@@ -55,7 +54,7 @@ def test_the_checkpoint_is_network_and_classifier_of_classifier_cam(method: Supe
         scores = encoder.backbone(images) @ classifier.weight.T + classifier.bias
         torch.testing.assert_close(scores, method.eval().classifier(method.backbone(images)))
     assert any("no projector" in notice for notice in encoder.notices)
-    maps = classifier_cam(images, lambda x: feature_map(encoder.backbone, x), classifier.weight, classifier.bias)
+    maps = classifier_cam(images, encoder.backbone.forward_features, classifier.weight, classifier.bias)
     assert maps.shape == (4, 1, 32, 32)
 
 

@@ -68,6 +68,7 @@ def make_trainer(
     num_pictures: int = 32,
     images: Images | None = None,
     batch_size: int = 8,
+    size: int = 32,
     optimization: dict[str, Any] | None = None,
     **options: Any,
 ) -> Trainer:
@@ -75,7 +76,7 @@ def make_trainer(
     loader = ViewLoader(
         pictures,
         make_policy(policy, num_pictures),
-        size=32,
+        size=size,
         min_crop_scale=0.2,
         colors=ColorDistribution(),
         seed=0,
@@ -88,7 +89,7 @@ def make_trainer(
         len(pictures),
         replace(Optimization(num_epochs, batch_size, 0.05, 0.001, 0.9, 1e-4, 0), **(optimization or {})),
         session,
-        config={"backbone": "resnet10_narrow"},
+        config={"backbone": method.backbone.name},
         precision="fp32",
         labels=np.arange(num_pictures) % NUM_CLASSES if isinstance(method, Supervised) else None,
         **{"checkpoint_interval": 1, **options},

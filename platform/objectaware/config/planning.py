@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from objectaware.config.backbones import BackboneName
 from objectaware.config.base import Address, Model, filled
-from objectaware.config.pretrain import Backbone
 
 # On a CPU a step of 256 images takes minutes.
 _BATCH_SIZES = {"cpu": 32, "cuda": 256}
@@ -27,7 +27,7 @@ class MeasureConfig(Model):
     """
 
     device: Literal["cpu", "cuda"]
-    backbones: Annotated[tuple[Backbone, ...], Field(min_length=1)] = ("resnet18",)
+    backbones: Annotated[tuple[BackboneName, ...], Field(min_length=1)] = ("resnet18",)
     methods: Annotated[tuple[Literal["moco", "byol"], ...], Field(min_length=1)] = ("moco",)
     expansions: Annotated[tuple[Literal[1, 2, 4], ...], Field(min_length=1)] = (1, 2)
     image_size: Annotated[int, Field(ge=32)] = 224

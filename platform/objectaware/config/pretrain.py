@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from objectaware.config.backbones import BackboneName
 from objectaware.config.base import (
     DataConfig,
     Fraction,
@@ -19,8 +20,6 @@ from objectaware.config.base import (
 )
 from objectaware.config.policies import Policy, policy_defaults, policy_problem
 from objectaware.config.training import METHOD_DEFAULTS, OPTIMIZER_DEFAULTS, batch_problem, training_problem
-
-Backbone = Literal["resnet18", "resnet50", "resnet10_narrow"]
 
 
 class PretrainExecution(TrainingExecution):
@@ -96,7 +95,7 @@ class PretrainConfig(Model):
         data: Images to train on; labels, where the layout has them, are used to watch k-NN accuracy only, unless
             the method is `supervised`.
         method: `moco`, `byol`, or `supervised`: cross-entropy on the images' classes, of both views.
-        backbone: Network.
+        backbone: Network: `resnet18`, `resnet50`, `resnet10_narrow`, or any of timm's as `timm/NAME`.
         policy: What is done to the positives (docs/policies.md).
         compat: `official` for the official code's variant of a background policy, of mixup or of cutmix.
         masks: Mask store that the policy takes its masks or boxes from; or `ground_truth`, the data set's own, for
@@ -139,7 +138,7 @@ class PretrainConfig(Model):
 
     data: DataConfig
     method: Literal["moco", "byol", "supervised"] = "moco"
-    backbone: Backbone = "resnet18"
+    backbone: BackboneName = "resnet18"
     policy: Policy = "none"
     compat: Literal["official"] | None = None
     masks: Literal["ground_truth"] | MasksAddress | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from objectaware.methods.backbones import build_backbone, num_features
+from objectaware.methods.backbones import build_backbone
 from objectaware.methods.heads import normalised, projection_head, update_moving_average
 from objectaware.methods.method import Method
 from objectaware.methods.mixing import Mixing
@@ -35,7 +35,7 @@ class BYOL(Method):
         super().__init__()
         self.momentum = momentum
         self.backbone = build_backbone(backbone)
-        width = num_features(self.backbone)
+        width = self.backbone.num_features
         self.projector = projection_head(width, hidden_size, projection_size)
         self.predictor = projection_head(projection_size, hidden_size, projection_size)
         self.target_backbone = build_backbone(backbone)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from objectaware.methods.backbones import Backbone
+
 
 class Method(nn.Module):
     """Base of what can be trained: a module from a batch's views to a loss.
@@ -19,7 +21,7 @@ class Method(nn.Module):
         keeps_batch_norm_local: Whether batch statistics are those of a worker's own samples on purpose.
     """
 
-    backbone: nn.Module
+    backbone: Backbone
     momentum: float | None = None
     embeddings: tuple[Tensor, Tensor] | None = None
     top1_accuracy: Tensor | None = None

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from objectaware.errors import InputError
-from objectaware.methods.backbones import build_backbone, num_features
+from objectaware.methods.backbones import build_backbone
 from objectaware.methods.gather import gather_batch, num_workers, worker_rank
 from objectaware.methods.heads import normalised, projection_head, update_moving_average
 from objectaware.methods.method import Method
@@ -61,7 +61,7 @@ class MoCo(Method):
         self.temperature = temperature
         self.momentum = momentum
         self.backbone = build_backbone(backbone)
-        width = num_features(self.backbone)
+        width = self.backbone.num_features
         self.projector = projection_head(width, width, projection_size)
         self.target_backbone = build_backbone(backbone)
         self.target_projector = projection_head(width, width, projection_size)

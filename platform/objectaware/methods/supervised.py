@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from objectaware.methods.backbones import build_backbone, num_features
+from objectaware.methods.backbones import build_backbone
 from objectaware.methods.method import Method
 
 
@@ -29,7 +29,7 @@ class Supervised(Method):
     def __init__(self, backbone: str, *, num_classes: int) -> None:
         super().__init__()
         self.backbone = build_backbone(backbone)
-        self.classifier = nn.Linear(num_features(self.backbone), num_classes)
+        self.classifier = nn.Linear(self.backbone.num_features, num_classes)
 
     @property
     def chance_loss(self) -> float:

@@ -121,7 +121,7 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
     """
     check_sets({"data": config.data}, config.class_names)
     for checkpoint in checkpoints:
-        check_checkpoint(checkpoint)
+        check_checkpoint(checkpoint, config.image_size)
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     root = config.data.root
     name = f"few shot {root}"

@@ -17,6 +17,7 @@ from objectaware.distributed.localize_groups import GroupPlan
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.localize.coco_export import coco_json
+from objectaware.localize.expansion import expand_resolution
 from objectaware.localize.mask_store import ITERATIONS_NAME, read_rows
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.report.figures import box_histogram, iteration_panel
@@ -82,7 +83,11 @@ def check_localize(config: LocalizeConfig) -> None:
         image_size=config.image_size,
         negatives=config.negatives,
     )
-    _checkpoint_notices(config.checkpoint)
+    if config.checkpoint is not None:
+        with local_checkpoint(config.checkpoint) as local:
+            backbone = load_encoder(local).backbone
+        backbone.check_size(config.image_size, config.image_size)
+        expand_resolution(backbone, config.expansion or 1)
 
 
 def _open(config: LocalizeConfig) -> ImageFolder:

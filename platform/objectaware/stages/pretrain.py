@@ -8,6 +8,7 @@ from typing import Any
 from objectaware.config import GROUND_TRUTH, PretrainConfig
 from objectaware.distributed.pretrain import pretrain as train
 from objectaware.distributed.pretrain import pretrain_needs
+from objectaware.methods.backbones import check_image_size
 from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
 from objectaware.stages.outputs import TRAINING_OUTPUTS
 from objectaware.stages.progress import format_seconds, worker_notice
@@ -41,6 +42,7 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
         inputs["masks"] = mask_store_hash(config.masks)
 
     def check(config: PretrainConfig) -> None:
+        check_image_size(config.backbone, config.image_size)
         opened = open_inputs(config)
         open_truth(config, opened.images)
         if opened.notice:

@@ -93,7 +93,7 @@ def run_shift(context: Context, config: ShiftConfig, checkpoints: Sequence[str])
     one = _evaluation(config)
     check_sets(labelled_sets(one))
     for checkpoint in checkpoints:
-        check_checkpoint(checkpoint)
+        check_checkpoint(checkpoint, config.image_size)
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     key = study_key(dumped)
     root = config.train.root

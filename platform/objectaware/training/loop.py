@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from objectaware.methods.backbones import channels_last
+from objectaware.methods.backbones import Backbone, channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
 from objectaware.methods.gather import mean_over_workers
 from objectaware.methods.method import Method
@@ -65,7 +65,7 @@ class Trainer:
         checkpoint_interval: int,
         checkpoint_interval_steps: int | None = None,
         batches: Callable[[int], NDArray[np.int64]] | None = None,
-        evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
+        evaluate: Callable[[Backbone], Mapping[str, float]] | None = None,
         evaluation_interval: int = 1,
         labels: NDArray[np.int64] | None = None,
         kept: KeptCheckpoints | None = None,
@@ -121,7 +121,8 @@ class Trainer:
         self.method.train()
         totals, self._begun = self._begun or EpochTotals(), None
         batches = self._views.epoch(epoch, list(share), first=totals.num_steps)
-        with closing(prepared_views(batches, self._session.device)) as views:
+        network = self.method.backbone
+        with closing(prepared_views(batches, self._session.device, network.mean, network.std)) as views:
             while True:
                 asked = time.perf_counter()
                 prepared = next(views, None)

@@ -20,6 +20,7 @@ from objectaware.paper.nodes import (
     Pretrain,
     images_of,
 )
+from objectaware.paper.trainings import recipe_parts
 from objectaware.planning.model import Machine, Part, Resource, StageWork
 from objectaware.planning.rates import NOTHING, NetworkRates, Rates, TrainingRates, Work
 from objectaware.planning.work import contracam_work, feature_parts, localize_work, pretrain_work
@@ -161,7 +162,7 @@ def _work(workshop: Workshop, node: Node, rates: Rates, num_images: int) -> Stag
 def _backbone(network: Network | None) -> str:
     """A network's backbone; others' networks are ResNet-50."""
     training = network.training if isinstance(network, Kept) else network
-    return "resnet18" if isinstance(training, Pretrain) and "resnet18" in training.recipe else "resnet50"
+    return recipe_parts(training.recipe)[1] if isinstance(training, Pretrain) else "resnet50"
 
 
 def _soft_mask(node: Localize, rates: Rates) -> Work:
