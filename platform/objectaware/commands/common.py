@@ -87,7 +87,11 @@ def recipe_command(
             recipe: YAML file of the fields below, or the name of one that comes with the package.
             common: Settings of every command.
         """
-        run(common, override(read_recipe(recipe), overrides))
+        from objectaware import config
+        from objectaware.config.variants import default_names
+
+        options = default_names(getattr(config, models[0]))
+        run(common, override(read_recipe(recipe, options), overrides, options))
 
     known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
     with listing_fields(known, "Fields of the recipe, each overridden by --FIELD VALUE:", *models):

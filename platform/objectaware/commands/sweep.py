@@ -71,8 +71,16 @@ def read_sweep(path: Path, overrides: list[str]) -> dict[str, Any]:
 def _with_recipe(folder: Path, stage: object) -> object:
     if not isinstance(stage, Mapping) or "recipe" not in stage:
         return stage
+    from objectaware.config.variants import default_names
+    from objectaware.stages.sweep_kinds import KINDS
+
     rest = {key: value for key, value in stage.items() if key != "recipe"}
-    return {**rest, "fields": merged(read_recipe(folder / str(stage["recipe"])), dict(rest.get("fields", {})))}
+    # A kind that does not exist is refused with the other fields.
+    options = next((default_names(kind.config) for name, kind in KINDS.items() if name == rest.get("stage")), {})
+    return {
+        **rest,
+        "fields": merged(read_recipe(folder / str(stage["recipe"]), options), rest.get("fields", {}), options),
+    }
 
 
 def _run(common: Common, fields: Mapping[str, object]) -> None:
