@@ -57,7 +57,9 @@ def test_help_gives_types_bounds_and_defaults() -> None:
     lines = format_fields("PretrainConfig").splitlines()
     assert "  data.root: path or URI (required)" in lines
     assert "  sgd_momentum: number ≥ 0, < 1 (default: 0.9)" in lines
-    assert "  method: moco | byol | supervised (default: moco)" in lines
+    assert "  method: byol | moco | supervised (default: moco)" in lines
+    assert "  method.temperature: number > 0 (default: 0.2)" in lines
+    assert "  policy.masks: ground_truth or path or URI (required)" in lines
     assert "  execution.use_gpu: true | false or null (default: null)" in lines
     assert PretrainConfig.model_fields["sgd_momentum"].default == 0.9
 

@@ -24,8 +24,9 @@ from objectaware.config.localize import (
     localizer_fields,
 )
 from objectaware.config.localizers import LocalizersConfig
+from objectaware.config.method import MethodConfig
 from objectaware.config.planning import MeasureConfig
-from objectaware.config.policies import GROUND_TRUTH
+from objectaware.config.policy import GROUND_TRUTH, MaskedPolicyConfig, PolicyConfig
 from objectaware.config.pretrain import PretrainConfig, PretrainExecution
 
 __all__ = [
@@ -49,8 +50,11 @@ __all__ = [
     "LocalizeExecution",
     "Localizer",
     "LocalizersConfig",
+    "MaskedPolicyConfig",
     "MeasureConfig",
+    "MethodConfig",
     "Model",
+    "PolicyConfig",
     "PretrainConfig",
     "PretrainExecution",
     "localize_setting",

@@ -20,7 +20,7 @@ from objectaware.methods.classifier import read_classifier
 from objectaware.stages.truth import true_objects_hash
 
 STAGE_VERSIONS = {
-    "pretrain": 4,
+    "pretrain": 5,
     "localize": 3,
     "features": 2,
     "linear": 5,

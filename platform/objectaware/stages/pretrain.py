@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from objectaware.config import GROUND_TRUTH, PretrainConfig
+from objectaware.config import GROUND_TRUTH, MaskedPolicyConfig, PretrainConfig
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.pretrain import pretrain, pretrain_needs
 from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.training.inputs import open_inputs
-from objectaware.training.policies import open_truth, require_packed_truth
+from objectaware.training.policies.masks import require_packed_truth
 
 
 def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None = None) -> StageResult:
@@ -26,18 +26,19 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
     Returns:
         Values `checkpoint` (address of the folder), `epochs`, and the last epoch's metrics.
     """
-    name = title or f"pretrain {config.method} {config.policy} seed {config.seed}"
+    name = title or f"pretrain {config.method.name} {config.policy.name} seed {config.seed}"
     inputs = {"data": data_hash(config.data, verify=context.verify)}
-    if config.masks == GROUND_TRUTH:
-        if config.data.layout == "shards":
-            require_packed_truth(config)  # now, and not in a worker
-        inputs["masks"] = true_masks_hash(config.data, verify=context.verify)
-    elif config.masks is not None:
-        inputs["masks"] = mask_store_hash(config.masks)
+    if isinstance(config.policy, MaskedPolicyConfig):
+        if config.policy.masks != GROUND_TRUTH:
+            inputs["masks"] = mask_store_hash(config.policy.masks)
+        else:
+            if config.data.layout == "shards":
+                require_packed_truth(config.policy, config.data)  # now, and not in a worker
+            inputs["masks"] = true_masks_hash(config.data, verify=context.verify)
 
     def check(config: PretrainConfig) -> None:
         opened = open_inputs(config)
-        open_truth(config, opened.images)
+        config.policy.open_truth(config.data, opened.images)
         if opened.notice:
             context.progress.line(f"{name}: {opened.notice}")
 
@@ -48,9 +49,9 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
         return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}
 
     tags = {
-        "method": config.method,
+        "method": config.method.name,
         "backbone": config.backbone,
-        "policy": config.policy,
+        "policy": config.policy.name,
         "dataset": config.data.root,
     }
     return run_stage(context, "pretrain", name, config, inputs, compute, tags=tags, check=check, needs=_least_needs)

@@ -17,6 +17,7 @@ from objectaware.config import (
     PretrainExecution,
 )
 from objectaware.data.scenes import build_scenes
+from objectaware.methods.moco import MoCoConfig
 from objectaware.planning.measure import measure_rates
 from objectaware.planning.rates import Rates, StageName
 from objectaware.stages.evaluate import run_linear
@@ -78,7 +79,7 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
         image_size=_SIZE,
         batch_size=_BATCH_SIZE,
         num_epochs=1,
-        queue_size=_BATCH_SIZE,
+        method=MoCoConfig(queue_size=_BATCH_SIZE),
         seed=seed,
         execution=PretrainExecution(use_gpu=use_gpu),
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 from objectaware.config import GROUND_TRUTH, DataConfig, Model
 from objectaware.config.sweep import SweepConfig
+from objectaware.config.variants import Variant
 from objectaware.stages.identity import STAGE_VERSIONS, checkpoint_hash, classifier_hash, data_hash, masks_hash
 from objectaware.stages.sweep_kinds import KINDS, STAND_IN
 
@@ -81,10 +82,12 @@ def _without_execution(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
     return value
 
 
-def _file_hashes(parts: Iterable[Model]) -> dict[str, str]:
+def _file_hashes(parts: Sequence[Model]) -> dict[str, str]:
     """Hashes of checkpoints, classifiers and masks that no stage of the sweep makes, by address."""
     found: dict[str, str] = {}
-    for part in parts:
+    # The options of a configuration hold addresses, too.
+    options = [value for part in parts for value in vars(part).values() if isinstance(value, Variant)]
+    for part in [*parts, *options]:
         for name, hash_of in _HASHES.items():
             value = getattr(part, name, None)
             for address in value.values() if isinstance(value, dict) else (value,):
