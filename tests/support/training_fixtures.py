@@ -45,7 +45,9 @@ def make_method(name: str) -> Method:
         return Supervised("resnet10_narrow", num_classes=NUM_CLASSES)
     if name == "byol":
         return BYOL("resnet10_narrow", hidden_size=64)
-    return MoCo("resnet10_narrow", queue_size=48, num_batch_norm_splits=4 if name == "shuffled" else 1)
+    if name == "shuffled":
+        return MoCo("resnet10_narrow", queue_size=48, num_batch_norm_splits=4, momentum_schedule="cosine")
+    return MoCo("resnet10_narrow", queue_size=48)
 
 
 def make_policy(name: str, num_pictures: int = 32) -> Policy:

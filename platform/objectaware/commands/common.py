@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from objectaware.commands.fields import listing_fields
+from objectaware.commands.fields import described_options, listing_fields
 from objectaware.data.places import require_writable_file, require_writable_folder
 from objectaware.errors import InputError
 from objectaware.job import submission_id
@@ -79,7 +79,8 @@ def recipe_command(
             recipe: YAML file of the fields below, or the name of one that comes with the package.
             common: Settings of every command.
         """
-        run(common, override(read_recipe(recipe), overrides))
+        options = described_options(models[0])
+        run(common, override(read_recipe(recipe, options), overrides, options))
 
     known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
     with listing_fields(known, "Fields of the recipe, each overridden by --FIELD VALUE:", *models):

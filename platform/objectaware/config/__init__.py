@@ -14,8 +14,9 @@ from objectaware.config.localize import (
     localize_setting,
     localizer_fields,
 )
+from objectaware.config.method import MethodConfig
 from objectaware.config.planning import MeasureConfig
-from objectaware.config.policies import GROUND_TRUTH
+from objectaware.config.policy import GROUND_TRUTH, MaskedPolicyConfig, PolicyConfig
 from objectaware.config.pretrain import PretrainConfig, PretrainExecution
 
 __all__ = [
@@ -29,8 +30,11 @@ __all__ = [
     "LocalizeConfig",
     "LocalizeExecution",
     "Localizer",
+    "MaskedPolicyConfig",
     "MeasureConfig",
+    "MethodConfig",
     "Model",
+    "PolicyConfig",
     "PretrainConfig",
     "PretrainExecution",
     "localize_setting",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from objectaware.config import LOCALIZER_DEFAULTS, LocalizeConfig
+from objectaware.config import LOCALIZER_DEFAULTS, LocalizeConfig, MethodConfig
 from objectaware.errors import InputError
 from objectaware.paper.nodes import (
     ClassDistance,
@@ -75,7 +75,7 @@ def _stated(backbone: str, num_features: int, images_per_second: float) -> Netwo
     return NetworkRates(
         backbone=backbone,
         num_features=num_features,
-        training=dict.fromkeys(("moco", "byol", "supervised"), step),
+        training=dict.fromkeys(MethodConfig.variants(), step),
         forward=forward,
         iteration=dict.fromkeys((1, 2, 4), forward),
     )
@@ -134,7 +134,7 @@ def _work(workshop: Workshop, node: Node, rates: Rates, num_images: int) -> Stag
             return pretrain_work(
                 rates,
                 backbone=_backbone(node),
-                method=config.method,
+                method=config.method.name,
                 num_images=num_images,
                 num_epochs=config.num_epochs,
                 cache_mib=config.execution.cache_mib,

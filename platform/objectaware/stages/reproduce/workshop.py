@@ -15,6 +15,7 @@ from objectaware.config import (
     Model,
     PretrainConfig,
 )
+from objectaware.config.variants import default_names
 from objectaware.data.coco import load_coco
 from objectaware.errors import InputError
 from objectaware.paper.nodes import (
@@ -32,7 +33,7 @@ from objectaware.paper.nodes import (
     needs,
     title,
 )
-from objectaware.recipes import read_recipe
+from objectaware.recipes import merged, read_recipe
 from objectaware.stages.registry import stage_named
 from objectaware.stages.reproduce.scale import Scale
 
@@ -102,12 +103,16 @@ class Workshop:
             node: The training.
             masks: Address of its masks; None where the recipe needs none of another training.
         """
-        recipe = read_recipe(self.recipes / f"{node.recipe}.yaml")
-        if recipe.get("masks") not in (None, GROUND_TRUTH):
-            recipe["masks"] = masks
+        options = default_names(PretrainConfig)
+        recipe = read_recipe(self.recipes / f"{node.recipe}.yaml", options)
+        policy: Any = recipe.get("policy", {})
+        chosen: dict[str, Any] = {}
+        if policy.get("masks") not in (None, GROUND_TRUTH):
+            chosen["masks"] = masks
         if node.mix_probability is not None:
-            recipe["mix_probability"] = node.mix_probability
-        fields = {**recipe, "data": self.scale.data(node.images), "seed": node.seed, **self.scale.fields(node)}
+            chosen["mix_probability"] = node.mix_probability
+        varied = {"policy": chosen, **self.scale.fields(node)}
+        fields = {**merged(recipe, varied, options), "data": self.scale.data(node.images), "seed": node.seed}
         return PretrainConfig.model_validate(fields)
 
     def localize_config(self, node: Localize, results: Results) -> LocalizeConfig:

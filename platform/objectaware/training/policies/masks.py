@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig
+from objectaware.data.backgrounds_challenge import TrainingForegrounds
 from objectaware.data.boxes import OBJECT_MARGIN
-from objectaware.data.coco import expand_box
+from objectaware.data.cache import TrainingImages
+from objectaware.data.coco import ObjectBoxes, expand_box, load_coco
 from objectaware.data.masks import in_8_bits
 from objectaware.data.shards import PackedImages
+from objectaware.data.storage import Storage
+from objectaware.data.truth import GroundTruth
+from objectaware.errors import InputError
 from objectaware.localize.mask_table import MaskTable
 from objectaware.training.policies.base import Boxes
 
@@ -107,3 +114,91 @@ class PackedBoxes:
         """Relative boxes, (n, 4)."""
         boxes = [expand_box(tuple(box), OBJECT_MARGIN) for box in self._images.boxes(index).tolist()]
         return np.array(boxes, dtype=np.float32).reshape(-1, 4)
+
+
+def open_boxes(
+    policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages, cache_folder: Path
+) -> StoredBoxes | TrueBoxes:
+    """Open the boxes that a policy takes.
+
+    Args:
+        policy: Says where they are.
+        data: The data set.
+        images: The opened images of it.
+        cache_folder: Local folder for the mask store's copy.
+
+    Raises:
+        InputError: They are missing or malformed.
+    """
+    if policy.masks == GROUND_TRUTH:
+        return true_boxes(policy, data, images)
+    return StoredBoxes(MaskTable.open(Storage.from_uri(policy.masks), cache_folder), images.image_ids)
+
+
+def open_masks(
+    policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages, cache_folder: Path, *, binary: bool
+) -> StoredMasks | TrueMasks:
+    """Open the masks that a policy takes, as `open_boxes` does boxes; `binary` ones of a store instead of soft ones."""
+    if policy.masks == GROUND_TRUTH:
+        return true_masks(policy, data, images)
+    table = MaskTable.open(Storage.from_uri(policy.masks), cache_folder)
+    return StoredMasks(table, images.image_ids, binary=binary)
+
+
+def true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> TrueBoxes:
+    """Open the boxes of the data set itself, with the margin of the object-aware crop.
+
+    Raises:
+        InputError: They are missing or malformed.
+    """
+    boxes: Boxes
+    if data.layout == "shards":
+        boxes = PackedBoxes(_pack(policy, data, images))
+    else:
+        assert data.split is not None
+        coco = load_coco(data.root, data.split, "shape", "box", "area")
+        boxes = ObjectBoxes(coco.select(images.image_ids))
+    return TrueBoxes(boxes, images.image_ids, images.unreadable)
+
+
+def true_masks(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> TrueMasks:
+    """Open the masks of the data set itself.
+
+    Raises:
+        InputError: They are missing or malformed.
+    """
+    foreground: Callable[[int], NDArray[np.bool_]]
+    if data.layout == "shards":
+        foreground = _pack(policy, data, images).mask
+    elif data.layout == "backgrounds-challenge":
+        assert data.split is not None
+        foreground = TrainingForegrounds(data.root, data.split, images.image_ids).__getitem__
+    else:
+        truth = GroundTruth(data.root, data.layout, data.split, images.image_ids, needs_boxes=False)
+        if not truth.has_masks:
+            raise InputError("policy.masks", GROUND_TRUTH, "is not there", truth.notice)
+        foreground = truth.__getitem__
+    return TrueMasks(foreground, images.image_ids, images.unreadable)
+
+
+def _pack(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> PackedImages:
+    require_packed_truth(policy, data)
+    assert isinstance(images.source, PackedImages)
+    return images.source
+
+
+def require_packed_truth(policy: MaskedPolicyConfig, data: DataConfig) -> None:
+    """Refuses a pack for the masks or boxes that `masks: ground_truth` takes from it.
+
+    Raises:
+        InputError: It holds none, or was made of a data set from whose folder the policy would not take them.
+    """
+    root = data.root
+    packed = PackedImages.describe(root)
+    layout, layouts = packed["source"].get("layout", "unknown"), policy.true_layouts
+    if layout not in layouts:
+        problem = f"is a pack of layout {layout}, and policy.masks = ground_truth of {policy.name} is for a pack of "
+        raise InputError("data.root", root, problem + " or ".join(layouts), "Give masks of a mask store.")
+    if not packed["has_masks"]:
+        remedy = "Pack the data set where its masks are, too, or train on its folder."
+        raise InputError("data.root", root, "is a pack without true masks and boxes", remedy)
