@@ -144,7 +144,7 @@ def test_an_option_lists_the_fields_of_each_variant(monkeypatch: pytest.MonkeyPa
 
     schema = {model.__name__: _described(model) for model in (Painting, Matt, Bare)}
     monkeypatch.setattr("objectaware.commands.fields.SCHEMA", tmp_path / "schema.json")
-    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    (tmp_path / "schema.json").write_text(json.dumps({"models": schema}))
     assert format_fields("Painting").splitlines() == [
         "Painting:",
         "  finish: bare | matt (default: matt)",

@@ -111,8 +111,11 @@ class Workshop:
             chosen["masks"] = masks
         if node.mix_probability is not None:
             chosen["mix_probability"] = node.mix_probability
-        varied = {"policy": chosen, **self.scale.fields(node)}
-        fields = {**merged(recipe, varied, options), "data": self.scale.data(node.images), "seed": node.seed}
+        scaled = self.scale.fields(node)
+        varied = {"policy": chosen, **{name: scaled[name] for name in options if name in scaled}}
+        plain = {name: value for name, value in scaled.items() if name not in options}
+        recipe = merged(recipe, varied, options)
+        fields = {**recipe, "data": self.scale.data(node.images), "seed": node.seed, **plain}
         return PretrainConfig.model_validate(fields)
 
     def localize_config(self, node: Localize, results: Results) -> LocalizeConfig:
