@@ -98,7 +98,7 @@ def write_schema() -> None:
 
 
 def _models() -> Iterator[type[Model]]:
-    """All models in the modules of `objectaware.config`, and the demo's."""
+    """All models in the modules of `objectaware.config`, that of a data set, and the demo's."""
     from objectaware import config
     from objectaware.stages.demo import DemoConfig
 
@@ -109,7 +109,7 @@ def _models() -> Iterator[type[Model]]:
             for one in vars(module).values()
             if isinstance(one, type) and issubclass(one, config.Model) and one.__module__ == found.name
         )
-    yield DemoConfig
+    yield from (config.DataConfig, DemoConfig)
 
 
 def _described(model: type[Model]) -> dict[str, Any]:
@@ -173,7 +173,7 @@ _NAMES: dict[object, str] = {
 
 def _type_name(annotation: object, metadata: Sequence[object] = ()) -> str:
     """A type in words, with the bounds of its values."""
-    from objectaware.config.base import Address
+    from objectaware.model import Address
 
     if get_args(Address)[1] in metadata:
         return "path or URI"

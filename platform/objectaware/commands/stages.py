@@ -73,12 +73,12 @@ def pretrain(program: str, arguments: list[str]) -> None:
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
         from objectaware.config import PretrainConfig
-        from objectaware.data.catalog import require_root
+        from objectaware.data.dataset import Dataset
         from objectaware.distributed.pretrain import pretrain_needs
         from objectaware.stages.pretrain import run_pretrain
 
         config = validated(PretrainConfig, fields)
-        require_root(config.data.root, config.data.layout)
+        Dataset(config.data).require_root()
         require_local_precision(config)
         with open_context(common, *map(pretrain_needs, either_device(config.execution))) as context:
             finish(common, context, run_pretrain(context, config))

@@ -3,7 +3,6 @@
 A model's fields are its recipe, which decides the result; `execution` decides only how fast and where it is computed.
 """
 
-from objectaware.config.base import DataConfig, Layout, Model
 from objectaware.config.contextual import ClassDistanceConfig, ContextualConfig, FewShotConfig
 from objectaware.config.detection import DetectionConfig, DetectionExecution
 from objectaware.config.evaluate import (
@@ -27,6 +26,8 @@ from objectaware.config.localizers import LocalizersConfig
 from objectaware.config.planning import MeasureConfig
 from objectaware.config.policies import GROUND_TRUTH
 from objectaware.config.pretrain import PretrainConfig, PretrainExecution
+from objectaware.data.dataset import DataConfig
+from objectaware.model import Model
 
 __all__ = [
     "GROUND_TRUTH",
@@ -42,7 +43,6 @@ __all__ = [
     "FeatureConfig",
     "FewShotConfig",
     "KnnConfig",
-    "Layout",
     "LinearConfig",
     "LocalizationConfig",
     "LocalizeConfig",

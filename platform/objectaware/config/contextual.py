@@ -6,8 +6,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import DataConfig, Positive
 from objectaware.config.evaluate import FeatureConfig
+from objectaware.data.dataset import DataConfig
+from objectaware.model import Positive
 
 ClassPair = tuple[str, str]
 

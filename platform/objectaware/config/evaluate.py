@@ -6,8 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from objectaware.config.base import Address, DataConfig, Model, Positive, filled
-from objectaware.data.layouts import LAYOUTS, layout_named
+from objectaware.data.dataset import DataConfig
+from objectaware.data.layouts import layout_named, layouts
+from objectaware.model import Address, Model, Positive, filled
 
 
 class EvaluateExecution(Model):
@@ -118,7 +119,7 @@ class KnnConfig(FeatureConfig):
 
 def _has_objects(data: DataConfig) -> DataConfig:
     if not layout_named(data.layout).masks:
-        known = ", ".join(layout.name for layout in LAYOUTS if layout.masks)
+        known = ", ".join(layout.name for layout in layouts() if layout.masks)
         raise ValueError(f"the layout {data.layout} has neither true masks nor true boxes; those that have: {known}")
     return data
 

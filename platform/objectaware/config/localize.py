@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import Address, Byte, DataConfig, Fraction, Model, Positive, filled
+from objectaware.data.dataset import DataConfig
+from objectaware.model import Address, Byte, Fraction, Model, Positive, filled
 
 Localizer = Literal["contracam", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box", "full_image"]
 

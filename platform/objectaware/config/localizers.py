@@ -8,9 +8,9 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from objectaware.config.base import Address, Model
 from objectaware.config.evaluate import LinearConfig, MeasurableData
 from objectaware.config.localize import LocalizeConfig, localizer_fields
+from objectaware.model import Address, Model
 
 
 class LocalizersConfig(Model):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
+from objectaware.data.layouts import layout_named, layouts
+
 if TYPE_CHECKING:
     from objectaware.config.pretrain import PretrainConfig
 
@@ -16,15 +18,15 @@ GROUND_TRUTH = "ground_truth"
 _MIX_PROBABILITIES: dict[object, float] = {"moco": 0.4, "byol": 0.3}
 _BACKGROUND = ("background_mixup", "background_hardmix")
 _TWO_SAMPLES = ("mixup", "cutmix")
-_TRUE_LAYOUTS = {
-    "object_crop": ("coco",),
-    "background_hardmix": ("backgrounds-challenge", "coco", "cub", "flowers102"),
-}
 
 
 def true_layouts(policy: Policy) -> tuple[str, ...]:
     """Layouts of data sets from which a policy takes true masks or boxes; none for most policies."""
-    return _TRUE_LAYOUTS.get(policy, ())
+    if policy == "object_crop":
+        return tuple(layout.name for layout in layouts() if layout.true_boxes)
+    if policy == "background_hardmix":
+        return tuple(layout.name for layout in layouts() if layout.true_masks)
+    return ()
 
 
 def policy_defaults(values: Mapping[str, object]) -> dict[str, object]:
@@ -89,11 +91,11 @@ def _masks_problem(config: PretrainConfig) -> str | None:
         return f"masks is missing: the policy {policy} takes them from a mask store"
     if config.masks != GROUND_TRUTH:
         return None
-    layouts = true_layouts(policy)
-    if not layouts:
+    names = true_layouts(policy)
+    if not names:
         return f"masks = ground_truth has no meaning for the policy {policy}, whose masks are soft; give a mask store"
-    if config.data.layout not in (*layouts, "shards"):
-        named = " or ".join(layouts)
+    if config.data.layout not in names and not layout_named(config.data.layout).is_pack:
+        named = " or ".join(names)
         return f"masks = ground_truth of {policy} needs data.layout {named}, or a pack of it, not {config.data.layout}"
     for name in ("mask_field", "background_threshold"):
         if getattr(config, name) is not None:

@@ -6,19 +6,11 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import (
-    Address,
-    DataConfig,
-    Fraction,
-    Minutes,
-    Model,
-    Positive,
-    Precision,
-    TrainingExecution,
-    filled,
-)
+from objectaware.config.base import Precision, TrainingExecution
 from objectaware.config.policies import Policy, policy_defaults, policy_problem
 from objectaware.config.training import METHOD_DEFAULTS, OPTIMIZER_DEFAULTS, batch_problem, training_problem
+from objectaware.data.dataset import DataConfig
+from objectaware.model import Address, Fraction, Minutes, Model, Positive, filled
 
 Backbone = Literal["resnet18", "resnet50", "resnet10_narrow"]
 

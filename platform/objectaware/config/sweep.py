@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import Model, Positive
+from objectaware.model import Model, Positive
 
 StageKind = Literal[
     "pretrain",

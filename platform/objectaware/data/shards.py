@@ -11,6 +11,8 @@ Rows lie in a random order that was drawn once, so that any run of them is a sam
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 from objectaware.data.images import decode_image
 from objectaware.data.recent import Recent
 from objectaware.data.storage import Storage
+from objectaware.data.truth import TrueObjects
 from objectaware.errors import InputError
 
 PACK_NAME = "pack.json"
@@ -229,3 +232,47 @@ def _refuse_damaged(storage: Storage, name: str) -> None:
         pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
         raise InputError("data.root", address, f"is damaged ({error})", remedy) from error
+
+
+class PackedObjects(TrueObjects):
+    """Masks and boxes that were packed with their images.
+
+    Args:
+        address: Of the pack.
+        image_ids: Some of its images, in order.
+
+    Raises:
+        InputError: Nothing of the kind was packed.
+    """
+
+    def __init__(self, address: str, image_ids: list[str]) -> None:
+        self._images = PackedImages.open(address)
+        if not self._images.has_masks:
+            remedy = "Pack a data set that has them."
+            raise InputError("root", address, "is a pack without true masks", remedy)
+        place = {image_id: index for index, image_id in enumerate(self._images.image_ids)}
+        self._places = [place[image_id] for image_id in image_ids]
+
+    def mask(self, index: int) -> NDArray[np.bool_]:
+        """Mask at the packed image's size, (H, W)."""
+        return self._images.mask(self._places[index])
+
+    def boxes(self, index: int) -> NDArray[np.float64]:
+        """The packed boxes (n, 4)."""
+        return self._images.boxes(self._places[index])
+
+
+def pack_hash(address: str, verify: bool = False) -> str:
+    """Hash what a pack says of its images and settings, but not where it came from.
+
+    Args:
+        address: Of the pack.
+        verify: Hash the shards' content, too.
+    """
+    description = PackedImages.describe(address)
+    digest = hashlib.sha256(json.dumps({**description, "source": None}, sort_keys=True).encode())
+    if verify:
+        storage = Storage.from_uri(address)
+        for number in range(len(description["shard_sizes"])):
+            digest.update(hashlib.sha256(storage.read_bytes(shard_name(number))).digest())
+    return digest.hexdigest()

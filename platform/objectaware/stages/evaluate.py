@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from objectaware.config import DataConfig, LinearConfig, LocalizationConfig
+from objectaware.data.dataset import Dataset
 from objectaware.distributed.task import run_tasks
 from objectaware.errors import InputError
 from objectaware.evaluate.background import bg_gap
@@ -26,11 +27,10 @@ from objectaware.stages.features import (
     log_accuracies,
     run_on_features,
 )
-from objectaware.stages.identity import data_hash, masks_hash
+from objectaware.stages.identity import masks_hash
 from objectaware.stages.measure_linear import measure_linear, solver_bytes
 from objectaware.stages.measure_masks import measure
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
-from objectaware.stages.truth import true_objects_hash
 from objectaware.tracking.panels import box_histogram
 
 _MIB = 2**20
@@ -124,10 +124,8 @@ def run_localization(context: Context, config: LocalizationConfig, *, title: str
         Value `coverage`: the images that each name's measures of pixels and of boxes are over, and those left out; see
         `objectaware.evaluate.coverage.Coverage`.
     """
-    inputs = {
-        "data": data_hash(config.data, verify=context.verify),
-        "truth": true_objects_hash(config.data, verify=context.verify),
-    }
+    data = Dataset(config.data)
+    inputs = {"data": data.content_hash(context.verify), "truth": data.truth().content_hash(context.verify)}
     for name, masks in config.masks.items():
         inputs[f"masks {name}"] = masks_hash(masks)
 

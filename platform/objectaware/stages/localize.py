@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from objectaware.config import LocalizeConfig
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
-from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.localize import localize, localize_needs
@@ -21,7 +21,7 @@ from objectaware.evaluate.localization import box_count_histogram
 from objectaware.localize.coco_export import coco_json
 from objectaware.localize.mask_store import read_rows
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
-from objectaware.stages.identity import checkpoint_hash, classifier_hash, data_hash
+from objectaware.stages.identity import checkpoint_hash, classifier_hash
 from objectaware.stages.look import Look, truth_of
 from objectaware.stages.progress import format_seconds
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
@@ -47,7 +47,8 @@ def run_localize(
         the HTML page, which is also in MLflow), `num_images`, `num_ok`, `num_failed`, `failures` (the first hundred,
         with reasons), `notices` (how another system's checkpoint was read) and `boxes_per_image`.
     """
-    inputs = {"data": data_hash(config.data, verify=context.verify)}
+    data = Dataset(config.data)
+    inputs = {"data": data.content_hash(context.verify)}
     if config.checkpoint is not None:
         inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
     if config.classifier is not None:
@@ -57,25 +58,29 @@ def run_localize(
         inputs["iterations"] = "recorded"
 
     def compute(run: StageRun, config: LocalizeConfig) -> Mapping[str, Any]:
-        return _localize(run, config, inputs)
+        return _localize(run, config, inputs, data)
 
-    data = config.data
-    tags = {"dataset": data.root, "localizer": config.localizer}
-    name = title or f"localize {data.root}"
-    return run_stage(
-        context, "localize", name, config, inputs, compute, tags=tags, check=check_localize, needs=_needs, out=out
-    )
+    def check(config: LocalizeConfig) -> None:
+        check_localize(config, data)
+
+    tags = {"dataset": config.data.root, "localizer": config.localizer}
+    name = title or f"localize {config.data.root}"
+    return run_stage(context, "localize", name, config, inputs, compute, tags=tags, check=check, needs=_needs, out=out)
 
 
-def check_localize(config: LocalizeConfig) -> None:
+def check_localize(config: LocalizeConfig, data: Dataset) -> None:
     """Open the images and the network.
+
+    Args:
+        config: What to localize.
+        data: Its data set.
 
     Raises:
         InputError: Something is missing or malformed, or does not fit.
     """
-    images = _open(config)
+    _localizable(config, data)
     GroupPlan.of(
-        Manifest.of(images),
+        data.manifest,
         group_size=config.group_size,
         seed=config.seed,
         image_size=config.image_size,
@@ -88,8 +93,8 @@ def _needs(config: LocalizeConfig) -> list[Need]:
     return localize_needs(config.execution)
 
 
-def _open(config: LocalizeConfig) -> ImageFolder:
-    images = config.data.open()
+def _localizable(config: LocalizeConfig, data: Dataset) -> ImageFolder:
+    images = data.images
     if not isinstance(images, ImageFolder):
         raise InputError(
             "layout",
@@ -101,16 +106,14 @@ def _open(config: LocalizeConfig) -> ImageFolder:
     return images
 
 
-def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) -> Mapping[str, Any]:
-    images = _open(config)
+def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str], data: Dataset) -> Mapping[str, Any]:
+    images = _localizable(config, data)
     notices = _checkpoint_notices(config.checkpoint)
-    truth, truth_notice = truth_of(config.data, images)
+    truth, truth_notice = truth_of(data)
     for notice in filter(None, [images.notice, truth_notice, *notices]):
         run.progress.line(f"  {notice}")
     look = Look(images, truth)
-    summary = localize(
-        config, manifest=Manifest.of(images), store=run.folder, on_record=lambda record: _show(run, record)
-    )
+    summary = localize(config, manifest=data.manifest, store=run.folder, on_record=lambda record: _show(run, record))
     run.folder.write_json(
         "store.json",
         {"identity": run.identity, "config": config.model_dump(mode="json"), "inputs": dict(inputs)},

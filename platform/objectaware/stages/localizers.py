@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from objectaware.config import LocalizationConfig, LocalizersConfig, Model
+from objectaware.data.dataset import Dataset
 from objectaware.evaluate.summary import format_table
 from objectaware.stages.evaluate import labelled_sets, run_linear, run_localization, titled
 from objectaware.stages.features import check_features
 from objectaware.stages.identity import masks_hash
 from objectaware.stages.localize import check_localize, run_localize
 from objectaware.stages.runner import Context, StageResult, study, study_key
-from objectaware.stages.truth import true_objects_hash
 
 
 def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]:
@@ -62,13 +62,13 @@ def _check(config: LocalizersConfig) -> None:
     rows = [config.localize_config(name, classifier="") for name in config.localizers]
     # Most differ in what looks at the same images through the same network.
     for row in {(row.checkpoint, row.negatives): row for row in rows}.values():
-        check_localize(row)
+        check_localize(row, Dataset(row.data))
     if config.linear is not None:
         linear = config.linear_config()
         check_features(linear, sets=labelled_sets(linear))
     for address in config.masks.values():
         masks_hash(address)
-    true_objects_hash(config.data)
+    Dataset(config.data).truth().content_hash()
 
 
 def _scoring(config: LocalizersConfig, masks: Mapping[str, str]) -> LocalizationConfig:

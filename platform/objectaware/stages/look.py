@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.config import DataConfig
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder, refuse_escape
 from objectaware.data.images import UnreadableImage, read_image
 from objectaware.data.masks import resize_mask
@@ -16,7 +16,6 @@ from objectaware.errors import InputError
 from objectaware.evaluate.localization import mask_ious
 from objectaware.localize.gallery import NUM_GALLERY_IMAGES, GalleryEntry, gallery_html
 from objectaware.localize.mask_store import MaskRow
-from objectaware.stages.truth import find_true_objects
 from objectaware.tracking.panels import localization_panel, localization_strip
 
 NUM_PANEL_IMAGES = 12
@@ -121,10 +120,10 @@ class Look:
         return float(mask_ious(found[None], truth[None])[0])
 
 
-def truth_of(data: DataConfig, images: ImageFolder) -> tuple[Truth | None, str]:
-    """Give the true masks of a data set by image id, or None where it has none; see `find_true_objects`."""
-    masks, notice = find_true_objects(data, images.image_ids, needs_boxes=False)
+def truth_of(data: Dataset) -> tuple[Truth | None, str]:
+    """Give the true masks of a data set by image id, or None where it has none; see `Dataset.find_truth`."""
+    masks, notice = data.find_truth(needs_boxes=False)
     if masks is None or not masks.has_masks:
         return None, notice
-    place = {image_id: index for index, image_id in enumerate(images.image_ids)}
+    place = {image_id: index for index, image_id in enumerate(data.image_ids)}
     return lambda image_id: (masks[place[image_id]], masks.ignored(place[image_id])), notice

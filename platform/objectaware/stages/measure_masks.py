@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.config import LocalizationConfig
-from objectaware.data.catalog import OpenedImages
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import OpenedImages
 from objectaware.data.orientation import turned_by_size
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
@@ -27,7 +28,6 @@ from objectaware.evaluate.predictions import (
 )
 from objectaware.localize.mask_store import read_rows
 from objectaware.localize.trivial import center_box, full_image
-from objectaware.stages.truth import true_objects
 
 BEST_CENTER_BOX = "best center box (oracle)"
 CENTER_MAP = "center map"
@@ -54,9 +54,8 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
     Raises:
         InputError: The masks are not those of these images, or none of the images could be read.
     """
-    images = config.data.open()
-    image_ids = images.image_ids
-    truths = true_objects(config.data, image_ids)
+    data = Dataset(config.data)
+    images, image_ids, truths = data.images, data.image_ids, data.truth()
     place = {image_id: index for index, image_id in enumerate(image_ids)}
     scores: dict[str, MaskScores] = {}
     counts: list[int] = []
@@ -140,7 +139,7 @@ def measure_truth(config: LocalizationConfig) -> dict[str, Any]:
         of pixels (`baselines: masks`) and of boxes (`baselines: boxes`) are over. `notice`: what the user should know
         of the truth.
     """
-    truths = true_objects(config.data, config.data.open().image_ids)
+    truths = Dataset(config.data).truth()
     scores = _baselines(truths, config.image_size)
     counts = [len(truths.boxes(index)) for index in range(len(truths))]
     num_boxed = sum(number > 0 for number in counts)

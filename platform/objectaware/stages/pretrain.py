@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from objectaware.config import GROUND_TRUTH, PretrainConfig
+from objectaware.data.coco_json import forget_instances
+from objectaware.data.dataset import Dataset
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.pretrain import pretrain, pretrain_needs
-from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
+from objectaware.stages.identity import mask_store_hash
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.runner import Context, StageResult, StageRun, run_stage
 from objectaware.training.inputs import open_inputs
@@ -27,11 +29,12 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
         Values `checkpoint` (address of the folder), `epochs`, and the last epoch's metrics.
     """
     name = title or f"pretrain {config.method} {config.policy} seed {config.seed}"
-    inputs = {"data": data_hash(config.data, verify=context.verify)}
+    data = Dataset(config.data)
+    inputs = {"data": data.content_hash(context.verify)}
     if config.masks == GROUND_TRUTH:
-        if config.data.layout == "shards":
+        if data.layout.is_pack:
             require_packed_truth(config)  # now, and not in a worker
-        inputs["masks"] = true_masks_hash(config.data, verify=context.verify)
+        inputs["masks"] = data.training_truth_hash(context.verify)
     elif config.masks is not None:
         inputs["masks"] = mask_store_hash(config.masks)
 
@@ -43,6 +46,7 @@ def run_pretrain(context: Context, config: PretrainConfig, *, title: str | None 
 
     def compute(run: StageRun, config: PretrainConfig) -> Mapping[str, Any]:
         recorder = _Recorder(run, config)
+        forget_instances()  # the workers have their own
         checkpoint = pretrain(config, name="train", storage=run.folder, on_record=recorder)
         run.tracker.log_model("checkpoint", checkpoint)
         return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from objectaware.config import GROUND_TRUTH, PretrainConfig
 from objectaware.config.policies import true_layouts
-from objectaware.data.backgrounds_challenge import TrainingForegrounds
 from objectaware.data.cache import TrainingImages
-from objectaware.data.coco import ObjectBoxes, load_coco
+from objectaware.data.dataset import Dataset
 from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
-from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 from objectaware.localize.mask_table import MaskTable
 from objectaware.training.policies.background_hardmix import BackgroundHardMix
@@ -102,30 +96,20 @@ def open_truth(config: PretrainConfig, images: TrainingImages) -> TrueBoxes | Tr
 
 
 def _true_boxes(config: PretrainConfig, images: TrainingImages) -> TrueBoxes:
-    boxes: Boxes
-    if config.data.layout == "shards":
-        boxes = PackedBoxes(_pack(config, images))
-    else:
-        assert config.data.split is not None
-        coco = load_coco(config.data.root, config.data.split, "shape", "box", "area")
-        boxes = ObjectBoxes(coco.select(images.image_ids))
+    data = Dataset(config.data)
+    packed = data.layout.is_pack
+    boxes: Boxes = PackedBoxes(_pack(config, images)) if packed else data.training_boxes(images.image_ids)
     return TrueBoxes(boxes, images.image_ids, images.unreadable)
 
 
 def _true_masks(config: PretrainConfig, images: TrainingImages) -> TrueMasks:
-    data = config.data
-    foreground: Callable[[int], NDArray[np.bool_]]
-    if data.layout == "shards":
-        foreground = _pack(config, images).mask
-    elif data.layout == "backgrounds-challenge":
-        assert data.split is not None
-        foreground = TrainingForegrounds(data.root, data.split, images.image_ids).__getitem__
-    else:
-        truth = GroundTruth(data.root, data.layout, data.split, images.image_ids, needs_boxes=False)
-        if not truth.has_masks:
-            raise InputError("masks", GROUND_TRUTH, "is not there", truth.notice)
-        foreground = truth.__getitem__
-    return TrueMasks(foreground, images.image_ids, images.unreadable)
+    data = Dataset(config.data)
+    if data.layout.is_pack:
+        return TrueMasks(_pack(config, images).mask, images.image_ids, images.unreadable)
+    truth = data.training_truth(images.image_ids)
+    if not truth.has_masks:
+        raise InputError("masks", GROUND_TRUTH, "is not there", truth.notice)
+    return TrueMasks(truth.__getitem__, images.image_ids, images.unreadable)
 
 
 def _pack(config: PretrainConfig, images: TrainingImages) -> PackedImages:

@@ -1,0 +1,33 @@
+"""The base of all models of configuration, and the kinds of values that their fields hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def _absolute(address: str) -> str:
+    """Ray starts workers in folders of their own, where a relative path would name another place."""
+    return address if "://" in address else str(Path(address).expanduser().absolute())
+
+
+Address = Annotated[str, AfterValidator(_absolute)]
+"""Path or URI; a path is relative to the folder that the command was started in, and made absolute at once."""
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(ge=1)]
+Minutes = Annotated[float, Field(gt=0)]
+Byte = Annotated[int, Field(ge=0, le=255)]
+
+
+class Model(BaseModel):
+    """Base of all configuration: immutable, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def filled(values: dict[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
+    """Fields as given, and the defaults of those that are missing or None, so that a stored recipe says them all."""
+    return {**values, **{name: value for name, value in defaults.items() if values.get(name) is None}}
