@@ -79,3 +79,37 @@ def test_splits_and_variants_are_told_apart(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["data", "list", "nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+NEW = """
+from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
+
+@register_layout
+class Lawn(Layout):
+    name = "lawn"
+    content = "grass"
+    splits = ("wet", "dry")
+
+    def open(self, place: Place) -> ImageFolder:
+        return ImageFolder.scan(f"{place.root}/{place.split}")
+
+register_published(PublishedSet("Lawn", "lawn", "none", "outside", {"wet": {"layout": "lawn", "split": "wet"}}))
+"""
+USE = """
+import sys
+from objectaware.data import sets
+sets.__path__.append(sys.argv[1])
+from objectaware.cli import run
+from objectaware.data.published import published_data
+assert len(published_data("lawn", "wet", sys.argv[1], {"Lawn": sys.argv[1]}).open()) == 1
+sys.exit(run(["data", "list", sys.argv[1]]))
+"""
+
+
+def test_a_file_is_all_that_a_data_set_needs(tmp_path: Path) -> None:
+    (tmp_path / "lawn.py").write_text(NEW)
+    (tmp_path / "wet").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "wet" / "a.png")
+    found = subprocess.run([sys.executable, "-c", USE, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "lawn wet" in found.stdout
