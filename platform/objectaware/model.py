@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from objectaware.errors import InputError
+
+ENTRY_POINT_GROUP = "objectaware.variants"
+"""Entry points of other distributions, each the name of a module that registers variants or layouts."""
 
 
 def _absolute(address: str) -> str:
@@ -31,3 +38,20 @@ class Model(BaseModel):
 def filled(values: dict[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
     """Fields as given, and the defaults of those that are missing or None, so that a stored recipe says them all."""
     return {**values, **{name: value for name, value in defaults.items() if values.get(name) is None}}
+
+
+@cache
+def load_entry_points() -> None:
+    """Import the modules of other distributions that register variants or layouts.
+
+    Raises:
+        InputError: A module cannot be imported.
+    """
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            point.load()
+        except Exception as error:
+            owner = point.dist.name if point.dist is not None else "that registers it"
+            problem = f"cannot be imported ({type(error).__name__}: {error})"
+            remedy = f"Mend or uninstall the package {owner}."
+            raise InputError(ENTRY_POINT_GROUP, point.value, problem, remedy) from error

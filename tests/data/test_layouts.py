@@ -9,6 +9,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from objectaware.cli import run
+from objectaware.commands.fields import describe_models
 from objectaware.data import layouts as layouts_module
 from objectaware.data.dataset import DataConfig, find_layouts
 from objectaware.data.layouts import layout_named, layouts
@@ -18,7 +19,8 @@ from objectaware.errors import InputError
 
 def test_every_layout_that_a_recipe_takes_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     names = {layout.name for layout in layouts()}
-    assert set(DataConfig.model_json_schema()["properties"]["layout"]["enum"]) == names
+    listed = describe_models()["DataConfig"]["fields"]["layout"]["type"]
+    assert set(listed.split(" | ")) == names
     assert run(["data", "list"]) == 0
     printed = capsys.readouterr().out
     assert all(name in printed for name in names)
@@ -98,8 +100,6 @@ register_published(PublishedSet("Lawn", "lawn", "none", "outside", {"wet": {"lay
 """
 USE = """
 import sys
-from objectaware.data import sets
-sets.__path__.append(sys.argv[1])
 from objectaware.cli import run
 from objectaware.data.published import published_data
 assert len(published_data("lawn", "wet", sys.argv[1], {"Lawn": sys.argv[1]}).open()) == 1
@@ -108,8 +108,22 @@ sys.exit(run(["data", "list", sys.argv[1]]))
 
 
 def test_a_file_is_all_that_a_data_set_needs(tmp_path: Path) -> None:
-    (tmp_path / "lawn.py").write_text(NEW)
-    (tmp_path / "wet").mkdir()
-    Image.new("RGB", (8, 8)).save(tmp_path / "wet" / "a.png")
-    found = subprocess.run([sys.executable, "-c", USE, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert "lawn wet" in found.stdout
+    beside = "from objectaware.data import sets; import sys; sets.__path__.append(sys.argv[1])"
+    assert "lawn wet" in _use_lawn(tmp_path, beside)
+
+
+def test_a_data_set_of_another_package_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    package = tmp_path / "lawn-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Name: lawn\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[objectaware.variants]\nlawn = lawn\n")
+    assert "lawn wet" in _use_lawn(tmp_path, "import sys; sys.path.append(sys.argv[1])")
+
+
+def _use_lawn(folder: Path, first: str) -> str:
+    """Write a data set with its module beside it, and list it in a process that says first where the module is."""
+    (folder / "lawn.py").write_text(NEW)
+    (folder / "wet").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "wet" / "a.png")
+    program = [sys.executable, "-c", f"{first}\n{USE}", str(folder)]
+    return subprocess.run(program, capture_output=True, text=True, check=True).stdout

@@ -173,10 +173,14 @@ _NAMES: dict[object, str] = {
 
 def _type_name(annotation: object, metadata: Sequence[object] = ()) -> str:
     """A type in words, with the bounds of its values."""
+    from objectaware.data.dataset import LayoutName
+    from objectaware.data.layouts import layouts
     from objectaware.model import Address
 
     if get_args(Address)[1] in metadata:
         return "path or URI"
+    if get_args(LayoutName)[1] in metadata:
+        return " | ".join(layout.name for layout in layouts())
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type_name(inner[0], inner[1:])

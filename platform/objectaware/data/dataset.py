@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import AfterValidator, model_validator
+from pydantic_core import PydanticCustomError
 
 from objectaware.data.layouts import Boxes, Layout, OpenedImages, Place, SelectableImages, layout_named, layouts
 from objectaware.errors import InputError
@@ -24,9 +25,16 @@ if TYPE_CHECKING:
     from objectaware.data.manifest import Manifest
     from objectaware.data.truth import GroundTruth
 
-    LayoutName = str
-else:
-    LayoutName = Literal[tuple(layout.name for layout in layouts())]
+
+def _known(name: str) -> str:
+    """Validates a layout's name when it is given: what the module of another package registers is known by then."""
+    names = [layout.name for layout in layouts()]
+    if name not in names:
+        raise PydanticCustomError("unknown_name", "choose {names}", {"names": " | ".join(names)})
+    return name
+
+
+LayoutName = Annotated[str, AfterValidator(_known)]
 
 
 class DataConfig(Model):

@@ -1,7 +1,8 @@
 """The registry of data sets: the layouts that images lie in, and the data sets that others published.
 
 A data set is added as one file in `objectaware.data.sets`, which registers its layout with `register_layout` and, where
-it was published, its parts with `register_published`. All that other modules know of it they take from there.
+it was published, its parts with `register_published`. All that other modules know of it they take from there. A module
+of another distribution registers in the same way, by an entry point of the group `objectaware.variants`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.errors import InputError
+from objectaware.model import load_entry_points
 
 if TYPE_CHECKING:
     from objectaware.data.coco import CocoDataset
@@ -244,6 +246,7 @@ def _import_sets() -> None:
 
     for found in pkgutil.iter_modules(sets.__path__, f"{sets.__name__}."):
         importlib.import_module(found.name)
+    load_entry_points()
 
 
 def layouts() -> tuple[Layout, ...]:
