@@ -1,9 +1,14 @@
-"""Relative boxes in whole pixels."""
+"""Boxes of objects: the paper's sizes, and relative boxes in whole pixels."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+
+MIN_BOX_AREA = 0.01
+"""Share of the picture that an object must exceed to have a box; published boxes may be smaller."""
+OBJECT_MARGIN = 0.2
+"""What the paper adds to each side of an object's box, as a fraction of its width or height."""
 
 
 def pixel_region(box: Iterable[float], height: int, width: int) -> tuple[int, int, int, int]:

@@ -14,20 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.annotations import require_some_file
-from objectaware.data.boxes import pixel_region
+from objectaware.data.boxes import MIN_BOX_AREA, OBJECT_MARGIN, pixel_region
 from objectaware.data.coco_json import CocoAnnotation, CocoField, CocoInstances, parse_instances
 from objectaware.data.coco_masks import union_mask
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
 from objectaware.data.orientation import Orientation, Turns
 from objectaware.data.places import is_folder
-from objectaware.data.truth import MIN_BOX_AREA, TrueObjects
+from objectaware.data.truth import TrueObjects
 from objectaware.errors import InputError
 
 Box = tuple[float, float, float, float]
-
-OBJECT_MARGIN = 0.2
-"""What the paper adds to each side of an object's box, as a fraction of its width or height."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +250,9 @@ class _Shapes:
         return self._instances.images[index].shape
 
 
-def object_crops(coco: CocoDataset, *, min_area: float = 0.01, margin: float = OBJECT_MARGIN) -> list[ObjectCrop]:
+def object_crops(
+    coco: CocoDataset, *, min_area: float = MIN_BOX_AREA, margin: float = OBJECT_MARGIN
+) -> list[ObjectCrop]:
     """List the objects of COCO-Crop, the paper's linear evaluation of single objects.
 
     Crowds are included, as in the official repository's create_coco-objects.py.
@@ -313,7 +312,7 @@ class CroppedObjects:
         official-implementation §2 (linear evaluation: area at least 1%, 20% margin).
     """
 
-    def __init__(self, coco: CocoDataset, *, min_area: float = 0.01, margin: float = 0.2) -> None:
+    def __init__(self, coco: CocoDataset, *, min_area: float = MIN_BOX_AREA, margin: float = OBJECT_MARGIN) -> None:
         self._coco = coco
         self._images = coco.images
         self._crops = object_crops(coco, min_area=min_area, margin=margin)
@@ -360,7 +359,7 @@ class ObjectBoxes:
         official-implementation §2 ("GT boxes: annotation area > 1%, crowds included, same margin").
     """
 
-    def __init__(self, coco: CocoDataset, *, min_area: float = 0.01, margin: float = OBJECT_MARGIN) -> None:
+    def __init__(self, coco: CocoDataset, *, min_area: float = MIN_BOX_AREA, margin: float = OBJECT_MARGIN) -> None:
         self._turns = coco.turns()
         self._annotated = [
             _expanded(coco.annotated_boxes(index, min_area=min_area), margin) for index in range(len(coco))

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.boxes import MIN_BOX_AREA
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 
 if TYPE_CHECKING:
     from objectaware.data.coco import CocoDataset
-
-MIN_BOX_AREA = 0.01
-"""Share of the picture from which on a region or an instance has a box; published boxes have any size."""
 
 
 class TrueObjects:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Container
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.coco import OBJECT_MARGIN, expand_box
+from objectaware.data.boxes import OBJECT_MARGIN
+from objectaware.data.coco import expand_box
 from objectaware.data.masks import in_8_bits
 from objectaware.data.shards import PackedImages
 from objectaware.localize.mask_table import MaskTable
