@@ -11,9 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from objectaware.config import variants as module
-from objectaware.config.base import Model
 from objectaware.config.variants import Variant, WithOptions, default_names
 from objectaware.errors import InputError
+from objectaware.model import Model
 from objectaware.recipes import merged, override, read_recipe
 
 OPTIONS = {"shape": "round"}

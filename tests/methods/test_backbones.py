@@ -3,8 +3,9 @@ import timm
 import torch
 import torchvision
 
+from objectaware.config.backbones import BACKBONE_NAMES
 from objectaware.errors import InputError
-from objectaware.methods.backbones import BACKBONE_NAMES, build_backbone
+from objectaware.methods.backbones import build_backbone
 from objectaware.methods.checkpoint import backbone_weights
 
 

@@ -8,6 +8,7 @@ from PIL import Image
 
 from objectaware.config import DataConfig, PretrainConfig
 from objectaware.config.variants import option_fields
+from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.stages.identity import (
     checkpoint_hash,
@@ -15,7 +16,6 @@ from objectaware.stages.identity import (
     mask_store_hash,
     recipe,
     stage_identity,
-    true_masks_hash,
 )
 
 
@@ -126,11 +126,11 @@ def test_true_masks_change_with_the_files_that_they_are_read_from(tmp_path: Path
         for number in range(2):
             Image.fromarray(np.full((8, 8, 3), number, dtype=np.uint8)).save(folder / f"{number}.JPEG")
     data = DataConfig(root=str(tmp_path), layout="backgrounds-challenge", split="train")
-    before, verified = true_masks_hash(data), true_masks_hash(data, verify=True)
+    before, verified = Dataset(data).training_truth_hash(), Dataset(data).training_truth_hash(verify=True)
     changed = tmp_path / "only_fg" / "train" / "00_dog" / "1.JPEG"
     changed.write_bytes(changed.read_bytes() + b" ")
-    assert true_masks_hash(data) != before
-    assert true_masks_hash(data, verify=True) != verified
+    assert Dataset(data).training_truth_hash() != before
+    assert Dataset(data).training_truth_hash(verify=True) != verified
 
 
 def test_missing_inputs_are_named(tmp_path: Path) -> None:

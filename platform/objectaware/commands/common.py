@@ -246,7 +246,7 @@ def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
     Raises:
         InputError: A field is not valid, or an input is missing.
     """
-    from objectaware.data.catalog import require_root
+    from objectaware.data.dataset import Dataset
     from objectaware.stages.registry import stage_named
     from objectaware.stages.sweep_identity import data_sets
 
@@ -254,7 +254,7 @@ def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
     config = validated(stage.config, fields)
     parts = stage.parts(config)
     for data in data_sets(parts):
-        require_root(data.root, data.layout)
+        Dataset(data).require_root()
     for part in parts:
         require_local_precision(part)
     with open_context(common, *possible_needs(parts)) as context:

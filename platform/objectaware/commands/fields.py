@@ -119,10 +119,11 @@ def write_schema() -> None:
 
 
 def _models() -> Iterator[type[Model]]:
-    """Yield the configuration models of `objectaware.config` and `objectaware.stages`, and their options' variants."""
+    """Yield the models of configuration: of data sets, `objectaware.config`, `objectaware.stages`, and variants."""
     from objectaware import config, stages
     from objectaware.config.variants import Variant
 
+    yield config.DataConfig
     for package in (config, stages):
         for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for one in vars(importlib.import_module(found.name)).values():
@@ -132,7 +133,7 @@ def _models() -> Iterator[type[Model]]:
 
 
 def _own_variants(option: type[Variant]) -> dict[str, type[Variant]]:
-    """The variants of an option that come with this package, by name; none of a base of all options."""
+    """Return the variants of an option that come with this package, by name; none of a base of all options."""
     if not hasattr(option, "package"):
         return {}
     return {name: one for name, one in option.variants().items() if one.__module__.startswith("objectaware.")}
@@ -213,10 +214,14 @@ _NAMES: dict[object, str] = {
 
 def _type_name(annotation: object, metadata: Sequence[object] = ()) -> str:
     """A type in words, with the bounds of its values."""
-    from objectaware.config.base import PointsTo
+    from objectaware.data.dataset import LayoutName
+    from objectaware.data.layouts import layouts
+    from objectaware.model import PointsTo
 
     if any(isinstance(one, PointsTo) for one in metadata):
         return "path or URI"
+    if get_args(LayoutName)[1] in metadata:
+        return " | ".join(layout.name for layout in layouts())
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type_name(inner[0], inner[1:])

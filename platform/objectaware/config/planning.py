@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from objectaware.config.backbones import BackboneName
-from objectaware.config.base import Address, Model, filled
 from objectaware.config.method import MethodConfig
+from objectaware.model import Address, Model, filled
 
 # On a CPU a step of 256 images takes minutes.
 _BATCH_SIZES = {"cpu": 32, "cuda": 256}

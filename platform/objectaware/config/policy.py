@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from objectaware.config.base import Address, DataConfig
 from objectaware.config.method import MethodConfig
 from objectaware.config.variants import Variant
+from objectaware.data.dataset import DataConfig
+from objectaware.data.layouts import layout_named, layouts
+from objectaware.model import MasksAddress
 
 if TYPE_CHECKING:
     from objectaware.config.pretrain import PretrainConfig
@@ -64,22 +66,30 @@ class MaskedPolicyConfig(PolicyConfig):
     """Base of policies that know where the objects are.
 
     Attributes:
-        true_layouts: Layouts of data sets from which the policy takes true masks or boxes.
+        takes: What of a data set's truth the policy takes: its masks, its boxes, or nothing.
         masks: Mask store that masks or boxes are taken from; or `ground_truth`, the data set's own.
     """
 
-    true_layouts: ClassVar[tuple[str, ...]] = ()
+    takes: ClassVar[Literal["masks", "boxes"] | None] = None
 
-    masks: Literal["ground_truth"] | Address
+    masks: Literal["ground_truth"] | MasksAddress
+
+    @classmethod
+    def true_layouts(cls) -> tuple[str, ...]:
+        """Return the layouts of data sets from which the policy takes true masks or boxes."""
+        if cls.takes is None:
+            return ()
+        return tuple(layout.name for layout in layouts() if getattr(layout, f"true_{cls.takes}"))
 
     def problem(self, config: PretrainConfig) -> str | None:
         """True masks are not everywhere."""
         if self.masks != GROUND_TRUTH:
             return None
         place = f"policy.masks = ground_truth of {self.name}"
-        if not self.true_layouts:
+        names = self.true_layouts()
+        if not names:
             return f"{place} has no meaning: the policy's masks are soft; give a mask store"
-        if config.data.layout not in (*self.true_layouts, "shards"):
-            named = " or ".join(self.true_layouts)
+        if config.data.layout not in names and not layout_named(config.data.layout).is_pack:
+            named = " or ".join(names)
             return f"{place} needs data.layout {named}, or a pack of it, not {config.data.layout}"
         return None

@@ -7,19 +7,13 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from objectaware.config.backbones import BackboneName
-from objectaware.config.base import (
-    DataConfig,
-    Fraction,
-    Minutes,
-    Positive,
-    Precision,
-    TrainingExecution,
-    filled,
-)
+from objectaware.config.base import Precision, TrainingExecution
 from objectaware.config.method import MethodConfig
 from objectaware.config.policy import PolicyConfig
 from objectaware.config.training import OPTIMIZER_DEFAULTS, batch_problem, training_problem
 from objectaware.config.variants import WithOptions
+from objectaware.data.dataset import DataConfig
+from objectaware.model import Fraction, Minutes, Positive, filled
 
 
 class PretrainExecution(TrainingExecution):

@@ -24,16 +24,13 @@ import importlib
 import pkgutil
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import entry_points
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin
 
 from pydantic import Field, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from objectaware.config.base import Model
 from objectaware.errors import InputError
-
-ENTRY_POINT_GROUP = "objectaware.variants"
+from objectaware.model import Model, load_entry_points
 
 
 def _literal_name(variant: type[Model]) -> str | None:
@@ -126,20 +123,7 @@ def load_variants(package: str) -> None:
     """
     for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         importlib.import_module(found.name)
-    _load_entry_points()
-
-
-@cache
-def _load_entry_points() -> None:
-    for point in entry_points(group=ENTRY_POINT_GROUP):
-        try:
-            point.load()
-        except Exception as error:
-            owner = point.dist.name if point.dist is not None else "that registers it"
-            problem = f"cannot be imported ({type(error).__name__}: {error})"
-            raise InputError(
-                ENTRY_POINT_GROUP, point.value, problem, f"Mend or uninstall the package {owner}."
-            ) from error
+    load_entry_points()
 
 
 def option_fields(model: type[Model]) -> dict[str, type[Variant]]:

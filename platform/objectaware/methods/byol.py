@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from objectaware.config.base import Fraction
 from objectaware.config.method import MethodConfig
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.heads import normalised, projection_head, update_moving_average
 from objectaware.methods.method import MomentumMethod, MomentumSchedule
 from objectaware.methods.mixing import Mixing, cosines
+from objectaware.model import Fraction
 
 
 class BYOLConfig(MethodConfig):

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from objectaware.config.base import Fraction, Positive
 from objectaware.config.method import MethodConfig
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
@@ -19,6 +18,7 @@ from objectaware.methods.heads import normalised, projection_head, update_moving
 from objectaware.methods.method import MomentumMethod, MomentumSchedule
 from objectaware.methods.mixing import Mixing, mixed_infonce
 from objectaware.methods.split_batch_norm import shuffle_batch, split_batch_norm, unshuffle_batch
+from objectaware.model import Fraction, Positive
 
 if TYPE_CHECKING:
     from objectaware.config import PretrainConfig

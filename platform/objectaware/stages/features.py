@@ -15,7 +15,6 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from objectaware.config import DataConfig, Model
-from objectaware.config.base import CheckpointAddress, Execution, Positive
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import num_gpus
 from objectaware.distributed.task import run_task, run_tasks
@@ -32,6 +31,7 @@ from objectaware.evaluate.feature_store import PART_SIZE, FeatureSet, finished_p
 from objectaware.evaluate.features import compute_features
 from objectaware.methods.backbones import Backbone, channels_last
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
+from objectaware.model import CheckpointAddress, Execution, Positive
 from objectaware.stages.identity import checkpoint_hash, data_hash, recipe, stage_identity
 from objectaware.stages.labelled import LabelledImages, open_labelled
 from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE

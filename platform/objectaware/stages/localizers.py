@@ -10,7 +10,8 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from objectaware.config import LocalizeConfig, Model, localizer_fields
-from objectaware.config.base import CheckpointAddress, MasksAddress
+from objectaware.data.dataset import Dataset
+from objectaware.model import CheckpointAddress, MasksAddress
 from objectaware.report.tables import format_table
 from objectaware.stages.features import check_sources
 from objectaware.stages.identity import STAND_IN, masks_hash
@@ -19,7 +20,6 @@ from objectaware.stages.localization import LocalizationConfig, MeasurableData, 
 from objectaware.stages.localize import check_localize, localize
 from objectaware.stages.registry import stage_of_parts
 from objectaware.stages.runner import Context, StageResult, study, study_key
-from objectaware.stages.truth import true_objects_hash
 
 
 class LocalizersConfig(Model):
@@ -145,13 +145,13 @@ def _check(config: LocalizersConfig) -> None:
     rows = [config.localize_config(name, classifier="") for name in config.localizers]
     # Most differ in what looks at the same images through the same network.
     for row in {(row.checkpoint, row.negatives): row for row in rows}.values():
-        check_localize(row)
+        check_localize(row, Dataset(row.data))
     if config.linear is not None:
         classifier = config.linear_config()
         check_sources(classifier, sets=labelled_sets(classifier))
     for address in config.masks.values():
         masks_hash(address)
-    true_objects_hash(config.data)
+    Dataset(config.data).truth().content_hash()
 
 
 def _scoring(config: LocalizersConfig, masks: Mapping[str, str]) -> LocalizationConfig:

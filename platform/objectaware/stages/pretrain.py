@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from objectaware.config import GROUND_TRUTH, MaskedPolicyConfig, PretrainConfig
+from objectaware.data.coco_json import forget_instances
+from objectaware.data.dataset import Dataset
 from objectaware.distributed.pretrain import pretrain as train
 from objectaware.distributed.pretrain import pretrain_needs
 from objectaware.methods.backbones import check_image_size
-from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
+from objectaware.stages.identity import mask_store_hash
 from objectaware.stages.outputs import TRAINING_OUTPUTS
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.registry import stage
@@ -33,14 +35,15 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
         Values `checkpoint` (address of the folder), `epochs`, and the last epoch's metrics.
     """
     name = f"pretrain {config.method.name} {config.policy.name} seed {config.seed}"
-    inputs = {"data": data_hash(config.data, verify=context.verify)}
+    data = Dataset(config.data)
+    inputs = {"data": data.content_hash(context.verify)}
     if isinstance(config.policy, MaskedPolicyConfig):
         if config.policy.masks != GROUND_TRUTH:
             inputs["masks"] = mask_store_hash(config.policy.masks)
         else:
-            if config.data.layout == "shards":
+            if data.layout.is_pack:
                 require_packed_truth(config.policy, config.data)  # now, and not in a worker
-            inputs["masks"] = true_masks_hash(config.data, verify=context.verify)
+            inputs["masks"] = data.training_truth_hash(context.verify)
 
     def check(config: PretrainConfig) -> None:
         check_image_size(config.backbone, config.image_size)
@@ -51,6 +54,7 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
 
     def compute(run: StageRun, config: PretrainConfig) -> Mapping[str, Any]:
         recorder = _Recorder(run, config)
+        forget_instances()  # the workers have their own
         checkpoint = train(config, name="train", storage=run.folder, on_record=recorder)
         run.tracker.log_model("checkpoint", checkpoint)
         return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from objectaware.config import GROUND_TRUTH, DataConfig, Model
-from objectaware.config.base import points_to
+from objectaware.model import points_to
 from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash
 from objectaware.stages.registry import all_stages, stage_named
 from objectaware.stages.sweep_config import SweepConfig

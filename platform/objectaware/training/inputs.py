@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from objectaware.augment.color import ColorDistribution
 from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.cache import TrainingImages
-from objectaware.data.catalog import notice_of
+from objectaware.data.dataset import Dataset
 from objectaware.data.shards import PackedImages
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import require_two_classes
@@ -51,7 +51,8 @@ def open_inputs(config: PretrainConfig) -> TrainingInputs:
     Raises:
         InputError: The images or their labels do not fit the configuration.
     """
-    images = config.data.open()
+    data = Dataset(config.data)
+    images = data.images
     if config.method.needs_labels:
         if images.labels is None:
             raise _unlabelled(config.data, config.method.name)
@@ -69,7 +70,7 @@ def open_inputs(config: PretrainConfig) -> TrainingInputs:
         batches = _folder_batches(config, len(images))
         watched = np.random.default_rng(config.seed).permutation(len(images))[:_NUM_WATCHED]
     kept = TrainingImages(images, max_bytes=config.execution.cache_mib * 2**20, unreadable=unreadable)
-    return TrainingInputs(kept, images.labels, len(images.class_names), batches, watched, notice_of(images))
+    return TrainingInputs(kept, images.labels, len(images.class_names), batches, watched, data.notice)
 
 
 def _unlabelled(data: DataConfig, method: str) -> InputError:

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from objectaware.config import DataConfig, MethodConfig
-from objectaware.data.backgrounds_challenge import VARIANTS
 from objectaware.data.scenes import CLASS_NAMES, build_scenes
 from objectaware.data.scenes.plan import SceneVariant
 from objectaware.data.scenes.shapes import CLASS_FOLDERS
+from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.paper.nodes import (
     ClassDistance,
     Detection,

@@ -16,7 +16,7 @@ from objectaware.config import (
     PretrainConfig,
 )
 from objectaware.config.variants import default_names
-from objectaware.data.coco import load_coco
+from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.paper.nodes import (
     ClassDistance,
@@ -238,8 +238,7 @@ def images_with(class_name: str, workshop: Workshop, images: Images) -> tuple[st
         InputError: None does.
     """
     data = workshop.scale.data(images)
-    assert data.split is not None, "classes are those of COCO"
-    coco = load_coco(data.root, data.split)
+    coco = Dataset(data).instances()
     name = workshop.scale.class_name(class_name)
     shown = [
         image_id

@@ -11,9 +11,9 @@ from pydantic import model_validator
 
 from objectaware.augment.background import BACKGROUND_THRESHOLD
 from objectaware.config import GROUND_TRUTH, DataConfig, MethodConfig
-from objectaware.config.base import Fraction, filled
 from objectaware.data.cache import TrainingImages
 from objectaware.data.masks import in_8_bits
+from objectaware.model import Fraction, filled
 from objectaware.training.policies.background_mixup import BackgroundConfig, BackgroundMixup
 from objectaware.training.policies.official_background import OfficialBackground
 
@@ -31,7 +31,7 @@ class BackgroundHardMixConfig(BackgroundConfig):
             object is copied; 0.2 by default. True masks have none.
     """
 
-    true_layouts: ClassVar = ("backgrounds-challenge", "coco", "cub", "flowers102")
+    takes: ClassVar = "masks"
 
     name: Literal["background_hardmix"] = "background_hardmix"
     mask_field: Literal["cam", "mask"] | None = None

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from objectaware.augment.background import BACKGROUND_THRESHOLD, cut_background, mix_background, tile
 from objectaware.augment.crop import crop_mask
 from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig, MethodConfig
-from objectaware.config.base import Fraction
 from objectaware.data.cache import TrainingImages
 from objectaware.data.images import Images
 from objectaware.errors import InputError
+from objectaware.model import Fraction
 from objectaware.training.policies.base import Masks, Policy, Region
 from objectaware.training.policies.masks import TrueMasks, open_masks, true_masks
 from objectaware.training.policies.official_background import OfficialBackground

@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig
-from objectaware.data.backgrounds_challenge import TrainingForegrounds
 from objectaware.data.boxes import OBJECT_MARGIN
 from objectaware.data.cache import TrainingImages
-from objectaware.data.coco import ObjectBoxes, expand_box, load_coco
+from objectaware.data.coco import expand_box
+from objectaware.data.dataset import Dataset
 from objectaware.data.masks import in_8_bits
 from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
-from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 from objectaware.localize.mask_table import MaskTable
 from objectaware.training.policies.base import Boxes
@@ -151,13 +150,9 @@ def true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingIma
     Raises:
         InputError: They are missing or malformed.
     """
-    boxes: Boxes
-    if data.layout == "shards":
-        boxes = PackedBoxes(_pack(policy, data, images))
-    else:
-        assert data.split is not None
-        coco = load_coco(data.root, data.split, "shape", "box", "area")
-        boxes = ObjectBoxes(coco.select(images.image_ids))
+    opened = Dataset(data)
+    packed = opened.layout.is_pack
+    boxes: Boxes = PackedBoxes(_pack(policy, data, images)) if packed else opened.training_boxes(images.image_ids)
     return TrueBoxes(boxes, images.image_ids, images.unreadable)
 
 
@@ -167,18 +162,13 @@ def true_masks(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingIma
     Raises:
         InputError: They are missing or malformed.
     """
-    foreground: Callable[[int], NDArray[np.bool_]]
-    if data.layout == "shards":
-        foreground = _pack(policy, data, images).mask
-    elif data.layout == "backgrounds-challenge":
-        assert data.split is not None
-        foreground = TrainingForegrounds(data.root, data.split, images.image_ids).__getitem__
-    else:
-        truth = GroundTruth(data.root, data.layout, data.split, images.image_ids, needs_boxes=False)
-        if not truth.has_masks:
-            raise InputError("policy.masks", GROUND_TRUTH, "is not there", truth.notice)
-        foreground = truth.__getitem__
-    return TrueMasks(foreground, images.image_ids, images.unreadable)
+    opened = Dataset(data)
+    if opened.layout.is_pack:
+        return TrueMasks(_pack(policy, data, images).mask, images.image_ids, images.unreadable)
+    truth = opened.training_truth(images.image_ids)
+    if not truth.has_masks:
+        raise InputError("policy.masks", GROUND_TRUTH, "is not there", truth.notice)
+    return TrueMasks(truth.__getitem__, images.image_ids, images.unreadable)
 
 
 def _pack(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> PackedImages:
@@ -195,7 +185,7 @@ def require_packed_truth(policy: MaskedPolicyConfig, data: DataConfig) -> None:
     """
     root = data.root
     packed = PackedImages.describe(root)
-    layout, layouts = packed["source"].get("layout", "unknown"), policy.true_layouts
+    layout, layouts = packed["source"].get("layout", "unknown"), policy.true_layouts()
     if layout not in layouts:
         problem = f"is a pack of layout {layout}, and policy.masks = ground_truth of {policy.name} is for a pack of "
         raise InputError("data.root", root, problem + " or ".join(layouts), "Give masks of a mask store.")

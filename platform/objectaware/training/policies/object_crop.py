@@ -22,7 +22,7 @@ class ObjectCropConfig(MaskedPolicyConfig):
         masks: Mask store that boxes are taken from; or `ground_truth`, those of COCO's annotations.
     """
 
-    true_layouts: ClassVar = ("coco",)
+    takes: ClassVar = "boxes"
     needs_whole_pictures: ClassVar = True
 
     name: Literal["object_crop"] = "object_crop"
