@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.boxes import MIN_BOX_AREA
-from objectaware.data.coco import CocoDataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 
