@@ -14,7 +14,7 @@ from torch import Tensor
 from harness import Result, compare, exit_status, in_turn, parser, processor_seconds, write_results
 from objectaware.localize.contracam import contracam
 from objectaware.localize.expansion import expand_resolution
-from objectaware.methods.backbones import build_backbone, channels_last, feature_map, num_features
+from objectaware.methods.backbones import Backbone, build_backbone, channels_last
 from objectaware.methods.heads import projection_head
 
 _LIMIT = 1.15
@@ -48,7 +48,7 @@ def measure(
     _check_number_of_forwards(images, trunk, projector, num_iterations)
 
     def features(batch: Tensor) -> Tensor:
-        return feature_map(trunk, batch)
+        return trunk.forward_features(batch)
 
     def ours() -> float:
         return processor_seconds(lambda: contracam(images, features, projector, num_iterations=num_iterations))
@@ -63,20 +63,18 @@ def measure(
     return compare(case, *values, unit="s of one core", at_most=_LIMIT)
 
 
-def set_up(
-    backbone: str, image_size: int, batch_size: int, expansion: int
-) -> tuple[Tensor, torch.nn.Module, torch.nn.Module]:
+def set_up(backbone: str, image_size: int, batch_size: int, expansion: int) -> tuple[Tensor, Backbone, torch.nn.Module]:
     """Images of noise (N, 3, S, S), an untrained trunk and its projector."""
     torch.manual_seed(0)
     network = build_backbone(backbone).eval()
-    projector = projection_head(num_features(network), num_features(network), 128).eval()
+    projector = projection_head(network.num_features, network.num_features, 128).eval()
     trunk = channels_last(expand_resolution(network, expansion), torch.device("cpu"))
     images = torch.randn(batch_size, 3, image_size, image_size).to(memory_format=torch.channels_last)
     return images, trunk, projector
 
 
 def _check_number_of_forwards(
-    images: Tensor, trunk: torch.nn.Module, projector: Callable[[Tensor], Tensor], num_iterations: int
+    images: Tensor, trunk: Backbone, projector: Callable[[Tensor], Tensor], num_iterations: int
 ) -> None:
     """Both sides do the same number of forwards; this is the warm-up, too."""
     num_forwards = 0
@@ -84,7 +82,7 @@ def _check_number_of_forwards(
     def counted(batch: Tensor) -> Tensor:
         nonlocal num_forwards
         num_forwards += 1
-        return feature_map(trunk, batch)
+        return trunk.forward_features(batch)
 
     contracam(images[:2], counted, projector, num_iterations=num_iterations)
     assert num_forwards == num_iterations, num_forwards

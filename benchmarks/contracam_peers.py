@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from harness import Result, compare, computing_in_turn, exit_status, parser, write_results
 from objectaware.localize.contracam import contracam, contrastive_score
 from objectaware.localize.expansion import expand_resolution
-from objectaware.methods.backbones import build_backbone, channels_last, feature_map, num_features
+from objectaware.methods.backbones import Backbone, build_backbone, channels_last
 from objectaware.methods.heads import projection_head
 
 _LIMIT = 1 / 1.3
@@ -50,15 +50,13 @@ def measure(backbone: str, image_size: int, batch_size: int, num_iterations: int
     """The batch through each way in turn."""
     torch.manual_seed(0)
     network = expand_resolution(build_backbone(backbone).eval(), 2)
-    projector = projection_head(num_features(network), num_features(network), 128).eval()
+    projector = projection_head(network.num_features, network.num_features, 128).eval()
     images = torch.randn(batch_size, 3, image_size, image_size)
     ordered = images.contiguous(memory_format=torch.channels_last)
     trunk = channels_last(expand_resolution(network, 1), _CPU)
 
     def ours(iterations: int) -> Tensor:
-        return contracam(
-            ordered, lambda batch: feature_map(trunk, batch), projector, num_iterations=iterations, compat="official"
-        )
+        return contracam(ordered, trunk.forward_features, projector, num_iterations=iterations, compat="official")
 
     def official(iterations: int) -> Tensor:
         return official_way(images, network, projector, iterations)
@@ -79,7 +77,7 @@ def measure(backbone: str, image_size: int, batch_size: int, num_iterations: int
     return results
 
 
-def official_way(images: Tensor, network: nn.Module, projector: nn.Module, num_iterations: int) -> Tensor:
+def official_way(images: Tensor, network: Backbone, projector: nn.Module, num_iterations: int) -> Tensor:
     """Masks (N, 1, H, W): autograd to the feature map, averaged over space, map by map normalised."""
     color = images.mean(dim=(0, 2, 3), keepdim=True)
     mask = torch.zeros_like(images[:, :1])
@@ -87,7 +85,7 @@ def official_way(images: Tensor, network: nn.Module, projector: nn.Module, num_i
     negatives: list[Tensor] = []
     for _ in range(num_iterations):
         with torch.no_grad():
-            activation = feature_map(network, images * (1 - mask) + color * mask)
+            activation = network.forward_features(images * (1 - mask) + color * mask)
         activation.requires_grad_()
         query = F.normalize(projector(activation.mean(dim=(2, 3))), dim=1)
         key = query.detach() if key is None else key
@@ -117,7 +115,7 @@ class _PositiveGradCAM(GradCAM):  # type: ignore[misc]
         return weights
 
 
-def grad_cam(images: Tensor, network: nn.Module, projector: nn.Module) -> Tensor:
+def grad_cam(images: Tensor, network: Backbone, projector: nn.Module) -> Tensor:
     """Masks (N, 1, H, W) of one iteration by pytorch-grad-cam's hooks and backward pass."""
     model = nn.Sequential(network, projector)
     with torch.no_grad():

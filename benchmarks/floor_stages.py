@@ -31,7 +31,6 @@ from objectaware.distributed.localize_groups import GroupPlan, group_table
 from objectaware.evaluate.linear import PATH_TOLERANCE
 from objectaware.localize.contracam import contracam
 from objectaware.localize.crf import dense_crf
-from objectaware.methods.backbones import feature_map
 from objectaware.planning.pictures import soft_masks
 from objectaware.training.preparation import blur_kernel_size
 from roof import Work, bytes_of, bytes_of_weights, counted_operations
@@ -121,7 +120,7 @@ def contracam_work(backbone: str, size: int, number: int) -> Work:
     images, trunk, projector = set_up(backbone, size, number, _EXPANSION)
 
     def run() -> torch.Tensor:
-        return contracam(images, lambda batch: feature_map(trunk, batch), projector, num_iterations=_NUM_ITERATIONS)
+        return contracam(images, trunk.forward_features, projector, num_iterations=_NUM_ITERATIONS)
 
     num_bytes = bytes_of(images) + bytes_of_weights(trunk, projector) + number * size**2 * 4
     case = f"ContraCAM, {_NUM_ITERATIONS} iterations, {backbone}, batch {number} at {size}, expansion {_EXPANSION}"

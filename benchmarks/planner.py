@@ -137,7 +137,7 @@ class Runs:
         work = pretrain_work(
             rates,
             backbone=given.backbone,
-            method=config.method,
+            method=config.method.name,
             num_images=size,
             num_epochs=given.epochs,
             cache_mib=config.execution.cache_mib,

@@ -24,15 +24,16 @@ from torch import Tensor, nn
 from harness import Result, compare, exit_status, parser, write_results
 from inputs import write_pictures
 from objectaware.augment.color import ColorDistribution, ColorParameters, augment_colors
-from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
+from objectaware.config import DataConfig, MethodConfig, PretrainConfig, PretrainExecution
 from objectaware.data.cache import TrainingImages
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster
 from objectaware.distributed.pretrain import pretrain
+from objectaware.plain_yaml import parse_yaml
 from objectaware.training.policies import PlainViews
 from objectaware.training.preparation import blur_kernel_size
-from objectaware.training.run import build_method, run_pretraining
+from objectaware.training.run import run_pretraining
 from objectaware.training.schedule import cosine_learning_rate, epoch_batches, scaled_learning_rate
 from objectaware.training.session import LocalSession
 from objectaware.training.views import ViewBatch, ViewLoader
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser(__doc__, "pretrain_overhead")
     options.add_argument("--backbone", default="resnet18")
-    options.add_argument("--method", default="moco", choices=("moco", "byol"))
+    options.add_argument("--method", default="{name: moco, queue_size: 1024}", help="as in a recipe: byol")
     options.add_argument("--image-size", type=int, default=96)
     options.add_argument("--batch-size", type=int, default=24, help="such that a step takes about 0.3 s")
     options.add_argument("--steps", type=int, default=20, help="an epoch")
@@ -89,12 +90,11 @@ def measure(folder: Path, given: argparse.Namespace) -> list[Result]:
     write_pictures(folder / "pictures", given.steps * given.batch_size, 2 * given.image_size)
     config = PretrainConfig(
         data=DataConfig(root=str(folder / "pictures")),
-        method=given.method,
+        method=MethodConfig.model_validate(parse_yaml(given.method, field="method", source="--method")),
         backbone=given.backbone,
         image_size=given.image_size,
         batch_size=given.batch_size,
         num_epochs=given.epochs,
-        queue_size=1024 if given.method == "moco" else None,
         execution=PretrainExecution(num_compute_threads=1, checkpoint_interval=given.epochs),
     )
     ways = {"plain": plain_loop, "trainer": trainer_alone, "ray": under_ray}
@@ -105,9 +105,9 @@ def measure(folder: Path, given: argparse.Namespace) -> list[Result]:
         for name in ways:
             assert taken[name][-1].losses == taken["plain"][-1].losses, (name, taken[name][-1], taken["plain"][-1])
     seconds = {name: [epochs.seconds_a_step for epochs in taken[name]] for name in ways}
-    step = f"a step of {given.method}, {given.backbone}, batch {given.batch_size} at {given.image_size}, one thread"
+    step = f"{config.method.title}, {given.backbone}, batch {given.batch_size} at {given.image_size}, one thread"
     return [
-        compare(f"{step}: {title}", seconds[name], seconds["plain"], unit="s", at_most=_LIMIT)
+        compare(f"a step of {step}: {title}", seconds[name], seconds["plain"], unit="s", at_most=_LIMIT)
         for name, title in (("trainer", "Trainer in one process"), ("ray", "under Ray Train"))
     ]
 
@@ -131,7 +131,7 @@ def plain_loop(config: PretrainConfig, folder: Path) -> Epochs:
     """The same steps without the platform's loop; nothing is written to the folder."""
     images = TrainingImages(config.data.open(), max_bytes=config.execution.cache_mib * 2**20)
     torch.manual_seed(config.seed)
-    method = build_method(config, num_classes=0).to(memory_format=torch.channels_last).train()
+    method = config.method.build(config.backbone, num_classes=0).to(memory_format=torch.channels_last).train()
     optimizer = torch.optim.SGD(
         [parameter for parameter in method.parameters() if parameter.requires_grad],
         momentum=config.sgd_momentum,

@@ -15,6 +15,8 @@ from objectaware.config import (
     localize_setting,
     localizer_fields,
 )
+from objectaware.methods.byol import BYOLConfig
+from objectaware.methods.moco import MoCoConfig
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localization import LocalizationConfig
 
@@ -29,8 +31,8 @@ def test_paths_are_made_absolute_and_addresses_left_alone(monkeypatch: pytest.Mo
     """Ray Train's workers run in a folder of their own, where a relative path would name another place."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/somebody")
-    config = _pretrain(policy="object_crop", masks="~/masks")
-    assert (config.data.root, config.masks) == (str(tmp_path / "photos"), "/home/somebody/masks")
+    config = _pretrain(policy={"name": "object_crop", "masks": "~/masks"})
+    assert (config.data.root, config.policy.masks) == (str(tmp_path / "photos"), "/home/somebody/masks")
     data = config.data
     assert LocalizeConfig(data=data, checkpoint="s3://bucket/run").checkpoint == "s3://bucket/run"
     assert LinearConfig(checkpoint="run", train=data, tests={}).checkpoint == str(tmp_path / "run")
@@ -40,27 +42,23 @@ def test_paths_are_made_absolute_and_addresses_left_alone(monkeypatch: pytest.Mo
 
 def test_defaults_are_the_papers() -> None:
     config = _pretrain()
-    assert (config.queue_size, config.momentum, config.temperature) == (65536, 0.999, 0.2)
+    assert config.method == MoCoConfig(queue_size=65536, momentum=0.999, temperature=0.2)
     assert (config.base_learning_rate, config.final_learning_rate, config.weight_decay) == (0.03, 0.001, 1e-4)
     assert (config.num_epochs, config.batch_size, config.min_crop_scale) == (800, 256, 0.08)
     assert config.color_jitter == (0.4, 0.4, 0.4, 0.1)
-    byol = _pretrain(method="byol")
-    assert (byol.momentum, byol.queue_size, byol.temperature) == (0.996, None, None)
+    assert _pretrain(method="byol").method == BYOLConfig(momentum=0.996)
+    assert config.policy.name == "none"
 
 
 def test_no_option_that_the_papers_code_lacks_is_on_by_default() -> None:
     config = _pretrain()
-    assert (config.optimizer, config.learning_rate_schedule, config.momentum_schedule) == (
-        "sgd",
-        "cosine_epoch",
-        "constant",
-    )
-    assert (config.batch_norm, config.num_batch_norm_splits) == ("synchronised", None)
+    assert (config.optimizer, config.learning_rate_schedule) == ("sgd", "cosine_epoch")
+    assert (config.method.momentum_schedule, config.method.num_batch_norm_splits) == ("constant", 1)
+    assert _pretrain(method="byol").method.momentum_schedule == "constant"
     assert (config.num_warmup_epochs, config.num_accumulation_steps, config.compile) == (0, 1, False)
 
 
 def test_options_of_the_methods_own_papers_bring_their_values() -> None:
-    assert _pretrain(batch_norm="shuffled").num_batch_norm_splits == 8
     lars = _pretrain(method="byol", optimizer="lars")
     assert (lars.base_learning_rate, lars.final_learning_rate, lars.weight_decay) == (0.2, 0.0, 1.5e-6)
     assert _pretrain(optimizer="lars", base_learning_rate=0.3).base_learning_rate == 0.3
@@ -68,30 +66,52 @@ def test_options_of_the_methods_own_papers_bring_their_values() -> None:
 
 def test_supervised_training_has_nothing_of_the_contrastive_methods() -> None:
     config = _pretrain(method="supervised", data=CLASSES)
-    assert (config.momentum, config.queue_size, config.temperature) == (None, None, None)
+    assert config.method.model_dump() == {"name": "supervised"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("temperature", "method.temperature"),
+        ("queue_size", "method.queue_size"),
+        ("momentum", "method.momentum"),
+        ("momentum_schedule", "method.momentum_schedule"),
+        ("batch_norm", "method.num_batch_norm_splits"),
+        ("num_batch_norm_splits", "method.num_batch_norm_splits"),
+        ("masks", "policy.masks"),
+        ("mask_field", "policy.mask_field"),
+        ("mix_probability", "policy.mix_probability"),
+        ("background_threshold", "policy.background_threshold"),
+        ("compat", "policy.compat"),
+    ],
+)
+def test_a_field_beside_its_option_is_refused_with_the_place_that_it_has_now(old: str, new: str) -> None:
+    with pytest.raises(ValidationError, match=rf"\n{old}\n  is named {new}: write "):
+        _pretrain(**{old: 1})
 
 
 @pytest.mark.parametrize(("method", "probability"), [("moco", 0.4), ("byol", 0.3)])
 def test_mix_probability_is_the_papers_of_each_method(method: str, probability: float) -> None:
-    config = _pretrain(method=method, policy="background_mixup", masks="runs/masks")
-    assert config.mix_probability == probability
-    assert config.background_threshold == 0.2
-    assert config.mask_field == "cam"
+    config = _pretrain(method=method, policy={"name": "background_mixup", "masks": "runs/masks"})
+    assert config.policy.mix_probability == probability
+    assert config.policy.background_threshold == 0.2
+    assert config.policy.mask_field == "cam"
 
 
 @pytest.mark.parametrize("policy", ["background_mixup", "background_hardmix"])
 def test_the_official_mix_probability_is_one_for_both_methods(policy: str) -> None:
-    config = _pretrain(method="byol", policy=policy, masks="runs/masks", compat="official")
-    assert (config.mix_probability, config.background_threshold) == (0.4, 0.2)
+    config = _pretrain(method="byol", policy={"name": policy, "masks": "runs/masks", "compat": "official"})
+    assert (config.policy.mix_probability, config.policy.background_threshold) == (0.4, 0.2)
 
 
 def test_ground_truth_is_no_path_and_has_no_threshold() -> None:
     data = {"root": "photos", "layout": "backgrounds-challenge", "split": "train"}
-    config = _pretrain(data=data, policy="background_hardmix", masks="ground_truth")
-    assert config.masks == "ground_truth"
-    assert (config.mix_probability, config.background_threshold, config.mask_field) == (0.4, None, None)
+    config = _pretrain(data=data, policy={"name": "background_hardmix", "masks": "ground_truth"})
+    policy = config.policy
+    assert policy.masks == "ground_truth"
+    assert (policy.mix_probability, policy.background_threshold, policy.mask_field) == (0.4, None, None)
     assert PretrainConfig.model_validate(config.model_dump(mode="json")) == config
-    assert _pretrain(policy="object_crop", masks="./ground_truth").masks != "ground_truth"
+    assert _pretrain(policy={"name": "object_crop", "masks": "./ground_truth"}).policy.masks != "ground_truth"
 
 
 _COCO = {"root": "photos", "layout": "coco", "split": "train"}
@@ -100,16 +120,22 @@ _COCO = {"root": "photos", "layout": "coco", "split": "train"}
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"policy": "object_crop"}, "masks is missing"),
-        ({"policy": "mixup", "masks": "m"}, "masks has no meaning for the policy mixup"),
-        ({"policy": "cutmix", "mix_probability": 0.4}, "mix_probability has no meaning for the policy cutmix"),
-        ({"compat": "official"}, "compat has no meaning for the policy none"),
-        ({"policy": "object_crop", "masks": "m", "compat": "official"}, "compat has no meaning"),
+        ({"policy": "object_crop"}, r"policy\.masks\n  Field required"),
+        ({"policy": {"name": "mixup", "masks": "m"}}, r"policy\.masks\n  Extra inputs"),
+        ({"policy": "cutmix", "mix_probability": 0.4}, "is named policy.mix_probability"),
+        ({"policy": {"compat": "official"}}, r"policy\.compat\n  Extra inputs"),
+        ({"policy": {"name": "object_crop", "masks": "m", "compat": "official"}}, r"policy\.compat\n  Extra inputs"),
         ({"policy": "mixup", "batch_size": 6, "execution": {"num_workers": 2}}, "in pairs"),
-        ({"data": _COCO, "policy": "background_mixup", "masks": "ground_truth"}, "whose masks are soft"),
-        ({"policy": "object_crop", "masks": "ground_truth"}, "needs data.layout coco, or a pack of it, not folder"),
+        ({"data": _COCO, "policy": {"name": "background_mixup", "masks": "ground_truth"}}, "masks are soft"),
         (
-            {"data": _COCO, "policy": "background_hardmix", "masks": "ground_truth", "background_threshold": 0.2},
+            {"policy": {"name": "object_crop", "masks": "ground_truth"}},
+            "needs data.layout coco, or a pack of it, not folder",
+        ),
+        (
+            {
+                "data": _COCO,
+                "policy": {"name": "background_hardmix", "masks": "ground_truth", "background_threshold": 0.2},
+            },
             "background_threshold has no meaning with masks = ground_truth",
         ),
     ],
@@ -139,19 +165,18 @@ def test_worker_counts_that_would_change_the_batch_are_refused_with_the_arithmet
     "fields",
     [
         {"unknown": 1},
-        {"method": "byol", "queue_size": 10},
-        {"mix_probability": 0.4},
+        {"method": {"name": "byol", "queue_size": 10}},
+        {"policy": {"mix_probability": 0.4}},
         {"policy": "object_crop"},
-        {"masks": "runs/masks"},
+        {"policy": {"masks": "runs/masks"}},
         {"batch_size": 30, "execution": {"num_workers": 4}},
         {"min_crop_scale": 0},
         {"color_jitter": [0.4, 0.4, 0.4, 0.6]},
-        {"num_batch_norm_splits": 8},
-        {"method": "byol", "batch_norm": "shuffled"},
-        {"batch_norm": "shuffled", "batch_size": 12},
-        {"batch_norm": "shuffled", "batch_size": 8},
-        {"batch_norm": "shuffled", "batch_size": 48, "execution": {"num_workers": 3}},
-        {"batch_norm": "shuffled", "batch_size": 32, "num_accumulation_steps": 4},
+        {"method": {"name": "byol", "num_batch_norm_splits": 8}},
+        {"method": {"num_batch_norm_splits": 8}, "batch_size": 12},
+        {"method": {"num_batch_norm_splits": 8}, "batch_size": 8},
+        {"method": {"num_batch_norm_splits": 8}, "batch_size": 48, "execution": {"num_workers": 3}},
+        {"method": {"num_batch_norm_splits": 8}, "batch_size": 32, "num_accumulation_steps": 4},
         {"num_warmup_epochs": 800},
         {"num_accumulation_steps": 3},
         {"batch_size": 4, "num_accumulation_steps": 4},
@@ -159,10 +184,11 @@ def test_worker_counts_that_would_change_the_batch_are_refused_with_the_arithmet
         {"optimizer": ["lars"]},
         {"method": "supervised"},
         {"method": "supervised", "data": {"root": "photos", "layout": "coco", "split": "train"}},
-        {"method": "supervised", "data": CLASSES, "momentum": 0.9},
-        {"method": "supervised", "data": CLASSES, "momentum_schedule": "cosine"},
-        {"method": "supervised", "data": CLASSES, "temperature": 0.1},
-        {"method": "supervised", "data": CLASSES, "policy": "background_mixup", "masks": "runs/masks"},
+        {"method": {"name": "supervised", "momentum": 0.9}, "data": CLASSES},
+        {"method": {"name": "supervised", "momentum_schedule": "cosine"}, "data": CLASSES},
+        {"method": {"name": "supervised", "temperature": 0.1}, "data": CLASSES},
+        {"method": "supervised", "data": CLASSES, "policy": {"name": "background_mixup", "masks": "runs/masks"}},
+        {"method": "supervised", "data": CLASSES, "policy": "mixup"},
     ],
 )
 def test_what_would_be_ignored_or_fail_later_is_refused(fields: dict[str, object]) -> None:
@@ -171,7 +197,7 @@ def test_what_would_be_ignored_or_fail_later_is_refused(fields: dict[str, object
 
 
 def test_a_stored_configuration_is_read_back_the_same() -> None:
-    config = _pretrain(method="byol", policy="background_mixup", masks="m", optimizer="lars")
+    config = _pretrain(method="byol", policy={"name": "background_mixup", "masks": "m"}, optimizer="lars")
     assert PretrainConfig.model_validate(config.model_dump(mode="json")) == config
 
 

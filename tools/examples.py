@@ -77,7 +77,7 @@ NETWORK: Fields = {
     "batch_size": 16,
     "execution": {**ONE_THREAD, "evaluation_interval": 1},
 }
-MOCO: Fields = {**NETWORK, "method": "moco", "queue_size": 32}
+MOCO: Fields = {**NETWORK, "method": {"name": "moco", "queue_size": 32}}
 BYOL: Fields = {**NETWORK, "method": "byol"}
 EVALUATED: Fields = {"checkpoint": "@pretrain-moco.checkpoint", "image_size": SIZE, "center_crop": False}
 LABELLED: Fields = {
@@ -163,10 +163,11 @@ def _trainings() -> Iterator[Example]:
     two_workers = {**ONE_THREAD, "num_workers": 2, "decode_on": "cluster"}
     yield pretrain("two-workers", {**MOCO, "execution": two_workers}, on_ray=True)
     slowly = {"num_epochs": 2, "num_warmup_epochs": 1, "learning_rate_schedule": "cosine_step"}
-    yield pretrain("byol-lars", {**BYOL, **slowly, "optimizer": "lars", "momentum_schedule": "cosine"})
+    cosine = {"name": "byol", "momentum_schedule": "cosine"}
+    yield pretrain("byol-lars", {**BYOL, **slowly, "optimizer": "lars", "method": cosine})
     yield pretrain("supervised", {**NETWORK, "method": "supervised"})
-    shuffled = {"batch_norm": "shuffled", "num_batch_norm_splits": 2, "num_accumulation_steps": 2}
-    yield pretrain("moco-shuffled", {**MOCO, **shuffled})
+    shuffled = {"name": "moco", "queue_size": 32, "num_batch_norm_splits": 2}
+    yield pretrain("moco-shuffled", {**MOCO, "method": shuffled, "num_accumulation_steps": 2})
     yield pretrain("moco-subset", {**MOCO, "data": {**scenes("train"), "subset": "half.txt"}})
     yield pretrain("moco-packed", {**MOCO, "data": {"root": "packed", "layout": "shards"}})
 
@@ -174,22 +175,22 @@ def _trainings() -> Iterator[Example]:
         words = ("localize", root, "--checkpoint", "@pretrain-moco.checkpoint", "--setting", "mixup", "--recipe")
         recipe = {"data": data, "image_size": 48, "crf": True, "execution": LOCALIZE_ON_ONE}
         yield Example(f"masks-{root}", (*words, f"masks-{root}.yaml"), recipe)
-    masks = {"masks": "@masks-scenes.masks"}
-    mixup = {**masks, "policy": "background_mixup"}
-    yield pretrain("background-mixup", {**MOCO, **mixup, "mix_probability": 0.8})
-    yield pretrain("background-mixup-byol", {**BYOL, **mixup, "mask_field": "mask"})
-    yield pretrain("background-mixup-official", {**MOCO, **mixup, "compat": "official"})
-    hardmix = {"policy": "background_hardmix", "mix_probability": 0.8}
-    yield pretrain("background-hardmix", {**BYOL, **hardmix, **masks})
-    yield pretrain("background-hardmix-official", {**MOCO, **hardmix, **masks, "compat": "official"})
-    yield pretrain("background-hardmix-truth", {**MOCO, **hardmix, "masks": "ground_truth"})
-    crop = {"data": multi("train"), "policy": "object_crop"}
-    yield pretrain("object-crop", {**MOCO, **crop, "masks": "@masks-multi.masks"})
-    yield pretrain("object-crop-truth", {**BYOL, **crop, "masks": "ground_truth"})
+    found, truth = {"masks": "@masks-scenes.masks"}, {"masks": "ground_truth"}
+    mixup = {"name": "background_mixup", **found}
+    yield pretrain("background-mixup", {**MOCO, "policy": {**mixup, "mix_probability": 0.8}})
+    yield pretrain("background-mixup-byol", {**BYOL, "policy": {**mixup, "mask_field": "mask"}})
+    yield pretrain("background-mixup-official", {**MOCO, "policy": {**mixup, "compat": "official"}})
+    hardmix = {"name": "background_hardmix", "mix_probability": 0.8}
+    yield pretrain("background-hardmix", {**BYOL, "policy": {**hardmix, **found}})
+    yield pretrain("background-hardmix-official", {**MOCO, "policy": {**hardmix, **found, "compat": "official"}})
+    yield pretrain("background-hardmix-truth", {**MOCO, "policy": {**hardmix, **truth}})
+    crop = {"name": "object_crop", "masks": "@masks-multi.masks"}
+    yield pretrain("object-crop", {**MOCO, "data": multi("train"), "policy": crop})
+    yield pretrain("object-crop-truth", {**BYOL, "data": multi("train"), "policy": {**crop, **truth}})
     for policy in ("mixup", "cutmix"):
         yield pretrain(policy, {**MOCO, "policy": policy})
         yield pretrain(f"{policy}-byol", {**BYOL, "policy": policy})
-        yield pretrain(f"{policy}-official", {**MOCO, "policy": policy, "compat": "official"})
+        yield pretrain(f"{policy}-official", {**MOCO, "policy": {"name": policy, "compat": "official"}})
 
 
 def _localizations() -> Iterator[Example]:

@@ -48,7 +48,7 @@ backbone: resnet10_narrow
 image_size: 32
 num_epochs: 1
 batch_size: 4
-queue_size: 8
+method: {queue_size: 8}
 execution: {num_loader_threads: 1, num_compute_threads: 1}
 """
 _Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -70,7 +70,7 @@ def test_what_explains_itself_is_told_without_a_traceback(
         (["pretrain", str(RECIPES / "moco_resnet18_folder.yaml"), "--epochs", "3"], "epochs = 3"),
         (
             ["pretrain", str(RECIPES / "moco_resnet18_folder.yaml"), "--method", "byol", "--temperature", "1"],
-            "temperature",
+            "temperature = 1: is named method.temperature: write",
         ),
         (
             [

@@ -27,7 +27,7 @@ backbone: resnet10_narrow
 image_size: 64
 num_epochs: 1
 batch_size: 5
-queue_size: 20
+method: {queue_size: 20}
 execution: {num_loader_threads: 1, num_compute_threads: 1}
 """
 LOCALIZE_RECIPE = "{image_size: 64, num_iterations: 2, execution: {num_compute_threads: 1, num_crf_actors: 1}}"

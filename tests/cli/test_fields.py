@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -13,7 +14,8 @@ from pydantic import Field
 from objectaware.cli import run
 from objectaware.commands.fields import SCHEMA, _described, describe_models, format_fields
 from objectaware.config import Model, PretrainConfig
-from objectaware.config.base import Address, Positive
+from objectaware.config.variants import Variant
+from objectaware.model import Address, Positive
 
 SCHEMA_OF = {
     "pretrain": "PretrainConfig",
@@ -59,7 +61,9 @@ def test_help_gives_types_bounds_and_defaults() -> None:
     lines = format_fields("PretrainConfig").splitlines()
     assert "  data.root: path or URI (required)" in lines
     assert "  sgd_momentum: number ≥ 0, < 1 (default: 0.9)" in lines
-    assert "  method: moco | byol | supervised (default: moco)" in lines
+    assert "  method: byol | moco | supervised (default: moco)" in lines
+    assert "  method.temperature: number > 0 (default: 0.2)" in lines
+    assert "  policy.masks: ground_truth or path or URI (required)" in lines
     assert "  execution.use_gpu: true | false or null (default: null)" in lines
     assert PretrainConfig.model_fields["sgd_momentum"].default == 0.9
 
@@ -103,6 +107,53 @@ def test_a_field_is_described_by_its_annotation_and_the_docstring() -> None:
         "pair": {"type": "[number > 0, integer]", "meaning": "Two.", "default": [0.5, 1]},
         "extra": {"type": "mapping of names to: any value", "meaning": "Free.", "default": {}},
     }
+
+
+def test_an_option_lists_the_fields_of_each_variant(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Finish(Variant):
+        package = "objectaware.commands"
+        default_name = "matt"
+
+    class Matt(Finish):
+        """Without gloss.
+
+        Attributes:
+            grain: Size of the grain.
+        """
+
+        name: Literal["matt"] = "matt"
+        grain: Positive = 3
+
+    class Bare(Finish):
+        """Nothing at all."""
+
+        name: Literal["bare"] = "bare"
+
+    # As if the package itself defined them.
+    for variant in (Matt, Bare):
+        monkeypatch.setattr(variant, "__module__", "objectaware.made_up")
+
+    class Painting(Model):
+        """Made for this test.
+
+        Attributes:
+            finish: Last coat.
+        """
+
+        finish: Finish = Finish.default_field()
+
+    schema = {model.__name__: _described(model) for model in (Painting, Matt, Bare)}
+    monkeypatch.setattr("objectaware.commands.fields.SCHEMA", tmp_path / "schema.json")
+    (tmp_path / "schema.json").write_text(json.dumps({"models": schema}))
+    assert format_fields("Painting").splitlines() == [
+        "Painting:",
+        "  finish: bare | matt (default: matt)",
+        "      Last coat.",
+        "  finish = bare: Nothing at all.",
+        "  finish = matt: Without gloss.",
+        "  finish.grain: integer ≥ 1 (default: 3)",
+        "      Size of the grain.",
+    ]
 
 
 def test_the_fields_of_a_model_are_listed_once() -> None:

@@ -39,7 +39,7 @@ stages:
   network:
     stage: pretrain
     fields: {data: {root: photos}, batch_size: 60, execution: {num_workers: 5, use_gpu: false}}
-parameters: {network.momentum: [0.9, 0.99]}
+parameters: {network.method.momentum: [0.9, 0.99]}
 metric: network.loss
 execution: {max_concurrent: 6}
 """

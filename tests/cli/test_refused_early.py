@@ -62,14 +62,20 @@ def _classes(place: Path) -> Fields:
     return {"root": str(place / "photos"), "layout": "class-folders"}
 
 
-PRETRAIN: Fields = {"backbone": "resnet10_narrow", "num_epochs": 1, "batch_size": 4, "queue_size": 8, "image_size": 32}
+PRETRAIN: Fields = {
+    "backbone": "resnet10_narrow",
+    "num_epochs": 1,
+    "batch_size": 4,
+    "method": {"queue_size": 8},
+    "image_size": 32,
+}
 
 
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"batch_size": 16, "queue_size": 32}, "batch_size = 16: is more than the 8 images"),
-        ({"policy": "background_mixup", "masks": "nowhere"}, "holds no finished mask store"),
+        ({"batch_size": 16}, "batch_size = 16: is more than the 8 images"),
+        ({"policy": {"name": "background_mixup", "masks": "nowhere"}}, "holds no finished mask store"),
     ],
 )
 def test_pretrain(fields: Fields, problem: str, place: Path, refusal: Callable[..., str]) -> None:
@@ -83,7 +89,7 @@ def test_pretrain_on_incomplete_annotations(
     policy: str, key: str, coco: Path, tmp_path: Path, refusal: Callable[..., str]
 ) -> None:
     data = _changed_coco(coco, tmp_path / "incomplete", "train", lambda content: content["annotations"][-1].pop(key))
-    recipe = {**PRETRAIN, "data": data, "policy": policy, "masks": "ground_truth"}
+    recipe = {**PRETRAIN, "data": data, "policy": {"name": policy, "masks": "ground_truth"}}
     assert f"has no '{key}'" in refusal(["pretrain"], recipe)
 
 

@@ -7,7 +7,12 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from objectaware.data.backgrounds_challenge import VARIANTS, TrainingForegrounds, load_foreground_mask, load_variant
+from objectaware.data.sets.backgrounds_challenge import (
+    VARIANTS,
+    TrainingForegrounds,
+    load_foreground_mask,
+    load_variant,
+)
 from objectaware.errors import InputError
 
 CLASSES = ("00_dog", "01_bird", "02_wheeled vehicle", "03_reptile")
@@ -109,9 +114,8 @@ def test_training_pictures_have_the_foreground_that_only_fg_shows(tmp_path: Path
     image_id, truth = "00_dog/n0_0.JPEG", np.eye(5, dtype=bool)
     _only_fg(tmp_path / "only_fg" / "train", image_id, truth)
     foregrounds = TrainingForegrounds(tmp_path, "train", [image_id])
-    assert len(foregrounds) == 1
-    assert np.array_equal(foregrounds[0], truth)
-    assert foregrounds.files.path(0) == tmp_path / "only_fg" / "train" / image_id
+    assert np.array_equal(foregrounds.mask(0), truth)
+    assert foregrounds.files[0].path(0) == tmp_path / "only_fg" / "train" / image_id
 
 
 def test_published_masks_come_before_only_fg(tmp_path: Path) -> None:
@@ -119,14 +123,14 @@ def test_published_masks_come_before_only_fg(tmp_path: Path) -> None:
     _only_fg(tmp_path / "only_fg" / "val", image_id, np.eye(5, dtype=bool))
     write_mask(tmp_path / "fg_mask" / "val", image_id, np.ones((5, 5), dtype=bool))
     foregrounds = TrainingForegrounds(tmp_path, "val", [image_id])
-    assert foregrounds[0].all()
-    assert foregrounds.files.path(0).suffix == ".npy"
+    assert foregrounds.mask(0).all()
+    assert foregrounds.files[0].path(0).suffix == ".npy"
 
 
 def test_a_picture_without_its_object_is_named(tmp_path: Path) -> None:
     _only_fg(tmp_path / "only_fg" / "train", "00_dog/a.JPEG", np.eye(5, dtype=bool))
     with pytest.raises(InputError, match=r"b\.JPEG"):
-        TrainingForegrounds(tmp_path, "train", ["00_dog/a.JPEG", "00_dog/b.JPEG"])[1]
+        TrainingForegrounds(tmp_path, "train", ["00_dog/a.JPEG", "00_dog/b.JPEG"]).mask(1)
     with pytest.raises(InputError, match="only_fg"):
         TrainingForegrounds(tmp_path, "val", ["00_dog/a.JPEG"])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from objectaware.config import DataConfig
-from objectaware.data.cifar import load_cifar
+from objectaware.data.sets.cifar import load_cifar
 from objectaware.errors import InputError
 from objectaware.stages.identity import data_hash
 

@@ -10,11 +10,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from objectaware.data.catalog import open_images
+from objectaware.config import DataConfig
 from objectaware.data.coco import Instance, ObjectBoxes, load_coco, object_crops
+from objectaware.data.dataset import Dataset
 from objectaware.data.images import UnreadableImage
-from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
+
+
+def _val(root: Path) -> Dataset:
+    return Dataset(DataConfig(root=str(root), layout="coco", split="val"))
 
 
 @pytest.fixture
@@ -132,7 +136,7 @@ def test_a_file_none_of_whose_pictures_is_there_is_refused(root: Path, layout: s
     with pytest.raises(
         InputError, match=r"instances_val2017\.json: names .*jpg and 1 more, none of which is in"
     ) as error:
-        open_images(root, layout, split="val")
+        DataConfig(root=str(root), layout=layout, split="val").open()
     assert remedy in str(error.value)
 
 
@@ -143,16 +147,16 @@ def test_a_command_reads_what_it_uses_alone(root: Path) -> None:
         del entry["area"], entry["bbox"]
     del content["categories"]
     path.write_text(json.dumps(content))
-    assert len(open_images(root, "coco", split="val")) == 2
-    assert GroundTruth(root, "coco", "val", ["a.jpg"], needs_boxes=False)[0].any()
+    assert len(_val(root).images) == 2
+    assert _val(root).truth_of(["a.jpg"], needs_boxes=False)[0].any()
     with pytest.raises(InputError, match="has no 'categories'"):
-        open_images(root, "coco-crop", split="val")
+        DataConfig(root=str(root), layout="coco-crop", split="val").open()
     del content["annotations"]
     content["images"][1] = {"id": 2, "file_name": "a.jpg"}
     path.write_text(json.dumps(content))
-    assert len(open_images(root, "coco", split="val")) == 2
+    assert len(_val(root).images) == 2
     with pytest.raises(InputError, match="has no 'height'"):
-        GroundTruth(root, "coco", "val", ["a.jpg"])
+        _val(root).truth_of(["a.jpg"])
 
 
 @pytest.mark.parametrize("key", ["area", "bbox"])
@@ -162,26 +166,26 @@ def test_what_boxes_need_is_looked_at_where_they_are_wanted(root: Path, key: str
     del content["annotations"][2][key]
     path.write_text(json.dumps(content))
     with pytest.raises(InputError, match=rf"annotations\[2\] has no '{key}'"):
-        GroundTruth(root, "coco", "val", ["b.jpg"])
-    assert GroundTruth(root, "coco", "val", ["a.jpg"], needs_boxes=False)[0].any()
+        _val(root).truth_of(["b.jpg"])
+    assert _val(root).truth_of(["a.jpg"], needs_boxes=False)[0].any()
 
 
 def test_boxes_need_no_category(root: Path) -> None:
     path = root / "annotations" / "instances_val2017.json"
     path.write_text(path.read_text().replace('"category_id": 3', '"category_id": null'))
-    assert len(GroundTruth(root, "coco", "val", ["a.jpg"]).boxes(0)) == 2
+    assert len(_val(root).truth_of(["a.jpg"]).boxes(0)) == 2
     assert len(ObjectBoxes(load_coco(root, "val"))[0]) == 2
 
 
 def test_annotations_of_unlisted_pictures_are_left_out_and_said(root: Path) -> None:
     path = root / "annotations" / "instances_val2017.json"
     content = json.loads(path.read_text())
-    assert GroundTruth(root, "coco", "val", ["a.jpg"]).notice == ""
+    assert _val(root).truth_of(["a.jpg"]).notice == ""
     content["annotations"][1:1] = [annotation(77, 3, [], [0, 0, 1, 1], 1), annotation(78, 3, [], [0, 0, 1, 1], 1)]
     path.write_text(json.dumps(content))
     coco = load_coco(root, "val")
     assert len(coco.instances(0)) == 3
-    notice = GroundTruth(root, "coco", "val", ["a.jpg"]).notice
+    notice = _val(root).truth_of(["a.jpg"]).notice
     assert "2 annotations are of images that it does not list" in notice
     assert "annotations[1] of image 77" in notice
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from objectaware.data.coco import load_coco
-from objectaware.data.crops import CroppedObjects
+from objectaware.data.coco import CroppedObjects, load_coco
 from objectaware.data.images import UnreadableImage
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from objectaware.data.cub import CubObjects, load_cub
+from objectaware.data.sets.cub import CubObjects, load_cub
 from objectaware.errors import InputError
 from published_trees import CUB_NAMES, RECTANGLES, SCALE, rectangle, write_cub
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from objectaware.data.flowers102 import FlowersObjects, has_masks, load_flowers102
+from objectaware.data.sets.flowers102 import FlowersObjects, has_masks, load_flowers102
 from objectaware.errors import InputError
 from published_trees import FLOWER_NUMBERS, RECTANGLES, SCALE, rectangle, write_flowers
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from objectaware.data.imagenet import load_imagenet
-from objectaware.data.published.imagenet9 import imagenet_wnids
+from objectaware.data.imagenet9 import imagenet_wnids
+from objectaware.data.sets.imagenet import load_imagenet
 from objectaware.errors import InputError
 from published_classes import write_classes, write_picture
 

@@ -5,11 +5,16 @@ from pathlib import Path
 import pytest
 
 from objectaware.config import DataConfig
-from objectaware.data.catalog import open_images
-from objectaware.data.imagenet_shifts import load_corrupted, load_renditions, load_sketch, load_stylized
-from objectaware.data.published.imagenet9 import SUPERCLASSES
+from objectaware.data.imagenet9 import SUPERCLASSES
+from objectaware.data.sets.imagenet_shifts import (
+    CORRUPTED_VARIANTS,
+    CORRUPTIONS,
+    load_corrupted,
+    load_renditions,
+    load_sketch,
+    load_stylized,
+)
 from objectaware.data.subset import write_subset
-from objectaware.data.variants import CORRUPTED_VARIANTS, CORRUPTIONS
 from objectaware.errors import InputError
 from published_classes import write_classes
 
@@ -65,23 +70,25 @@ def test_the_nine_superclasses_take_the_place_of_the_classes(tmp_path: Path) -> 
     assert images.labels.tolist() == [8, 8, 0, 0, 2, 2]
     assert images.class_names == SUPERCLASSES
     assert [image_id.split("/")[0] for image_id in images.image_ids[::2]] == WNIDS[:3]
-    assert len(open_images(tmp_path, "imagenet-r")) == 8
+    assert len(DataConfig(root=str(tmp_path), layout="imagenet-r").open()) == 8
 
 
 def test_a_list_counts_before_the_superclasses_do(tmp_path: Path) -> None:
     write_classes(tmp_path, WNIDS)
     write_subset(str(tmp_path / "list.txt"), [f"{wnid}/{wnid}_0.JPEG" for wnid in WNIDS[2:]])
-    images = open_images(tmp_path, "imagenet-sketch", subset=str(tmp_path / "list.txt"), classes="imagenet-9")
+    images = DataConfig(
+        root=str(tmp_path), layout="imagenet-sketch", subset=str(tmp_path / "list.txt"), classes="imagenet-9"
+    ).open()
     assert images.image_ids == ["n03792782/n03792782_0.JPEG"]
 
 
 def test_a_folder_without_any_of_them_is_refused(tmp_path: Path) -> None:
     write_classes(tmp_path, WNIDS[3:])
     with pytest.raises(InputError, match="classes = imagenet-9: has none of its 370 classes in"):
-        open_images(tmp_path, "imagenet-sketch", classes="imagenet-9")
+        DataConfig(root=str(tmp_path), layout="imagenet-sketch", classes="imagenet-9").open()
 
 
 @pytest.mark.parametrize("layout", ["imagenet-sketch", "imagenet-r"])
 def test_a_wrong_folder_names_the_class_that_was_looked_for(tmp_path: Path, layout: str) -> None:
     with pytest.raises(InputError, match=rf"holds no class folder such as {tmp_path}/.*n01440764"):
-        open_images(tmp_path, layout)
+        DataConfig(root=str(tmp_path), layout=layout).open()

@@ -1,24 +1,56 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
 from objectaware.cli import run
-from objectaware.config import Layout
-from objectaware.data import catalog
-from objectaware.data.catalog import find_layouts
-from objectaware.data.layouts import LAYOUTS
+from objectaware.commands.fields import describe_models
+from objectaware.data import layouts as layouts_module
+from objectaware.data.dataset import DataConfig, find_layouts
+from objectaware.data.layouts import layout_named, layouts
 from objectaware.data.scenes import build_scenes
+from objectaware.errors import InputError
 
 
 def test_every_layout_that_a_recipe_takes_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert {layout.name for layout in LAYOUTS} == set(get_args(Layout)) == set(catalog._OPEN)
+    names = {layout.name for layout in layouts()}
+    listed = describe_models()["DataConfig"]["fields"]["layout"]["type"]
+    assert set(listed.split(" | ")) == names
     assert run(["data", "list"]) == 0
     printed = capsys.readouterr().out
-    assert all(name in printed for name in get_args(Layout))
+    assert all(name in printed for name in names)
+
+
+def test_no_other_module_names_a_published_layout() -> None:
+    """Studies of scenes and of the paper apart, which choose their data sets as a recipe does."""
+    package = Path(layouts_module.__file__).parents[1]
+    chosen_by = {"scenes", "paper", "stages", "commands", "objectaware"}
+    general = {"folder", "shards", "coco", "imagenet", "voc", "cub"}  # also words, fields of messages and file formats
+    names = [layout.name for layout in layouts() if layout.name not in general]
+    for path in package.rglob("*.py"):
+        if path.parent.name in {*chosen_by, "sets", "reproduce"}:
+            continue
+        text = path.read_text()
+        assert not [name for name in names if f'"{name}"' in text and path.name != "holdout.py"], path
+
+
+def test_reading_a_configuration_imports_nothing_heavy() -> None:
+    heavy = ["cv2", "scipy", "pyarrow", "pycocotools", "torch"]
+    program = f"import sys, objectaware.config; print([name for name in {heavy} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_a_layout_that_is_not_known_is_refused_with_those_that_are() -> None:
+    with pytest.raises(InputError, match=r"layout = tar: is not known.*class-folders"):
+        layout_named("tar")
+    with pytest.raises(ValidationError, match="class-folders"):
+        DataConfig(root="/data", layout="tar")
 
 
 def test_a_folder_of_photos_has_one_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,3 +81,49 @@ def test_splits_and_variants_are_told_apart(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["data", "list", "nowhere"]) == 2
     assert "nowhere" in capsys.readouterr().err
+
+
+NEW = """
+from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
+
+@register_layout
+class Lawn(Layout):
+    name = "lawn"
+    content = "grass"
+    splits = ("wet", "dry")
+
+    def open(self, place: Place) -> ImageFolder:
+        return ImageFolder.scan(f"{place.root}/{place.split}")
+
+register_published(PublishedSet("Lawn", "lawn", "none", "outside", {"wet": {"layout": "lawn", "split": "wet"}}))
+"""
+USE = """
+import sys
+from objectaware.cli import run
+from objectaware.data.published import published_data
+assert len(published_data("lawn", "wet", sys.argv[1], {"Lawn": sys.argv[1]}).open()) == 1
+sys.exit(run(["data", "list", sys.argv[1]]))
+"""
+
+
+def test_a_file_is_all_that_a_data_set_needs(tmp_path: Path) -> None:
+    beside = "from objectaware.data import sets; import sys; sets.__path__.append(sys.argv[1])"
+    assert "lawn wet" in _use_lawn(tmp_path, beside)
+
+
+def test_a_data_set_of_another_package_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    package = tmp_path / "lawn-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Name: lawn\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[objectaware.variants]\nlawn = lawn\n")
+    assert "lawn wet" in _use_lawn(tmp_path, "import sys; sys.path.append(sys.argv[1])")
+
+
+def _use_lawn(folder: Path, first: str) -> str:
+    """Write a data set with its module beside it, and list it in a process that says first where the module is."""
+    (folder / "lawn.py").write_text(NEW)
+    (folder / "wet").mkdir()
+    Image.new("RGB", (8, 8)).save(folder / "wet" / "a.png")
+    program = [sys.executable, "-c", f"{first}\n{USE}", str(folder)]
+    return subprocess.run(program, capture_output=True, text=True, check=True).stdout

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from objectaware.data.listed import load_food, load_pets
+from objectaware.data.sets.food101 import load_food
+from objectaware.data.sets.pets import load_pets
 from objectaware.errors import InputError
 from published_classes import write_picture
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from objectaware.config import DataConfig
-from objectaware.data.objectnet import BorderlessImages, load_objectnet
+from objectaware.data.sets.objectnet import BorderlessImages, load_objectnet
 from objectaware.errors import InputError
 from objectaware.stages.identity import data_hash
 from published_classes import write_objectnet

@@ -18,14 +18,14 @@ from PIL import Image
 from objectaware.cli import run
 from objectaware.config import DataConfig
 from objectaware.data import orientation
-from objectaware.data.backgrounds_challenge import TrainingForegrounds
-from objectaware.data.coco import ObjectBoxes, load_coco
-from objectaware.data.crops import CroppedObjects
+from objectaware.data.coco import CroppedObjects, ObjectBoxes, load_coco
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage, read_image
 from objectaware.data.masks import resize_mask
 from objectaware.data.orientation import Orientation
 from objectaware.data.pack import pack_images
+from objectaware.data.sets.backgrounds_challenge import TrainingForegrounds
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
 from objectaware.detection.data import TrainingImages
@@ -119,7 +119,7 @@ def test_pixels_and_boxes_are_turned_as_pillow_turns_pictures(tmp_path: Path, ta
 def test_coco_is_turned_with_its_photo(tmp_path: Path, tag: int, is_upright: bool) -> None:
     _write_coco(tmp_path, [(_object(), tag, is_upright)])
     shown = _shown(tmp_path / "val2017" / "1.jpg")
-    truth = GroundTruth(tmp_path, "coco", "val", ["1.jpg"])
+    truth = Dataset(_coco_data(tmp_path)).truth_of(["1.jpg"])
     assert _iou(truth[0], shown) == 1
     np.testing.assert_allclose(truth.boxes(0), [_box(shown)], atol=1e-9)
     np.testing.assert_allclose(ObjectBoxes(load_coco(tmp_path, "val"), margin=0)[0], [_box(shown)], rtol=1e-6)
@@ -137,7 +137,7 @@ def test_where_the_size_does_not_tell_coco_is_as_its_first_photo_that_does(
     for is_upright in (False, True):
         root = tmp_path / str(is_upright)
         _write_coco(root, [(_object(shape), tag, is_upright), (_object(), 6, is_upright)])
-        truth = GroundTruth(root, "coco", "val", ["1.jpg"])  # also where that photo is left out
+        truth = Dataset(_coco_data(root)).truth_of(["1.jpg"])  # also where that photo is left out
         assert _iou(truth[0], _shown(root / "val2017" / "1.jpg")) == 1
 
 
@@ -145,7 +145,7 @@ def test_so_many_photos_are_looked_at_for_one_that_tells(tmp_path: Path, monkeyp
     _write_coco(tmp_path, [(_object(), 3, False), (_object(), 1, False), (_object(), 6, False)])
     for num_looked_at, is_told in ((3, True), (2, False)):
         monkeypatch.setattr(orientation, "_MAX_LOOKED_AT", num_looked_at)
-        truth = GroundTruth(tmp_path, "coco", "val", ["1.jpg"])
+        truth = Dataset(_coco_data(tmp_path)).truth_of(["1.jpg"])
         assert (_iou(truth[0], _shown(tmp_path / "val2017" / "1.jpg")) == 1) == is_told
 
 
@@ -164,7 +164,7 @@ def test_the_boxes_to_train_on_do_not_keep_the_annotation_file(tmp_path: Path) -
     _write_coco(tmp_path, [(_object(), 6, False)])
     coco = load_coco(tmp_path, "val")
     instances = weakref.ref(coco._instances)
-    boxes = ObjectBoxes(coco)
+    boxes = Dataset(_coco_data(tmp_path)).training_boxes(["1.jpg"])
     del coco
     gc.collect()
     assert instances() is None
@@ -174,7 +174,7 @@ def test_the_boxes_to_train_on_do_not_keep_the_annotation_file(tmp_path: Path) -
 @pytest.mark.parametrize("tag", TELLING)
 def test_polygons_are_turned_too(tmp_path: Path, tag: int) -> None:
     _write_coco(tmp_path, [(_object(), tag, False)], polygon=True)
-    truth = GroundTruth(tmp_path, "coco", "val", ["1.jpg"])
+    truth = Dataset(_coco_data(tmp_path)).truth_of(["1.jpg"])
     assert _iou(truth[0], _shown(tmp_path / "val2017" / "1.jpg")) > 0.99
 
 
@@ -182,7 +182,7 @@ def test_annotations_of_a_shrunk_copy_are_turned_by_its_proportions(tmp_path: Pa
     _write_coco(tmp_path, [(_object(), 6, False)])
     small = resize_mask(_object(), 40, 60)
     _write_photo(tmp_path / "val2017" / "1.jpg", small, 6)
-    truth = GroundTruth(tmp_path, "coco", "val", ["1.jpg"])
+    truth = Dataset(_coco_data(tmp_path)).truth_of(["1.jpg"])
     assert _iou(resize_mask(truth[0], 60, 40), _shown(tmp_path / "val2017" / "1.jpg")) == 1
 
 
@@ -192,14 +192,14 @@ def test_other_formats_have_orientations_too(tmp_path: Path, suffix: str) -> Non
     path = tmp_path / "annotations" / "instances_val2017.json"
     path.write_text(path.read_text().replace("1.jpg", f"1{suffix}"))
     _write_photo(tmp_path / "val2017" / f"1{suffix}", _object(), 6)
-    truth = GroundTruth(tmp_path, "coco", "val", [f"1{suffix}"])
+    truth = Dataset(_coco_data(tmp_path)).truth_of([f"1{suffix}"])
     assert _iou(truth[0], _shown(tmp_path / "val2017" / f"1{suffix}")) == 1
 
 
 def test_swapped_width_and_height_are_refused_by_the_photos_name(tmp_path: Path) -> None:
     _write_coco(tmp_path, [(_object(), 1, False)], swapped=True, polygon=True)
     problem = r"1\.jpg: is 120 × 80 pixels, its annotations are for 80 × 120"
-    truth = GroundTruth(tmp_path, "coco", "val", ["1.jpg"])
+    truth = Dataset(_coco_data(tmp_path)).truth_of(["1.jpg"])
     with pytest.raises(InputError, match=problem):
         truth[0]
     with pytest.raises(InputError, match=problem):
@@ -226,7 +226,7 @@ def _turn_photos(images: ImageFolder, tag: int) -> None:
 
 
 def _truth(data: DataConfig, images: ImageFolder) -> GroundTruth:
-    return GroundTruth(data.root, data.layout, data.split, images.image_ids, metadata=data.metadata)
+    return Dataset(data).truth_of(images.image_ids)
 
 
 @pytest.mark.parametrize("tag", TAGS)
@@ -288,10 +288,10 @@ def test_foregrounds_to_train_on_are_turned_with_their_photo(tmp_path: Path) -> 
         _write_photo(tmp_path / variant / "train" / "00_dog" / "a.JPEG", _object(), 6)
     shown = _shown(tmp_path / "original" / "train" / "00_dog" / "a.JPEG")
     foregrounds = TrainingForegrounds(tmp_path, "train", ["00_dog/a.JPEG"])
-    assert _iou(foregrounds[0], shown) > 0.9  # JPEG's noise counts, too
+    assert _iou(foregrounds.mask(0), shown) > 0.9  # JPEG's noise counts, too
     (tmp_path / "fg_mask" / "train" / "00_dog").mkdir(parents=True)
     np.save(tmp_path / "fg_mask" / "train" / "00_dog" / "a.npy", _object())
-    assert _iou(TrainingForegrounds(tmp_path, "train", ["00_dog/a.JPEG"])[0], shown) == 1
+    assert _iou(TrainingForegrounds(tmp_path, "train", ["00_dog/a.JPEG"]).mask(0), shown) == 1
 
 
 @pytest.mark.parametrize("short_side", [None, 40])
@@ -300,9 +300,9 @@ def test_a_pack_holds_turned_masks_and_boxes(tmp_path: Path, short_side: int | N
     images = _pictures(_coco_data(tmp_path))
     shown = _shown(images.path(0))
     pack = str(tmp_path / "pack")
-    truth = GroundTruth(tmp_path, "coco", "val", images.image_ids)
+    truth = Dataset(_coco_data(tmp_path)).truth_of(images.image_ids)
     pack_images(images, Storage.from_uri(pack), source={}, truth=truth, short_side=short_side)
-    packed = GroundTruth(pack, "shards", None, images.image_ids)
+    packed = Dataset(DataConfig(root=str(pack), layout="shards")).truth_of(images.image_ids)
     assert _iou(packed[0], resize_mask(shown, *packed[0].shape)) == 1
     np.testing.assert_allclose(packed.boxes(0), [_box(shown)], atol=1e-9)
 
@@ -400,4 +400,4 @@ def _perfect_detector(image: NDArray[np.uint8]) -> Any:
 def test_a_photo_that_cannot_be_read_leaves_its_truth_as_it_is(tmp_path: Path) -> None:
     _write_coco(tmp_path, [(_object(), 6, False), (_object(), 6, False)])
     (tmp_path / "val2017" / "1.jpg").unlink()
-    assert GroundTruth(tmp_path, "coco", "val", ["1.jpg"])[0].shape == SHAPE
+    assert Dataset(_coco_data(tmp_path)).truth_of(["1.jpg"])[0].shape == SHAPE

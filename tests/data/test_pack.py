@@ -13,14 +13,13 @@ from PIL import Image, ImageFile
 from objectaware.cli import run
 from objectaware.config import DataConfig
 from objectaware.data import pack
-from objectaware.data.catalog import open_images
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
 from objectaware.data.pack import pack_images, plan_shards, shrink
 from objectaware.data.scenes import build_scenes
 from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
-from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 from objectaware.stages.identity import data_hash
 
@@ -162,8 +161,8 @@ def test_masks_boxes_and_labels_go_along(tmp_path: Path, variant: str, layout: s
     build_scenes(tmp_path / "scenes", variant=variant, num_train=12, num_val=9, image_size=48)
     words = ["data", "pack", str(tmp_path / "scenes"), "--layout", layout, "--split", "train"]
     assert run([*words, "--out", str(tmp_path / "pack")]) == 0
-    images = open_images(tmp_path / "scenes", layout, split="train")
-    truth = GroundTruth(tmp_path / "scenes", layout, "train", images.image_ids)
+    images = DataConfig(root=str(tmp_path / "scenes"), layout=layout, split="train").open()
+    truth = Dataset(DataConfig(root=str(tmp_path / "scenes"), layout=layout, split="train")).truth_of(images.image_ids)
     packed = PackedImages.open(str(tmp_path / "pack"))
     assert packed.has_masks
     assert (packed.labels is None) == (layout == "coco")

@@ -10,11 +10,11 @@ import pytest
 from numpy.typing import NDArray
 from pycocotools.coco import COCO
 
-from objectaware.data.backgrounds_challenge import load_foreground_mask, load_variant
 from objectaware.data.coco import load_coco
 from objectaware.data.scenes import CLASS_NAMES, build_scenes, layouts
 from objectaware.data.scenes.plan import draw_plan
 from objectaware.data.scenes.variants import VARIANT_NAMES, render_scene, render_variants
+from objectaware.data.sets.backgrounds_challenge import load_foreground_mask, load_variant
 from objectaware.errors import InputError
 
 SMALL: dict[str, Any] = {"num_train": 18, "num_val": 9, "image_size": 48}

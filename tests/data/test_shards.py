@@ -12,8 +12,7 @@ from PIL import Image
 from objectaware.config import DataConfig
 from objectaware.data.folder import ImageFolder
 from objectaware.data.pack import pack_images
-from objectaware.data.recent import Recent
-from objectaware.data.shards import PackedImages
+from objectaware.data.shards import PackedImages, Recent
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.identity import data_hash

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from objectaware.data.catalog import open_images
-from objectaware.data.published.imagenet9 import SUPERCLASSES, superclass_of_class
-from objectaware.data.si_score import _CLASS_OF_NAME, load_si_score
+from objectaware.config import DataConfig
+from objectaware.data.imagenet9 import SUPERCLASSES, superclass_of_class
+from objectaware.data.sets.si_score import _CLASS_OF_NAME, load_si_score
 from objectaware.errors import InputError
 from published_classes import write_classes
 
@@ -34,7 +34,7 @@ def test_factors_lie_in_folders_of_their_own(tmp_path: Path) -> None:
 
 def test_superclasses_are_four_of_the_nine(tmp_path: Path) -> None:
     write_classes(tmp_path / "object_rotation", NAMES)
-    images = open_images(tmp_path, "si-score", variant="rotation", classes="imagenet-9")
+    images = DataConfig(root=str(tmp_path), layout="si-score", variant="rotation", classes="imagenet-9").open()
     assert images.labels is not None
     assert images.labels.tolist() == [4, 1]
     covered = {SUPERCLASSES[label] for label in superclass_of_class()[list(_CLASS_OF_NAME.values())] if label >= 0}

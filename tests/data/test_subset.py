@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from objectaware.cli import run
 from objectaware.config import DataConfig
-from objectaware.data.catalog import open_images
 from objectaware.data.coco import load_coco
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.scenes import build_scenes
 from objectaware.data.subset import draw_subset, restrict, write_subset
-from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 from objectaware.stages.identity import data_hash, recipe
 
@@ -110,8 +109,8 @@ def test_true_masks_of_a_part_are_those_of_its_own_images(several: Path, tmp_pat
     whole = load_coco(several, "val")
     places = [7, 2, 4]
     write_subset(str(tmp_path / "list.txt"), [whole.images.image_ids[place] for place in places])
-    images = open_images(several, "coco", split="val", subset=str(tmp_path / "list.txt"))
-    masks = GroundTruth(several, "coco", "val", images.image_ids)
+    images = DataConfig(root=str(several), layout="coco", split="val", subset=str(tmp_path / "list.txt")).open()
+    masks = Dataset(DataConfig(root=str(several), layout="coco", split="val")).truth_of(images.image_ids)
     assert len(masks) == len(images) == 3
     assert masks.coco is not None
     for index, place in enumerate(sorted(places)):
@@ -123,7 +122,7 @@ def test_true_masks_of_a_part_are_those_of_its_own_images(several: Path, tmp_pat
 
 def test_identity_depends_on_what_a_list_names_and_not_on_where_it_lies(several: Path, tmp_path: Path) -> None:
     whole = DataConfig(root=str(several), layout="coco", split="val")
-    names = open_images(several, "coco", split="val").image_ids
+    names = DataConfig(root=str(several), layout="coco", split="val").open().image_ids
     parts = {}
     for name, image_ids in {"one": names[:2], "same": [names[1], names[0]], "other": names[1:3]}.items():
         write_subset(str(tmp_path / name), image_ids)
@@ -144,4 +143,6 @@ def test_the_command_writes_a_list_that_a_recipe_takes(several: Path, tmp_path: 
     assert run(["data", "subset", str(several), *arguments]) == 0
     images = DataConfig(root=str(several), layout="coco", split="val", subset=str(path)).open()
     assert len(images) == 3
-    assert images.image_ids == draw_subset(open_images(several, "coco", split="val").image_ids, 0.3333, 3)
+    assert images.image_ids == draw_subset(
+        DataConfig(root=str(several), layout="coco", split="val").open().image_ids, 0.3333, 3
+    )

@@ -9,27 +9,30 @@ import numpy as np
 import pytest
 
 from objectaware.config import DataConfig
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import LAYOUTS
+from objectaware.data.layouts import layouts
 from objectaware.data.pack import pack_images
 from objectaware.data.storage import Storage
-from objectaware.data.truth import GroundTruth, has_truth
+from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 from published_trees import KINDS, write_part
 
 
 def _truth(data: DataConfig, images: ImageFolder) -> GroundTruth:
-    return GroundTruth(data.root, data.layout, data.split, images.image_ids, metadata=data.metadata)
+    return Dataset(data).truth_of(images.image_ids)
 
 
-def test_every_layout_with_truth_but_packs_is_among_these() -> None:
-    assert {name.removesuffix("-masks") for name in KINDS} == {one.name for one in LAYOUTS if one.masks} - {"shards"}
+def test_every_layout_with_truth_is_among_these_or_has_a_test_of_its_own() -> None:
+    own = {path.stem.removeprefix("test_").replace("_", "-") for path in Path(__file__).parent.glob("test_*.py")}
+    among = {name.removesuffix("-masks") for name in KINDS}
+    assert among <= {one.name for one in layouts() if one.masks} <= among | own
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_masks_are_as_large_as_what_is_ignored_and_boxes_lie_in_the_picture(tmp_path: Path, name: str) -> None:
     data = write_part(tmp_path, name)
-    assert has_truth(data.root, data.layout, data.split, variant=data.variant, metadata=data.metadata)
+    assert Dataset(data).has_truth
     images = data.open()
     assert isinstance(images, ImageFolder)
     truth = _truth(data, images)
@@ -74,10 +77,11 @@ def test_some_images_in_another_order_keep_their_own(tmp_path: Path) -> None:
 def test_what_was_not_downloaded_is_no_truth(tmp_path: Path) -> None:
     data = write_part(tmp_path, "flowers102")
     shutil.rmtree(tmp_path / "flowers102" / "segmim")
-    assert not has_truth(data.root, data.layout, data.split)
-    assert not has_truth(tmp_path, "folder", None)
+    assert not Dataset(data).has_truth
+    folder = Dataset(DataConfig(root=str(tmp_path)))
+    assert not folder.has_truth
     with pytest.raises(InputError, match="has neither true masks nor true boxes"):
-        GroundTruth(tmp_path, "folder", None, [])
+        folder.truth_of([])
 
 
 def test_a_pack_keeps_the_truth_of_its_images(tmp_path: Path) -> None:
@@ -87,11 +91,12 @@ def test_a_pack_keeps_the_truth_of_its_images(tmp_path: Path) -> None:
     truth = _truth(data, images)
     pack_images(images, Storage.from_uri(str(tmp_path / "pack")), source={}, truth=truth)
     pack_images(images, Storage.from_uri(str(tmp_path / "plain")), source={})
-    assert has_truth(tmp_path / "pack", "shards", None)
-    assert not has_truth(tmp_path / "plain", "shards", None)
-    packed = GroundTruth(tmp_path / "pack", "shards", None, images.image_ids)
+    with_truth, plain = (Dataset(DataConfig(root=str(tmp_path / name), layout="shards")) for name in ("pack", "plain"))
+    assert with_truth.has_truth
+    assert not plain.has_truth
+    packed = with_truth.truth_of(images.image_ids)
     for index in range(len(images)):
         np.testing.assert_array_equal(packed[index], truth[index])
         np.testing.assert_allclose(packed.boxes(index), truth.boxes(index))
     with pytest.raises(InputError, match="is a pack without true masks"):
-        GroundTruth(tmp_path / "plain", "shards", None, images.image_ids)
+        plain.truth_of(images.image_ids)

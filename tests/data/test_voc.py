@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from objectaware.data.voc import VocObjects, load_voc
+from objectaware.data.sets.voc import VocObjects, load_voc
 from objectaware.errors import InputError
 from published_trees import RECTANGLES, SCALE, VOC_NAMES, rectangle, write_voc
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from objectaware.config import DataConfig
-from objectaware.data.wsolevaluation import has_objects, load_wsolevaluation, wsolevaluation_objects
+from objectaware.data.sets.wsolevaluation import has_objects, load_wsolevaluation, wsolevaluation_objects
 from objectaware.errors import InputError
 from published_trees import HEIGHT, RECTANGLES, SCALE, WIDTH, rectangle, write_boxes, write_masks
 

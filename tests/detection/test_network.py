@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from objectaware.detection.network import MaskRCNN, map_channels, padded
+from objectaware.detection.network import MaskRCNN, padded
 from objectaware.detection.regions import Target, box_losses, mask_truth
 from objectaware.methods.backbones import build_backbone
 
@@ -37,7 +37,7 @@ def images() -> list[Tensor]:
 @pytest.mark.parametrize(("name", "channels"), [("resnet18", 256), ("resnet50", 1024), ("resnet10_narrow", 192)])
 def test_the_map_is_the_third_stage_s(name: str, channels: int) -> None:
     with torch.device("meta"):
-        assert map_channels(build_backbone(name)) == channels
+        assert build_backbone(name).as_resnet().c4_channels == channels
 
 
 def test_five_losses_reach_every_parameter(images: list[Tensor]) -> None:

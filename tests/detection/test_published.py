@@ -15,7 +15,6 @@ from torchvision.ops.misc import FrozenBatchNorm2d
 
 from objectaware.detection.published import load_published, published_detector
 from objectaware.errors import InputError
-from objectaware.methods.backbones import feature_map
 from objectaware.methods.checkpoint import load_encoder
 from objectaware.methods.foreign import find_weights
 
@@ -57,7 +56,7 @@ def test_its_backbone_is_read_as_a_checkpoint_and_gives_the_same_features(mask_f
     body: nn.Module = load_published(mask_file).backbone.body
     with torch.no_grad():
         expected: Tensor = body(images)["3"]
-        found = feature_map(encoder.backbone, images)
+        found = encoder.backbone.forward_features(images)
     # With the usual epsilon added to such variances, features would be off by a fifth a layer.
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5 * float(expected.abs().max()))
 

@@ -18,7 +18,6 @@ from objectaware.distributed.localize_actors import CamActor, CrfActor
 from objectaware.errors import InputError
 from objectaware.localize import center_box, classifier_cam, contracam, dense_crf, expand_resolution, extract_boxes
 from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, read_rows
-from objectaware.methods.backbones import feature_map
 from objectaware.methods.checkpoint import load_encoder
 from objectaware.methods.classifier import Classifier, classifier_file
 
@@ -90,9 +89,7 @@ def test_soft_masks_are_the_librarys(tiny_checkpoint: Path) -> None:
     result = CamActor(_config(tiny_checkpoint))(_group(pictures[:4], pictures[4:]))
     encoder = load_encoder(tiny_checkpoint)
     backbone = expand_resolution(encoder.backbone, 4)
-    expected = contracam(
-        normalise(pictures), lambda images: feature_map(backbone, images), encoder.projector, num_iterations=2
-    )
+    expected = contracam(normalise(pictures), backbone.forward_features, encoder.projector, num_iterations=2)
     assert "filler" not in result.column_names
     np.testing.assert_allclose(_cams(result), expected[:4, 0].numpy(), atol=1e-4)
     assert expected[:4].amax() == 1
@@ -161,9 +158,7 @@ def test_a_classifier_reaches_its_cam(tiny_checkpoint: Path, tmp_path: Path) -> 
     pictures = _pictures(3)
     found = _cams(CamActor(_config(tiny_checkpoint, **changes))(_group(pictures, pictures[:0])))
     backbone = expand_resolution(load_encoder(tiny_checkpoint).backbone, 4)
-    expected = classifier_cam(
-        normalise(pictures), lambda images: feature_map(backbone, images), weight, classifier.bias
-    )
+    expected = classifier_cam(normalise(pictures), backbone.forward_features, weight, classifier.bias)
     np.testing.assert_allclose(found, expected[:, 0].numpy(), atol=1e-4)
 
 

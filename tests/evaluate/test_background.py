@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from objectaware.data import backgrounds_challenge
+from objectaware.data.sets import backgrounds_challenge
 from objectaware.errors import InputError
 from objectaware.evaluate.background import VARIANTS, bg_gap
 

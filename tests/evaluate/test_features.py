@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD, UnreadableImage
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features, evaluation_view
+from objectaware.methods.backbones import Backbone
 
 CPU = torch.device("cpu")
 
@@ -28,7 +29,7 @@ class Shades:
         return np.full((30 + index, 40, 3), 10 * index, dtype=np.uint8)
 
 
-class Means(nn.Module):
+class Means(Backbone):
     """Features: the mean of each channel, through a batch norm."""
 
     def __init__(self) -> None:
@@ -39,7 +40,7 @@ class Means(nn.Module):
         return self.norm(images.mean(dim=(2, 3)))
 
 
-def _features(images: Shades, indices: list[int], backbone: nn.Module | None = None, batch_size: int = 256) -> Tensor:
+def _features(images: Shades, indices: list[int], backbone: Backbone | None = None, batch_size: int = 256) -> Tensor:
     return compute_features(
         backbone or Means().eval(),
         images,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from objectaware.config import PretrainConfig
+from objectaware.config.variants import default_names
 from objectaware.paper import TABLE_LABELS, load_figures, load_table
 from objectaware.recipes import override, read_recipe
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
+OPTIONS = default_names(PretrainConfig)
 
 
 class Training(NamedTuple):
@@ -108,19 +110,22 @@ def test_there_is_a_recipe_for_every_training_and_none_besides() -> None:
 
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_recipe_says_what_the_paper_says(name: str) -> None:
-    fields = read_recipe(RECIPES / f"{name}.yaml")
+    fields: dict[str, Any] = read_recipe(RECIPES / f"{name}.yaml", OPTIONS)
     training = TRAININGS[name]
+    policy = fields.get("policy", {"name": "none"})
     found = Training(
-        str(fields["method"]),
+        str(fields["method"]["name"]),
         str(fields["backbone"]),
         training.data,
-        str(fields.get("policy", "none")),
-        str(fields["masks"]).removeprefix("runs/masks/") if "masks" in fields else None,
-        fields.get("mix_probability"),  # type: ignore[arg-type]
+        policy["name"],
+        str(policy["masks"]).removeprefix("runs/masks/") if "masks" in policy else None,
+        policy.get("mix_probability"),
     )
     assert found == training
     assert fields["data"] == DATA[training.data]
     # A recipe says no more than this; all else are defaults, which the next test pins.
+    assert set(fields["method"]) == {"name"}
+    assert set(policy) <= {"name", "masks", "mix_probability"}
     assert set(fields) <= {*found._fields, "num_epochs", "batch_size", "execution"}
 
 
@@ -134,13 +139,14 @@ def test_a_recipe_is_a_configuration_with_the_papers_values(name: str) -> None:
     assert (config.sgd_momentum, config.weight_decay) == (0.9, 1e-4)
     assert (config.image_size, config.min_crop_scale) == (224, 0.08)
     assert (config.color_jitter, config.grayscale_probability) == ((0.4, 0.4, 0.4, 0.1), 0.2)
-    assert config.mix_probability == training.mix_probability
+    policy, method = config.policy.model_dump(), config.method.model_dump()
+    assert policy.get("mix_probability") == training.mix_probability
     if training.method == "moco":
-        assert (config.queue_size, config.momentum, config.temperature) == (65536, 0.999, 0.2)
+        assert (method["queue_size"], method["momentum"], method["temperature"]) == (65536, 0.999, 0.2)
     if training.method == "byol":
-        assert config.momentum == 0.996
+        assert method["momentum"] == 0.996
     if training.masks is not None and training.policy.startswith("background") and training.masks != "ground_truth":
-        assert (config.mask_field, config.background_threshold) == ("cam", 0.2)
+        assert (policy["mask_field"], policy["background_threshold"]) == ("cam", 0.2)
     assert config.seed == 0
     assert config.batch_size % config.execution.num_workers == 0
     assert config.execution.num_workers == (8 if training.backbone == "resnet50" else 4)
@@ -164,9 +170,10 @@ SHOWN = [*map(load_table, TABLE_LABELS), *load_figures()]
 def test_what_a_table_or_figure_takes_is_a_recipe_with_fields_set(words: str) -> None:
     name, *overrides = words.split()
     assert name in TRAININGS
-    config = PretrainConfig.model_validate(override(read_recipe(RECIPES / f"{name}.yaml"), overrides))
+    recipe = override(read_recipe(RECIPES / f"{name}.yaml", OPTIONS), overrides, OPTIONS)
+    config = PretrainConfig.model_validate(recipe)
     if overrides:
-        assert config.mix_probability == float(overrides[-1])
+        assert config.policy.mix_probability == float(overrides[-1])
 
 
 def test_every_training_is_behind_a_table_or_figure_but_for_two_that_the_text_names() -> None:

@@ -23,7 +23,7 @@ from tiny_sweep import scenes_data, sweep_fields
 
 ROOT = Path(__file__).parents[2]
 # What makes seconds of the minutes that the demo's pretraining takes.
-SMALL = {"num_epochs": 1, "batch_size": 16, "queue_size": 64}
+SMALL = {"num_epochs": 1, "batch_size": 16, "method": {"queue_size": 64}}
 WAITS = """\
 import signal, sys, time
 def stop(*_):

@@ -48,9 +48,9 @@ def test_p_mix_is_the_papers_table() -> None:
         assert isinstance(baseline, PretrainConfig)
         assert isinstance(debiased, PretrainConfig)
         assert baseline.method == debiased.method
-        assert (baseline.policy, debiased.policy) == ("none", "background_mixup")
-        momentum = {"moco": 0.999, "byol": 0.996}[baseline.method]
-        assert baseline.momentum == debiased.momentum == momentum
+        assert (baseline.policy.name, debiased.policy.name) == ("none", "background_mixup")
+        momentum = {"moco": 0.999, "byol": 0.996}[baseline.method.name]
+        assert baseline.method.momentum == debiased.method.momentum == momentum
         assert isinstance(masks, LocalizeConfig)
         setting = localize_setting("mixup", "contracam")
         assert {name: getattr(masks, name) for name in setting} == setting

@@ -3,8 +3,9 @@ import timm
 import torch
 import torchvision
 
+from objectaware.config.backbones import BACKBONE_NAMES
 from objectaware.errors import InputError
-from objectaware.methods.backbones import BACKBONE_NAMES, build_backbone, feature_map, num_features
+from objectaware.methods.backbones import build_backbone
 from objectaware.methods.checkpoint import backbone_weights
 
 
@@ -13,8 +14,8 @@ def test_pooled_features_are_the_mean_of_the_map(name: str) -> None:
     backbone = build_backbone(name).eval()
     images = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
-        activations = feature_map(backbone, images)
-        assert activations.shape[1] == num_features(backbone)
+        activations = backbone.forward_features(images)
+        assert activations.shape == (2, backbone.num_features, 64 // backbone.stride, 64 // backbone.stride)
         assert activations.min() >= 0
         torch.testing.assert_close(backbone(images), activations.mean(dim=(2, 3)), atol=1e-5, rtol=1e-5)
 

@@ -11,7 +11,6 @@ from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.classifier_cam import classifier_cam
-from objectaware.methods.backbones import feature_map
 from objectaware.methods.checkpoint import load_encoder, save_checkpoint
 from objectaware.methods.classifier import load_classifier
 from objectaware.methods.supervised import Supervised
@@ -34,7 +33,7 @@ def test_loss_is_the_mean_cross_entropy_of_both_views(method: Supervised) -> Non
     view1, view2 = _views()
     labels = torch.tensor([0, 1, 2, 4])
     losses = [F.cross_entropy(method.classifier(method.backbone(view)), labels) for view in (view1, view2)]
-    torch.testing.assert_close(method(view1, view2, labels), torch.stack(losses).mean())
+    torch.testing.assert_close(method(view1, view2, labels=labels), torch.stack(losses).mean())
     assert method.chance_loss == pytest.approx(math.log(5))
 
 
@@ -42,7 +41,7 @@ def test_top1_accuracy_counts_both_views(method: Supervised) -> None:
     method.eval()
     view1, view2 = _views()
     predicted = method.classifier(method.backbone(torch.cat([view1, view2]))).argmax(dim=1)
-    method(view1, view2, predicted[:4])
+    method(view1, view2, labels=predicted[:4])
     expected = (predicted == predicted[:4].repeat(2)).float().mean() * 100
     assert method.top1_accuracy == pytest.approx(float(expected))
 
@@ -55,7 +54,7 @@ def test_the_checkpoint_is_network_and_classifier_of_classifier_cam(method: Supe
         scores = encoder.backbone(images) @ classifier.weight.T + classifier.bias
         torch.testing.assert_close(scores, method.eval().classifier(method.backbone(images)))
     assert any("no projector" in notice for notice in encoder.notices)
-    maps = classifier_cam(images, lambda x: feature_map(encoder.backbone, x), classifier.weight, classifier.bias)
+    maps = classifier_cam(images, encoder.backbone.forward_features, classifier.weight, classifier.bias)
     assert maps.shape == (4, 1, 32, 32)
 
 

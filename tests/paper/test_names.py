@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from objectaware.data import backgrounds_challenge
-from objectaware.data.variants import FACTORS
+from objectaware.data.sets import backgrounds_challenge
+from objectaware.data.sets.si_score import FACTORS
 from objectaware.evaluate import background, shift
 from objectaware.paper import background as background_tables
 from objectaware.paper import figures

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from objectaware.config import PretrainConfig
+from objectaware.config.variants import default_names
 from objectaware.errors import InputError
 from objectaware.paper import TABLE_LABELS, load_table
 from objectaware.paper.nodes import (
@@ -123,15 +126,16 @@ def test_imagenet_c_is_the_mean_over_corruptions_and_severities() -> None:
 
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*_resnet*.yaml")), ids=lambda path: path.stem)
 def test_a_training_says_of_its_masks_and_p_what_its_recipe_says(path: Path) -> None:
-    recipe, name = read_recipe(path), path.stem
+    recipe, name = read_recipe(path, default_names(PretrainConfig)), path.stem
     if name.endswith("_folder"):
         return
     node = training(name)
-    masks = recipe.get("masks")
+    policy: Any = recipe.get("policy", {})
+    masks = policy.get("masks")
     source = None if masks in (None, "ground_truth") else str(masks).removeprefix("runs/masks/")
     found = node.masks.network if node.masks is not None else None
     assert (found.recipe if isinstance(found, Pretrain) else None) == source
-    assert node.mix_probability == recipe.get("mix_probability")
+    assert node.mix_probability == policy.get("mix_probability")
     assert training(name, seed=2).masks == node.masks, "masks are those of seed 0"
     assert node.images in TRAINING_IMAGES.values()
 

@@ -17,11 +17,11 @@ from mlflow.entities import Run
 
 from mlflow_server import mlflow_server_on
 from objectaware.config import DataConfig
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
 from objectaware.localize.mask_store import MaskRow, write_shard
-from objectaware.stages.truth import true_objects
 from postgresql import postgresql
 from s3_server import BUCKET, s3_server
 from tiny_sweep import scenes_data
@@ -64,7 +64,7 @@ def _put_checkpoint_and_masks(store: Storage, scenes: Path, checkpoint: Path) ->
     data = DataConfig.model_validate(scenes_data(scenes, "val"))
     images = data.open()
     assert isinstance(images, ImageFolder)
-    truth = true_objects(data, images.image_ids)
+    truth = Dataset(data).truth()
     masks = [truth[index] for index in range(len(truth))]
     rows = [
         MaskRow(name, mask.shape[1], mask.shape[0], cam=mask.astype("float32"), mask=mask)

@@ -1,10 +1,14 @@
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from objectaware.config import DataConfig, PretrainConfig
+from objectaware.config.variants import option_fields
+from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.stages.identity import (
     checkpoint_hash,
@@ -12,7 +16,6 @@ from objectaware.stages.identity import (
     mask_store_hash,
     recipe,
     stage_identity,
-    true_masks_hash,
 )
 
 
@@ -31,7 +34,13 @@ def test_how_and_where_a_stage_runs_is_no_part_of_it() -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"seed": 1}, {"method": "byol"}, {"num_epochs": 7}, {"temperature": 0.1}, {"color_jitter": [0.1, 0.1, 0.1, 0.1]}],
+    [
+        {"seed": 1},
+        {"method": "byol"},
+        {"num_epochs": 7},
+        {"method": {"temperature": 0.1}},
+        {"color_jitter": [0.1, 0.1, 0.1, 0.1]},
+    ],
 )
 def test_what_decides_the_result_is(fields: dict[str, object]) -> None:
     assert _identity(_config()) != _identity(_config(**fields))
@@ -42,7 +51,46 @@ def test_the_inputs_content_is() -> None:
 
 
 def test_a_spelled_out_default_is_the_default() -> None:
-    assert _identity(_config()) == _identity(_config(momentum=0.999, queue_size=65536))
+    assert _identity(_config()) == _identity(
+        _config(method={"name": "moco", "momentum": 0.999, "queue_size": 65536}, policy="none")
+    )
+
+
+# Fields of variants that have no default, and data that the variant takes.
+NEEDED: dict[str, dict[str, object]] = {
+    "supervised": {"data": {"root": "photos", "layout": "class-folders"}},
+    "object_crop": {"policy": {"name": "object_crop", "masks": "masks"}},
+    "background_mixup": {"policy": {"name": "background_mixup", "masks": "masks"}},
+    "background_hardmix": {"policy": {"name": "background_hardmix", "masks": "masks"}},
+}
+VARIANTS = [(field, name) for field, option in option_fields(PretrainConfig).items() for name in option.variants()]
+
+
+def _other(value: object, annotation: object) -> object:
+    """Another value of a field of that type."""
+    if get_origin(annotation) in (Union, UnionType):
+        annotation = next(one for one in get_args(annotation) if one is not NoneType)
+    if get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    if get_origin(annotation) is Literal:
+        return next(one for one in get_args(annotation) if one != value)
+    assert isinstance(value, int | float), "teach this function the type"
+    return 2 * value if isinstance(value, int) else value / 2
+
+
+@pytest.mark.parametrize(("field", "name"), VARIANTS)
+def test_every_field_of_every_variant_is_part_of_it(field: str, name: str) -> None:
+    """A field that is serialised as its option's base would drop them, and two trainings would be one."""
+    fields: dict[str, Any] = {field: {"name": name}, **NEEDED.get(name, {})}
+    before = _config(**fields)
+    variant = getattr(before, field)
+    identities = {_identity(before)}
+    # Masks are an address, whose content is an input of the stage.
+    changeable = {name: info for name, info in type(variant).model_fields.items() if name not in ("name", "masks")}
+    for key, info in changeable.items():
+        changed = {**fields, field: {**fields[field], key: _other(getattr(variant, key), info.annotation)}}
+        identities.add(_identity(_config(**changed)))
+    assert len(identities) == len(changeable) + 1
 
 
 @pytest.fixture
@@ -78,11 +126,11 @@ def test_true_masks_change_with_the_files_that_they_are_read_from(tmp_path: Path
         for number in range(2):
             Image.fromarray(np.full((8, 8, 3), number, dtype=np.uint8)).save(folder / f"{number}.JPEG")
     data = DataConfig(root=str(tmp_path), layout="backgrounds-challenge", split="train")
-    before, verified = true_masks_hash(data), true_masks_hash(data, verify=True)
+    before, verified = Dataset(data).training_truth_hash(), Dataset(data).training_truth_hash(verify=True)
     changed = tmp_path / "only_fg" / "train" / "00_dog" / "1.JPEG"
     changed.write_bytes(changed.read_bytes() + b" ")
-    assert true_masks_hash(data) != before
-    assert true_masks_hash(data, verify=True) != verified
+    assert Dataset(data).training_truth_hash() != before
+    assert Dataset(data).training_truth_hash(verify=True) != verified
 
 
 def test_missing_inputs_are_named(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from PIL import Image
 
 from contexts import with_progress
 from objectaware.config import DataConfig, LocalizeConfig
-from objectaware.data.catalog import open_images
-from objectaware.data.folder import ImageFolder
+from objectaware.data.dataset import Dataset
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 from objectaware.stages.localize import localize, truth_of
@@ -67,18 +66,16 @@ def _one_image(folder: Path) -> dict[str, object]:
 def test_true_masks_are_found_where_the_layout_has_them(tmp_path: Path) -> None:
     build_scenes(tmp_path, variant="single-object", num_train=18, num_val=9, image_size=48)
 
-    def opened(**fields: str) -> tuple[DataConfig, ImageFolder]:
-        data = DataConfig.model_validate({"root": str(tmp_path), "layout": "backgrounds-challenge", **fields})
-        images = open_images(data.root, data.layout, variant=data.variant, split=data.split)
-        assert isinstance(images, ImageFolder)
-        return data, images
+    def opened(**fields: str) -> Dataset:
+        fields = {"root": str(tmp_path), "layout": "backgrounds-challenge", **fields}
+        return Dataset(DataConfig.model_validate(fields))
 
-    data, images = opened(split="val", variant="original")
-    truth, notice = truth_of(data, images)
+    data = opened(split="val", variant="original")
+    truth, notice = truth_of(data)
     assert truth is not None
     assert not notice
-    mask, ignored = truth(images.image_ids[0])
+    mask, ignored = truth(data.image_ids[0])
     assert 0.05 < mask.mean() < 0.6
     assert ignored is None
-    assert truth_of(*opened(split="val", variant="mixed_rand")) == (None, "")
-    assert truth_of(DataConfig(root=str(tmp_path)), images) == (None, "")
+    assert truth_of(opened(split="val", variant="mixed_rand")) == (None, "")
+    assert truth_of(Dataset(DataConfig(root=str(tmp_path)))) == (None, "")

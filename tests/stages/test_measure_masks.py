@@ -11,6 +11,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 from objectaware.config import DataConfig
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
@@ -26,7 +27,6 @@ from objectaware.stages.localization import (
     measure_masks,
     measure_truth,
 )
-from objectaware.stages.truth import find_true_objects, true_objects, true_objects_hash
 from published_trees import KINDS, write_part
 
 OF_MASKS = {"miou", "miou_1_255", "px_ap"}
@@ -45,7 +45,7 @@ def _perfect(data: DataConfig) -> tuple[list[str], list[np.ndarray]]:
     """For each image its true mask, or where there are boxes alone the largest of them, filled."""
     images = data.open()
     assert isinstance(images, ImageFolder)
-    truth = true_objects(data, images.image_ids)
+    truth = Dataset(data).truth()
     if truth.has_masks:
         return images.image_ids, [truth[index] for index in range(len(truth))]
     masks = []
@@ -88,7 +88,7 @@ def test_ignored_pixels_change_nothing(tmp_path: Path) -> None:
     """Masks that also cover what is ignored, and masks that do not, are worth the same."""
     data = write_part(tmp_path, "wsolevaluation-masks")
     image_ids, masks = _perfect(data)
-    truth = true_objects(data, image_ids)
+    truth = Dataset(data).truth()
     more = [mask | ignored for index, mask in enumerate(masks) if (ignored := truth.ignored(index)) is not None]
     addresses = {
         "exact": _write_masks(tmp_path / "exact", image_ids, masks),
@@ -111,8 +111,8 @@ def test_the_center_map_of_boxes_is_the_best_centred_box_at_each_iou(tmp_path: P
     assert scores[CENTER_MAP].keys() == {"max_box_acc_v2"}
     assert scores[FULL_IMAGE].keys() == {*OF_BOXES, "num_images", "num_missing"}
     assert scores[CENTER_MAP]["max_box_acc_v2"] >= scores[FULL_IMAGE]["max_box_acc_v2"]
-    image_ids = data.open().image_ids
-    boxes = [true_objects(data, image_ids).boxes(index) * 64 for index in range(6)]
+    truth = Dataset(data).truth()
+    boxes = [truth.boxes(index) * 64 for index in range(6)]
     best = [max(_num_hits(boxes, side, iou) for side in range(2, 65, 2)) for iou in (0.3, 0.5, 0.7)]
     assert scores[CENTER_MAP]["max_box_acc_v2"] == pytest.approx(100 * np.mean(best) / 6, abs=6)
 
@@ -133,7 +133,7 @@ def test_the_best_center_box_has_the_measures_of_its_mask(tmp_path: Path) -> Non
     """As a user would get them who gave that mask for every image."""
     data = write_part(tmp_path, "backgrounds-challenge")
     image_ids = data.open().image_ids
-    truth = true_objects(data, image_ids)
+    truth = Dataset(data).truth()
     masks = [truth[index] for index in range(len(truth))]
     side_fraction, _ = best_center_box(masks)
     system = _write_masks(tmp_path / "masks", image_ids, [center_box(64, 64, side_fraction)] * len(masks))
@@ -160,22 +160,21 @@ def test_the_user_is_told_of_masks_that_were_not_downloaded(tmp_path: Path) -> N
 
 def test_another_truth_is_another_identity_and_another_place_is_not(tmp_path: Path) -> None:
     data = write_part(tmp_path, "wsolevaluation")
-    before = true_objects_hash(data, verify=True)
+    before = Dataset(data).truth().content_hash(verify=True)
     moved = write_part(tmp_path / "moved", "wsolevaluation")
-    assert true_objects_hash(moved, verify=True) == before
+    assert Dataset(moved).truth().content_hash(verify=True) == before
     masks = {"some": "masks"}
     assert recipe(LocalizationConfig(data=moved, masks=masks)) == recipe(LocalizationConfig(data=data, masks=masks))
     path = tmp_path / "metadata" / "wsolevaluation" / "test" / "localization.txt"
     path.write_text(path.read_text().replace(",0,0,2,3", ",0,0,3,3"))
-    assert true_objects_hash(data, verify=True) != before
+    assert Dataset(data).truth().content_hash(verify=True) != before
 
 
 def test_other_variants_of_the_challenge_have_no_truth(tmp_path: Path) -> None:
     data = write_part(tmp_path, "backgrounds-challenge")
-    images = data.open()
-    assert find_true_objects(data, images.image_ids)[0] is not None
+    assert Dataset(data).find_truth()[0] is not None
     mixed = data.model_copy(update={"variant": "mixed_rand"})
-    assert find_true_objects(mixed, mixed.open().image_ids) == (None, "")
+    assert Dataset(mixed).find_truth() == (None, "")
 
 
 def test_a_store_in_which_no_image_was_read_is_not_scored(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def made(context: Context) -> dict[str, StageResult]:
     debiased = _stage(
         context,
         "pretrain",
-        _network(1, policy="object_crop", masks="my/masks"),
+        _network(1, policy={"name": "object_crop", "masks": "my/masks"}),
         {"data": "d", "masks": masks.identity},
     )
     checkpoint = debiased.values["checkpoint"]

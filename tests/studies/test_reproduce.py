@@ -174,12 +174,14 @@ def test_at_full_scale_a_training_is_its_recipe(name: str, tmp_path: Path) -> No
     workshop = Workshop(Full(tmp_path), RECIPES)
     node = training(name, seed=2)
     config = workshop.pretrain_config(node, "runs/masks/x")
-    recipe = {**yaml.safe_load((RECIPES / f"{name}.yaml").read_text())}
-    assert (config.method, config.backbone) == (recipe["method"], recipe["backbone"])
-    assert config.policy == recipe.get("policy", "none")
+    recipe = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
+    assert (config.method.name, config.backbone) == (recipe["method"], recipe["backbone"])
+    policy: Any = recipe.get("policy", "none")
+    assert config.policy.name == (policy if isinstance(policy, str) else policy["name"])
     assert config.num_epochs == (2000 if node.images.name in ("CUB-200-2011", "Flowers102") else 800)
     assert config.seed == 2
-    assert (config.masks is None) == (config.policy in ("none", "mixup", "cutmix"))
+    assert getattr(config.policy, "masks", None) in (None, "ground_truth", str(Path("runs/masks/x").absolute()))
+    assert hasattr(config.policy, "masks") == (config.policy.name not in ("none", "mixup", "cutmix"))
 
 
 class _AnyResult(dict[Node, StageResult]):

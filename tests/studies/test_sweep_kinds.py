@@ -36,8 +36,7 @@ FIELDS: dict[str, dict[str, Any]] = {
     "pretrain": {
         **NETWORK,
         "data": scenes_data("scenes", "train"),
-        "policy": "object_crop",
-        "masks": {"from": "masks"},
+        "policy": {"name": "object_crop", "masks": {"from": "masks"}},
     },
     "localize": {"data": COCO, "checkpoint": {"from": "network"}},
     "localization": {"data": COCO, "masks": {"found": {"from": "masks"}}},

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from objectaware.config import PretrainConfig
 from objectaware.errors import InputError
+from objectaware.methods.byol import BYOLConfig
+from objectaware.methods.moco import MoCoConfig
 from objectaware.stages.linear import LinearConfig
 from objectaware.studies.sweep_config import SweepConfig
 from objectaware.studies.sweep_points import Trial, check_trial, parameters_of, planned_trials, stage_config, value_of
@@ -37,14 +39,14 @@ def test_a_grid_is_every_combination_for_every_seed() -> None:
 
 
 def test_one_at_a_time_leaves_the_others_as_the_fields_say_and_has_nothing_twice() -> None:
-    grids = {"network.batch_size": [16, 32], "network.queue_size": [64, 128, 256]}
+    grids = {"network.batch_size": [16, 32], "network.method.queue_size": [64, 128, 256]}
     points = [trial.values for trial in planned_trials(_config(parameters=grids, search="one_at_a_time"))]
     assert [tuple(point.values()) for point in points] == [(16, 64), (32, 64), (32, 128), (32, 256)]
 
 
 def test_one_at_a_time_needs_a_value_for_when_others_are_varied() -> None:
-    grids = {"network.batch_size": [16, 32], "network.temperature": [0.1, 0.2]}
-    with pytest.raises(InputError, match=r"Write network\.temperature among the fields"):
+    grids = {"network.batch_size": [16, 32], "network.method.temperature": [0.1, 0.2]}
+    with pytest.raises(InputError, match=r"Write network\.method\.temperature among the fields"):
         planned_trials(_config(parameters=grids, search="one_at_a_time"))
 
 
@@ -92,11 +94,33 @@ def test_any_address_among_the_values_of_an_earlier_stage_can_be_taken() -> None
 
 
 def test_a_value_that_a_stage_does_not_take_is_refused_with_the_trial() -> None:
-    config = _config(parameters={"network.queue_size": [64, 0]})
+    config = _config(parameters={"network.method.queue_size": [64, 0]})
     good, bad = planned_trials(config)
     assert list(check_trial(config, good)) == ["network", "linear"]
-    with pytest.raises(InputError, match=r"stages\.network\.queue_size = 0.*network\.queue_size=0 seed=0"):
+    with pytest.raises(
+        InputError, match=r"stages\.network\.method\.queue_size = 0.*network\.method\.queue_size=0 seed=0"
+    ):
         check_trial(config, bad)
+
+
+def test_another_method_drops_the_fields_of_the_one_before_whichever_is_set_first() -> None:
+    grids = {
+        "m": {"paths": ["network.method.momentum"], "grid": [0.5]},
+        "network.method": ["moco", "byol", {"name": "byol", "momentum_schedule": "cosine"}],
+    }
+    config = _config(parameters=grids)
+    methods = [check_trial(config, trial)["network"].method.model_dump() for trial in planned_trials(config)]
+    assert methods[0] == {**MoCoConfig(queue_size=64, momentum=0.5).model_dump()}
+    assert methods[1] == BYOLConfig(momentum=0.5).model_dump()
+    assert methods[2] == BYOLConfig(momentum=0.5, momentum_schedule="cosine").model_dump()
+
+
+def test_one_at_a_time_takes_the_method_that_the_fields_name() -> None:
+    fields = sweep_fields(parameters={"network.method": ["byol", "moco"], "network.seed": [0]}, search="one_at_a_time")
+    for method in ("byol", {"name": "byol"}):
+        fields["stages"]["network"]["fields"].update(method=method, seed=0)
+        points = [trial.values["network.method"] for trial in planned_trials(SweepConfig.model_validate(fields))]
+        assert points == ["byol", "moco"]
 
 
 def test_a_stage_depends_on_its_own_parameters_and_those_of_what_it_takes_from() -> None:

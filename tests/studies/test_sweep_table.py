@@ -27,7 +27,7 @@ PAPER = {
 }
 PARAMETERS = {
     "method": {"paths": ["network.method"], "grid": ["moco", "byol"]},
-    "p": {"paths": ["network.momentum"], "grid": [0, 0.3]},
+    "p": {"paths": ["network.method.momentum"], "grid": [0, 0.3]},
 }
 
 

@@ -18,7 +18,7 @@ pretrain:
   backbone: resnet10_narrow
   num_epochs: 2
   batch_size: 32
-  queue_size: 128
+  method: {queue_size: 128}
   execution: {num_loader_threads: 1, num_compute_threads: 1}
 """
 

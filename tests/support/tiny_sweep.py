@@ -10,7 +10,7 @@ NETWORK = {
     "image_size": 32,
     "num_epochs": 1,
     "batch_size": 32,
-    "queue_size": 64,
+    "method": {"queue_size": 64},
     "execution": {"num_loader_threads": 1, "num_compute_threads": 1},
 }
 

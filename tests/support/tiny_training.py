@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from objectaware.config import DataConfig, PretrainConfig, PretrainExecution
+from objectaware.methods.moco import MoCoConfig
 
 
 def tiny_training(
@@ -26,6 +27,6 @@ def tiny_training(
         image_size=32,
         num_epochs=num_epochs,
         batch_size=batch_size,
-        queue_size=queue_size,
+        method=MoCoConfig(queue_size=queue_size),
         execution=PretrainExecution.model_validate(fields),
     )

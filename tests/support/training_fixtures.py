@@ -45,7 +45,9 @@ def make_method(name: str) -> Method:
         return Supervised("resnet10_narrow", num_classes=NUM_CLASSES)
     if name == "byol":
         return BYOL("resnet10_narrow", hidden_size=64)
-    return MoCo("resnet10_narrow", queue_size=48, num_batch_norm_splits=4 if name == "shuffled" else 1)
+    if name == "shuffled":
+        return MoCo("resnet10_narrow", queue_size=48, num_batch_norm_splits=4, momentum_schedule="cosine")
+    return MoCo("resnet10_narrow", queue_size=48)
 
 
 def make_policy(name: str, num_pictures: int = 32) -> Policy:
@@ -68,6 +70,7 @@ def make_trainer(
     num_pictures: int = 32,
     images: Images | None = None,
     batch_size: int = 8,
+    size: int = 32,
     optimization: dict[str, Any] | None = None,
     **options: Any,
 ) -> Trainer:
@@ -75,7 +78,7 @@ def make_trainer(
     loader = ViewLoader(
         pictures,
         make_policy(policy, num_pictures),
-        size=32,
+        size=size,
         min_crop_scale=0.2,
         colors=ColorDistribution(),
         seed=0,
@@ -88,7 +91,7 @@ def make_trainer(
         len(pictures),
         replace(Optimization(num_epochs, batch_size, 0.05, 0.001, 0.9, 1e-4, 0), **(optimization or {})),
         session,
-        config={"backbone": "resnet10_narrow"},
+        config={"backbone": method.backbone.name},
         precision="fp32",
         labels=np.arange(num_pictures) % NUM_CLASSES if isinstance(method, Supervised) else None,
         **{"checkpoint_interval": 1, **options},

@@ -47,18 +47,6 @@ def test_warm_up_rises_by_step_and_the_cosine_takes_the_rest(schedule: str) -> N
     assert settings.learning_rate_at(50 + 395 * 5, 5) == pytest.approx(0.0155)
 
 
-def test_momentum_rises_from_its_start_to_one() -> None:
-    """Grill et al. 2020: 1 − (1 − 0.996)(cos(πk / K) + 1) / 2."""
-    settings = replace(PAPER, num_epochs=10, momentum_schedule="cosine")
-    momenta = [settings.target_momentum_at(step, 10, 0.996) for step in range(100)]
-    assert momenta[0] == pytest.approx(0.996)
-    assert momenta[50] == pytest.approx(0.998)
-    assert momenta[25] == pytest.approx(1 - 0.004 * (math.cos(math.pi / 4) + 1) / 2)
-    assert momenta == sorted(momenta)
-    assert momenta[-1] < 1
-    assert {PAPER.target_momentum_at(step, 10, 0.996) for step in range(100)} == {0.996}
-
-
 def test_lars_scales_a_layers_gradient_to_its_weights() -> None:
     weight = nn.Parameter(torch.tensor([[3.0, 4.0]]))
     optimizer = LARS([weight], learning_rate=2.0, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001)

@@ -91,7 +91,7 @@ def _config(pack: Path) -> PretrainConfig:
             "image_size": 32,
             "num_epochs": 2,
             "batch_size": 8,
-            "queue_size": 16,
+            "method": {"queue_size": 16},
             "execution": {"num_loader_threads": 1, "cache_mib": 0},
         }
     )
@@ -103,6 +103,6 @@ def test_images_shrunk_below_what_the_views_show_are_refused(folders: tuple[Path
     require_detail(config, 131)
     with pytest.raises(InputError, match=r"130 pixels, less than 131 = image_size 32 / sqrt\(min_crop_scale 0.08"):
         require_detail(config, 130)
-    crops = PretrainConfig.model_validate({**config.model_dump(), "policy": "object_crop", "masks": "masks"})
-    with pytest.raises(InputError, match="crops objects out of images shrunk to 500 pixels"):
+    crops = PretrainConfig.model_validate({**config.model_dump(), "policy": {"name": "object_crop", "masks": "masks"}})
+    with pytest.raises(InputError, match="shows details of images that are shrunk to 500 pixels"):
         require_detail(crops, 500)

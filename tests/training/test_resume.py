@@ -84,7 +84,6 @@ EVERY_OPTION = {
     "optimizer": "lars",
     "learning_rate_schedule": "cosine_step",
     "num_warmup_epochs": 1,
-    "momentum_schedule": "cosine",
     "num_accumulation_steps": 2,
     "learning_rate": 1.0,
     "batch_size": 16,  # in two parts of four parts of two

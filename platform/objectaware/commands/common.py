@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from objectaware.commands.fields import listing_fields
+from objectaware.commands.fields import described_options, listing_fields
 from objectaware.data.places import require_writable_file, require_writable_folder
 from objectaware.errors import InputError
 from objectaware.job import submission_id
@@ -79,7 +79,8 @@ def recipe_command(
             recipe: YAML file of the fields below, or the name of one that comes with the package.
             common: Settings of every command.
         """
-        run(common, override(read_recipe(recipe), overrides))
+        options = described_options(models[0])
+        run(common, override(read_recipe(recipe, options), overrides, options))
 
     known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
     with listing_fields(known, "Fields of the recipe, each overridden by --FIELD VALUE:", *models):
@@ -245,7 +246,7 @@ def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
     Raises:
         InputError: A field is not valid, or an input is missing.
     """
-    from objectaware.data.catalog import require_root
+    from objectaware.data.dataset import Dataset
     from objectaware.stages.registry import stage_named
     from objectaware.studies.sweep_identity import data_sets
 
@@ -253,7 +254,7 @@ def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
     config = validated(stage.config, fields)
     parts = stage.parts(config)
     for data in data_sets(parts):
-        require_root(data.root, data.layout)
+        Dataset(data).require_root()
     for part in parts:
         require_local_precision(part)
     with open_context(common, *possible_needs(parts)) as context:

@@ -102,11 +102,11 @@ def draw_subset(program: str, arguments: list[str]) -> None:
 def _files(fields: dict[str, str | None]) -> DataConfig:
     """Validates a data set whose images must be files of its folder."""
     from objectaware.config import DataConfig
-    from objectaware.data.layouts import LAYOUTS, layout_named
+    from objectaware.data.layouts import layout_named, layouts
 
     data: DataConfig = validated(DataConfig, fields)
     if not layout_named(data.layout).are_files:
-        remedy = f"Use one of: {', '.join(layout.name for layout in LAYOUTS if layout.are_files)}."
+        remedy = f"Use one of: {', '.join(layout.name for layout in layouts() if layout.are_files)}."
         raise InputError("layout", data.layout, "has images that are no whole files", remedy)
     return data
 
@@ -180,11 +180,11 @@ def list_data(program: str, arguments: list[str]) -> None:
             root: Folder to look into.
             reasons: Also list the other layouts, each with the reason why the folder does not have it.
         """
-        from objectaware.data.catalog import find_layouts
-        from objectaware.data.layouts import LAYOUTS
+        from objectaware.data.dataset import find_layouts
+        from objectaware.data.layouts import layouts
 
         if root is None:
-            for layout in LAYOUTS:
+            for layout in layouts():
                 print(f"{layout.name:22} {layout.content}")
                 print(f"{'':22} labels: {layout.labels or 'none'}; true masks: {layout.masks or 'none'}")
             print("`objectaware data build scenes --out DIR` makes a data set; docs/data.md says more.")

@@ -15,18 +15,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
     from objectaware.config import Model
+    from objectaware.config.variants import Variant
 
 SCHEMA = Path(__file__).with_name("schema.json")
 
 Field = dict[str, Any]
 """`type`, `meaning`, and `default` unless the field is required. Where the value, or each value of a mapping or list,
-has fields itself: the name of their `model`, and in `below` what leads to them (`.`, `.NAME.`, `[].`)."""
+has fields itself: the name of their `model`, and in `below` what leads to them (`.`, `.NAME.`, `[].`). Of an option:
+the model of each of its `variants`, by name."""
 
 
 @contextmanager
@@ -73,6 +75,10 @@ def _lines(schema: Mapping[str, Any], model: str, prefix: str, listed: dict[str,
             head += f" (default: {_as_yaml(field['default'])})"
         yield textwrap.fill(head, width, subsequent_indent=" " * 8, break_long_words=False, break_on_hyphens=False)
         yield textwrap.fill(field["meaning"], width, initial_indent=" " * 6, subsequent_indent=" " * 6)
+        for variant, its_model in field.get("variants", {}).items():
+            summary = f"  {prefix}{name} = {variant}: {schema[its_model]['summary']}"
+            yield textwrap.fill(summary, width, subsequent_indent=" " * 8)
+            yield from _lines(schema, its_model, f"{prefix}{name}.", listed, width)
         if inner is None:
             continue
         below = f"{prefix}{name}{field['below']}"
@@ -95,6 +101,12 @@ def describe_models() -> dict[str, Any]:
     return {"models": {model.__name__: _described(model) for model in _models()}, "stages": stages}
 
 
+def described_options(model: str) -> dict[str, str]:
+    """Return the options of a model, each with the name of its default variant."""
+    fields: dict[str, Field] = json.loads(SCHEMA.read_text())["models"][model]["fields"]
+    return {name: str(field["default"]) for name, field in fields.items() if "variants" in field}
+
+
 def described_stages() -> dict[str, dict[str, str]]:
     """Return the kinds of stages by name, each with the name of its `model` and its `summary`."""
     schema: dict[str, Any] = json.loads(SCHEMA.read_text())
@@ -107,16 +119,24 @@ def write_schema() -> None:
 
 
 def _models() -> Iterator[type[Model]]:
-    """Yield the models of configuration in the modules of `objectaware.config` and `objectaware.stages`."""
+    """Yield the models of configuration: of data sets, `objectaware.config`, `objectaware.stages`, and variants."""
     from objectaware import config, stages
+    from objectaware.config.variants import Variant
 
+    yield config.DataConfig
     for package in (config, stages):
         for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            yield from (
-                one
-                for one in vars(importlib.import_module(found.name)).values()
-                if isinstance(one, type) and issubclass(one, config.Model) and one.__module__ == found.name
-            )
+            for one in vars(importlib.import_module(found.name)).values():
+                if isinstance(one, type) and issubclass(one, config.Model) and one.__module__ == found.name:
+                    # An option's own fields are those of its variants.
+                    yield from _own_variants(one).values() if issubclass(one, Variant) else [one]
+
+
+def _own_variants(option: type[Variant]) -> dict[str, type[Variant]]:
+    """Return the variants of an option that come with this package, by name; none of a base of all options."""
+    if not hasattr(option, "package"):
+        return {}
+    return {name: one for name, one in option.variants().items() if one.__module__.startswith("objectaware.")}
 
 
 def _described(model: type[Model]) -> dict[str, Any]:
@@ -124,7 +144,17 @@ def _described(model: type[Model]) -> dict[str, Any]:
     for base in reversed(model.__mro__):
         meanings |= _attributes(base.__doc__ or "")
     fields = {name: _field(info, meanings.get(name, "")) for name, info in model.model_fields.items()}
-    return {"fields": fields}
+    if not _is_variant(model):
+        return {"fields": fields}
+    # Which variant it is stands where its fields are listed.
+    del fields["name"]
+    return {"summary": (model.__doc__ or "").partition("\n")[0], "fields": fields}
+
+
+def _is_variant(annotation: object) -> TypeGuard[type[Variant]]:
+    from objectaware.config.variants import Variant
+
+    return isinstance(annotation, type) and issubclass(annotation, Variant)
 
 
 def _attributes(docstring: str) -> dict[str, str]:
@@ -142,6 +172,10 @@ def _attributes(docstring: str) -> dict[str, str]:
 
 
 def _field(info: FieldInfo, meaning: str) -> Field:
+    if _is_variant(info.annotation):
+        variants = {name: one.__name__ for name, one in _own_variants(info.annotation).items()}
+        default = info.annotation.default_name
+        return {"type": " | ".join(variants), "meaning": meaning, "default": default, "variants": variants}
     field: Field = {"type": _type_name(info.annotation, info.metadata), "meaning": meaning}
     if not info.is_required():
         field["default"] = _plain(info.get_default(call_default_factory=True))
@@ -180,10 +214,14 @@ _NAMES: dict[object, str] = {
 
 def _type_name(annotation: object, metadata: Sequence[object] = ()) -> str:
     """A type in words, with the bounds of its values."""
-    from objectaware.config.base import PointsTo
+    from objectaware.data.dataset import LayoutName
+    from objectaware.data.layouts import layouts
+    from objectaware.model import PointsTo
 
     if any(isinstance(one, PointsTo) for one in metadata):
         return "path or URI"
+    if get_args(LayoutName)[1] in metadata:
+        return " | ".join(layout.name for layout in layouts())
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _type_name(inner[0], inner[1:])

@@ -83,7 +83,7 @@ def build_imagenet9(program: str, arguments: list[str]) -> None:
             boxes: Folder of the training images' box annotations: only images with exactly one box are drawn.
             copy: Copy files instead of linking to them.
         """
-        from objectaware.data.published.build import build_imagenet9 as build
+        from objectaware.data.sets.backgrounds_challenge import build_imagenet9 as build
 
         output_folder(str(out))
         built = build(imagenet, out, seed=seed, num_per_class=num_per_class, boxes=boxes, copy=copy)

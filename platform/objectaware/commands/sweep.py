@@ -77,8 +77,17 @@ def read_sweep(path: Path, overrides: list[str]) -> dict[str, Any]:
 def _with_recipe(folder: Path, stage: object) -> object:
     if not isinstance(stage, Mapping) or "recipe" not in stage:
         return stage
+    from objectaware.config.variants import default_names
+    from objectaware.stages.registry import all_stages
+
     rest = {key: value for key, value in stage.items() if key != "recipe"}
-    return {**rest, "fields": merged(read_recipe(folder / str(stage["recipe"])), dict(rest.get("fields", {})))}
+    # A kind that does not exist is refused with the other fields.
+    kind = all_stages().get(str(rest.get("stage")))
+    options = {} if kind is None else default_names(kind.config)
+    return {
+        **rest,
+        "fields": merged(read_recipe(folder / str(stage["recipe"]), options), rest.get("fields", {}), options),
+    }
 
 
 def _run(common: Common, fields: Mapping[str, object]) -> None:

@@ -3,7 +3,6 @@
 A model's fields are its recipe, which decides the result; `execution` decides only how fast and where it is computed.
 """
 
-from objectaware.config.base import DataConfig, Layout, Model
 from objectaware.config.detection import DetectionConfig, DetectionExecution
 from objectaware.config.localize import (
     LOCALIZE_SETTINGS,
@@ -14,9 +13,12 @@ from objectaware.config.localize import (
     localize_setting,
     localizer_fields,
 )
+from objectaware.config.method import MethodConfig
 from objectaware.config.planning import MeasureConfig
-from objectaware.config.policies import GROUND_TRUTH
+from objectaware.config.policy import GROUND_TRUTH, MaskedPolicyConfig, PolicyConfig
 from objectaware.config.pretrain import PretrainConfig, PretrainExecution
+from objectaware.data.dataset import DataConfig
+from objectaware.model import Model
 
 __all__ = [
     "GROUND_TRUTH",
@@ -25,12 +27,14 @@ __all__ = [
     "DataConfig",
     "DetectionConfig",
     "DetectionExecution",
-    "Layout",
     "LocalizeConfig",
     "LocalizeExecution",
     "Localizer",
+    "MaskedPolicyConfig",
     "MeasureConfig",
+    "MethodConfig",
     "Model",
+    "PolicyConfig",
     "PretrainConfig",
     "PretrainExecution",
     "localize_setting",

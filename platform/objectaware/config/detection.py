@@ -6,15 +6,10 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import (
-    CheckpointAddress,
-    DataConfig,
-    Minutes,
-    Model,
-    Positive,
-    Precision,
-    TrainingExecution,
-)
+from objectaware.config.base import Precision, TrainingExecution
+from objectaware.data.dataset import DataConfig
+from objectaware.data.layouts import layout_named, layouts
+from objectaware.model import CheckpointAddress, Minutes, Model, Positive
 
 Side = Annotated[int, Field(ge=32)]
 Count = Annotated[int, Field(ge=0)]
@@ -128,8 +123,9 @@ class DetectionConfig(Model):
     @model_validator(mode="after")
     def _coco(self) -> Self:
         for name, data in (("data", self.data), ("test", self.test)):
-            if data is not None and data.layout != "coco":
-                raise ValueError(f"{name}.layout = {data.layout} has no boxes of objects; use the layout coco")
+            if data is not None and not layout_named(data.layout).has_instances:
+                known = " or ".join(layout.name for layout in layouts() if layout.has_instances)
+                raise ValueError(f"{name}.layout = {data.layout} has no boxes of objects; use the layout {known}")
         return self
 
     @model_validator(mode="after")

@@ -6,18 +6,18 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.config.base import (
+from objectaware.data.boxes import MIN_BOX_AREA, OBJECT_MARGIN
+from objectaware.data.dataset import DataConfig
+from objectaware.model import (
     Byte,
     CheckpointAddress,
     ClassifierAddress,
-    DataConfig,
     Execution,
     Fraction,
     Model,
     Positive,
     filled,
 )
-from objectaware.data.boxes import MIN_BOX_AREA, OBJECT_MARGIN
 
 Localizer = Literal["contracam", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box", "full_image"]
 

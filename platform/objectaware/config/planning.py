@@ -4,13 +4,25 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from objectaware.config.base import Address, Model, filled
-from objectaware.config.pretrain import Backbone
+from objectaware.config.backbones import BackboneName
+from objectaware.config.method import MethodConfig
+from objectaware.model import Address, Model, filled
 
 # On a CPU a step of 256 images takes minutes.
 _BATCH_SIZES = {"cpu": 32, "cuda": 256}
+
+
+def _measurable(name: str) -> str:
+    """Photos to measure on have no classes."""
+    names = [name for name, variant in MethodConfig.variants().items() if not variant.needs_labels]
+    if name not in names:
+        raise ValueError(f"choose {' | '.join(names)}")
+    return name
+
+
+MethodName = Annotated[str, AfterValidator(_measurable)]
 
 
 class MeasureConfig(Model):
@@ -27,8 +39,8 @@ class MeasureConfig(Model):
     """
 
     device: Literal["cpu", "cuda"]
-    backbones: Annotated[tuple[Backbone, ...], Field(min_length=1)] = ("resnet18",)
-    methods: Annotated[tuple[Literal["moco", "byol"], ...], Field(min_length=1)] = ("moco",)
+    backbones: Annotated[tuple[BackboneName, ...], Field(min_length=1)] = ("resnet18",)
+    methods: Annotated[tuple[MethodName, ...], Field(min_length=1)] = (MethodConfig.default_name,)
     expansions: Annotated[tuple[Literal[1, 2, 4], ...], Field(min_length=1)] = (1, 2)
     image_size: Annotated[int, Field(ge=32)] = 224
     batch_size: Annotated[int, Field(ge=2)]

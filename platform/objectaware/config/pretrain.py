@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from objectaware.config.base import (
-    DataConfig,
-    Fraction,
-    MasksAddress,
-    Minutes,
-    Model,
-    Positive,
-    Precision,
-    TrainingExecution,
-    filled,
-)
-from objectaware.config.policies import Policy, policy_defaults, policy_problem
-from objectaware.config.training import METHOD_DEFAULTS, OPTIMIZER_DEFAULTS, batch_problem, training_problem
-
-Backbone = Literal["resnet18", "resnet50", "resnet10_narrow"]
+from objectaware.config.backbones import BackboneName
+from objectaware.config.base import Precision, TrainingExecution
+from objectaware.config.method import MethodConfig
+from objectaware.config.policy import PolicyConfig
+from objectaware.config.training import OPTIMIZER_DEFAULTS, batch_problem, training_problem
+from objectaware.config.variants import WithOptions
+from objectaware.data.dataset import DataConfig
+from objectaware.model import Fraction, Minutes, Positive, filled
 
 
 class PretrainExecution(TrainingExecution):
@@ -88,25 +81,23 @@ class PretrainExecution(TrainingExecution):
         """Every number of workers that may train."""
         return range(self.min_workers or self.num_workers, self.num_workers + 1)
 
+    def named(self, num_workers: int) -> str:
+        """A number of workers, with the field that it follows from, for messages."""
+        if num_workers == self.num_workers:
+            return f"execution.num_workers = {num_workers}"
+        # With an elastic group the number is none that the user wrote down.
+        return f"{num_workers} workers (execution.min_workers = {self.min_workers})"
 
-class PretrainConfig(Model):
+
+class PretrainConfig(WithOptions):
     """Pretraining of one network.
 
     Attributes:
         data: Images to train on; labels, where the layout has them, are used to watch k-NN accuracy only, unless
-            the method is `supervised`.
-        method: `moco`, `byol`, or `supervised`: cross-entropy on the images' classes, of both views.
-        backbone: Network.
+            the method learns from them.
+        method: What is trained. A name alone stands for the method with its defaults.
+        backbone: Network: `resnet18`, `resnet50`, `resnet10_narrow`, or any of timm's as `timm/NAME`.
         policy: What is done to the positives (docs/policies.md).
-        compat: `official` for the official code's variant of a background policy, of mixup or of cutmix.
-        masks: Mask store that the policy takes its masks or boxes from; or `ground_truth`, the data set's own, for
-            object_crop on COCO and for background_hardmix.
-        mask_field: Which of the store's masks the background policies weigh with: `cam` the soft one, `mask` the
-            one after CRF.
-        mix_probability: p_mix of the background policies; by default the paper's (0.4 for moco, 0.3 for byol), and
-            0.4 with `compat: official`.
-        background_threshold: Soft masks are foreground from here on when a background is cut out, and when
-            background_hardmix binarises them.
         image_size: Side of the views in pixels.
         min_crop_scale: Smallest share of the image that a crop covers.
         color_jitter: Strength of the changes of brightness, contrast, saturation and hue.
@@ -114,7 +105,7 @@ class PretrainConfig(Model):
         num_epochs: Epochs.
         batch_size: Images an update of the weights, over all workers.
         num_accumulation_steps: Parts of a batch that go through the network one after another. Batch norm then
-            sees a part, and moco's queue takes its keys part by part, so that results change with it; weights
+            sees a part, and a queue takes its keys part by part, so that results change with it; weights
             and target network move once a batch.
         optimizer: `sgd`, or `lars` for large batches (biases and batch norm neither scaled nor decayed).
         base_learning_rate: Learning rate at a batch of 256, scaled linearly; with lars by default BYOL's 0.2.
@@ -123,13 +114,6 @@ class PretrainConfig(Model):
         num_warmup_epochs: Epochs in which the learning rate rises linearly, step by step, before the cosine.
         sgd_momentum: Momentum of the optimizer.
         weight_decay: Weight decay; with lars by default BYOL's 1.5e-6.
-        batch_norm: `synchronised`: statistics of the whole batch. `shuffled`, for moco: statistics of each of
-            several parts of it, keys dealt to other parts than their queries.
-        num_batch_norm_splits: Parts of the batch of all workers for `shuffled`; by default 8, as on MoCo's 8 GPUs.
-        queue_size: Negatives in MoCo's queue.
-        momentum: m of the moving average; by default 0.999 for moco and 0.996 for byol.
-        momentum_schedule: `constant`, or `cosine` up to 1 at the end, as in BYOL's paper.
-        temperature: τ of moco.
         precision: `bf16` computes the networks in bfloat16, losses and weights in 32 bits. A processor that only
             emulates it is refused.
         compile: Have the networks compiled by torch.compile. Takes minutes at the start and rounds otherwise.
@@ -138,14 +122,9 @@ class PretrainConfig(Model):
     """
 
     data: DataConfig
-    method: Literal["moco", "byol", "supervised"] = "moco"
-    backbone: Backbone = "resnet18"
-    policy: Policy = "none"
-    compat: Literal["official"] | None = None
-    masks: Literal["ground_truth"] | MasksAddress | None = None
-    mask_field: Literal["cam", "mask"] | None = None
-    mix_probability: Fraction | None = None
-    background_threshold: Fraction | None = None
+    method: MethodConfig = MethodConfig.default_field()
+    backbone: BackboneName = "resnet18"
+    policy: PolicyConfig = PolicyConfig.default_field()
     image_size: Annotated[int, Field(ge=32)] = 224
     min_crop_scale: Annotated[float, Field(gt=0, le=1)] = 0.08
     color_jitter: tuple[Fraction, Fraction, Fraction, Annotated[float, Field(ge=0, le=0.5)]] = (
@@ -165,12 +144,6 @@ class PretrainConfig(Model):
     num_warmup_epochs: Annotated[int, Field(ge=0)] = 0
     sgd_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
-    batch_norm: Literal["synchronised", "shuffled"] = "synchronised"
-    num_batch_norm_splits: Annotated[int, Field(ge=2)] | None = None
-    queue_size: Positive | None = None
-    momentum: Fraction | None = None
-    momentum_schedule: Literal["constant", "cosine"] = "constant"
-    temperature: Annotated[float, Field(gt=0)] | None = None
     precision: Precision = "fp32"
     compile: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
@@ -182,17 +155,24 @@ class PretrainConfig(Model):
         """Writes the defaults that depend on other fields out, so that a stored recipe says them."""
         if not isinstance(values, dict):
             return values
-        method = str(values.get("method", "moco"))
-        defaults: dict[str, object] = dict(METHOD_DEFAULTS.get(method, {}))
-        defaults |= OPTIMIZER_DEFAULTS.get(str(values.get("optimizer", "sgd")), {})
-        if values.get("batch_norm") == "shuffled":
-            defaults["num_batch_norm_splits"] = 8
-        return filled(values, {**defaults, **policy_defaults(values)})
+        return filled(values, OPTIMIZER_DEFAULTS.get(str(values.get("optimizer", "sgd")), {}))
+
+    @field_validator("policy")
+    @classmethod
+    def _complete_policy(cls, policy: PolicyConfig, info: ValidationInfo) -> PolicyConfig:
+        """Writes out the defaults of the policy that depend on the method."""
+        method = info.data.get("method")  # missing where it was refused
+        return policy if method is None else policy.completed(method)
 
     @model_validator(mode="after")
     def _fields_apply(self) -> Self:
         """Refuses settings that would be ignored."""
-        for problem in (training_problem(self), batch_problem(self), policy_problem(self)):
+        for problem in (
+            training_problem(self),
+            batch_problem(self),
+            self.method.problem(self),
+            self.policy.problem(self),
+        ):
             if problem is not None:
                 raise ValueError(problem)
         return self

@@ -11,43 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from objectaware.data.boxes import MIN_BOX_AREA
 from objectaware.data.folder import ImageFolder
-from objectaware.data.masks import region_boxes
 from objectaware.data.places import list_folder, look_at
 from objectaware.errors import InputError
 
 Value = TypeVar("Value")
-
-
-class TrueObjects:
-    """True masks and boxes of some images, by index; each published layout has one of its own.
-
-    Attributes:
-        has_masks: Whether every image has a mask; else there are boxes alone.
-        has_ignored: Whether some pixels count neither as object nor as background.
-        files: What they are read from, as folders and names, but for what is part of the images' own hash.
-        notice: What the user should know of them, as a line; empty where there is nothing to say.
-    """
-
-    has_masks: bool = True
-    has_ignored: bool = False
-    files: Sequence[ImageFolder] = ()
-    notice: str = ""
-
-    def mask(self, index: int) -> NDArray[np.bool_]:
-        """Mask (H, W), true on any object."""
-        raise NotImplementedError
-
-    def ignored(self, index: int) -> NDArray[np.bool_] | None:
-        """Pixels (H, W) that do not count, at the mask's size; None where all do."""
-        return None
-
-    def boxes(self, index: int) -> NDArray[np.float64]:
-        """Boxes (n, 4), x0 y0 x1 y1 relative to the image; here those around the regions of more than 1% of it."""
-        mask = self.mask(index)
-        around, areas = region_boxes(mask)
-        return around[areas > MIN_BOX_AREA * mask.size]
 
 
 def find_base(root: str | Path, folders: Sequence[str], needed: Sequence[str], *, field: str, remedy: str) -> Path:

@@ -15,7 +15,9 @@ from objectaware.data.images import Images, UnreadableImage, none_readable
 class NamedImages(Images, Protocol):
     """A data set whose images have names."""
 
-    image_ids: list[str]
+    @property
+    def image_ids(self) -> list[str]:
+        """Name of each image."""
 
 
 class TrainingImages:

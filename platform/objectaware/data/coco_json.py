@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import chain
@@ -105,12 +108,14 @@ class CocoInstances:
         path: The file.
         numbers: COCO's numbers of the images, in ascending order.
         images: The images in this order.
+        sha256: Hash of the file.
     """
 
     def __init__(self, file: _File) -> None:
         self._file = file
         images = _parse_images(file)
         self.path = file.path
+        self.sha256 = file.sha256
         self.numbers = list(images)
         self.images = list(images.values())
 
@@ -182,14 +187,41 @@ class CocoInstances:
         return annotations, unlisted
 
 
+_MAX_KEPT = 2  # a training part and a test part
+_kept: OrderedDict[tuple[object, ...], CocoInstances] = OrderedDict()
+_lock = threading.Lock()
+
+
 def parse_instances(path: Path) -> CocoInstances:
-    """Read an annotation file such as `instances_val2017.json`.
+    """Read an annotation file such as `instances_val2017.json`; the last two files are kept until they change.
 
     Raises:
         InputError: The file is missing or not JSON, an image has no number or name, a number is used twice, or a file
             name leads out of the image folder.
     """
-    return CocoInstances(_File(path))
+    with _lock:  # a second thread waits rather than parse the same file
+        state = _state(path)
+        if state not in _kept:
+            _kept[state] = CocoInstances(_File(path))
+        _kept.move_to_end(state)
+        while len(_kept) > _MAX_KEPT:
+            _kept.popitem(last=False)
+        return _kept[state]
+
+
+def forget_instances() -> None:
+    """Let go of the annotation files that are kept: those of COCO's training part take gigabytes."""
+    with _lock:
+        _kept.clear()
+
+
+def _state(path: Path) -> tuple[object, ...]:
+    """What tells whether a file has changed."""
+    try:
+        status = path.stat()
+    except OSError:  # opening it says what is wrong
+        return (str(path),)
+    return str(path.absolute()), status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class _File:
@@ -198,7 +230,8 @@ class _File:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            content = json.loads(path.read_bytes())
+            encoded = path.read_bytes()
+            content = json.loads(encoded)
         except OSError as error:
             remedy = "COCO's annotations lie in 'annotations' beside the image folders."
             raise InputError("coco", path, f"cannot be opened ({error.strerror})", remedy) from error
@@ -207,6 +240,7 @@ class _File:
         if not isinstance(content, dict):
             self.refuse("is not a JSON object")
         self._content = content
+        self.sha256 = hashlib.sha256(encoded).hexdigest()
 
     def refuse(self, problem: str) -> NoReturn:
         remedy = "Repair it; https://cocodataset.org/#format-data describes the format."

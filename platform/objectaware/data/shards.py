@@ -11,9 +11,14 @@ Rows lie in a random order that was drawn once, so that any run of them is a sam
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import cv2
 import numpy as np
@@ -23,9 +28,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from objectaware.data.images import decode_image
-from objectaware.data.recent import Recent
 from objectaware.data.storage import Storage
+from objectaware.data.truth import TrueObjects
 from objectaware.errors import InputError
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 PACK_NAME = "pack.json"
 INDEX_NAME = "index.parquet"
@@ -64,6 +72,57 @@ def unreadable_images(index: pa.Table) -> dict[str, str]:
     """Return the images of a pack's index that gave no picture when they were packed, with the reasons."""
     rows = index.filter(index["error"].is_valid()).select(["image_id", "error"]).to_pylist()
     return {row["image_id"]: row["error"] for row in rows}
+
+
+class Recent(Generic[Key, Value]):
+    """What was loaded lately, up to a size, for many threads: each value is loaded once while it is in use.
+
+    Those that were not asked for longest make room.
+
+    Threads that ask for the same value wait for the one that loads it; others do not wait.
+
+    Args:
+        load: Gives a key's value.
+        size: Room that a value takes.
+        capacity: Room in all. The newest value is kept, however large.
+    """
+
+    def __init__(self, load: Callable[[Key], Value], *, size: Callable[[Value], int], capacity: int) -> None:
+        self._load = load
+        self._size = size
+        self._free = capacity
+        self._values: OrderedDict[Key, Future[Value]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getitem__(self, key: Key) -> Value:
+        """The key's value. What its loading raises reaches all who wait for it; the next one tries again."""
+        with self._lock:
+            future = self._values.get(key)
+            is_new = future is None
+            if future is None:
+                future = self._values[key] = Future()
+            self._values.move_to_end(key)
+        if is_new:
+            self._fill(key, future)
+        return future.result()
+
+    def _fill(self, key: Key, future: Future[Value]) -> None:
+        try:
+            value = self._load(key)
+        except BaseException as error:
+            with self._lock:
+                del self._values[key]
+            future.set_exception(error)
+            return
+        future.set_result(value)
+        with self._lock:
+            self._free -= self._size(value)
+            # One that is still being loaded has no size yet.
+            old = [other for other, entry in self._values.items() if other != key and entry.done()]
+            for other in old:
+                if self._free >= 0:
+                    break
+                self._free += self._size(self._values.pop(other).result())
 
 
 class PackedImages:
@@ -229,3 +288,47 @@ def _refuse_damaged(storage: Storage, name: str) -> None:
         pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
         raise InputError("data.root", address, f"is damaged ({error})", remedy) from error
+
+
+class PackedObjects(TrueObjects):
+    """Masks and boxes that were packed with their images.
+
+    Args:
+        address: Of the pack.
+        image_ids: Some of its images, in order.
+
+    Raises:
+        InputError: Nothing of the kind was packed.
+    """
+
+    def __init__(self, address: str, image_ids: list[str]) -> None:
+        self._images = PackedImages.open(address)
+        if not self._images.has_masks:
+            remedy = "Pack a data set that has them."
+            raise InputError("root", address, "is a pack without true masks", remedy)
+        place = {image_id: index for index, image_id in enumerate(self._images.image_ids)}
+        self._places = [place[image_id] for image_id in image_ids]
+
+    def mask(self, index: int) -> NDArray[np.bool_]:
+        """Mask at the packed image's size, (H, W)."""
+        return self._images.mask(self._places[index])
+
+    def boxes(self, index: int) -> NDArray[np.float64]:
+        """The packed boxes (n, 4)."""
+        return self._images.boxes(self._places[index])
+
+
+def pack_hash(address: str, verify: bool = False) -> str:
+    """Hash what a pack says of its images and settings, but not where it came from.
+
+    Args:
+        address: Of the pack.
+        verify: Hash the shards' content, too.
+    """
+    description = PackedImages.describe(address)
+    digest = hashlib.sha256(json.dumps({**description, "source": None}, sort_keys=True).encode())
+    if verify:
+        storage = Storage.from_uri(address)
+        for number in range(len(description["shard_sizes"])):
+            digest.update(hashlib.sha256(storage.read_bytes(shard_name(number))).digest())
+    return digest.hexdigest()

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from objectaware.augment.randomness import counter_uniforms
 from objectaware.config import DataConfig
-from objectaware.data.coco import CocoDataset, load_coco
+from objectaware.data.coco import CocoDataset
 from objectaware.data.coco_json import CocoAnnotation, CocoField
 from objectaware.data.coco_masks import union_mask
+from objectaware.data.dataset import Dataset
 from objectaware.data.images import UnreadableImage, resize_image
 from objectaware.data.tensors import normalise
 from objectaware.detection.regions import Target
@@ -27,7 +28,7 @@ Box = tuple[float, float, float, float]
 
 
 def open_coco(data: DataConfig, *more_fields: CocoField) -> CocoDataset:
-    """Opens images and annotations of a configuration of the layout `coco`.
+    """Opens images and annotations of a configuration of a layout that has them in COCO's format.
 
     Args:
         data: The configuration.
@@ -36,9 +37,7 @@ def open_coco(data: DataConfig, *more_fields: CocoField) -> CocoDataset:
     Raises:
         InputError: Something is missing or malformed.
     """
-    assert data.split is not None
-    coco = load_coco(data.root, data.split, *_FIELDS, *more_fields)
-    return coco if data.subset is None else coco.select(data.open().image_ids)
+    return Dataset(data).instances(*_FIELDS, *more_fields)
 
 
 class TrainingImages:

@@ -13,7 +13,7 @@ from objectaware.detection.network import MaskRCNN
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.checkpoint import load_config, load_encoder, load_state, local_checkpoint
-from objectaware.methods.weights_file import is_safetensors, load_weights
+from objectaware.methods.weights_file import load_weights, safetensors_metadata
 
 _NAMES = "category_names"
 
@@ -77,7 +77,8 @@ def export_detectron2(address: str, path: Path) -> str:
         Name of the backbone.
 
     Raises:
-        InputError: The checkpoint cannot be read, the file's name does not fit, or it cannot be written.
+        InputError: The checkpoint cannot be read or holds no ResNet, the file's name does not fit, or it cannot be
+            written.
 
     Source:
         facebookresearch/moco, detection/convert-pretrain-to-detectron2.py.
@@ -86,8 +87,9 @@ def export_detectron2(address: str, path: Path) -> str:
         raise InputError("out", str(path), "is no name that detectron2 takes", "Give a file such as backbone.pkl.")
     with local_checkpoint(address) as local:
         encoder = load_encoder(local)
+    weights = encoder.backbone.as_resnet().weights()
     content = {
-        "model": {detectron2_name(name): value.numpy() for name, value in encoder.backbone.state_dict().items()},
+        "model": {detectron2_name(name): value.numpy() for name, value in weights.items()},
         "__author__": "objectaware",
         "matching_heuristics": True,
     }
@@ -111,8 +113,5 @@ def detectron2_name(name: str) -> str:
 
 
 def _metadata(path: Path) -> dict[str, object]:
-    if not is_safetensors(path):
-        return {}
-    with safetensors.safe_open(path, "pt") as file:
-        about = dict(file.metadata() or {})
-    return {**about, _NAMES: json.loads(about[_NAMES])} if _NAMES in about else {}
+    about = safetensors_metadata(path)
+    return {**about, _NAMES: json.loads(about[_NAMES])} if _NAMES in about else {**about}

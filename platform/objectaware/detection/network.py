@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +11,7 @@ from torchvision.models.detection.image_list import ImageList
 
 from objectaware.detection.proposals import ProposalNetwork
 from objectaware.detection.regions import RegionHeads, Target
-from objectaware.methods.backbones import Backbone, num_features
+from objectaware.methods.backbones import Backbone
 
 STRIDE = 16
 """Pixels a unit of the map after the third stage, of every backbone."""
@@ -25,11 +24,14 @@ class MaskRCNN(nn.Module):
     stage.
 
     Args:
-        backbone: With torchvision's attribute names (`build_backbone`); it becomes a part of this network.
+        backbone: A ResNet; it becomes a part of this network.
         num_classes: Classes without background.
         num_regions: Regions an image that training draws.
         num_train_proposals: Proposals an image in training.
         num_test_proposals: Proposals an image in the test.
+
+    Raises:
+        InputError: The backbone is not a ResNet.
 
     Source:
         facebookresearch/moco, detection/train_net.py (`Res5ROIHeadsExtraNorm`) and configs/Base-RCNN-C4-BN.yaml.
@@ -37,7 +39,7 @@ class MaskRCNN(nn.Module):
 
     def __init__(
         self,
-        backbone: nn.Module,
+        backbone: Backbone,
         num_classes: int,
         *,
         num_regions: int = 512,
@@ -45,13 +47,13 @@ class MaskRCNN(nn.Module):
         num_test_proposals: int = 1000,
     ) -> None:
         super().__init__()
-        self.backbone = backbone
-        self.extra_norm = nn.BatchNorm2d(num_features(backbone))
+        self.backbone = backbone.as_resnet()
+        self.extra_norm = nn.BatchNorm2d(backbone.num_features)
         self.proposals = ProposalNetwork(
-            map_channels(backbone), num_train_proposals=num_train_proposals, num_test_proposals=num_test_proposals
+            self.backbone.c4_channels, num_train_proposals=num_train_proposals, num_test_proposals=num_test_proposals
         )
         self.heads = RegionHeads(
-            stride=STRIDE, trunk_channels=num_features(backbone), num_classes=num_classes, num_regions=num_regions
+            stride=STRIDE, trunk_channels=backbone.num_features, num_classes=num_classes, num_regions=num_regions
         )
 
     def forward(self, images: list[Tensor], targets: list[Target] | None = None) -> dict[str, Tensor] | list[Target]:
@@ -66,9 +68,7 @@ class MaskRCNN(nn.Module):
             Five losses by name, or `RegionHeads.detections`.
         """
         batch = padded(images)
-        network = cast(Backbone, self.backbone)
-        x = network.maxpool(network.relu(network.bn1(network.conv1(batch.tensors))))
-        features = network.layer3(network.layer2(network.layer1(x))).float()  # boxes need 32 bits
+        features = self.backbone.forward_c4(batch.tensors).float()  # boxes need 32 bits
         if targets is not None:
             keys = [int(target["key"]) for target in targets]
             self.proposals.set_keys(keys)
@@ -79,13 +79,7 @@ class MaskRCNN(nn.Module):
         return {**losses, **self.heads.losses(features, found, targets, self._trunk)}
 
     def _trunk(self, maps: Tensor) -> Tensor:
-        return self.extra_norm(cast(Backbone, self.backbone).layer4(maps))
-
-
-def map_channels(backbone: nn.Module) -> int:
-    """Channels of the map after the third stage: what the last stage takes."""
-    first_block = cast(Backbone, backbone).layer4[0]
-    return cast(nn.Conv2d, first_block.get_submodule("conv1")).in_channels
+        return self.extra_norm(self.backbone.layer4(maps))
 
 
 def padded(images: list[Tensor]) -> ImageList:

@@ -33,7 +33,9 @@ def open_training(config: DetectionConfig) -> tuple[TrainingImages, Encoder]:
         problem = f"is more than the {len(images)} images with objects"
         raise InputError("batch_size", config.batch_size, problem, "Lower it.")
     with local_checkpoint(config.checkpoint) as local:
-        return images, load_encoder(local)
+        encoder = load_encoder(local)
+    encoder.backbone.as_resnet()
+    return images, encoder
 
 
 def run_fine_tuning(config: DetectionConfig, session: Session) -> None:

@@ -19,7 +19,7 @@ from objectaware.localize.expansion import expand_resolution
 from objectaware.localize.integrated_gradients import integrated_gradients
 from objectaware.localize.smoothgrad import smoothgrad
 from objectaware.localize.trivial import center_box, full_image
-from objectaware.methods.backbones import channels_last, feature_map
+from objectaware.methods.backbones import Activations, channels_last
 from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
 from objectaware.methods.classifier import Classifier, load_classifier
 
@@ -94,7 +94,7 @@ class Localizer:
         assert config.temperature is not None
         color = None
         if config.mask_color is not None:
-            color = normalise(np.array(config.mask_color, dtype=np.uint8).reshape(1, 1, 1, 3)).view(3)
+            color = self._normalised(np.array(config.mask_color, dtype=np.uint8).reshape(1, 1, 1, 3)).view(3)
         return contracam(
             batch,
             self._features,
@@ -119,7 +119,11 @@ class Localizer:
         return {"num_negatives": num_negatives, "is_self": torch.from_numpy(own)}
 
     def _tensor(self, images: NDArray[np.uint8]) -> Tensor:
-        return normalise(images).to(self._device, memory_format=torch.channels_last)
+        return self._normalised(images).to(self._device, memory_format=torch.channels_last)
+
+    def _normalised(self, images: NDArray[np.uint8]) -> Tensor:
+        backbone = self._encoder.backbone
+        return normalise(images, backbone.mean, backbone.std)
 
     @cached_property
     def _encoder(self) -> Encoder:
@@ -128,12 +132,11 @@ class Localizer:
             return load_encoder(folder)
 
     @cached_property
-    def _features(self) -> Callable[[Tensor], Tensor]:
+    def _features(self) -> Callable[[Tensor], Activations]:
         backbone = self._encoder.backbone
         if self._config.expansion is not None:
             backbone = expand_resolution(backbone, self._config.expansion)
-        network = channels_last(backbone, self._device)
-        return lambda images: feature_map(network, images)
+        return channels_last(backbone, self._device).activations
 
     @cached_property
     def _projector(self) -> Callable[[Tensor], Tensor]:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from objectaware.data.images import Images, UnreadableImage, none_readable, resize_image
 from objectaware.data.tensors import normalise
+from objectaware.methods.backbones import Backbone
 
 
 def evaluation_view(image: NDArray[np.uint8], size: int, *, center_crop: bool) -> NDArray[np.uint8]:
@@ -54,7 +55,7 @@ class Features:
 
 @torch.inference_mode()
 def compute_features(
-    backbone: nn.Module,
+    backbone: Backbone,
     images: Images,
     indices: Iterable[int],
     *,
@@ -105,7 +106,8 @@ def compute_features(
                     views.append(view)
                     kept.append(index)
             if views:
-                batch = normalise(np.stack(views)).to(device, memory_format=torch.channels_last)
+                batch = normalise(np.stack(views), backbone.mean, backbone.std)
+                batch = batch.to(device, memory_format=torch.channels_last)
                 values.append(backbone(batch).float().cpu())
     backbone.train(was_training)
     if not values and not allow_empty:

@@ -7,12 +7,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from objectaware.data import variants
+from objectaware.data.sets.imagenet_shifts import CORRUPTIONS as CORRUPTIONS_BY_KIND
 from objectaware.errors import InputError
 from objectaware.evaluate.background import bg_gap
 from objectaware.evaluate.summary import mean_and_std
 
-CORRUPTIONS = tuple(corruption for kind in variants.CORRUPTIONS.values() for corruption in kind)
+CORRUPTIONS = tuple(corruption for kind in CORRUPTIONS_BY_KIND.values() for corruption in kind)
 """ImageNet-C's corruptions (Hendrycks & Dietterich, 2019), in the order of the paper's table `bg-imagenetc`."""
 
 _SEVERITY = re.compile(r"(?P<corruption>[\w ]+)-(?P<severity>[1-5])")

@@ -9,21 +9,29 @@ from torch import Tensor
 
 from objectaware.errors import InputError
 from objectaware.localize.contracam import class_activation_map
-from objectaware.localize.inputs import check_evaluation_mode, check_finite, check_images, without_content
+from objectaware.localize.inputs import (
+    Features,
+    activations_of,
+    check_evaluation_mode,
+    check_finite,
+    check_images,
+    without_content,
+)
 
 
 @torch.no_grad()
-def classifier_cam(images: Tensor, features: Callable[[Tensor], Tensor], weight: Tensor, bias: Tensor) -> Tensor:
+def classifier_cam(images: Tensor, features: Features, weight: Tensor, bias: Tensor) -> Tensor:
     """Finds what a linear classifier on pooled features sees its class in.
 
-    The head is a global average and a linear layer, so the weights α of eq. 2 for the logit of class c are row
-    c of its weights, up to a positive factor. The class is the predicted one; no label is looked at. Unlike
-    ContraCAM's, α keeps its negative values (paper, eq. 2 without the inner ReLU).
+    Where the head is a global average and a linear layer, the weights α of eq. 2 for the logit of class c are row
+    c of its weights, up to a positive factor; else they are the logit's gradient at the maps. The class is the
+    predicted one; no label is looked at. Unlike ContraCAM's, α keeps its negative values (paper, eq. 2
+    without the inner ReLU).
 
     Args:
         images: (N, 3, H, W), normalised as in training.
-        features: images -> last spatial activation (N, C, h, w), in evaluation mode. Of a supervised network,
-            or of a contrastive one on whose pooled features the classifier was fitted.
+        features: images -> last spatial activation (N, C, h, w), alone or with its pooling, in evaluation mode. Of a
+            supervised network, or of a contrastive one on whose pooled features the classifier was fitted.
         weight: (K, C) of the classifier.
         bias: (K,) of the classifier.
 
@@ -35,14 +43,25 @@ def classifier_cam(images: Tensor, features: Callable[[Tensor], Tensor], weight:
     """
     check_images(images)
     check_evaluation_mode("features", features)
-    activation = features(images).float()
-    if weight.ndim != 2 or weight.shape[1] != activation.shape[1] or bias.shape != weight.shape[:1]:
-        problem = f"does not fit a network of {activation.shape[1]} features"
+    activations = activations_of(features, images)
+    pooled = activations.pooled()
+    if weight.ndim != 2 or weight.shape[1] != pooled.shape[1] or bias.shape != weight.shape[:1]:
+        problem = f"does not fit a network of {pooled.shape[1]} features"
         remedy = "Give the classifier that was fitted to this network's features."
         raise InputError("classifier", f"weight {tuple(weight.shape)}, bias {tuple(bias.shape)}", problem, remedy)
-    logits = activation.mean(dim=(2, 3)) @ weight.T.to(activation) + bias.to(activation)
-    predicted = weight.to(activation)[logits.argmax(dim=1)]
-    cam = class_activation_map(activation, predicted, (images.shape[2], images.shape[3]))
+    logits = pooled @ weight.T.to(pooled) + bias.to(pooled)
+    predicted = weight.to(pooled)[logits.argmax(dim=1)]  # (N, D)
+    if activations.pool is not None:
+        predicted = _gradient(activations.maps, activations.pool, predicted)
+    cam = class_activation_map(activations.maps, predicted, (images.shape[2], images.shape[3]))
     cam = cam.masked_fill(without_content(images), 0.0)
     check_finite(cam)
     return cam
+
+
+def _gradient(maps: Tensor, pool: Callable[[Tensor], Tensor], weight: Tensor) -> Tensor:
+    """Gradient of each image's pooled features · weight (N, D) at its maps, averaged over the positions: (N, C)."""
+    with torch.inference_mode(False), torch.enable_grad():
+        leaf = maps.clone().requires_grad_()
+        (gradient,) = torch.autograd.grad((pool(leaf) * weight.clone()).sum(), leaf)
+    return gradient.mean(dim=(2, 3))

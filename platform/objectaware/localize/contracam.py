@@ -10,12 +10,15 @@ from torch import Tensor
 
 from objectaware.errors import InputError
 from objectaware.localize.inputs import (
+    Features,
+    activations_of,
     check_evaluation_mode,
     check_finite,
     check_images,
     check_temperature,
     without_content,
 )
+from objectaware.methods.backbones import Activations
 
 # Below these fractions a quantity that is zero on paper is float32 rounding; without them the normalisation
 # to [0, 1] would blow the rounding up into a map.
@@ -66,16 +69,17 @@ def contrastive_score(
 def channel_weights(pooled: Tensor, projector: Callable[[Tensor], Tensor], score: Callable[[Tensor], Tensor]) -> Tensor:
     """Gradient of a score at the pooled features, without a backward pass through the trunk.
 
-    The head is a global average, so ∂s/∂A^k_ij is the same at every position and equals ∂s/∂(pooled)_k /
-    (HW). Only the projector and the normalisation are differentiated.
+    Where the head is a global average, ∂s/∂A^k_ij is the same at every position and equals ∂s/∂(pooled)_k /
+    (HW). Only the projector and the normalisation are differentiated. Of another head, the maps themselves are
+    given, and a projector that pools them first.
 
     Args:
-        pooled: Globally averaged features (N, C), float32.
-        projector: (N, C) -> (N, D).
+        pooled: Globally averaged features (N, C), float32; or maps (N, C, h, w).
+        projector: What was given -> (N, D).
         score: Unit embeddings (N, D) -> scores (N,); their sum is differentiated.
 
     Returns:
-        ∂(Σ s)/∂(pooled), (N, C). A row whose gradient is only rounding (a batch of one, equal images) is
+        ∂(Σ s)/∂(pooled), of its shape. A row whose gradient is only rounding (a batch of one, equal images) is
         zero.
     """
     with torch.inference_mode(False), torch.enable_grad(), torch.autocast(pooled.device.type, enabled=False):
@@ -89,6 +93,16 @@ def channel_weights(pooled: Tensor, projector: Callable[[Tensor], Tensor], score
         negligible = tangent.norm(dim=1, keepdim=True) <= rounding
         (weights,) = torch.autograd.grad(embedding, leaf, tangent.masked_fill(negligible, 0.0))
     return weights
+
+
+def _map_weights(
+    activations: Activations, projector: Callable[[Tensor], Tensor], score: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """α of eq. 2, (N, C): the gradient of a score at the maps, averaged over their positions."""
+    maps, pool = activations.maps, activations.pool
+    if pool is None:
+        return channel_weights(maps.mean(dim=(2, 3)), projector, score) / (maps.shape[2] * maps.shape[3])
+    return channel_weights(maps, lambda leaf: projector(pool(leaf)), score).mean(dim=(2, 3))
 
 
 def class_activation_map(features: Tensor, weights: Tensor, size: tuple[int, int]) -> Tensor:
@@ -119,7 +133,7 @@ def class_activation_map(features: Tensor, weights: Tensor, size: tuple[int, int
 
 def contracam_iterations(
     images: Tensor,
-    features: Callable[[Tensor], Tensor],
+    features: Features,
     projector: Callable[[Tensor], Tensor],
     *,
     num_iterations: int = 10,
@@ -146,7 +160,7 @@ def contracam_iterations(
     for _ in range(num_iterations):
         with torch.no_grad():
             masked = (original * (1 - mask)).add_(color * mask)  # in place: a batch more of memory costs time
-            activation = features(masked.to(images.dtype)).float()
+            activations = activations_of(features, masked.to(images.dtype))
 
         def score(query: Tensor) -> Tensor:
             embeddings.append(query.detach())
@@ -155,11 +169,10 @@ def contracam_iterations(
                 query, embeddings[0], negatives, is_self=own, temperature=temperature, compat=compat
             )
 
-        num_positions = activation.shape[2] * activation.shape[3]
-        weights = channel_weights(activation.mean(dim=(2, 3)), projector, score) / num_positions
+        weights = _map_weights(activations, projector, score)
         if remove_negative_signals:
             weights = weights.relu()
-        cam = class_activation_map(activation, weights, (images.shape[2], images.shape[3]))
+        cam = class_activation_map(activations.maps, weights, (images.shape[2], images.shape[3]))
         cam = cam.masked_fill(empty, 0.0)
         mask = torch.maximum(mask, cam)
         yield cam
@@ -167,7 +180,7 @@ def contracam_iterations(
 
 def contracam(
     images: Tensor,
-    features: Callable[[Tensor], Tensor],
+    features: Features,
     projector: Callable[[Tensor], Tensor],
     *,
     num_iterations: int = 10,
@@ -191,9 +204,10 @@ def contracam(
 
     Args:
         images: (N, 3, H, W), normalised as in training; the paper squashes pictures to 224×224.
-        features: images -> last spatial activation A (N, C, h, w), in evaluation mode. It is called once an
+        features: images -> last spatial activation A (N, C, h, w), in evaluation mode, which is averaged over the
+            positions; or A with another pooling, such as a `Backbone`'s `activations`. It is called once an
             iteration without gradients and may compute in bfloat16; scores and gradients are float32.
-        projector: Globally averaged features (N, C) float32 -> projection (N, D), in evaluation mode.
+        projector: Pooled features (N, C) float32 -> projection (N, D), in evaluation mode.
             `nn.Identity()` takes the score on the features themselves.
         num_iterations: T, at least 1.
         remove_negative_signals: Keep only positive α, the trick of eq. 2; False is the paper's ablation.
@@ -237,7 +251,7 @@ def contracam(
 
 def _check_arguments(
     images: Tensor,
-    features: Callable[[Tensor], Tensor],
+    features: Features,
     projector: Callable[[Tensor], Tensor],
     num_iterations: int,
     temperature: float,

@@ -3,48 +3,60 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import TypeVar
 
 from torch import nn
 
 from objectaware.errors import InputError
+from objectaware.methods.backbones import Backbone
 
 Network = TypeVar("Network", bound=nn.Module)
 
-_STAGES_OF_FACTOR: dict[int, tuple[str, ...]] = {1: (), 2: ("layer4",), 4: ("layer4", "layer3")}
+_NUM_STAGES = {1: 0, 2: 1, 4: 2}
+"""How many of the last stages lose their stride, by the factor."""
 
 
 def expand_resolution(backbone: Network, factor: int) -> Network:
     """A copy of a residual network whose last feature map is `factor` times as high and as wide.
 
-    Every strided convolution in the first block of `layer4` (factor 4: of `layer3` too) gets stride 1, the
+    Every strided convolution in the first block of the last stage (factor 4: of the last two) gets stride 1, the
     shortcut's included, without dilation, as the official code does. At 224 pixels a ResNet's map grows from
     7×7 to 14×14 or 28×28. Weights stay as they are; the network needs no training for it.
 
     Args:
-        backbone: A network with torchvision's stages `.layer3` and `.layer4`, each indexable by block.
+        backbone: A `Backbone`, or any other network with torchvision's stages `layer3` and `layer4`.
         factor: 1, 2 or 4.
 
     Returns:
         The changed deep copy; `backbone` is left alone.
 
     Raises:
-        InputError: Another factor, or a network whose stage is missing or not strided by its convolutions
-            alone.
+        InputError: Another factor, or a network without such stages, or whose stage is not strided by its
+            convolutions alone.
     """
-    if factor not in _STAGES_OF_FACTOR:
+    if factor not in _NUM_STAGES:
         raise InputError("factor", factor, "the resolution cannot be expanded by it", "Give 1, 2 or 4.")
     expanded = copy.deepcopy(backbone)
-    for stage in _STAGES_OF_FACTOR[factor]:
-        _remove_stride(expanded, stage)
+    name = backbone.name if isinstance(backbone, Backbone) else type(backbone).__name__
+    stages = _strided_stages(expanded)[: _NUM_STAGES[factor]]
+    if len(stages) < _NUM_STAGES[factor]:
+        problem = "has no residual stages (layer3, layer4) whose stride could be taken away"
+        raise InputError("backbone", name, problem, "Use expansion: 1 with this network.")
+    for stage in stages:
+        _remove_stride(stage, name)
     return expanded
 
 
-def _remove_stride(network: nn.Module, stage: str) -> None:
-    blocks = getattr(network, stage, None)
-    first_block = next(blocks.children(), None) if isinstance(blocks, nn.Module) else None
-    if first_block is None:
-        raise InputError("backbone", type(network).__name__, f"has no blocks in {stage}", "Give a ResNet.")
+def _strided_stages(network: nn.Module) -> Sequence[nn.Module]:
+    if isinstance(network, Backbone):
+        return network.strided_stages()
+    stages = [getattr(network, name, None) for name in ("layer4", "layer3")]
+    return [stage for stage in stages if isinstance(stage, nn.Module)]
+
+
+def _remove_stride(stage: nn.Module, name: str) -> None:
+    first_block = next(stage.children())
     # Leaves alone: torchvision's blocks carry the stride they were built with as an attribute of their own.
     leaves = (layer for layer in first_block.modules() if next(layer.children(), None) is None)
     strided = [layer for layer in leaves if _is_strided(layer)]
@@ -52,9 +64,9 @@ def _remove_stride(network: nn.Module, stage: str) -> None:
     if not strided or len(convolutions) < len(strided):
         raise InputError(
             "backbone",
-            type(network).__name__,
-            f"the first block of {stage} does not halve the resolution by strided convolutions alone",
-            "Use expansion 1 with this network.",
+            name,
+            "the first block of a stage does not halve the resolution by strided convolutions alone",
+            "Use expansion: 1 with this network.",
         )
     for convolution in convolutions:
         convolution.stride = (1, 1)

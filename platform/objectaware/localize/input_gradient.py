@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from objectaware.localize.contracam import contrastive_score, negatives_that_are_self
-from objectaware.localize.inputs import check_evaluation_mode, check_images, check_temperature
+from objectaware.localize.inputs import Features, activations_of, check_evaluation_mode, check_images, check_temperature
 
 # Images that are differentiated at a time: the activations of a whole group of a ResNet-50 would take 7 GB.
 _CHUNK = 16
@@ -25,7 +25,7 @@ class ContrastiveGradient:
     Args:
         images: The originals (N, 3, H, W), normalised as in training.
         features: images -> last spatial activation (N, C, h, w), in evaluation mode.
-        projector: Globally averaged features (N, C) -> projection (N, D), in evaluation mode.
+        projector: Pooled features (N, C) -> projection (N, D), in evaluation mode.
         temperature: τ of the score.
         num_negatives: As in `contracam`.
         is_self: As in `contracam`.
@@ -37,7 +37,7 @@ class ContrastiveGradient:
     def __init__(
         self,
         images: Tensor,
-        features: Callable[[Tensor], Tensor],
+        features: Features,
         projector: Callable[[Tensor], Tensor],
         *,
         temperature: float,
@@ -73,7 +73,7 @@ class ContrastiveGradient:
         return gradient.float()
 
     def _embed(self, images: Tensor) -> Tensor:
-        return F.normalize(self._projector(self._features(images).float().mean(dim=(2, 3))), dim=1)
+        return F.normalize(self._projector(activations_of(self._features, images).pooled()), dim=1)
 
 
 def saliency_map(attributions: Tensor) -> Tensor:

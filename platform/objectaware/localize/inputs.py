@@ -9,6 +9,16 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from objectaware.errors import InputError
+from objectaware.methods.backbones import Activations
+
+Features = Callable[[Tensor], Tensor | Activations]
+"""Images (N, 3, H, W) to maps (N, C, h, w) alone, whose average is pooled, or to maps with their pooling."""
+
+
+def activations_of(features: Features, images: Tensor) -> Activations:
+    """Computes maps with their pooling, the maps in 32 bits."""
+    found = features(images)
+    return Activations(found.float()) if isinstance(found, Tensor) else Activations(found.maps.float(), found.pool)
 
 
 def check_images(images: Tensor) -> None:
@@ -22,7 +32,7 @@ def check_images(images: Tensor) -> None:
         raise InputError("images", f"{images.dtype} {shape}", "must be float (N, 3, H, W)", "Normalise them.")
 
 
-def check_evaluation_mode(name: str, network: Callable[[Tensor], Tensor]) -> None:
+def check_evaluation_mode(name: str, network: Callable[[Tensor], object]) -> None:
     """Checks that a network's batch normalisation takes its stored statistics.
 
     Args:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from objectaware.localize.input_gradient import ContrastiveGradient, saliency_map
-from objectaware.localize.inputs import check_finite, check_num_gradients, without_content
+from objectaware.localize.inputs import Features, check_finite, check_num_gradients, without_content
 
 
 def integrated_gradients(
     images: Tensor,
-    features: Callable[[Tensor], Tensor],
+    features: Features,
     projector: Callable[[Tensor], Tensor],
     *,
     num_gradients: int = 10,
@@ -55,7 +55,7 @@ def integrated_gradients(
 
 def integrated_attributions(
     images: Tensor,
-    features: Callable[[Tensor], Tensor],
+    features: Features,
     projector: Callable[[Tensor], Tensor],
     *,
     num_gradients: int,

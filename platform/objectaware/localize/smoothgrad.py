@@ -9,12 +9,12 @@ from torch import Tensor
 
 from objectaware.errors import InputError
 from objectaware.localize.input_gradient import ContrastiveGradient, saliency_map
-from objectaware.localize.inputs import check_finite, check_num_gradients, without_content
+from objectaware.localize.inputs import Features, check_finite, check_num_gradients, without_content
 
 
 def smoothgrad(
     images: Tensor,
-    features: Callable[[Tensor], Tensor],
+    features: Features,
     projector: Callable[[Tensor], Tensor],
     *,
     seed: int,

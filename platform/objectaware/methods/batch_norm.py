@@ -88,7 +88,11 @@ def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module
     if num_workers() == 1:
         return module
     if device.type == "cuda":
-        return nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
+        synchronised: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
+        for layer in synchronised.modules():
+            if isinstance(layer, nn.SyncBatchNorm) and next(layer.children(), None) is not None:
+                layer.register_forward_hook(_apply_children)
+        return synchronised
     return _convert(module)
 
 
@@ -96,6 +100,7 @@ def _convert(module: nn.Module) -> nn.Module:
     if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
         converted = AllReduceBatchNorm(module.num_features, eps=module.eps, momentum=module.momentum or 0.1)
         converted.load_state_dict(module.state_dict())
+        keep_children(module, converted)
         # A target network's are frozen, and must stay so.
         for parameter, original in zip(converted.parameters(), module.parameters(), strict=True):
             parameter.requires_grad_(original.requires_grad)
@@ -103,6 +108,20 @@ def _convert(module: nn.Module) -> nn.Module:
     for name, child in module.named_children():
         setattr(module, name, _convert(child))
     return module
+
+
+def keep_children(original: nn.Module, replacement: nn.Module) -> None:
+    """Has the replacement of a batch norm end with the layers inside the original: timm's hold their activation."""
+    for name, child in original.named_children():
+        replacement.add_module(name, child)
+    if next(replacement.children(), None) is not None:
+        replacement.register_forward_hook(_apply_children)
+
+
+def _apply_children(layer: nn.Module, _: object, output: Tensor) -> Tensor:
+    for child in layer.children():
+        output = child(output)
+    return output
 
 
 def running_statistics(module: nn.Module) -> dict[str, Tensor]:

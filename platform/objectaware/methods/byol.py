@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+from typing import ClassVar, Literal
+
 import torch
 from torch import Tensor
 
-from objectaware.methods.backbones import build_backbone, num_features
+from objectaware.config.method import MethodConfig
+from objectaware.methods.backbones import build_backbone
 from objectaware.methods.heads import normalised, projection_head, update_moving_average
-from objectaware.methods.method import Method
-from objectaware.methods.mixing import Mixing
+from objectaware.methods.method import MomentumMethod, MomentumSchedule
+from objectaware.methods.mixing import Mixing, cosines
+from objectaware.model import Fraction
 
 
-class BYOL(Method):
+class BYOLConfig(MethodConfig):
+    """BYOL (Grill et al. 2020): predicts the projection of a slowly moving network; no negatives.
+
+    Attributes:
+        momentum: m of the moving average of the target network.
+        momentum_schedule: `constant`, as in the paper's code, or `cosine` up to 1 at the end, as in BYOL's paper.
+    """
+
+    title: ClassVar = "BYOL"
+    takes_mixtures: ClassVar = True
+    mix_probability: ClassVar = 0.3  # paper, section 3.3
+
+    name: Literal["byol"] = "byol"
+    momentum: Fraction = 0.996
+    momentum_schedule: MomentumSchedule = "constant"
+
+    def build(self, backbone: str, *, num_classes: int) -> BYOL:
+        """Build the method; it has no use for classes."""
+        return BYOL(backbone, momentum=self.momentum, momentum_schedule=self.momentum_schedule)
+
+
+class BYOL(MomentumMethod):
     """BYOL (Grill et al. 2020) as the paper's code sets it up.
 
     Args:
         backbone: Name of the backbone.
         projection_size: Width of projection and prediction.
         hidden_size: Width inside projector and predictor.
-        momentum: m of the moving average of the target, constant.
+        momentum: m of the moving average of the target.
+        momentum_schedule: How m changes.
 
     Shape:
         Two views (N, 3, H, W) each to the loss, a scalar in [−4, 4]; −4 where every prediction hits its target.
@@ -27,15 +53,18 @@ class BYOL(Method):
         official-implementation §2 (the predictor is fed the normalised projection; loss −2(cos + cos)).
     """
 
-    momentum: float
-
     def __init__(
-        self, backbone: str, *, projection_size: int = 256, hidden_size: int = 4096, momentum: float = 0.996
+        self,
+        backbone: str,
+        *,
+        projection_size: int = 256,
+        hidden_size: int = 4096,
+        momentum: float = 0.996,
+        momentum_schedule: MomentumSchedule = "constant",
     ) -> None:
-        super().__init__()
-        self.momentum = momentum
+        super().__init__(momentum, momentum_schedule)
         self.backbone = build_backbone(backbone)
-        width = num_features(self.backbone)
+        width = self.backbone.num_features
         self.projector = projection_head(width, hidden_size, projection_size)
         self.predictor = projection_head(projection_size, hidden_size, projection_size)
         self.target_backbone = build_backbone(backbone)
@@ -50,12 +79,15 @@ class BYOL(Method):
         """Loss of predictions at right angles to their targets."""
         return 0.0
 
-    def forward(self, view1: Tensor, view2: Tensor, mixing: Mixing | None = None) -> Tensor:
+    def forward(
+        self, view1: Tensor, view2: Tensor, *, labels: Tensor | None = None, mixing: Mixing | None = None
+    ) -> Tensor:
         """Symmetric loss −2(cos(p₁, y₂) + cos(p₂, y₁)), averaged over the batch.
 
         Args:
             view1: Views (N, 3, H, W).
             view2: Views (N, 3, H, W) of the same samples.
+            labels: Not used.
             mixing: What view 1 is a mixture of, where it is one. Each cosine is then λ times that with the
                 sample's own view 2 and 1 − λ times that with its partner's, in both terms (official-implementation
                 §2: "mixes view 1 and mirrors λ in the second term").
@@ -67,8 +99,8 @@ class BYOL(Method):
             update_moving_average(self.backbone, self.target_backbone, self.momentum)
             update_moving_average(self.projector, self.target_projector, self.momentum)
         target1, target2 = self._target(view1), self._target(view2)
-        cosines = _cosines(prediction1, target2, mixing) + _cosines(target1, prediction2, mixing)  # (N,)
-        return -2 * cosines.mean()
+        agreement = cosines(prediction1, target2, mixing) + cosines(target1, prediction2, mixing)  # (N,)
+        return -2 * agreement.mean()
 
     def _project(self, view: Tensor) -> Tensor:
         return normalised(self.projector(self.backbone(view)))
@@ -79,9 +111,3 @@ class BYOL(Method):
     @torch.no_grad()
     def _target(self, view: Tensor) -> Tensor:
         return normalised(self.target_projector(self.target_backbone(view)))
-
-
-def _cosines(mixed: Tensor, plain: Tensor, mixing: Mixing | None) -> Tensor:
-    """Cosines (N,) of unit vectors of view 1 and of view 2, (N, D) each."""
-    own = (mixed * plain).sum(dim=1)
-    return own if mixing is None else mixing.blend(own, (mixed * plain[mixing.partner]).sum(dim=1))

@@ -17,16 +17,19 @@ from torch import Tensor, nn
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.methods.backbones import backbone_from_weights, build_backbone, num_features
+from objectaware.methods.backbones import Backbone, backbone_from_weights, build_backbone
 from objectaware.methods.classifier import CLASSIFIER_NAME, Classifier, classifier_file
 from objectaware.methods.foreign import ForeignWeights, find_weights
 from objectaware.methods.heads import head_from_weights
 from objectaware.methods.supervised import Supervised
-from objectaware.methods.weights_file import load_weights
+from objectaware.methods.weights_file import load_weights, safetensors_metadata
 
 STATE_NAME = "state.pt"
 CONFIG_NAME = "config.json"
 BACKBONE_NAME = "backbone.safetensors"
+
+_NAME = "objectaware_backbone"
+"""Key of the backbone's name in the metadata of safetensors."""
 
 _NO_PROJECTOR = "It holds no projector: the contrastive score is taken on the pooled features."
 
@@ -42,7 +45,9 @@ def save_checkpoint(folder: Path, method: nn.Module, config: Mapping[str, object
     """
     torch.save({"method": method.state_dict(), **state}, folder / STATE_NAME)
     (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2, sort_keys=True))
-    safetensors.torch.save_file(backbone_weights(method.get_submodule("backbone")), folder / BACKBONE_NAME)
+    backbone = method.get_submodule("backbone")
+    assert isinstance(backbone, Backbone)
+    _write_backbone(backbone, folder / BACKBONE_NAME)
     if isinstance(method, Supervised):
         classifier = Classifier(method.classifier.weight, method.classifier.bias)
         (folder / CLASSIFIER_NAME).write_bytes(classifier_file(classifier))
@@ -60,16 +65,22 @@ def copy_checkpoint(folder: Path, target: Storage) -> None:
             target.write_pieces(path.name, iter(lambda: stream.read(2**24), b""))
 
 
-def backbone_weights(backbone: nn.Module) -> dict[str, Tensor]:
-    """A backbone's weights under torchvision's names, on the CPU and in plain order.
+def backbone_weights(backbone: Backbone) -> dict[str, Tensor]:
+    """A backbone's weights under torchvision's or timm's names, on the CPU and in plain order.
 
     safetensors refuses channels-last tensors and ones that share memory.
     """
-    return {name: value.detach().cpu().contiguous().clone() for name, value in backbone.state_dict().items()}
+    return {name: value.detach().cpu().contiguous().clone() for name, value in backbone.weights().items()}
+
+
+def _write_backbone(backbone: Backbone, path: Path) -> None:
+    safetensors.torch.save_file(backbone_weights(backbone), path, metadata={_NAME: backbone.name})
 
 
 def export_backbone(address: str, path: Path) -> str:
-    """Writes the backbone of any checkpoint that `load_encoder` reads as safetensors under torchvision's names.
+    """Writes the backbone of any checkpoint that `load_encoder` reads as safetensors.
+
+    Tensors have torchvision's names; those of a network of timm's have timm's.
 
     Args:
         address: Of the checkpoint.
@@ -85,7 +96,7 @@ def export_backbone(address: str, path: Path) -> str:
         encoder = load_encoder(local)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        safetensors.torch.save_file(backbone_weights(encoder.backbone), path)
+        _write_backbone(encoder.backbone, path)
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError("out", str(path), f"cannot be written ({error})", "Give another file.") from error
     return str(encoder.config["backbone"])
@@ -167,7 +178,7 @@ class Encoder:
         notices: What the user should know of how it was read, a sentence each.
     """
 
-    backbone: nn.Module
+    backbone: Backbone
     projector: nn.Module
     config: Mapping[str, Any]
     notices: tuple[str, ...] = ()
@@ -183,14 +194,26 @@ def load_encoder(path: Path) -> Encoder:
         InputError: It is no checkpoint, damaged, would run code, or holds another network than ours.
     """
     if not path.is_dir():
+        if (name := safetensors_metadata(path).get(_NAME)) is not None:
+            return _exported_encoder(name, path)
         return _foreign_encoder(find_weights(load_weights(path), str(path)), str(path))
     state = load_state(path)["method"]
     config = load_config(path)
     backbone = build_backbone(config["backbone"])
     backbone.load_state_dict(_part(state, "backbone."))
     weights = _part(state, "projector.")
-    projector = head_from_weights(weights, num_features(backbone), str(path))
+    projector = head_from_weights(weights, backbone.num_features, str(path))
     return Encoder(backbone.eval(), projector.eval(), config, () if weights else (_NO_PROJECTOR,))
+
+
+def _exported_encoder(name: str, path: Path) -> Encoder:
+    backbone = build_backbone(name)
+    try:
+        backbone.load_weights(load_weights(path))
+    except RuntimeError as error:
+        problem = f"does not hold the {name} that it says ({' '.join(str(error).split())})"
+        raise InputError("checkpoint", str(path), problem, "Export it again.") from error
+    return Encoder(backbone.eval(), nn.Identity(), {"backbone": name}, (_NO_PROJECTOR,))
 
 
 def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -200,7 +223,7 @@ def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _foreign_encoder(weights: ForeignWeights, address: str) -> Encoder:
     name, backbone = backbone_from_weights(weights.backbone, address)
     # An empty head is the identity.
-    projector = head_from_weights(weights.projector, num_features(backbone), address)
+    projector = head_from_weights(weights.projector, backbone.num_features, address)
     notices = [f"{address} was read as a {name} of {weights.system}."]
     if not weights.projector:
         notices.append(_NO_PROJECTOR)

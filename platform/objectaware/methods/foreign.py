@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from objectaware.errors import InputError
+from objectaware.methods.backbones import RESNET_PARTS
 
 _MARK = "layer1.0.conv1.weight"
 """A tensor that every residual network has, whatever its stem, under torchvision's name."""
@@ -28,10 +29,10 @@ EPSILON = 1e-5
 """What our batch norms, as torchvision's, add to the variance."""
 
 _USUAL_PLACES: tuple[tuple[str, ...], ...] = (("state_dict",), ("model",), ())
-_NAMED = r"((?:conv1|bn1|layer[1-4])\..+)"
+_NAMED = rf"((?:{'|'.join(RESNET_PARTS)})\..+)"
 # Of `nn.Sequential(*list(resnet.children())[:-1])`, which loses torchvision's names.
 _NUMBERED = r"([014567]\..+)"
-_NUMBERS = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}
+_NUMBERS = dict(zip("014567", RESNET_PARTS, strict=True))
 
 
 @dataclass(frozen=True)

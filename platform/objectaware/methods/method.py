@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import Literal
+
 from torch import Tensor, nn
+
+from objectaware.methods.backbones import Backbone
+from objectaware.methods.mixing import Mixing
+
+MomentumSchedule = Literal["constant", "cosine"]
+"""Whether a target network's m stays, or rises to 1 along a cosine."""
 
 
 class Method(nn.Module):
@@ -10,8 +19,6 @@ class Method(nn.Module):
 
     Attributes:
         backbone: Images (N, 3, H, W) to pooled features (N, C); what is kept of the training.
-        momentum: m of the moving average of a target network, which the loop sets before each forward pass; None
-            for a method without one.
         embeddings: Of the last forward pass, both views' embeddings of unit length, (n, D) each, of this worker's
             samples, without gradient; None for a method without any.
         top1_accuracy: Per cent of the last forward pass's images of this worker that were classified rightly; None
@@ -19,13 +26,74 @@ class Method(nn.Module):
         keeps_batch_norm_local: Whether batch statistics are those of a worker's own samples on purpose.
     """
 
-    backbone: nn.Module
-    momentum: float | None = None
+    backbone: Backbone
     embeddings: tuple[Tensor, Tensor] | None = None
     top1_accuracy: Tensor | None = None
     keeps_batch_norm_local: bool = False
+
+    def forward(
+        self, view1: Tensor, view2: Tensor, *, labels: Tensor | None = None, mixing: Mixing | None = None
+    ) -> Tensor:
+        """Compute the loss of a batch, a scalar averaged over it.
+
+        Args:
+            view1: Views (N, 3, H, W).
+            view2: Views (N, 3, H, W) of the same samples.
+            labels: Class index of each sample, (N,) int64; given to methods whose configuration `needs_labels`.
+            mixing: What view 1 is a mixture of, where it is one; given to methods whose configuration
+                `takes_mixtures`.
+        """
+        raise NotImplementedError
 
     @property
     def chance_loss(self) -> float:
         """Loss of a network that has learnt nothing."""
         raise NotImplementedError
+
+    def begin_step(self, step: int, num_steps: int) -> None:
+        """Prepare for a step of training, before its forward pass; here nothing.
+
+        Args:
+            step: Step of the whole run, from 0.
+            num_steps: Steps of the whole run.
+        """
+
+    def continue_step(self) -> None:
+        """Prepare for the next part of a step's batch, where the batch goes through in parts; here nothing."""
+
+
+class MomentumMethod(Method):
+    """Base of methods with a target network that follows the trained one: θ̄ ← m θ̄ + (1 − m) θ before each step.
+
+    Args:
+        momentum: m of the first step.
+        schedule: How m changes.
+
+    Attributes:
+        momentum: m of the next forward pass in training.
+    """
+
+    def __init__(self, momentum: float, schedule: MomentumSchedule = "constant") -> None:
+        super().__init__()
+        self.momentum = momentum
+        self._initial_momentum = momentum
+        self._schedule = schedule
+
+    def begin_step(self, step: int, num_steps: int) -> None:
+        """Set m of a step."""
+        self.momentum = self._initial_momentum
+        if self._schedule == "cosine":
+            self.momentum = cosine_momentum(step, num_steps, initial=self._initial_momentum)
+
+    def continue_step(self) -> None:
+        """Keep the target network as it is: it moves once a batch, as the weights do."""
+        self.momentum = 1.0
+
+
+def cosine_momentum(step: int, num_steps: int, *, initial: float) -> float:
+    """Momentum of a moving average that comes to a halt: 1 − (1 − m)(cos(πk / K) + 1) / 2 at step k of K.
+
+    Source:
+        Grill et al. 2020 (BYOL), §3.3.
+    """
+    return 1 - (1 - initial) * 0.5 * (math.cos(math.pi * step / num_steps) + 1)

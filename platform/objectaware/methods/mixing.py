@@ -54,3 +54,9 @@ def mixed_infonce(
     to_own = log_probabilities[own, first_place + own]
     to_partner = log_probabilities[own, first_place + mixing.partner]
     return -mixing.blend(to_own, to_partner).mean()
+
+
+def cosines(mixed: Tensor, plain: Tensor, mixing: Mixing | None) -> Tensor:
+    """Cosines (N,) of unit vectors of view 1 and of view 2, (N, D) each, of mixtures as `Mixing.blend` weighs them."""
+    own = (mixed * plain).sum(dim=1)
+    return own if mixing is None else mixing.blend(own, (mixed * plain[mixing.partner]).sum(dim=1))

@@ -3,21 +3,82 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
+from pydantic import Field
 from torch import Tensor
 
+from objectaware.config.method import MethodConfig
 from objectaware.errors import InputError
-from objectaware.methods.backbones import build_backbone, num_features
+from objectaware.methods.backbones import build_backbone
 from objectaware.methods.gather import gather_batch, num_workers, worker_rank
 from objectaware.methods.heads import normalised, projection_head, update_moving_average
-from objectaware.methods.method import Method
+from objectaware.methods.method import MomentumMethod, MomentumSchedule
 from objectaware.methods.mixing import Mixing, mixed_infonce
 from objectaware.methods.split_batch_norm import shuffle_batch, split_batch_norm, unshuffle_batch
+from objectaware.model import Fraction, Positive
+
+if TYPE_CHECKING:
+    from objectaware.config import PretrainConfig
 
 
-class MoCo(Method):
+class MoCoConfig(MethodConfig):
+    """MoCo v2 (Chen et al. 2020): InfoNCE against a queue of keys of a slowly moving network.
+
+    Attributes:
+        queue_size: Number K of negatives in the queue.
+        momentum: m of the moving average of the key encoder.
+        momentum_schedule: `constant`, or `cosine` up to 1 at the end, as in BYOL's paper.
+        temperature: τ of InfoNCE.
+        num_batch_norm_splits: Parts of the batch of all workers that batch norm works on. 1: statistics of the whole
+            batch, as in the paper's code. More: keys are dealt to other parts than their queries, as MoCo's shuffled
+            batch norm does; 8 on its 8 GPUs.
+    """
+
+    title: ClassVar = "MoCo v2"
+    takes_mixtures: ClassVar = True
+    mix_probability: ClassVar = 0.4  # paper, section 3.3
+    averages_official_mixtures: ClassVar = True
+    smoke_fields: ClassVar = {"queue_size": 60}
+    former_names: ClassVar = {"batch_norm": "num_batch_norm_splits"}
+
+    name: Literal["moco"] = "moco"
+    queue_size: Positive = 65536
+    momentum: Fraction = 0.999
+    momentum_schedule: MomentumSchedule = "constant"
+    temperature: Annotated[float, Field(gt=0)] = 0.2
+    num_batch_norm_splits: Positive = 1
+
+    def build(self, backbone: str, *, num_classes: int) -> MoCo:
+        """Build the method; it has no use for classes."""
+        return MoCo(
+            backbone,
+            queue_size=self.queue_size,
+            momentum=self.momentum,
+            momentum_schedule=self.momentum_schedule,
+            temperature=self.temperature,
+            num_batch_norm_splits=self.num_batch_norm_splits,
+        )
+
+    def problem(self, config: PretrainConfig) -> str | None:
+        """Every worker has to hold whole parts of the batch, with something for batch norm to average."""
+        splits, passes = self.num_batch_norm_splits, config.num_accumulation_steps
+        if splits == 1:
+            return None
+        for workers in config.execution.worker_counts():
+            if splits % workers:
+                return f"method.num_batch_norm_splits = {splits} is not a multiple of {config.execution.named(workers)}"
+        if config.batch_size % (passes * splits) or config.batch_size // (passes * splits) < 2:
+            return (
+                f"batch_size = {config.batch_size} in {passes} × {splits} parts (num_accumulation_steps × "
+                "method.num_batch_norm_splits) is not two or more images in each"
+            )
+        return None
+
+
+class MoCo(MomentumMethod):
     """MoCo v2 (He et al. 2020; Chen et al. 2020) as the paper's code sets it up.
 
     Args:
@@ -25,12 +86,11 @@ class MoCo(Method):
         projection_size: Width of the embedding.
         queue_size: Number K of negatives.
         momentum: m of the moving average of the key encoder.
+        momentum_schedule: How m changes.
         temperature: τ.
         num_batch_norm_splits: Parts of the batch of all workers that batch norm works on, keys dealt to other parts
             than their queries (shuffled batch norm of He et al. 2020); a multiple of the number of workers. 1 for
             the paper's code, which does without and has the whole batch's statistics.
-        num_batch_candidates: Keys of the batch that a query is compared with: 1, its own, but for mixed views the
-            whole batch's. Decides the chance level alone.
 
     Shape:
         Two views (N, 3, H, W) each to the loss, a scalar.
@@ -40,7 +100,6 @@ class MoCo(Method):
         before the forward pass).
     """
 
-    momentum: float
     queue: Tensor
     queue_pointer: Tensor
 
@@ -51,24 +110,23 @@ class MoCo(Method):
         projection_size: int = 128,
         queue_size: int = 65536,
         momentum: float = 0.999,
+        momentum_schedule: MomentumSchedule = "constant",
         temperature: float = 0.2,
         num_batch_norm_splits: int = 1,
-        num_batch_candidates: int = 1,
     ) -> None:
-        super().__init__()
+        super().__init__(momentum, momentum_schedule)
         if queue_size < 1:
             raise InputError("queue_size", queue_size, "must be at least 1", "Give a number such as 65536.")
         self.temperature = temperature
-        self.momentum = momentum
         self.backbone = build_backbone(backbone)
-        width = num_features(self.backbone)
+        width = self.backbone.num_features
         self.projector = projection_head(width, width, projection_size)
         self.target_backbone = build_backbone(backbone)
         self.target_projector = projection_head(width, width, projection_size)
         self.target_backbone.load_state_dict(self.backbone.state_dict())
         self.target_projector.load_state_dict(self.projector.state_dict())
         self._num_splits = num_batch_norm_splits
-        self._num_batch_candidates = num_batch_candidates
+        self._num_batch_candidates = 1
         self.keeps_batch_norm_local = num_batch_norm_splits > 1
         if self.keeps_batch_norm_local:
             assert num_batch_norm_splits % num_workers() == 0, "each worker normalises whole parts"
@@ -86,18 +144,23 @@ class MoCo(Method):
         """Loss of a network that cannot tell the candidates apart: log(K + 1), of mixed views log(K + N)."""
         return math.log(len(self.queue) + self._num_batch_candidates)
 
-    def forward(self, view1: Tensor, view2: Tensor, mixing: Mixing | None = None) -> Tensor:
+    def forward(
+        self, view1: Tensor, view2: Tensor, *, labels: Tensor | None = None, mixing: Mixing | None = None
+    ) -> Tensor:
         """InfoNCE loss of the queries of view 1 against the keys of view 2 and the queue (paper eq. 1).
 
         Args:
             view1: Views (N, 3, H, W) of the queries.
             view2: Views of the keys.
+            labels: Not used.
             mixing: What view 1 is a mixture of, where it is one; see `mixed_infonce`.
         """
         query = normalised(self.projector(self.backbone(view1)))  # (N, D)
         key = self._keys(view2)
         self.embeddings = query.detach(), key
         keys = gather_batch(key)
+        # A query of a mixed view is compared with the whole batch's keys, else with its own alone.
+        self._num_batch_candidates = 1 if mixing is None else len(keys)
         if mixing is None:
             loss = self._infonce(query, key)
         else:

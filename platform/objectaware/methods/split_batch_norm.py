@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from objectaware.methods.batch_norm import keep_children
 from objectaware.methods.gather import gather_batch, num_workers, worker_rank
 
 
@@ -70,11 +71,13 @@ def split_batch_norm(module: nn.Module, num_splits: int) -> nn.Module:
         num_splits: Parts of the batch; 1 leaves the module as it is.
     """
     if num_splits > 1:
-        for parent in module.modules():
+        for parent in list(module.modules()):
             for name, child in parent.named_children():
                 if isinstance(child, nn.BatchNorm1d | nn.BatchNorm2d):
                     split = SplitBatchNorm(child.num_features, num_splits)
+                    split.eps, split.momentum = child.eps, child.momentum
                     split.load_state_dict(child.state_dict())
+                    keep_children(child, split)
                     setattr(parent, name, split)
     return module
 

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from objectaware.methods.backbones import build_backbone, num_features
+from objectaware.config.method import MethodConfig
+from objectaware.methods.backbones import build_backbone
 from objectaware.methods.method import Method
+from objectaware.methods.mixing import Mixing
+
+
+class SupervisedConfig(MethodConfig):
+    """Cross-entropy on the images' classes, of both views."""
+
+    title: ClassVar = "supervised"
+    needs_labels: ClassVar = True
+
+    name: Literal["supervised"] = "supervised"
+
+    def build(self, backbone: str, *, num_classes: int) -> Supervised:
+        """Build the method."""
+        return Supervised(backbone, num_classes=num_classes)
 
 
 class Supervised(Method):
@@ -29,15 +45,19 @@ class Supervised(Method):
     def __init__(self, backbone: str, *, num_classes: int) -> None:
         super().__init__()
         self.backbone = build_backbone(backbone)
-        self.classifier = nn.Linear(num_features(self.backbone), num_classes)
+        self.classifier = nn.Linear(self.backbone.num_features, num_classes)
 
     @property
     def chance_loss(self) -> float:
         """Loss of a network to which all classes are alike: log of their number."""
         return math.log(self.classifier.out_features)
 
-    def forward(self, view1: Tensor, view2: Tensor, labels: Tensor) -> Tensor:
+    def forward(
+        self, view1: Tensor, view2: Tensor, *, labels: Tensor | None = None, mixing: Mixing | None = None
+    ) -> Tensor:
         """Cross-entropy, averaged over both views."""
+        assert labels is not None, "the configuration needs labels"
+        assert mixing is None, "the configuration refuses mixtures"
         logits = self.classifier(self.backbone(torch.cat([view1, view2])))
         # As in `normalised`: 32 bits or more.
         logits = logits if logits.dtype == torch.float64 else logits.float()

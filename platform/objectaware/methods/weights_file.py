@@ -46,6 +46,17 @@ _OTHER_KINDS = (
 _PAGES = (b"<!doctype html", b"<html", b"<?xml")
 
 
+def safetensors_metadata(path: Path) -> dict[str, str]:
+    """Returns the metadata of a safetensors file; empty for any other file, and for a damaged one."""
+    if not is_safetensors(path):
+        return {}
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            return dict(file.metadata() or {})
+    except safetensors.SafetensorError:  # `load_weights` tells what is wrong
+        return {}
+
+
 def load_weights(source: Path | bytes, *, field: str = "checkpoint", address: str | None = None) -> Any:  # noqa: ANN401 - whatever was saved
     """Reads what `torch.save` or safetensors wrote, without running any code that may be in it.
 

@@ -13,8 +13,8 @@ from typing import Annotated, Literal, NamedTuple, Self
 import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
-from objectaware.config.base import Model, Positive
 from objectaware.errors import InputError
+from objectaware.model import Model, Positive
 
 Key = tuple[str, ...]
 """Name of a row or column: one part for each of the table's row or column headers."""

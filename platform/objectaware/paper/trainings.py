@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from objectaware.paper.nodes import Images, Localize, Options, Pretrain, Published, options
 
 TRAINING_IMAGES = {
@@ -11,7 +13,7 @@ TRAINING_IMAGES = {
     "cub": Images("CUB-200-2011", "redo-train"),
     "flowers": Images("Flowers102", "redo-train"),
 }
-"""What a recipe learns from, by the third part of its name."""
+"""What a recipe learns from, by the part of its name behind the backbone."""
 
 SEGMENTED_IMAGES = {
     "CUB": Images("CUB-200-2011", "redo-test"),
@@ -42,6 +44,14 @@ PUBLISHED_NAMES = tuple(
 _MIX_PROBABILITIES = {"moco": 0.4, "byol": 0.3}
 
 
+def recipe_parts(recipe: str) -> tuple[str, str, str, str]:
+    """Splits the name of a recipe, METHOD_BACKBONE_DATA_POLICY; the policy is empty where there is none."""
+    found = re.fullmatch(rf"([^_]+)_(.+?)_({'|'.join(TRAINING_IMAGES)})(?:_(.+))?", recipe)
+    assert found is not None, f"{recipe} is not METHOD_BACKBONE_DATA_POLICY of a data set of the paper"
+    method, backbone, data, policy = found.groups(default="")
+    return method, backbone, data, policy
+
+
 def training(recipe: str, *, seed: int = 0, mix_probability: float | None = None) -> Pretrain:
     """A training with all that comes before it.
 
@@ -52,8 +62,7 @@ def training(recipe: str, *, seed: int = 0, mix_probability: float | None = None
         seed: Its seed.
         mix_probability: p_mix of a background policy; by default the recipe's.
     """
-    method, backbone, data, *rest = recipe.split("_", 3)
-    policy = rest[0] if rest else ""
+    method, backbone, data, policy = recipe_parts(recipe)
     images = TRAINING_IMAGES[data]
     masks = None
     if policy in ("object_crop", "object_crop_second"):

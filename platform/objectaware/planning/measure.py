@@ -18,7 +18,7 @@ from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
 from objectaware.evaluate.linear import linear_evaluation
-from objectaware.methods.backbones import build_backbone, channels_last, num_features
+from objectaware.methods.backbones import build_backbone, channels_last
 from objectaware.methods.checkpoint import save_checkpoint
 from objectaware.methods.moco import MoCo
 from objectaware.planning.clock import core_seconds, wall_seconds
@@ -68,7 +68,7 @@ def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[St
             networks=tuple(
                 NetworkRates(
                     backbone=backbone,
-                    num_features=num_features(build_backbone(backbone)),
+                    num_features=build_backbone(backbone).num_features,
                     training={
                         method: trainings.training(backbone, method, folder / f"{backbone}-{method}")
                         for method in config.methods

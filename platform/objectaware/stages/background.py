@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from objectaware.config import DataConfig
-from objectaware.config.base import Address
 from objectaware.evaluate.background import VARIANTS
+from objectaware.model import Address
 from objectaware.stages.features import FeatureConfig
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.registry import stage_of_parts

@@ -10,10 +10,10 @@ import numpy as np
 from pydantic import Field
 from torch.nn.functional import normalize
 
-from objectaware.config.base import Positive
 from objectaware.errors import InputError
 from objectaware.evaluate.class_distance import class_distance as distance
 from objectaware.evaluate.class_distance import plane
+from objectaware.model import Positive
 from objectaware.report.figures import scatter
 from objectaware.stages.features import (
     ContextualConfig,

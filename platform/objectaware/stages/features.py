@@ -12,10 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 
 from objectaware.config import DataConfig, Model
-from objectaware.config.base import CheckpointAddress, Execution, Positive
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import num_gpus
 from objectaware.distributed.task import run_task, run_tasks
@@ -30,8 +29,9 @@ from objectaware.evaluate.coverage import (
 )
 from objectaware.evaluate.feature_store import PART_SIZE, FeatureSet, finished_parts, write_part
 from objectaware.evaluate.features import compute_features
-from objectaware.methods.backbones import channels_last
+from objectaware.methods.backbones import Backbone, channels_last
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
+from objectaware.model import CheckpointAddress, Execution, Positive
 from objectaware.stages.identity import checkpoint_hash, data_hash, recipe, stage_identity
 from objectaware.stages.labelled import LabelledImages, open_labelled
 from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE
@@ -214,7 +214,7 @@ def check_sources(
         InputError: As `check_sets`, or the checkpoint cannot be used.
     """
     check_sets(sets, class_names)
-    check_checkpoint(config.checkpoint)
+    check_checkpoint(config.checkpoint, config.image_size)
 
 
 def check_sets(sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None) -> dict[str, LabelledImages]:
@@ -236,14 +236,18 @@ def check_sets(sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | No
     return opened
 
 
-def check_checkpoint(address: str) -> None:
+def check_checkpoint(address: str, image_size: int) -> None:
     """Loads a checkpoint's network.
 
+    Args:
+        address: Of the checkpoint.
+        image_size: Side in pixels of the images that it will see.
+
     Raises:
-        InputError: There is none, or it cannot be used.
+        InputError: There is none, it cannot be used, or it does not take such images.
     """
     with local_checkpoint(address) as folder:
-        load_encoder(folder)
+        load_encoder(folder).backbone.check_size(image_size, image_size)
 
 
 def feature_sets(
@@ -392,7 +396,7 @@ def write_parts(config: FeatureConfig, parts: Sequence[Part]) -> int:
 
 
 def _write_part(
-    config: FeatureConfig, backbone: nn.Module, images: LabelledImages, part: Part, device: torch.device
+    config: FeatureConfig, backbone: Backbone, images: LabelledImages, part: Part, device: torch.device
 ) -> None:
     chosen = images.indices[part.begin : part.begin + part.num_images].tolist()
     features = compute_features(

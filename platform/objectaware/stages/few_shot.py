@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from objectaware.config.base import Positive
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import Coverage
 from objectaware.evaluate.few_shot import few_shot_error
 from objectaware.evaluate.summary import mean_and_std
+from objectaware.model import Positive
 from objectaware.stages.features import (
     ContextualConfig,
     LabelledFeatures,

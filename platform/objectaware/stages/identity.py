@@ -10,17 +10,12 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from objectaware.config import DataConfig, Model
-from objectaware.config.base import Execution, points_to
-from objectaware.data.backgrounds_challenge import TrainingForegrounds
-from objectaware.data.coco import instances_file
-from objectaware.data.folder import ImageFolder
-from objectaware.data.manifest import Manifest
-from objectaware.data.shards import PackedImages, shard_name
+from objectaware.data.dataset import Dataset
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import checkpoint_file
 from objectaware.methods.classifier import read_classifier
-from objectaware.stages.truth import true_objects_hash
+from objectaware.model import Execution, points_to
 
 _IDENTITY_LENGTH = 20
 
@@ -68,43 +63,8 @@ def stage_identity(kind: str, version: int, recipe_part: Mapping[str, Any], inpu
 
 
 def data_hash(data: DataConfig, *, verify: bool = False) -> str:
-    """Hashes a data set: names, sizes and times of its images, and its annotations.
-
-    Args:
-        data: The data set.
-        verify: Hash the images' content instead of their times.
-    """
-    if data.layout == "shards":
-        return _pack_hash(data.root, verify)
-    images = data.open()
-    assert not isinstance(images, PackedImages)
-    files = images if isinstance(images, ImageFolder) else images.files
-    digest = hashlib.sha256(Manifest.of(files).content_hash(verify).encode())
-    if images.labels is not None:
-        # Some lie in files of their own; names decide which classes of two data sets are the same.
-        digest.update(images.labels.tobytes())
-        digest.update(json.dumps(list(images.class_names)).encode())
-    digest.update(annotation_bytes(data))
-    return digest.hexdigest()
-
-
-def annotation_bytes(data: DataConfig) -> bytes:
-    """Content of the file that says what images show, where it is one for all of them; else nothing."""
-    if data.layout in ("coco", "coco-crop"):
-        assert data.split is not None
-        return instances_file(data.root, data.split).read_bytes()
-    return b""
-
-
-def _pack_hash(root: str, verify: bool) -> str:
-    """Hashes what a pack says of its images and settings, or its shards' content; not where it came from."""
-    description = PackedImages.describe(root)
-    digest = hashlib.sha256(json.dumps({**description, "source": None}, sort_keys=True).encode())
-    if verify:
-        storage = Storage.from_uri(root)
-        for number in range(len(description["shard_sizes"])):
-            digest.update(hashlib.sha256(storage.read_bytes(shard_name(number))).digest())
-    return digest.hexdigest()
+    """Hashes a data set that is opened for nothing else; see `Dataset.content_hash`."""
+    return Dataset(data).content_hash(verify)
 
 
 def checkpoint_hash(address: str) -> str:
@@ -138,25 +98,6 @@ def mask_store_hash(folder: str) -> str:
             "masks", folder, "holds no finished mask store (store.json)", "Run objectaware localize first."
         )
     return str(storage.read_json("store.json")["identity"])
-
-
-def true_masks_hash(data: DataConfig, *, verify: bool = False) -> str:
-    """Hashes the files of a data set's own masks: names, sizes and times.
-
-    Args:
-        data: The data set.
-        verify: Hash the files' content instead of their times.
-
-    Raises:
-        InputError: The data set has none.
-    """
-    if data.layout in ("coco", "shards"):
-        return "annotations"  # a part of `data_hash`
-    if data.layout != "backgrounds-challenge":
-        return true_objects_hash(data, verify=verify)
-    assert data.split is not None
-    foregrounds = TrainingForegrounds(data.root, data.split, data.open().image_ids)
-    return Manifest.of(foregrounds.files).content_hash(verify)
 
 
 def masks_hash(address: str) -> str:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from objectaware.config import DataConfig
-from objectaware.config.base import Positive
 from objectaware.evaluate.knn import knn_accuracy
+from objectaware.model import Positive
 from objectaware.stages.features import (
     FeatureConfig,
     LabelledFeatures,

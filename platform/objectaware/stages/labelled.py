@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.config import DataConfig
-from objectaware.data.coco import CocoDataset, load_coco
+from objectaware.data.coco import CocoDataset
+from objectaware.data.dataset import Dataset
 from objectaware.data.images import Images
 from objectaware.errors import InputError
 
@@ -45,10 +46,10 @@ def open_labelled(data: DataConfig, class_names: Sequence[str] | None = None) ->
     Raises:
         InputError: The data set has no labels, or not these classes.
     """
-    images = data.open()
-    if class_names is not None and data.layout == "coco":
-        assert data.split is not None
-        coco = load_coco(data.root, data.split, "category_index").select(images.image_ids)
+    opened = Dataset(data)
+    images = opened.images
+    if class_names is not None and opened.layout.has_instances:
+        coco = opened.instances("category_index")
         shown = _shown_categories(coco, _places(data, coco.category_names, class_names))
         alone = np.where(shown.sum(axis=1) == 1, shown.argmax(axis=1), -1)
         return LabelledImages(images, alone.astype(np.int64), tuple(class_names))

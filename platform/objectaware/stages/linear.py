@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from objectaware.config import DataConfig
-from objectaware.config.base import Positive, filled
 from objectaware.errors import InputError
 from objectaware.evaluate.background import bg_gap
 from objectaware.evaluate.checks import check_features
@@ -22,6 +21,7 @@ from objectaware.evaluate.logistic import LogisticModel
 from objectaware.evaluate.logistic_stream import Batch, FeatureBatches
 from objectaware.evaluate.official_linear import official_linear_evaluation
 from objectaware.methods.classifier import CLASSIFIER_NAME, Classifier, classifier_file
+from objectaware.model import Positive, filled
 from objectaware.stages.features import (
     FeatureConfig,
     LabelledFeatures,

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
 from objectaware.config import DataConfig, Model
-from objectaware.config.base import MasksAddress
-from objectaware.data.catalog import OpenedImages
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import LAYOUTS, layout_named
+from objectaware.data.layouts import OpenedImages, layout_named, layouts
 from objectaware.data.orientation import turned_by_size
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
@@ -33,11 +32,11 @@ from objectaware.evaluate.predictions import (
 )
 from objectaware.localize.mask_store import read_rows
 from objectaware.localize.trivial import center_box, full_image
+from objectaware.model import MasksAddress
 from objectaware.report.figures import box_histogram
-from objectaware.stages.identity import data_hash, masks_hash
+from objectaware.stages.identity import masks_hash
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
-from objectaware.stages.truth import true_objects, true_objects_hash
 
 _NUM_MEASURED_AT_ONCE = 2  # a process of PyTorch each, where a table may have a dozen rows
 BEST_CENTER_BOX = "best center box (oracle)"
@@ -47,7 +46,7 @@ FULL_IMAGE = "full image"
 
 def _has_objects(data: DataConfig) -> DataConfig:
     if not layout_named(data.layout).masks:
-        known = ", ".join(layout.name for layout in LAYOUTS if layout.masks)
+        known = ", ".join(layout.name for layout in layouts() if layout.masks)
         raise ValueError(f"the layout {data.layout} has neither true masks nor true boxes; those that have: {known}")
     return data
 
@@ -86,10 +85,8 @@ def localization(context: Context, config: LocalizationConfig) -> Computation[Lo
         Value `coverage`: the images that each name's measures of pixels and of boxes are over, and those left out; see
         `objectaware.evaluate.coverage.Coverage`.
     """
-    inputs = {
-        "data": data_hash(config.data, verify=context.mode.verify),
-        "truth": true_objects_hash(config.data, verify=context.mode.verify),
-    }
+    data = Dataset(config.data)
+    inputs = {"data": data.content_hash(context.mode.verify), "truth": data.truth().content_hash(context.mode.verify)}
     for name, masks in config.masks.items():
         inputs[f"masks {name}"] = masks_hash(masks)
 
@@ -158,9 +155,8 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
     Raises:
         InputError: The masks are not those of these images, or none of the images could be read.
     """
-    images = config.data.open()
-    image_ids = images.image_ids
-    truths = true_objects(config.data, image_ids)
+    data = Dataset(config.data)
+    images, image_ids, truths = data.images, data.image_ids, data.truth()
     place = {image_id: index for index, image_id in enumerate(image_ids)}
     scores: dict[str, MaskScores] = {}
     counts: list[int] = []
@@ -244,7 +240,7 @@ def measure_truth(config: LocalizationConfig) -> dict[str, Any]:
         of pixels (`baselines: masks`) and of boxes (`baselines: boxes`) are over. `notice`: what the user should know
         of the truth.
     """
-    truths = true_objects(config.data, config.data.open().image_ids)
+    truths = Dataset(config.data).truth()
     scores = _baselines(truths, config.image_size)
     counts = [len(truths.boxes(index)) for index in range(len(truths))]
     num_boxed = sum(number > 0 for number in counts)

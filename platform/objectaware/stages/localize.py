@@ -8,24 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from objectaware.config import DataConfig, LocalizeConfig
+from objectaware.config import LocalizeConfig
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
-from objectaware.data.manifest import Manifest
 from objectaware.distributed.localize import localize as localize_images
 from objectaware.distributed.localize import localize_needs
 from objectaware.distributed.localize_groups import GroupPlan
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.localize.coco_export import coco_json
+from objectaware.localize.expansion import expand_resolution
 from objectaware.localize.mask_store import ITERATIONS_NAME, read_rows
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.report.figures import box_histogram, iteration_panel
 from objectaware.report.gallery import Look, Truth
-from objectaware.stages.identity import checkpoint_hash, classifier_hash, data_hash
+from objectaware.stages.identity import checkpoint_hash, classifier_hash
 from objectaware.stages.progress import format_seconds
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
-from objectaware.stages.truth import find_true_objects
 
 _GALLERY = "gallery.html"
 
@@ -46,7 +46,8 @@ def localize(context: Context, config: LocalizeConfig) -> Computation[LocalizeCo
         the HTML page, which is also in MLflow), `num_images`, `num_ok`, `num_failed`, `failures` (the first hundred,
         with reasons), `notices` (how another system's checkpoint was read) and `boxes_per_image`.
     """
-    inputs = {"data": data_hash(config.data, verify=context.mode.verify)}
+    data = Dataset(config.data)
+    inputs = {"data": data.content_hash(context.mode.verify)}
     if config.checkpoint is not None:
         inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
     if config.classifier is not None:
@@ -56,37 +57,45 @@ def localize(context: Context, config: LocalizeConfig) -> Computation[LocalizeCo
         inputs["iterations"] = "recorded"
 
     def compute(run: StageRun, config: LocalizeConfig) -> Mapping[str, Any]:
-        return _localize(run, config, inputs)
+        return _localize(run, config, inputs, data)
 
     return Computation(
         title=f"localize {config.data.root}",
         inputs=inputs,
         compute=compute,
         tags={"dataset": config.data.root, "localizer": config.localizer},
-        check=check_localize,
+        check=lambda config: check_localize(config, data),
         least_needs=lambda config: localize_needs(config.execution),
     )
 
 
-def check_localize(config: LocalizeConfig) -> None:
+def check_localize(config: LocalizeConfig, data: Dataset) -> None:
     """Open the images and the network.
+
+    Args:
+        config: What to localize.
+        data: Its data set.
 
     Raises:
         InputError: Something is missing or malformed, or does not fit.
     """
-    images = _open(config)
+    _localizable(config, data)
     GroupPlan.of(
-        Manifest.of(images),
+        data.manifest,
         group_size=config.group_size,
         seed=config.seed,
         image_size=config.image_size,
         negatives=config.negatives,
     )
-    _checkpoint_notices(config.checkpoint)
+    if config.checkpoint is not None:
+        with local_checkpoint(config.checkpoint) as local:
+            backbone = load_encoder(local).backbone
+        backbone.check_size(config.image_size, config.image_size)
+        expand_resolution(backbone, config.expansion or 1)
 
 
-def _open(config: LocalizeConfig) -> ImageFolder:
-    images = config.data.open()
+def _localizable(config: LocalizeConfig, data: Dataset) -> ImageFolder:
+    images = data.images
     if not isinstance(images, ImageFolder):
         raise InputError(
             "layout",
@@ -98,15 +107,15 @@ def _open(config: LocalizeConfig) -> ImageFolder:
     return images
 
 
-def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str]) -> Mapping[str, Any]:
-    images = _open(config)
+def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str], data: Dataset) -> Mapping[str, Any]:
+    images = _localizable(config, data)
     notices = _checkpoint_notices(config.checkpoint)
-    truth, truth_notice = truth_of(config.data, images)
+    truth, truth_notice = truth_of(data)
     for notice in filter(None, [images.notice, truth_notice, *notices]):
         run.progress.line(f"  {notice}")
     look = Look(images, truth)
     summary = localize_images(
-        config, manifest=Manifest.of(images), store=run.folder, on_record=lambda record: _show(run, record)
+        config, manifest=data.manifest, store=run.folder, on_record=lambda record: _show(run, record)
     )
     run.folder.write_json(
         "store.json",
@@ -185,10 +194,10 @@ def _record_iterations(run: StageRun, images: ImageFolder) -> None:
     run.tracker.log_png("iterations.png", iteration_panel(photos, cams, image_ids))
 
 
-def truth_of(data: DataConfig, images: ImageFolder) -> tuple[Truth | None, str]:
-    """Give the true masks of a data set by image id, or None where it has none; see `find_true_objects`."""
-    masks, notice = find_true_objects(data, images.image_ids, needs_boxes=False)
+def truth_of(data: Dataset) -> tuple[Truth | None, str]:
+    """Give the true masks of a data set by image id, or None where it has none; see `Dataset.find_truth`."""
+    masks, notice = data.find_truth(needs_boxes=False)
     if masks is None or not masks.has_masks:
         return None, notice
-    place = {image_id: index for index, image_id in enumerate(images.image_ids)}
+    place = {image_id: index for index, image_id in enumerate(data.image_ids)}
     return lambda image_id: (masks[place[image_id]], masks.ignored(place[image_id])), notice

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from objectaware.config import LocalizeConfig, Model, localizer_fields
-from objectaware.config.base import CheckpointAddress, MasksAddress
+from objectaware.model import CheckpointAddress, MasksAddress
 from objectaware.stages.identity import STAND_IN
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.localization import LocalizationConfig, MeasurableData, localization

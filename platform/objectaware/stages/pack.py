@@ -8,14 +8,13 @@ from typing import Any
 
 from objectaware.augment.crop import least_short_side
 from objectaware.config import DataConfig
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.pack import pack_images
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
-from objectaware.stages.identity import annotation_bytes
 from objectaware.stages.progress import Progress
-from objectaware.stages.truth import find_true_objects, truth_files_hash
 
 _MAX_LISTED = 100
 
@@ -56,9 +55,12 @@ def run_pack(
             "the smallest random crops begin to lose detail"
         )
         raise InputError("short_side", short_side, problem, "Give more, or the recipe's own values of the two.")
-    images = data.open()
+    opened = Dataset(data)
+    images = opened.images
     assert isinstance(images, ImageFolder)
-    truth, truth_notice = _truth(data, images)
+    truth, truth_notice = opened.find_truth()
+    if truth is not None and not truth.has_masks:
+        truth = None  # a pack holds no boxes without masks
     progress = Progress()
     title = f"pack {data.root}"
     progress.start(title)
@@ -69,7 +71,7 @@ def run_pack(
         out,
         source=data.model_dump(mode="json", exclude_none=True),
         truth=truth,
-        truth_hash=None if truth is None else _truth_hash(data, truth),
+        truth_hash=None if truth is None else _truth_hash(opened, truth),
         short_side=short_side,
         shard_bytes=shard_bytes,
         num_threads=num_threads,
@@ -85,12 +87,6 @@ def run_pack(
     }
 
 
-def _truth_hash(data: DataConfig, truth: GroundTruth) -> str:
+def _truth_hash(data: Dataset, truth: GroundTruth) -> str:
     """Of all files that masks and boxes come from."""
-    return hashlib.sha256(annotation_bytes(data) + truth_files_hash(truth).encode()).hexdigest()
-
-
-def _truth(data: DataConfig, images: ImageFolder) -> tuple[GroundTruth | None, str]:
-    """Find true masks and boxes as `find_true_objects` does; a pack holds no boxes without masks."""
-    found, notice = find_true_objects(data, images.image_ids)
-    return (found if found is not None and found.has_masks else None), notice
+    return hashlib.sha256((data.annotation_hash + truth.content_hash()).encode()).hexdigest()

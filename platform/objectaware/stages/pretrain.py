@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from objectaware.config import GROUND_TRUTH, PretrainConfig
+from objectaware.config import GROUND_TRUTH, MaskedPolicyConfig, PretrainConfig
+from objectaware.data.coco_json import forget_instances
+from objectaware.data.dataset import Dataset
 from objectaware.distributed.pretrain import pretrain as train
 from objectaware.distributed.pretrain import pretrain_needs
-from objectaware.stages.identity import data_hash, mask_store_hash, true_masks_hash
+from objectaware.methods.backbones import check_image_size
+from objectaware.stages.identity import mask_store_hash
 from objectaware.stages.outputs import TRAINING_OUTPUTS
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
 from objectaware.training.inputs import open_inputs
-from objectaware.training.policies import open_truth, require_packed_truth
+from objectaware.training.policies.masks import require_packed_truth
 
 
 @stage(
     "pretrain",
-    version=4,
+    version=5,
     outcome="checkpoint",
     outputs=TRAINING_OUTPUTS,
     measures=False,
@@ -31,31 +34,35 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
     Returns:
         Values `checkpoint` (address of the folder), `epochs`, and the last epoch's metrics.
     """
-    name = f"pretrain {config.method} {config.policy} seed {config.seed}"
-    inputs = {"data": data_hash(config.data, verify=context.mode.verify)}
-    if config.masks == GROUND_TRUTH:
-        if config.data.layout == "shards":
-            require_packed_truth(config)  # now, and not in a worker
-        inputs["masks"] = true_masks_hash(config.data, verify=context.mode.verify)
-    elif config.masks is not None:
-        inputs["masks"] = mask_store_hash(config.masks)
+    name = f"pretrain {config.method.name} {config.policy.name} seed {config.seed}"
+    data = Dataset(config.data)
+    inputs = {"data": data.content_hash(context.mode.verify)}
+    if isinstance(config.policy, MaskedPolicyConfig):
+        if config.policy.masks != GROUND_TRUTH:
+            inputs["masks"] = mask_store_hash(config.policy.masks)
+        else:
+            if data.layout.is_pack:
+                require_packed_truth(config.policy, config.data)  # now, and not in a worker
+            inputs["masks"] = data.training_truth_hash(context.mode.verify)
 
     def check(config: PretrainConfig) -> None:
+        check_image_size(config.backbone, config.image_size)
         opened = open_inputs(config)
-        open_truth(config, opened.images)
+        config.policy.open_truth(config.data, opened.images)
         if opened.notice:
             context.services.progress.line(f"{name}: {opened.notice}")
 
     def compute(run: StageRun, config: PretrainConfig) -> Mapping[str, Any]:
         recorder = _Recorder(run, config)
+        forget_instances()  # the workers have their own
         checkpoint = train(config, name="train", storage=run.folder, on_record=recorder)
         run.tracker.log_model("checkpoint", checkpoint)
         return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}
 
     tags = {
-        "method": config.method,
+        "method": config.method.name,
         "backbone": config.backbone,
-        "policy": config.policy,
+        "policy": config.policy.name,
         "dataset": config.data.root,
     }
     return Computation(

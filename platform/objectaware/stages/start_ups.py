@@ -15,6 +15,7 @@ from objectaware.config import (
     PretrainExecution,
 )
 from objectaware.data.scenes import build_scenes
+from objectaware.methods.moco import MoCoConfig
 from objectaware.planning.measure import measure_rates
 from objectaware.planning.rates import Rates, StageName
 from objectaware.stages.features import EvaluateExecution
@@ -77,7 +78,7 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
         image_size=_SIZE,
         batch_size=_BATCH_SIZE,
         num_epochs=1,
-        queue_size=_BATCH_SIZE,
+        method=MoCoConfig(queue_size=_BATCH_SIZE),
         seed=seed,
         execution=PretrainExecution(use_gpu=use_gpu),
     )

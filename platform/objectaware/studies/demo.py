@@ -17,10 +17,12 @@ from objectaware.config import (
     Model,
     PretrainConfig,
 )
+from objectaware.config.variants import default_names
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 from objectaware.evaluate.background import VARIANTS
 from objectaware.evaluate.summary import mean_and_std
+from objectaware.recipes import merged
 from objectaware.report.demo import demo_tables, markdown_report
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localization import BEST_CENTER_BOX, FULL_IMAGE, LocalizationConfig
@@ -61,8 +63,7 @@ _PRETRAIN: dict[str, Any] = {
     "base_learning_rate": 0.5,
     # A few hundred steps are all there is. Keys that follow slowly would stay those of a random network for most of
     # them; keys that follow fast need a short queue, or the loss falls by telling new keys from old ones.
-    "momentum": 0.99,
-    "queue_size": 512,
+    "method": {"name": "moco", "momentum": 0.99, "queue_size": 512},
     # Colours of scenes are drawn anew for every picture: where views keep them, they tell pictures apart and neither
     # shape nor texture is learnt (k-NN accuracy stayed at chance).
     "grayscale_probability": 0.95,
@@ -99,13 +100,19 @@ def demo_trainings(config: DemoConfig) -> list[dict[str, Any]]:
     What a command checks, and takes the demand for processes from, before anything has run.
     """
     stand_ins = {"data": {"root": "scenes"}, "image_size": config.image_size}
-    return [{**stand_ins, **config.pretrain, **fields} for fields in ({}, _retrain_fields(config, "masks"))]
+    return [{**stand_ins, **_pretrain_fields(config, fields)} for fields in ({}, _retrain_fields(config, "masks"))]
+
+
+def _pretrain_fields(config: DemoConfig, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of both trainings, and those of one of them."""
+    return merged(config.pretrain, fields, default_names(PretrainConfig))
 
 
 def _retrain_fields(config: DemoConfig, masks: str) -> dict[str, Any]:
     """What the second training has besides the fields of both."""
     policy = POLICIES[config.variant]
-    return {"policy": policy, "masks": masks, **_RETRAIN[policy], **config.retrain}
+    fields = {"policy": {"name": policy, "masks": masks, **_RETRAIN[policy]}}
+    return merged(fields, config.retrain, default_names(PretrainConfig))
 
 
 def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict[str, Any]:
@@ -238,8 +245,7 @@ class _Steps:
                 "data": self._data("train"),
                 "image_size": self._config.image_size,
                 "seed": self._seed,
-                **self._config.pretrain,
-                **fields,
+                **_pretrain_fields(self._config, fields),
             }
         )
 

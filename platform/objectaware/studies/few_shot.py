@@ -28,7 +28,7 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
     """
     check_sets({"data": config.data}, config.class_names)
     for checkpoint in checkpoints:
-        check_checkpoint(checkpoint)
+        check_checkpoint(checkpoint, config.image_size)
     titles = [f"{config.num_shots}-shot {_place(checkpoint)}" for checkpoint in checkpoints]
     steps = [
         Step(number, "few_shot", config.model_copy(update={"checkpoint": checkpoint}), title=title)

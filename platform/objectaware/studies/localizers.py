@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from objectaware.data.dataset import Dataset
 from objectaware.report.tables import format_table
 from objectaware.stages.features import check_sources
 from objectaware.stages.identity import masks_hash
@@ -16,7 +17,6 @@ from objectaware.stages.localization import titled
 from objectaware.stages.localize import check_localize
 from objectaware.stages.localizers import LocalizersConfig
 from objectaware.stages.runner import Context
-from objectaware.stages.truth import true_objects_hash
 from objectaware.studies.engine import Step, open_study, run
 
 
@@ -46,13 +46,13 @@ def _check(config: LocalizersConfig) -> None:
     rows = [config.localize_config(name, classifier="") for name in config.localizers]
     # Most differ in what looks at the same images through the same network.
     for row in {(row.checkpoint, row.negatives): row for row in rows}.values():
-        check_localize(row)
+        check_localize(row, Dataset(row.data))
     if config.linear is not None:
         classifier = config.linear_config()
         check_sources(classifier, sets=labelled_sets(classifier))
     for address in config.masks.values():
         masks_hash(address)
-    true_objects_hash(config.data)
+    Dataset(config.data).truth().content_hash()
 
 
 def localizers_table(values: dict[str, Any]) -> str:

@@ -64,7 +64,7 @@ def run_shift(context: Context, config: ShiftConfig, checkpoints: Sequence[str])
     one = linear_evaluation(config)
     check_sets(labelled_sets(one))
     for checkpoint in checkpoints:
-        check_checkpoint(checkpoint)
+        check_checkpoint(checkpoint, config.image_size)
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     root = config.train.root
     titles = [f"linear evaluation {number}" for number in range(1, len(checkpoints) + 1)]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from objectaware.config.base import Execution, Model, Positive
+from objectaware.model import Execution, Model, Positive
 from objectaware.stages.registry import all_stages, stage_named
 
 

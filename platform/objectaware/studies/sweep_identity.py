@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from objectaware.config import GROUND_TRUTH, DataConfig, Model
-from objectaware.config.base import points_to
+from objectaware.model import points_to
 from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash
 from objectaware.stages.registry import all_stages, stage_named
 from objectaware.studies.sweep_config import SweepConfig
@@ -74,14 +74,22 @@ def _without_execution(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
     return value
 
 
-def _file_hashes(parts: Iterable[Model]) -> dict[str, str]:
+def _file_hashes(parts: Sequence[Model]) -> dict[str, str]:
     """Hashes of checkpoints, classifiers and masks that no stage of the sweep makes, by address."""
     found: dict[str, str] = {}
-    for part in parts:
-        for name, field in type(part).model_fields.items():
-            hash_of = ADDRESS_HASHES.get(points_to(field) or "")
-            value = getattr(part, name)
-            for address in value.values() if isinstance(value, dict) else (value,):
-                if hash_of is not None and address is not None and address not in (GROUND_TRUTH, STAND_IN, *found):
-                    found[address] = hash_of(address)
+    for content, address in (found_one for part in parts for found_one in _addresses(part)):
+        hash_of = ADDRESS_HASHES.get(content)
+        if hash_of is not None and address not in (GROUND_TRUTH, STAND_IN, *found):
+            found[address] = hash_of(address)
     return found
+
+
+def _addresses(config: Model) -> Iterator[tuple[str, str]]:
+    """Yield what each address in a configuration and its options points to, and the address."""
+    for name, field in type(config).model_fields.items():
+        value, content = getattr(config, name), points_to(field)
+        if isinstance(value, Model):
+            yield from _addresses(value)
+        elif content is not None:
+            addresses = value.values() if isinstance(value, dict) else (value,)
+            yield from ((content, address) for address in addresses if address is not None)

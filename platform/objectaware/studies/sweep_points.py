@@ -15,10 +15,12 @@ import numpy as np
 from pydantic import ValidationError
 
 from objectaware.config import Model
+from objectaware.config.variants import default_names
 from objectaware.errors import InputError
+from objectaware.recipes import lay, spelt_out
 from objectaware.stages.identity import STAND_IN
 from objectaware.stages.registry import stage_named
-from objectaware.studies.sweep_config import REFERENCE, Parameter, StudyStage, SweepConfig
+from objectaware.studies.sweep_config import Parameter, StudyStage, SweepConfig
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,8 @@ def _value_at(config: SweepConfig, name: str, path: str) -> object:
             remedy = f"Write {path} among the fields of the stage."
             raise InputError(f"parameters.{name}", path, "has no value for when others are varied", remedy)
         value = value[field]
-    return value
+    # A variant's name alone, as the values of the parameter are written.
+    return value["name"] if isinstance(value, Mapping) and set(value) == {"name"} else value
 
 
 def _random(config: SweepConfig) -> Iterator[dict[str, Any]]:
@@ -120,16 +123,22 @@ def stage_config(config: SweepConfig, trial: Trial, name: str, outcomes: Mapping
     """
     stage = config.stages[name]
     model = stage_named(stage.stage).config
-    fields = copy.deepcopy(stage.fields)
-    for parameter, value in trial.values.items():
-        for path in config.parameters[parameter].paths:
-            if path.split(".")[0] == name:
-                _set(fields, path.split(".")[1:], value, path)
+    options = default_names(model)
+    fields = spelt_out(copy.deepcopy(stage.fields), options)
+    varied_paths = [
+        (path.split(".")[1:], value, path)
+        for parameter, value in trial.values.items()
+        for path in config.parameters[parameter].paths
+        if path.split(".")[0] == name
+    ]
+    # The name of an option's variant before the fields of the variant, which it would drop.
+    for steps, value, path in sorted(varied_paths, key=lambda one: len(one[0])):
+        lay(fields, steps, copy.deepcopy(value), options, shown=("parameters", path))
     if "seed" in model.model_fields:
         fields["seed"] = trial.seed
     varied = StudyStage(stage=stage.stage, fields=fields)
     for path, source in varied.references().items():
-        _set(fields, path.split("."), _outcome(config, source, outcomes), path)
+        lay(fields, path.split("."), _outcome(config, source, outcomes), shown=("parameters", path))
     try:
         return model.model_validate(fields)
     except ValidationError as error:
@@ -183,15 +192,6 @@ def _outcome(config: SweepConfig, source: str, outcomes: Mapping[str, Mapping[st
     if name not in outcomes:
         return STAND_IN
     return value_of(outcomes, source if path else f"{name}.{outcome}")
-
-
-def _set(fields: dict[str, Any], path: list[str], value: object, shown: str) -> None:
-    place: Any = fields
-    for part in path[:-1]:
-        place = place.setdefault(part, {})
-        if not isinstance(place, dict) or REFERENCE in place:
-            raise InputError("parameters", shown, f"reaches into {part}, which is a single value", "Drop the dot.")
-    place[path[-1]] = value
 
 
 def _refusal(name: str, trial: Trial, error: ValidationError) -> InputError:

@@ -12,7 +12,7 @@ def compile_networks(method: nn.Module, backend: str = "inductor") -> None:
     weights stay as they are.
 
     Args:
-        method: MoCo, BYOL or Supervised.
+        method: Its children are networks.
         backend: Of torch.compile.
     """
     for network in method.children():

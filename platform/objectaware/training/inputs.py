@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from objectaware.augment.color import ColorDistribution
 from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.cache import TrainingImages
-from objectaware.data.catalog import notice_of
+from objectaware.data.dataset import Dataset
 from objectaware.data.shards import PackedImages
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import require_two_classes
 from objectaware.training.packed import packed_batches, require_detail
-from objectaware.training.policies import build_policy
+from objectaware.training.policies import Policy
 from objectaware.training.schedule import epoch_batches
 from objectaware.training.views import ViewLoader
 
@@ -51,10 +51,11 @@ def open_inputs(config: PretrainConfig) -> TrainingInputs:
     Raises:
         InputError: The images or their labels do not fit the configuration.
     """
-    images = config.data.open()
-    if config.method == "supervised" and images.labels is None:
-        raise _unlabelled(config.data)
-    if config.method == "supervised" and images.labels is not None:
+    data = Dataset(config.data)
+    images = data.images
+    if config.method.needs_labels:
+        if images.labels is None:
+            raise _unlabelled(config.data, config.method.name)
         require_two_classes("data", [images.class_names[label] for label in np.unique(images.labels).tolist()])
     if len(images) < config.batch_size:
         raise InputError("batch_size", config.batch_size, f"is more than the {len(images)} images", "Lower it.")
@@ -69,11 +70,11 @@ def open_inputs(config: PretrainConfig) -> TrainingInputs:
         batches = _folder_batches(config, len(images))
         watched = np.random.default_rng(config.seed).permutation(len(images))[:_NUM_WATCHED]
     kept = TrainingImages(images, max_bytes=config.execution.cache_mib * 2**20, unreadable=unreadable)
-    return TrainingInputs(kept, images.labels, len(images.class_names), batches, watched, notice_of(images))
+    return TrainingInputs(kept, images.labels, len(images.class_names), batches, watched, data.notice)
 
 
-def _unlabelled(data: DataConfig) -> InputError:
-    problem = f"has no labels in {data.root}, and the method supervised learns from labels"
+def _unlabelled(data: DataConfig, method: str) -> InputError:
+    problem = f"has no labels in {data.root}, and the method {method} learns from labels"
     return InputError("data.layout", data.layout, problem, "Give images in a folder a class (layout class-folders).")
 
 
@@ -93,9 +94,11 @@ def build_loader(config: PretrainConfig, images: TrainingImages, cache_folder: P
         InputError: The masks do not fit the images.
     """
     brightness, contrast, saturation, hue = config.color_jitter
+    policy = config.policy.build(data=config.data, images=images, method=config.method, cache_folder=cache_folder)
+    assert isinstance(policy, Policy)
     return ViewLoader(
         images,
-        build_policy(config, images, cache_folder),
+        policy,
         size=config.image_size,
         min_crop_scale=config.min_crop_scale,
         colors=ColorDistribution(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from objectaware.methods.backbones import channels_last
+from objectaware.methods.backbones import Backbone, channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
 from objectaware.methods.gather import mean_over_workers
 from objectaware.methods.method import Method
@@ -36,7 +36,7 @@ class Trainer:
     """Trains one method on one worker's share of the batches.
 
     Args:
-        method: MoCo, BYOL or Supervised: a module from two views, the last one with labels, to a loss.
+        method: What is trained.
         views: Where views come from.
         num_samples: Size of the data set.
         optimization: How the weights are fitted.
@@ -65,7 +65,7 @@ class Trainer:
         checkpoint_interval: int,
         checkpoint_interval_steps: int | None = None,
         batches: Callable[[int], NDArray[np.int64]] | None = None,
-        evaluate: Callable[[nn.Module], Mapping[str, float]] | None = None,
+        evaluate: Callable[[Backbone], Mapping[str, float]] | None = None,
         evaluation_interval: int = 1,
         labels: NDArray[np.int64] | None = None,
         kept: KeptCheckpoints | None = None,
@@ -83,7 +83,6 @@ class Trainer:
         self._evaluation_interval = evaluation_interval
         self._labels = labels
         self._kept = kept
-        self._initial_momentum = method.momentum
         if not method.keeps_batch_norm_local:
             synchronise_batch_norm(method, session.device)
         self.method = method
@@ -121,7 +120,8 @@ class Trainer:
         self.method.train()
         totals, self._begun = self._begun or EpochTotals(), None
         batches = self._views.epoch(epoch, list(share), first=totals.num_steps)
-        with closing(prepared_views(batches, self._session.device)) as views:
+        network = self.method.backbone
+        with closing(prepared_views(batches, self._session.device, network.mean, network.std)) as views:
             while True:
                 asked = time.perf_counter()
                 prepared = next(views, None)
@@ -151,12 +151,10 @@ class Trainer:
         self._save_inside(epoch, totals, num_steps)
 
     def _set_schedules(self, step: int, steps_per_epoch: int) -> None:
-        """Sets the learning rate and the target network's momentum of a step of the whole run, from 0."""
+        """Sets the learning rate of a step of the whole run, from 0, and what the method schedules."""
         for group in self.optimizer.param_groups:
             group["lr"] = self._optimization.learning_rate_at(step, steps_per_epoch)
-        if self._initial_momentum is not None:
-            momentum = self._optimization.target_momentum_at(step, steps_per_epoch, self._initial_momentum)
-            self.method.momentum = momentum
+        self.method.begin_step(step, self._optimization.num_epochs * steps_per_epoch)
 
     def _save_inside(self, epoch: int, totals: EpochTotals, num_steps: int) -> None:
         """Saves inside an epoch, where that is due or a worker was told to end."""
@@ -173,9 +171,9 @@ class Trainer:
     def _step(self, view1: Tensor, view2: Tensor, batch: ViewBatch) -> float:
         # Here and not ahead of the step: a policy's state is then always that of the steps taken.
         view1, mixing = self._views.policy.mix_batch(view1, batch.mix_draws, batch.masks)
-        inputs = [view1, view2]
+        inputs = {"view1": view1, "view2": view2}
         if self._labels is not None:
-            inputs.append(torch.from_numpy(self._labels[batch.indices]).to(view1.device))
+            inputs["labels"] = torch.from_numpy(self._labels[batch.indices]).to(view1.device)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._accumulate_gradients(inputs, mixing)
         self.optimizer.step()
@@ -187,20 +185,19 @@ class Trainer:
             )
         return value
 
-    def _accumulate_gradients(self, inputs: Sequence[Tensor], mixing: Mixing | None) -> Tensor:
+    def _accumulate_gradients(self, inputs: Mapping[str, Tensor], mixing: Mixing | None) -> Tensor:
         """Gradients of a batch, a part of it at a time; its mean loss, without gradient."""
         num_parts = self._optimization.num_accumulation_steps
         assert mixing is None or num_parts == 1, "the configuration refuses parts of a batch of mixtures"
-        mixtures = () if mixing is None else (mixing,)
+        chunks = zip(*(tensor.chunk(num_parts) for tensor in inputs.values()), strict=True)
         losses = []
-        for number, part in enumerate(zip(*(tensor.chunk(num_parts) for tensor in inputs), strict=True), start=1):
+        for number, part in enumerate(chunks, start=1):
             with self._without_exchange() if number < num_parts else nullcontext():
                 with autocast(self._precision, self._session.device):
-                    loss = self._step_module(*part, *mixtures) / num_parts
+                    loss = self._step_module(**dict(zip(inputs, part, strict=True)), mixing=mixing) / num_parts
                 loss.backward()
             losses.append(loss.detach())
-            if self._initial_momentum is not None:
-                self.method.momentum = 1.0  # the target network moves once a batch, as the weights do
+            self.method.continue_step()
         return torch.stack(losses).sum()
 
     def _without_exchange(self) -> AbstractContextManager[None]:

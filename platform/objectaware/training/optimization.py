@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from objectaware.training.lars import LARS
-from objectaware.training.schedule import cosine_learning_rate, cosine_momentum
+from objectaware.training.schedule import cosine_learning_rate
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,6 @@ class Optimization:
         optimizer: `sgd` or `lars`.
         learning_rate_schedule: Whether the cosine moves once an epoch or with every step.
         num_warmup_epochs: Epochs in which the learning rate rises linearly from step to step, before the cosine.
-        momentum_schedule: Whether a target network's m stays, or rises to 1 along a cosine.
         num_accumulation_steps: Parts of a batch that go through the network one after another.
     """
 
@@ -42,7 +41,6 @@ class Optimization:
     optimizer: Literal["sgd", "lars"] = "sgd"
     learning_rate_schedule: Literal["cosine_epoch", "cosine_step"] = "cosine_epoch"
     num_warmup_epochs: int = 0
-    momentum_schedule: Literal["constant", "cosine"] = "constant"
     num_accumulation_steps: int = 1
 
     def learning_rate_at(self, step: int, steps_per_epoch: int) -> float:
@@ -59,18 +57,6 @@ class Optimization:
         if self.learning_rate_schedule == "cosine_epoch":
             position, end = position // steps_per_epoch, end // steps_per_epoch
         return cosine_learning_rate(position, end, initial=self.learning_rate, final=self.final_learning_rate)
-
-    def target_momentum_at(self, step: int, steps_per_epoch: int, initial: float) -> float:
-        """Momentum m of a target network's moving average at a step.
-
-        Args:
-            step: Step of the whole run, from 0.
-            steps_per_epoch: Steps an epoch.
-            initial: m of the first step.
-        """
-        if self.momentum_schedule == "constant":
-            return initial
-        return cosine_momentum(step, self.num_epochs * steps_per_epoch, initial=initial)
 
 
 def build_optimizer(parameters: Iterable[nn.Parameter], settings: Optimization) -> torch.optim.Optimizer:

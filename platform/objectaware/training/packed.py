@@ -29,8 +29,9 @@ def require_detail(config: PretrainConfig, short_side: int | None) -> None:
     if short_side is None:
         return
     remedy = "Pack them again without --short-side, or larger."
-    if config.policy == "object_crop":
-        raise InputError("policy", config.policy, f"crops objects out of images shrunk to {short_side} pixels", remedy)
+    if config.policy.needs_whole_pictures:
+        problem = f"shows details of images that are shrunk to {short_side} pixels"
+        raise InputError("policy", config.policy.name, problem, remedy)
     least = least_short_side(config.image_size, min_scale=config.min_crop_scale)
     if short_side < least:
         problem = (

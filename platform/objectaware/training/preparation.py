@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -15,7 +15,9 @@ from objectaware.training.views import ViewBatch
 PreparedViews = tuple[Tensor, Tensor, ViewBatch]
 
 
-def prepared_views(batches: Iterator[ViewBatch], device: torch.device) -> Generator[PreparedViews, None, None]:
+def prepared_views(
+    batches: Iterator[ViewBatch], device: torch.device, mean: Sequence[float], std: Sequence[float]
+) -> Generator[PreparedViews, None, None]:
     """Prepares each batch's views in a thread of its own while the batch before it trains.
 
     On a CPU one core then works on colours and another on convolutions; two threads on each operation in turn were
@@ -24,13 +26,16 @@ def prepared_views(batches: Iterator[ViewBatch], device: torch.device) -> Genera
     Args:
         batches: Batches in order.
         device: Where to train.
+        mean: The network's, of values from 0 to 1.
+        std: The network's.
 
     Yields:
         Both views, (N, 3, H, W) float, and the batch that they are of.
     """
 
     def prepare(batch: ViewBatch) -> PreparedViews:
-        return prepare_view(batch, 0, device), prepare_view(batch, 1, device), batch
+        first, second = (prepare_view(batch, position, device, mean, std) for position in (0, 1))
+        return first, second, batch
 
     with ThreadPoolExecutor(1, thread_name_prefix="colours") as pool:
         waiting: Future[PreparedViews] | None = None
@@ -43,13 +48,19 @@ def prepared_views(batches: Iterator[ViewBatch], device: torch.device) -> Genera
             yield waiting.result()
 
 
-def prepare_view(batch: ViewBatch, position: int, device: torch.device) -> Tensor:
+def prepare_view(
+    batch: ViewBatch,
+    position: int,
+    device: torch.device,
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+) -> Tensor:
     """Moves view 0 or 1 to the device, changes its colours and normalises it: uint8 to float (N, 3, H, W)."""
     images = batch.views[position].to(device, non_blocking=True).float().div_(255).contiguous()
     kernel = blur_kernel_size(images.shape[-1])
     images = augment_colors(images, batch.colors[position].to(device), blur_kernel_size=kernel)
-    mean, std = (images.new_tensor(values).view(1, 3, 1, 1) for values in (IMAGENET_MEAN, IMAGENET_STD))
-    return images.sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
+    subtracted, divisor = (images.new_tensor(values).view(1, 3, 1, 1) for values in (mean, std))
+    return images.sub_(subtracted).div_(divisor).contiguous(memory_format=torch.channels_last)
 
 
 def blur_kernel_size(size: int) -> int:

@@ -9,10 +9,7 @@ import torch
 
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
-from objectaware.methods.byol import BYOL
 from objectaware.methods.method import Method
-from objectaware.methods.moco import MoCo
-from objectaware.methods.supervised import Supervised
 from objectaware.training.checkpoints import KeptCheckpoints
 from objectaware.training.compilation import compile_networks
 from objectaware.training.inputs import build_loader, open_inputs
@@ -54,7 +51,8 @@ def run_pretraining(
     inputs = open_inputs(config)
     # Weights and the queue's first negatives come from the seed; nothing after that draws from this generator.
     torch.manual_seed(config.seed)
-    method = build_method(config, num_classes=inputs.num_classes)
+    method = config.method.build(config.backbone, num_classes=inputs.num_classes)
+    assert isinstance(method, Method)
     if config.compile:
         compile_networks(method)
     watch = None
@@ -73,29 +71,10 @@ def run_pretraining(
         batches=inputs.batches,
         evaluate=watch,
         evaluation_interval=config.execution.evaluation_interval,
-        labels=inputs.labels if config.method == "supervised" else None,
+        labels=inputs.labels if config.method.needs_labels else None,
         kept=KeptCheckpoints(kept_folder, config.execution.keep_every),
     )
     trainer.run()
-
-
-def build_method(config: PretrainConfig, *, num_classes: int) -> Method:
-    """Builds the untrained method that a configuration names; `num_classes` are the data set's."""
-    if config.method == "supervised":
-        return Supervised(config.backbone, num_classes=num_classes)
-    assert config.momentum is not None
-    if config.method == "byol":
-        return BYOL(config.backbone, momentum=config.momentum)
-    assert config.queue_size is not None
-    assert config.temperature is not None
-    return MoCo(
-        config.backbone,
-        queue_size=config.queue_size,
-        momentum=config.momentum,
-        temperature=config.temperature,
-        num_batch_norm_splits=config.num_batch_norm_splits or 1,
-        num_batch_candidates=config.batch_size if config.policy in ("mixup", "cutmix") else 1,
-    )
 
 
 def _optimization(config: PretrainConfig) -> Optimization:
@@ -110,6 +89,5 @@ def _optimization(config: PretrainConfig) -> Optimization:
         optimizer=config.optimizer,
         learning_rate_schedule=config.learning_rate_schedule,
         num_warmup_epochs=config.num_warmup_epochs,
-        momentum_schedule=config.momentum_schedule,
         num_accumulation_steps=config.num_accumulation_steps,
     )

@@ -23,15 +23,6 @@ def cosine_learning_rate(position: int, end: int, *, initial: float, final: floa
     return final + (initial - final) * 0.5 * (1 + math.cos(math.pi * position / end))
 
 
-def cosine_momentum(step: int, num_steps: int, *, initial: float) -> float:
-    """Momentum of a moving average that comes to a halt: 1 − (1 − m)(cos(πk / K) + 1) / 2 at step k of K.
-
-    Source:
-        Grill et al. 2020 (BYOL), §3.3.
-    """
-    return 1 - (1 - initial) * 0.5 * (math.cos(math.pi * step / num_steps) + 1)
-
-
 def scaled_learning_rate(base: float, batch_size: int) -> float:
     """Linear scaling rule: base · B / 256, B the batch of all workers together."""
     return base * batch_size / 256

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from objectaware.data.images import Images
 from objectaware.evaluate.features import compute_features
 from objectaware.evaluate.knn import knn_accuracy
+from objectaware.methods.backbones import Backbone
 
 
 class KnnWatch:
@@ -30,7 +31,7 @@ class KnnWatch:
         self._chosen = chosen
         self._labels = torch.from_numpy(labels[chosen])
 
-    def __call__(self, backbone: nn.Module) -> Mapping[str, float]:
+    def __call__(self, backbone: Backbone) -> Mapping[str, float]:
         """Measures it in per cent, as `knn_accuracy`, with the number of images that it is over as `knn_num_images`.
 
         Images of classes that the rest does not show are left out. Where that leaves nothing to tell apart, both are

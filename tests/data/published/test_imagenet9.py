@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from objectaware.data.published.imagenet9 import (
+from objectaware.data.imagenet9 import (
     _CLASSES,
     SUPERCLASSES,
     common_superclass,

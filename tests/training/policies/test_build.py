@@ -23,11 +23,11 @@ from objectaware.training.policies import (
     OfficialBackground,
     PlainViews,
     Policy,
-    build_policy,
 )
 from published_trees import rectangle, write_cub
 
 DRAWS = np.array([0.0, 0.99])
+TRUE_HARDMIX = {"name": "background_hardmix", "masks": "ground_truth"}
 
 
 def _build(root: Path, tmp_path: Path, **fields: object) -> tuple[Policy, TrainingImages]:
@@ -35,7 +35,8 @@ def _build(root: Path, tmp_path: Path, **fields: object) -> tuple[Policy, Traini
     opened = config.data.open()
     unreadable = opened.unreadable if isinstance(opened, PackedImages) else {}
     images = TrainingImages(opened, max_bytes=0, unreadable=unreadable)
-    return build_policy(config, images, tmp_path / "cache"), images
+    policy = config.policy.build(data=config.data, images=images, method=config.method, cache_folder=tmp_path / "cache")
+    return policy, images
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ IN9 = {"layout": "backgrounds-challenge", "split": "train"}
 
 def test_hardmix_with_the_objects_that_only_fg_shows(in9: Path, tmp_path: Path) -> None:
     policy, images = _build(
-        in9, tmp_path, data={"root": str(in9), **IN9}, policy="background_hardmix", masks="ground_truth"
+        in9, tmp_path, data={"root": str(in9), **IN9}, policy={"name": "background_hardmix", "masks": "ground_truth"}
     )
     assert type(policy) is BackgroundHardMix
     mixed = policy.change_patch(images.read(0), 0, (0, 0, 40, 60), 40, 60, DRAWS)
@@ -70,7 +71,7 @@ def test_a_picture_that_another_stands_in_for_has_no_mask(in9: Path, tmp_path: P
     """Its true mask would cut the object of another picture."""
     (in9 / "original" / "train" / "00_dog" / "0.png").write_bytes(b"")
     policy, images = _build(
-        in9, tmp_path, data={"root": str(in9), **IN9}, policy="background_hardmix", masks="ground_truth"
+        in9, tmp_path, data={"root": str(in9), **IN9}, policy={"name": "background_hardmix", "masks": "ground_truth"}
     )
     stand_in = images.read(0)
     assert policy.change_patch(stand_in, 0, (0, 0, 40, 60), 40, 60, DRAWS) is stand_in
@@ -80,7 +81,7 @@ def test_hardmix_with_the_masks_of_a_published_data_set(tmp_path: Path) -> None:
     """The bird stays where it is, and what is around it becomes the other picture's."""
     write_cub(tmp_path / "cub")
     data = {"root": str(tmp_path / "cub"), "layout": "cub", "split": "redo-train"}
-    fields = {"data": data, "policy": "background_hardmix", "masks": "ground_truth"}
+    fields = {"data": data, "policy": {"name": "background_hardmix", "masks": "ground_truth"}}
     policy, images = _build(tmp_path, tmp_path, **fields)
     assert type(policy) is BackgroundHardMix
     picture = images.read(0)
@@ -97,7 +98,12 @@ def test_no_background_at_all_is_refused(in9: Path, tmp_path: Path) -> None:
     for path in (in9 / "only_fg").rglob("*.png"):
         Image.new("RGB", (60, 40), (9, 9, 9)).save(path)
     with pytest.raises(InputError, match="holds no background for any of the images"):
-        _build(in9, tmp_path, data={"root": str(in9), **IN9}, policy="background_hardmix", masks="ground_truth")
+        _build(
+            in9,
+            tmp_path,
+            data={"root": str(in9), **IN9},
+            policy={"name": "background_hardmix", "masks": "ground_truth"},
+        )
 
 
 @pytest.fixture
@@ -130,7 +136,7 @@ def coco(tmp_path: Path) -> Path:
 
 def test_object_crop_around_true_objects_and_crowds(coco: Path, tmp_path: Path) -> None:
     data = {"root": str(coco), "layout": "coco", "split": "train"}
-    policy, _ = _build(coco, tmp_path, data=data, policy="object_crop", masks="ground_truth")
+    policy, _ = _build(coco, tmp_path, data=data, policy={"name": "object_crop", "masks": "ground_truth"})
     assert type(policy) is ObjectCrop
     regions = {policy.region(0, 50, 100, np.array([uniform, 0.0])) for uniform in np.linspace(0, 0.99, 20)}
     # Margins of 20% of a side's length, 6 to 34 in rows, in 32 bits rounded outwards by a pixel; the speck is below 1%.
@@ -141,13 +147,13 @@ def test_object_crop_around_true_objects_and_crowds(coco: Path, tmp_path: Path) 
 def test_true_boxes_of_a_subset_are_those_of_its_own_pictures(coco: Path, tmp_path: Path) -> None:
     (tmp_path / "subset.txt").write_text("b.png\n")
     data = {"root": str(coco), "layout": "coco", "split": "train", "subset": str(tmp_path / "subset.txt")}
-    policy, _ = _build(coco, tmp_path, data=data, policy="object_crop", masks="ground_truth")
+    policy, _ = _build(coco, tmp_path, data=data, policy={"name": "object_crop", "masks": "ground_truth"})
     assert policy.region(0, 50, 100, np.array([0.5, 0.0])) == (0, 0, 50, 100)
 
 
 def test_hardmix_of_coco_keeps_all_objects(coco: Path, tmp_path: Path) -> None:
     data = {"root": str(coco), "layout": "coco", "split": "train"}
-    policy, _ = _build(coco, tmp_path, data=data, policy="background_hardmix", masks="ground_truth")
+    policy, _ = _build(coco, tmp_path, data=data, policy={"name": "background_hardmix", "masks": "ground_truth"})
     patch = np.full((50, 100, 3), 255, dtype=np.uint8)
     mixed = policy.change_patch(patch, 0, (0, 0, 50, 100), 50, 100, DRAWS)
     expected = np.zeros((50, 100), dtype=bool)
@@ -172,8 +178,10 @@ def _pack(data: dict[str, object], out: Path) -> dict[str, object]:
 def test_a_pack_gives_the_true_boxes_and_masks_that_its_folder_gives(coco: Path, tmp_path: Path, policy: str) -> None:
     (coco / "train2017" / "b.png").write_bytes(b"no picture")
     data: dict[str, object] = {"root": str(coco), "layout": "coco", "split": "train"}
-    there, there_images = _build(coco, tmp_path, data=data, policy=policy, masks="ground_truth")
-    packed, images = _build(coco, tmp_path, data=_pack(data, tmp_path / "pack"), policy=policy, masks="ground_truth")
+    there, there_images = _build(coco, tmp_path, data=data, policy={"name": policy, "masks": "ground_truth"})
+    packed, images = _build(
+        coco, tmp_path, data=_pack(data, tmp_path / "pack"), policy={"name": policy, "masks": "ground_truth"}
+    )
     assert type(packed) is type(there)
     patch = np.full((50, 100, 3), 255, dtype=np.uint8)
     for name in ("a.png", "b.png"):
@@ -189,10 +197,10 @@ def test_a_pack_gives_the_true_boxes_and_masks_that_its_folder_gives(coco: Path,
 def test_a_pack_of_data_without_masks_or_of_another_layout_is_refused(in9: Path, coco: Path, tmp_path: Path) -> None:
     plain = _pack({"root": str(coco / "train2017")}, tmp_path / "plain")
     with pytest.raises(InputError, match=r"is a pack of layout folder, .* is for a pack of coco"):
-        _build(coco, tmp_path, data=plain, policy="object_crop", masks="ground_truth")
+        _build(coco, tmp_path, data=plain, policy={"name": "object_crop", "masks": "ground_truth"})
     without = _pack({"root": str(in9), **IN9}, tmp_path / "without")
     with pytest.raises(InputError, match="is a pack without true masks and boxes"):
-        _build(in9, tmp_path, data=without, policy="background_hardmix", masks="ground_truth")
+        _build(in9, tmp_path, data=without, policy={"name": "background_hardmix", "masks": "ground_truth"})
 
 
 @pytest.mark.parametrize(
@@ -200,9 +208,9 @@ def test_a_pack_of_data_without_masks_or_of_another_layout_is_refused(in9: Path,
     [
         ({"policy": "none"}, PlainViews),
         ({"policy": "mixup"}, Mixup),
-        ({"policy": "cutmix", "compat": "official"}, CutMix),
+        ({"policy": {"name": "cutmix", "compat": "official"}}, CutMix),
         (
-            {"data": IN9, "policy": "background_hardmix", "masks": "ground_truth", "compat": "official"},
+            {"data": IN9, "policy": {"name": "background_hardmix", "masks": "ground_truth", "compat": "official"}},
             OfficialBackground,
         ),
     ],

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from objectaware.augment.background import BACKGROUND_THRESHOLD, background_only, mix_background
+from objectaware.data.dataset import Dataset
 from objectaware.data.images import read_image, resize_image
-from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
 from objectaware.localize.mask_store import ITERATIONS_NAME
 from objectaware.paper.nodes import Localize
@@ -143,10 +143,8 @@ def box_pictures(materials: Materials) -> Pictures:
     """ContraCAM's boxes and the true ones on the same pictures: those with most true boxes, where they differ most."""
     node = materials.plan.stages["boxes"]
     assert isinstance(node, Localize)
-    data = materials.workshop.scale.data(node.images)
     images = materials.localized("boxes")
-    assert data.split is not None
-    truth = GroundTruth(data.root, data.layout, data.split, images.image_ids)
+    truth = Dataset(materials.workshop.scale.data(node.images)).truth_of(images.image_ids)
     place = {image_id: index for index, image_id in enumerate(images.image_ids)}
     found = list(materials.masks("boxes").values())[:_SEARCHED]
     found.sort(key=lambda row: -len(truth.boxes(place[row.image_id])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from objectaware.config import LOCALIZER_DEFAULTS, LocalizeConfig
+from objectaware.config import LOCALIZER_DEFAULTS, LocalizeConfig, MethodConfig
 from objectaware.errors import InputError
 from objectaware.paper.nodes import (
     ClassDistance,
@@ -20,6 +20,7 @@ from objectaware.paper.nodes import (
     Pretrain,
     images_of,
 )
+from objectaware.paper.trainings import recipe_parts
 from objectaware.planning.model import Machine, Part, Resource, StageWork
 from objectaware.planning.rates import NOTHING, NetworkRates, Rates, TrainingRates, Work
 from objectaware.planning.work import contracam_work, feature_parts, localize_work, pretrain_work
@@ -74,7 +75,7 @@ def _stated(backbone: str, num_features: int, images_per_second: float) -> Netwo
     return NetworkRates(
         backbone=backbone,
         num_features=num_features,
-        training=dict.fromkeys(("moco", "byol", "supervised"), step),
+        training=dict.fromkeys(MethodConfig.variants(), step),
         forward=forward,
         iteration=dict.fromkeys((1, 2, 4), forward),
     )
@@ -133,7 +134,7 @@ def _work(workshop: Workshop, node: Node, rates: Rates, num_images: int) -> Stag
             return pretrain_work(
                 rates,
                 backbone=_backbone(node),
-                method=config.method,
+                method=config.method.name,
                 num_images=num_images,
                 num_epochs=config.num_epochs,
                 cache_mib=config.execution.cache_mib,
@@ -161,7 +162,7 @@ def _work(workshop: Workshop, node: Node, rates: Rates, num_images: int) -> Stag
 def _backbone(network: Network | None) -> str:
     """A network's backbone; others' networks are ResNet-50."""
     training = network.training if isinstance(network, Kept) else network
-    return "resnet18" if isinstance(training, Pretrain) and "resnet18" in training.recipe else "resnet50"
+    return recipe_parts(training.recipe)[1] if isinstance(training, Pretrain) else "resnet50"
 
 
 def _soft_mask(node: Localize, rates: Rates) -> Work:

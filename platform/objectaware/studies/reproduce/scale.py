@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from objectaware.config import DataConfig
-from objectaware.data.backgrounds_challenge import VARIANTS
+from objectaware.config import DataConfig, MethodConfig
 from objectaware.data.scenes import CLASS_NAMES, build_scenes
 from objectaware.data.scenes.plan import SceneVariant
 from objectaware.data.scenes.shapes import CLASS_FOLDERS
+from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.paper.nodes import (
     ClassDistance,
     Detection,
@@ -214,7 +214,7 @@ class Smoke:
     def fields(self, node: Node) -> Fields:
         """Small pictures, small networks, one core."""
         if isinstance(node, Pretrain):
-            queue = {"queue_size": 60} if node.recipe.startswith("moco") else {}
+            method = MethodConfig.variants()[node.recipe.split("_")[0]]
             on_coco = node.images.name == "COCO"
             return {
                 "backbone": "resnet10_narrow",
@@ -222,7 +222,7 @@ class Smoke:
                 "num_epochs": self.epoch(800) if on_coco else 1,
                 "batch_size": 30,
                 "precision": "fp32",
-                **queue,
+                "method": dict(method.smoke_fields),
                 "execution": {**_ONE_CORE, "keep_every": 1, "checkpoint_interval": 4},
             }
         if isinstance(node, Localize):

@@ -15,7 +15,8 @@ from objectaware.config import (
     Model,
     PretrainConfig,
 )
-from objectaware.data.coco import load_coco
+from objectaware.config.variants import default_names
+from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.paper.nodes import (
     ClassDistance,
@@ -32,7 +33,7 @@ from objectaware.paper.nodes import (
     needs,
     title,
 )
-from objectaware.recipes import read_recipe
+from objectaware.recipes import merged, read_recipe
 from objectaware.stages.registry import stage_named
 from objectaware.studies.reproduce.scale import Scale
 
@@ -102,12 +103,19 @@ class Workshop:
             node: The training.
             masks: Address of its masks; None where the recipe needs none of another training.
         """
-        recipe = read_recipe(self.recipes / f"{node.recipe}.yaml")
-        if recipe.get("masks") not in (None, GROUND_TRUTH):
-            recipe["masks"] = masks
+        options = default_names(PretrainConfig)
+        recipe = read_recipe(self.recipes / f"{node.recipe}.yaml", options)
+        policy: Any = recipe.get("policy", {})
+        chosen: dict[str, Any] = {}
+        if policy.get("masks") not in (None, GROUND_TRUTH):
+            chosen["masks"] = masks
         if node.mix_probability is not None:
-            recipe["mix_probability"] = node.mix_probability
-        fields = {**recipe, "data": self.scale.data(node.images), "seed": node.seed, **self.scale.fields(node)}
+            chosen["mix_probability"] = node.mix_probability
+        scaled = self.scale.fields(node)
+        varied = {"policy": chosen, **{name: scaled[name] for name in options if name in scaled}}
+        plain = {name: value for name, value in scaled.items() if name not in options}
+        recipe = merged(recipe, varied, options)
+        fields = {**recipe, "data": self.scale.data(node.images), "seed": node.seed, **plain}
         return PretrainConfig.model_validate(fields)
 
     def localize_config(self, node: Localize, results: Results) -> LocalizeConfig:
@@ -230,8 +238,7 @@ def images_with(class_name: str, workshop: Workshop, images: Images) -> tuple[st
         InputError: None does.
     """
     data = workshop.scale.data(images)
-    assert data.split is not None, "classes are those of COCO"
-    coco = load_coco(data.root, data.split)
+    coco = Dataset(data).instances()
     name = workshop.scale.class_name(class_name)
     shown = [
         image_id

@@ -11,7 +11,6 @@ from objectaware.training.policies.base import (
     Policy,
     Region,
 )
-from objectaware.training.policies.build import build_policy, open_truth, require_packed_truth
 from objectaware.training.policies.cutmix import CutMix
 from objectaware.training.policies.mixup import Mixup
 from objectaware.training.policies.object_crop import ObjectCrop
@@ -31,7 +30,4 @@ __all__ = [
     "PlainViews",
     "Policy",
     "Region",
-    "build_policy",
-    "open_truth",
-    "require_packed_truth",
 ]

@@ -2,11 +2,69 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import model_validator
 
+from objectaware.augment.background import BACKGROUND_THRESHOLD
+from objectaware.config import GROUND_TRUTH, DataConfig, MethodConfig
+from objectaware.data.cache import TrainingImages
 from objectaware.data.masks import in_8_bits
-from objectaware.training.policies.background_mixup import BackgroundMixup
+from objectaware.model import Fraction, filled
+from objectaware.training.policies.background_mixup import BackgroundConfig, BackgroundMixup
+from objectaware.training.policies.official_background import OfficialBackground
+
+# Of true masks, which are 0 and 1 but where a resize has blended their edges.
+_BINARY_THRESHOLD = 0.5
+
+
+class BackgroundHardMixConfig(BackgroundConfig):
+    """The object is copied onto another image's background: background mixup with a mask of two values.
+
+    Attributes:
+        masks: Mask store that masks are taken from; or `ground_truth`, the data set's own.
+        mask_field: Which of the store's masks weigh: `cam` the soft one (the default), `mask` the one after CRF.
+        background_threshold: Soft masks are foreground from here on, both when a background is cut out and when the
+            object is copied; 0.2 by default. True masks have none.
+    """
+
+    takes: ClassVar = "masks"
+
+    name: Literal["background_hardmix"] = "background_hardmix"
+    mask_field: Literal["cam", "mask"] | None = None
+    background_threshold: Fraction | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_defaults(cls, values: object) -> object:
+        """Write out the defaults of found masks, so that a stored recipe says them."""
+        if not isinstance(values, dict) or values.get("masks") == GROUND_TRUTH:
+            return values
+        return filled(values, {"mask_field": "cam", "background_threshold": BACKGROUND_THRESHOLD})
+
+    @model_validator(mode="after")
+    def _truth_is_binary(self) -> Self:
+        for field in ("mask_field", "background_threshold"):
+            if self.masks == GROUND_TRUTH and getattr(self, field) is not None:
+                raise ValueError(f"{field} has no meaning with masks = ground_truth; leave it out")
+        return self
+
+    def build(
+        self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path
+    ) -> BackgroundHardMix | OfficialBackground:
+        """Build the policy on the images' masks."""
+        assert self.mix_probability is not None, "a pretraining completes its policy"
+        masks = self._masks(data, images, cache_folder)
+        probability = self.mix_probability
+        threshold = _BINARY_THRESHOLD if self.background_threshold is None else self.background_threshold
+        if self.compat is not None:
+            return OfficialBackground(masks, probability=probability, threshold=threshold, hard=True)
+        policy = BackgroundHardMix(images, masks, probability=probability, threshold=threshold)
+        self._require_donors(policy)
+        return policy
 
 
 class BackgroundHardMix(BackgroundMixup):

@@ -2,14 +2,92 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self
+
 import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.augment.background import BACKGROUND_THRESHOLD, cut_background, mix_background, tile
 from objectaware.augment.crop import crop_mask
+from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig, MethodConfig
+from objectaware.data.cache import TrainingImages
 from objectaware.data.images import Images
+from objectaware.errors import InputError
+from objectaware.model import Fraction
 from objectaware.training.policies.base import Masks, Policy, Region
+from objectaware.training.policies.masks import TrueMasks, open_masks, true_masks
+from objectaware.training.policies.official_background import OfficialBackground
 from objectaware.training.policies.rectangles import background_rectangles
+
+if TYPE_CHECKING:
+    from objectaware.config import PretrainConfig
+
+
+class BackgroundConfig(MaskedPolicyConfig):
+    """Base of policies that put the object on another image's background.
+
+    Attributes:
+        mix_probability: p_mix, the share of views that are mixed; by default the paper's of the method (0.4 for moco,
+            0.3 for byol), and 0.4 with `compat: official`.
+        mask_field: Which of the store's masks weigh: `cam` the soft one, `mask` the one after CRF.
+        background_threshold: Soft masks are foreground from here on when a background is cut out.
+        compat: `official` for donors out of the batch, strips of them as backgrounds, and view 1 alone.
+    """
+
+    mix_probability: Fraction | None = None
+    mask_field: Literal["cam", "mask"] | None = "cam"
+    background_threshold: Fraction | None = BACKGROUND_THRESHOLD
+    compat: Literal["official"] | None = None
+
+    def completed(self, method: MethodConfig) -> Self:
+        """Return the policy with its p_mix: the official code's is one for all methods."""
+        if self.mix_probability is not None:
+            return self
+        default = method.mix_probability if self.compat is None else _OFFICIAL_MIX_PROBABILITY
+        return self.model_copy(update={"mix_probability": default})
+
+    def problem(self, config: PretrainConfig) -> str | None:
+        """p_mix has no default for some methods."""
+        if self.mix_probability is None:
+            return f"policy.mix_probability is missing: the paper has none for the method {config.method.name}"
+        return super().problem(config)
+
+    def open_truth(self, data: DataConfig, images: TrainingImages) -> TrueMasks | None:
+        """Open the true masks."""
+        return true_masks(self, data, images) if self.masks == GROUND_TRUTH else None
+
+    def _masks(self, data: DataConfig, images: TrainingImages, cache_folder: Path) -> Masks:
+        return open_masks(self, data, images, cache_folder, binary=self.mask_field == "mask")
+
+    def _require_donors(self, policy: BackgroundMixup) -> None:
+        if not len(policy.donors):
+            problem = "holds no background for any of the images"
+            raise InputError("policy.masks", self.masks, problem, "Localize these images first.")
+
+
+_OFFICIAL_MIX_PROBABILITY = 0.4
+
+
+class BackgroundMixupConfig(BackgroundConfig):
+    """The object is put on another image's background, each view on its own (paper, section 2.3)."""
+
+    name: Literal["background_mixup"] = "background_mixup"
+    mask_field: Literal["cam", "mask"] = "cam"
+    background_threshold: Fraction = BACKGROUND_THRESHOLD
+
+    def build(
+        self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path
+    ) -> BackgroundMixup | OfficialBackground:
+        """Build the policy on the images' soft masks."""
+        assert self.mix_probability is not None, "a pretraining completes its policy"
+        masks = self._masks(data, images, cache_folder)
+        probability, threshold = self.mix_probability, self.background_threshold
+        if self.compat is not None:
+            return OfficialBackground(masks, probability=probability, threshold=threshold, hard=False)
+        policy = BackgroundMixup(images, masks, probability=probability, threshold=threshold)
+        self._require_donors(policy)
+        return policy
 
 
 class BackgroundMixup(Policy):

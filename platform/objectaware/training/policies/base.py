@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from pathlib import Path
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from objectaware.config import DataConfig, MethodConfig, PolicyConfig
+from objectaware.data.cache import TrainingImages
 from objectaware.methods.mixing import Mixing
 
 Region = tuple[int, int, int, int]
@@ -96,6 +99,18 @@ class Policy:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Goes on from a `state` of this worker."""
         assert not state, f"{type(self).__name__} has no state"
+
+
+class PlainViewsConfig(PolicyConfig):
+    """Nothing: both views are cropped from the whole image."""
+
+    name: Literal["none"] = "none"
+
+    def build(
+        self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path
+    ) -> PlainViews:
+        """Build the policy."""
+        return PlainViews()
 
 
 class PlainViews(Policy):

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Literal
+
 from torch import Tensor
 
 from objectaware.augment.cutmix import cut_boxes, cutmix
 from objectaware.augment.mixup import folded_weights
+from objectaware.config import DataConfig, MethodConfig
+from objectaware.data.cache import TrainingImages
 from objectaware.methods.mixing import Mixing
 from objectaware.training.policies.base import Policy
-from objectaware.training.policies.mixup import batch_partners
+from objectaware.training.policies.mixup import PairingConfig, batch_partners
+
+
+class CutMixConfig(PairingConfig):
+    """A box of each view 1 is cut out of another sample's.
+
+    Attributes:
+        compat: `official` for one box for the whole of a worker's batch, and partners by a permutation of it.
+    """
+
+    name: Literal["cutmix"] = "cutmix"
+
+    def build(self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path) -> CutMix:
+        """Build the policy."""
+        return CutMix(official=self.compat is not None)
 
 
 class CutMix(Policy):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig
 from objectaware.data.boxes import OBJECT_MARGIN
+from objectaware.data.cache import TrainingImages
 from objectaware.data.coco import expand_box
+from objectaware.data.dataset import Dataset
 from objectaware.data.masks import in_8_bits
 from objectaware.data.shards import PackedImages
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
 from objectaware.localize.mask_table import MaskTable
 from objectaware.training.policies.base import Boxes
 
@@ -107,3 +113,82 @@ class PackedBoxes:
         """Relative boxes, (n, 4)."""
         boxes = [expand_box(tuple(box), OBJECT_MARGIN) for box in self._images.boxes(index).tolist()]
         return np.array(boxes, dtype=np.float32).reshape(-1, 4)
+
+
+def open_boxes(
+    policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages, cache_folder: Path
+) -> StoredBoxes | TrueBoxes:
+    """Open the boxes that a policy takes.
+
+    Args:
+        policy: Says where they are.
+        data: The data set.
+        images: The opened images of it.
+        cache_folder: Local folder for the mask store's copy.
+
+    Raises:
+        InputError: They are missing or malformed.
+    """
+    if policy.masks == GROUND_TRUTH:
+        return true_boxes(policy, data, images)
+    return StoredBoxes(MaskTable.open(Storage.from_uri(policy.masks), cache_folder), images.image_ids)
+
+
+def open_masks(
+    policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages, cache_folder: Path, *, binary: bool
+) -> StoredMasks | TrueMasks:
+    """Open the masks that a policy takes, as `open_boxes` does boxes; `binary` ones of a store instead of soft ones."""
+    if policy.masks == GROUND_TRUTH:
+        return true_masks(policy, data, images)
+    table = MaskTable.open(Storage.from_uri(policy.masks), cache_folder)
+    return StoredMasks(table, images.image_ids, binary=binary)
+
+
+def true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> TrueBoxes:
+    """Open the boxes of the data set itself, with the margin of the object-aware crop.
+
+    Raises:
+        InputError: They are missing or malformed.
+    """
+    opened = Dataset(data)
+    packed = opened.layout.is_pack
+    boxes: Boxes = PackedBoxes(_pack(policy, data, images)) if packed else opened.training_boxes(images.image_ids)
+    return TrueBoxes(boxes, images.image_ids, images.unreadable)
+
+
+def true_masks(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> TrueMasks:
+    """Open the masks of the data set itself.
+
+    Raises:
+        InputError: They are missing or malformed.
+    """
+    opened = Dataset(data)
+    if opened.layout.is_pack:
+        return TrueMasks(_pack(policy, data, images).mask, images.image_ids, images.unreadable)
+    truth = opened.training_truth(images.image_ids)
+    if not truth.has_masks:
+        raise InputError("policy.masks", GROUND_TRUTH, "is not there", truth.notice)
+    return TrueMasks(truth.__getitem__, images.image_ids, images.unreadable)
+
+
+def _pack(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> PackedImages:
+    require_packed_truth(policy, data)
+    assert isinstance(images.source, PackedImages)
+    return images.source
+
+
+def require_packed_truth(policy: MaskedPolicyConfig, data: DataConfig) -> None:
+    """Refuses a pack for the masks or boxes that `masks: ground_truth` takes from it.
+
+    Raises:
+        InputError: It holds none, or was made of a data set from whose folder the policy would not take them.
+    """
+    root = data.root
+    packed = PackedImages.describe(root)
+    layout, layouts = packed["source"].get("layout", "unknown"), policy.true_layouts()
+    if layout not in layouts:
+        problem = f"is a pack of layout {layout}, and policy.masks = ground_truth of {policy.name} is for a pack of "
+        raise InputError("data.root", root, problem + " or ".join(layouts), "Give masks of a mask store.")
+    if not packed["has_masks"]:
+        remedy = "Pack the data set where its masks are, too, or train on its folder."
+        raise InputError("data.root", root, "is a pack without true masks and boxes", remedy)

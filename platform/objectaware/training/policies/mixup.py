@@ -2,12 +2,61 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
 import torch
 from torch import Tensor
 
 from objectaware.augment.mixup import folded_weights, mixup, neighbours
+from objectaware.config import DataConfig, MethodConfig, PolicyConfig
+from objectaware.data.cache import TrainingImages
 from objectaware.methods.mixing import Mixing
 from objectaware.training.policies.base import Policy
+
+if TYPE_CHECKING:
+    from objectaware.config import PretrainConfig
+
+
+class PairingConfig(PolicyConfig):
+    """Base of policies that mix each view 1 with another sample's, and the loss with it.
+
+    Attributes:
+        compat: `official` for partners by a permutation of a worker's batch, as the official code has it.
+    """
+
+    compat: Literal["official"] | None = None
+
+    def problem(self, config: PretrainConfig) -> str | None:
+        """The loss has to take mixtures, and every part of the batch that goes through has to hold whole pairs."""
+        if not config.method.takes_mixtures:
+            return f"the policy {self.name} mixes embeddings' losses, which the method {config.method.name} has not"
+        if config.num_accumulation_steps > 1:
+            return f"num_accumulation_steps = {config.num_accumulation_steps} would part the pairs of {self.name}"
+        for workers in config.execution.worker_counts():
+            if self.compat is None and config.batch_size % (2 * workers):
+                return (
+                    f"batch_size = {config.batch_size} is not a multiple of 2 · {workers} workers: the policy "
+                    f"{self.name} mixes the samples of a worker in pairs"
+                )
+        return None
+
+
+class MixupConfig(PairingConfig):
+    """Each view 1 is blended with another sample's, by a weight of its own.
+
+    Attributes:
+        compat: `official` for partners by a permutation of a worker's batch, and for MoCo the mean weight for all.
+    """
+
+    name: Literal["mixup"] = "mixup"
+
+    def build(self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path) -> Mixup:
+        """Build the policy."""
+        return Mixup(
+            official=self.compat is not None,
+            average_weights=self.compat is not None and method.averages_official_mixtures,
+        )
 
 
 class Mixup(Policy):

@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import ClassVar, Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.augment.object_crop import object_region
+from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig, MethodConfig
+from objectaware.data.cache import TrainingImages
 from objectaware.training.policies.base import Boxes, Policy, Region
+from objectaware.training.policies.masks import TrueBoxes, open_boxes, true_boxes
+
+
+class ObjectCropConfig(MaskedPolicyConfig):
+    """Both views are cropped from around one object (paper, section 2.3).
+
+    Attributes:
+        masks: Mask store that boxes are taken from; or `ground_truth`, those of COCO's annotations.
+    """
+
+    takes: ClassVar = "boxes"
+    needs_whole_pictures: ClassVar = True
+
+    name: Literal["object_crop"] = "object_crop"
+
+    def build(
+        self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path
+    ) -> ObjectCrop:
+        """Build the policy on the images' boxes."""
+        return ObjectCrop(open_boxes(self, data, images, cache_folder))
+
+    def open_truth(self, data: DataConfig, images: TrainingImages) -> TrueBoxes | None:
+        """Open the true boxes."""
+        return true_boxes(self, data, images) if self.masks == GROUND_TRUTH else None
 
 
 class ObjectCrop(Policy):

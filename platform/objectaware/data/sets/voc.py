@@ -12,9 +12,11 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import TrueObjects, find_base, read_lines, read_pixels
+from objectaware.data.annotations import find_base, read_lines, read_pixels
 from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.orientation import Turns
+from objectaware.data.truth import TrueObjects
 from objectaware.errors import InputError
 
 _SEGMENTATION = "segmentation-"
@@ -115,3 +117,38 @@ def _read_boxes(annotation: ElementTree.Element, width: int, height: int) -> NDA
     ]
     edges = np.array(corners, dtype=np.float64).reshape(-1, 4) - np.array([1.0, 1.0, 0.0, 0.0])
     return (edges / np.array([width, height] * 2)).clip(0, 1)
+
+
+_PARTS = ("train", "val", "trainval")
+
+
+@register_layout
+class Voc(Layout):
+    """PASCAL VOC 2012."""
+
+    name = "voc"
+    content = "JPEGImages, Annotations, ImageSets and SegmentationClass of VOC 2012"
+    masks = "boxes; of the parts segmentation-… masks, too"
+    splits = (*_PARTS, *(f"{_SEGMENTATION}{part}" for part in _PARTS))
+
+    def open(self, place: Place) -> ImageFolder:
+        """List the images of a part."""
+        return load_voc(place.root, place.split)
+
+    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> VocObjects:
+        """Open the annotations, and the masks where the part has them."""
+        return VocObjects(place.root, place.split, image_ids)
+
+
+register_published(
+    PublishedSet(
+        "VOC2012",
+        "VOCdevkit",
+        "pictures by their Flickr licences",
+        "host.robots.ox.ac.uk/pascal/VOC/voc2012: VOCtrainval_11-May-2012.tar (torchvision's VOCDetection downloads "
+        "it)",
+        {split: {"layout": Voc.name, "split": split} for split in ("val", "segmentation-val")},
+        {"val": 5_823, "segmentation-val": 1_449},
+        measured=("segmentation-val",),
+    )
+)

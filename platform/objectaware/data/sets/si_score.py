@@ -11,10 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from objectaware.data.folder import ImageFolder
+from objectaware.data.imagenet9 import imagenet_wnids
+from objectaware.data.layouts import Place, PublishedSet, register_layout, register_published
 from objectaware.data.places import is_folder, missing_classes, subfolders
-from objectaware.data.published.imagenet9 import imagenet_wnids
+from objectaware.data.sets.imagenet import WnidFolders, superclasses_of
 from objectaware.errors import InputError
 
+FACTORS = ("size", "location", "rotation")
+"""What varies."""
 _UNPACKED = {"size": "area", "location": "location20_area02_min0pc", "rotation": "rotation"}
 
 # Source: `label_str_to_imagenet_classes.py` of google-research/si-score at abd52d6, made by hand there.
@@ -45,7 +49,7 @@ def load_si_score(root: str | Path, variant: str) -> ImageFolder:
 
     Args:
         root: The folder.
-        variant: One of `variants.FACTORS`.
+        variant: One of `FACTORS`.
 
     Returns:
         The images with the numbers of ImageNet's classes, 0 to 999; class names are wnids.
@@ -73,3 +77,30 @@ def _find_folder(root: str | Path, variant: str) -> Path:
         ):
             return folder
     raise missing_classes("si_score", root, places, "ambulance")
+
+
+@register_layout
+class SiScore(WnidFolders):
+    """SI-Score."""
+
+    name = "si-score"
+    content = "object_{size,location,rotation}/<class>/*.jpg"
+    variants = FACTORS
+
+    def open(self, place: Place) -> ImageFolder:
+        """List the pictures in which one factor varies."""
+        return load_si_score(place.root, place.variant)
+
+
+SI_SCORE = PublishedSet(
+    "SI-Score",
+    "si-score",
+    "Apache 2.0 for the code; objects of Open Images (Creative Commons), backgrounds of Pexels (its licence)",
+    "s3://si-score-dataset/object_{size,location,rotation} (github.com/google-research/si-score)",
+    {variant: {"layout": SiScore.name, "variant": variant} for variant in FACTORS},
+)
+
+register_published(
+    SI_SCORE,
+    superclasses_of(SI_SCORE, "its classes cover four of the nine: bird, wheeled vehicle, carnivore, instrument"),
+)

@@ -8,15 +8,17 @@ numbered as its `meta.mat` says. Kaggle's `ILSVRC/Data/CLS-LOC` is found, too.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat
 
 from objectaware.data.annotations import read_lines
 from objectaware.data.folder import ImageFolder
+from objectaware.data.imagenet9 import imagenet_wnids
+from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.places import EXTRACTED, find_place, has_wnid_folders, is_file, list_folder
-from objectaware.data.published.imagenet9 import imagenet_wnids
+from objectaware.data.sets.wsolevaluation import published_parts
 from objectaware.errors import InputError
 
 _FLAT_NAME = re.compile(r"ILSVRC2012_val_.*\.JPEG")
@@ -99,6 +101,8 @@ def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
 def _ground_truth(kit: Path) -> dict[str, str]:
     if not is_file(kit / "meta.mat", field="imagenet"):
         raise InputError("imagenet", kit / "meta.mat", "does not exist", "It comes with the ground truth beside it.")
+    from scipy.io import loadmat  # here, or whatever reads a configuration would wait for it
+
     lines = read_lines(kit / _GROUND_TRUTH, field="imagenet", remedy=EXTRACTED)
     try:
         synsets = loadmat(str(kit / "meta.mat"), squeeze_me=True)["synsets"]
@@ -109,3 +113,55 @@ def _ground_truth(kit: Path) -> dict[str, str]:
         problem = f"does not hold the kit's meta.mat and {_GROUND_TRUTH} ({type(error).__name__}: {error})"
         raise InputError("imagenet", kit, problem, "Extract the development kit again.") from error
     return {f"ILSVRC2012_val_{place:08}": wnid for place, wnid in enumerate(labels, start=1)}
+
+
+class WnidFolders(Layout):
+    """Base of the layouts with one folder per class of ImageNet, named by its wnid."""
+
+    labels = "class of ImageNet"
+    has_superclasses = True
+
+
+@register_layout
+class ImageNet(WnidFolders):
+    """ILSVRC 2012."""
+
+    name = "imagenet"
+    content = "{train,val}/<wnid>/*.JPEG, or val flat beside its labels"
+    splits = ("train", "val")
+
+    def open(self, place: Place) -> ImageFolder:
+        """List the images of a split."""
+        return load_imagenet(place.root, place.split)
+
+
+IMAGENET_TERMS = "ImageNet's terms of access: non-commercial research and education"
+NUM_IN_370_CLASSES = 18_500
+"""Images of 370 classes where each has 50."""
+
+_WSOL = published_parts("ILSVRC")
+
+register_published(
+    PublishedSet(
+        "ImageNet",
+        "imagenet",
+        IMAGENET_TERMS,
+        "image-net.org (ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar, ILSVRC2012_devkit_t12.tar.gz) or Kaggle's "
+        "imagenet-object-localization-challenge; torchvision.datasets.ImageNet unpacks the archives",
+        {part: {"layout": ImageNet.name, "split": part} for part in ImageNet.splits} | _WSOL,
+        {"train": 1_281_167, "val": 50_000, "wsol-val": 10_000, "wsol-test": 50_000},
+        "a tenth of train: objectaware data subset (docs/paper.md)",
+        measured=tuple(_WSOL),
+    )
+)
+
+
+def superclasses_of(whole: PublishedSet, note: str = "", num_images: int | None = None) -> PublishedSet:
+    """The images of a set whose class is one of ImageNet-9's 370, labelled with the nine superclasses."""
+    return replace(
+        whole,
+        name=f"{whole.name}-9",
+        parts={part: {**fields, "classes": "imagenet-9"} for part, fields in whole.parts.items()},
+        num_images={} if num_images is None else dict.fromkeys(whole.parts, num_images),
+        note=note or whole.note,
+    )

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 from objectaware.data.annotations import find_base, read_lines
 from objectaware.data.folder import ImageFolder
+from objectaware.data.imagenet9 import common_superclass
+from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.places import EXTRACTED
-from objectaware.data.published.imagenet9 import common_superclass
+from objectaware.data.sets.imagenet import superclasses_of
 from objectaware.errors import InputError
 
 _LABELS = "mappings/folder_to_objectnet_label.json"
@@ -129,3 +131,42 @@ def _read_mapping(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError("objectnet", path, "is no mapping", "Extract the archive again.")
     return content
+
+
+@register_layout
+class ObjectNet(Layout):
+    """ObjectNet 1.0."""
+
+    name = "objectnet"
+    content = "objectnet-1.0/images/<class>/*.png and mappings/*.json; the border is cut off"
+    labels = "class"
+    are_files = False
+    has_superclasses = True
+
+    def open(self, place: Place) -> BorderlessImages:
+        """List the pictures."""
+        return load_objectnet(place.root)
+
+    def superclasses(self, place: Place) -> NDArray[np.int64]:
+        """Return the superclasses that its own mappings give."""
+        return objectnet_superclasses(place.root)
+
+
+OBJECTNET = PublishedSet(
+    "ObjectNet",
+    "objectnet-1.0",
+    "CC BY 4.0, and not for training",
+    "objectnet.dev: objectnet-1.0.zip",
+    {"test": {"layout": ObjectNet.name}},
+    {"test": 50_273},
+    "the red border of two pixels is cut off",
+)
+
+register_published(
+    OBJECTNET,
+    superclasses_of(
+        OBJECTNET,
+        "by its own mappings one class of ObjectNet, Bicycle (ImageNet's 444 and 671), lies in the nine superclasses; "
+        "the paper does not say which classes it took",
+    ),
+)

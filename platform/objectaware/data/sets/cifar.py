@@ -8,13 +8,14 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.annotations import find_base
 from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.places import EXTRACTED
 from objectaware.errors import InputError
 
@@ -135,3 +136,51 @@ class _PlainUnpickler(pickle.Unpickler):
         if (module, name) in allowed:
             return allowed[module, name]
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+
+class _Cifar(Layout):
+    splits = ("train", "test")
+    are_files = False
+    num_classes: ClassVar[int]
+
+    def open(self, place: Place) -> ArrayImages:
+        """Read a split into memory."""
+        return load_cifar(place.root, self.num_classes, place.split)
+
+
+@register_layout
+class Cifar10(_Cifar):
+    """Ten classes."""
+
+    name = "cifar-10"
+    content = "cifar-10-batches-py/{data_batch_1…5,test_batch,batches.meta}"
+    labels = "class"
+    num_classes = 10
+
+
+@register_layout
+class Cifar100(_Cifar):
+    """A hundred fine classes."""
+
+    name = "cifar-100"
+    content = "cifar-100-python/{train,test,meta}"
+    labels = "fine class"
+    num_classes = 100
+
+
+_LICENCE = "none stated; its authors ask to be cited"
+_SOURCE = "torchvision.datasets.CIFAR{} downloads it (www.cs.toronto.edu/~kriz/cifar.html, the Python version)"
+
+register_published(
+    *(
+        PublishedSet(
+            f"CIFAR-{one.num_classes}",
+            _FORMS[one.num_classes].folder,
+            _LICENCE,
+            _SOURCE.format(one.num_classes),
+            {part: {"layout": one.name, "split": part} for part in one.splits},
+            {"train": 50_000, "test": 10_000},
+        )
+        for one in (Cifar10, Cifar100)
+    )
+)

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import TrueObjects, find_base, read_pixels
+from objectaware.data.annotations import find_base, read_pixels
 from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.orientation import Turns
 from objectaware.data.places import is_folder
+from objectaware.data.truth import TrueObjects
 from objectaware.errors import InputError
 
 _FIELD = "flowers102"
@@ -112,3 +114,48 @@ def _read_numbers(path: Path, variable: str) -> NDArray[np.int64]:
     except Exception as error:  # what SciPy's reader raises for a file of another kind is not told
         problem = f"holds no variable {variable} ({type(error).__name__}: {error})"
         raise InputError(_FIELD, path, problem, "Take the published file.") from error
+
+
+@register_layout
+class Flowers102(Layout):
+    """Flowers 102."""
+
+    name = "flowers102"
+    content = "jpg/image_*.jpg, setid.mat, imagelabels.mat and segmim/segmim_*.jpg of Flowers 102"
+    labels = "species"
+    masks = "segmim"
+    splits = tuple(_VARIABLES)
+    true_masks = True
+
+    def open(self, place: Place) -> ImageFolder:
+        """List the images of a part."""
+        return load_flowers102(place.root, place.split)
+
+    def has_truth(self, place: Place) -> bool:
+        """Tell whether the masks were downloaded, too."""
+        return has_masks(place.root)
+
+    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> FlowersObjects:
+        """Open the masks."""
+        return FlowersObjects(place.root, image_ids)
+
+
+register_published(
+    PublishedSet(
+        "Flowers102",
+        "flowers102",
+        "pictures by their owners' licences: research",
+        "robots.ox.ac.uk/~vgg/data/flowers/102: 102flowers.tgz, imagelabels.mat, setid.mat (torchvision's Flowers102 "
+        "downloads these), and 102segmentations.tgz for the masks",
+        {split: {"layout": Flowers102.name, "split": split} for split in Flowers102.splits},
+        {
+            "train": 1_020,
+            "val": 1_020,
+            "test": 6_149,
+            "redo-train": 6_149,
+            "redo-val": 1_020,
+            "redo-test": 1_020,
+        },
+        measured=("redo-val", "redo-test"),
+    )
+)

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import TrueObjects, Value, read_lines, read_pixels
+from objectaware.data.annotations import Value, read_lines, read_pixels
 from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.orientation import Turns
 from objectaware.data.places import is_file, is_folder, list_folder, look_at, subfolders
+from objectaware.data.truth import TrueObjects
 from objectaware.errors import InputError
 
 _FIELD = "wsolevaluation"
@@ -170,6 +171,8 @@ class PublishedMasks(TrueObjects):
         return np.zeros((0, 4))
 
     def _read(self, index: int, name: str) -> NDArray[np.bool_]:
+        import cv2  # here, or whatever reads a configuration would wait for it
+
         path = self._root / name
         pixels = read_pixels(path, "L", field=_FIELD, remedy="Extract wsolevaluation's masks beside the images.")
         turn = self._turns.of(index, pixels.shape)
@@ -220,3 +223,54 @@ def _entry(table: Mapping[str, Value], name: str, path: Path) -> Value:
     if name not in table:
         raise InputError(_FIELD, path, f"has no line for {name}", "Take the published file.")
     return table[name]
+
+
+@register_layout
+class Wsolevaluation(Layout):
+    """A data set that wsolevaluation has metadata of."""
+
+    name = "wsolevaluation"
+    content = "images of CUB, ImageNet or OpenImages, with wsolevaluation's metadata in another folder"
+    labels = "class"
+    masks = "boxes; of OpenImages masks"
+    splits = ("train", "val", "test")
+    has_metadata = True
+
+    def open(self, place: Place) -> ImageFolder:
+        """List the images of a part."""
+        return load_wsolevaluation(place.root, place.metadata, place.split)
+
+    def has_truth(self, place: Place) -> bool:
+        """Tell whether the metadata has boxes or masks of the part."""
+        return has_objects(place.metadata, place.split)
+
+    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> PublishedBoxes | PublishedMasks:
+        """Open the masks where the metadata has masks, else the boxes."""
+        return wsolevaluation_objects(place.root, place.metadata, place.split, image_ids)
+
+
+def published_parts(name: str) -> dict[str, dict[str, str]]:
+    """Return the parts of a published data set that wsolevaluation has boxes or masks of.
+
+    Args:
+        name: Of the data set's folder of metadata.
+    """
+    metadata = f"@data/wsolevaluation/metadata/{name}"
+    return {
+        f"wsol-{split}": {"layout": Wsolevaluation.name, "split": split, "metadata": metadata}
+        for split in ("val", "test")
+    }
+
+
+register_published(
+    PublishedSet(
+        "OpenImages",
+        "OpenImages",
+        "pictures CC BY 2.0, annotations CC BY 4.0",
+        "images and masks as github.com/clovaai/wsolevaluation links them, both into this folder; a clone of it beside "
+        "it",
+        published_parts("OpenImages"),
+        {"wsol-val": 2_500, "wsol-test": 5_000},
+        measured=("wsol-val", "wsol-test"),
+    )
+)

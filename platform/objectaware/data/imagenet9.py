@@ -45,7 +45,7 @@ _CLASSES = (
 @cache
 def imagenet_wnids() -> tuple[str, ...]:
     """The wnids of ImageNet's classes, by number."""
-    return tuple(files("objectaware.data.published").joinpath("imagenet_wnids.txt").read_text().split())
+    return tuple(files("objectaware.data").joinpath("imagenet_wnids.txt").read_text().split())
 
 
 @cache

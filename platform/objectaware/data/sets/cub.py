@@ -13,11 +13,14 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import Table, TrueObjects, Value, find_base, read_pixels
+from objectaware.data.annotations import Table, Value, find_base, read_pixels
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
+from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.orientation import Turns
 from objectaware.data.places import is_file, is_folder
+from objectaware.data.sets.wsolevaluation import published_parts
+from objectaware.data.truth import TrueObjects
 from objectaware.errors import InputError
 
 _FIELD = "cub"
@@ -130,3 +133,48 @@ def _redo_split(base: Path) -> Table[int]:
 
 def _table(path: Path, kind: Callable[[str], Value], num_values: int = 1) -> Table[Value]:
     return Table(path, kind, num_values, field=_FIELD, remedy=_REMEDY)
+
+
+@register_layout
+class Cub(Layout):
+    """CUB-200-2011."""
+
+    name = "cub"
+    content = "images.txt, images/<class>/*.jpg and segmentations/<class>/*.png of CUB-200-2011"
+    labels = "species"
+    masks = "segmentations and boxes"
+    splits = (*_OFFICIAL, *_REDO)
+    true_masks = True
+
+    def open(self, place: Place) -> ImageFolder:
+        """List the images of a part."""
+        return load_cub(place.root, place.split)
+
+    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> CubObjects:
+        """Open the boxes, and the masks where they were downloaded."""
+        return CubObjects(place.root, image_ids)
+
+
+_WSOL = published_parts("CUB")
+
+register_published(
+    PublishedSet(
+        "CUB-200-2011",
+        "CUB_200_2011",
+        "pictures by their Flickr licences: non-commercial research and education",
+        "data.caltech.edu/records/65de6-vp158: CUB_200_2011.tgz, and segmentations.tgz into the same folder. redo-…: "
+        "datasplits/cub/train_val_test_split.txt of github.com/mickaelChen/ReDO there, too. wsol-…: a clone of "
+        "github.com/clovaai/wsolevaluation beside it; wsol-val: its CUBV2.tar into images",
+        {split: {"layout": Cub.name, "split": split} for split in Cub.splits} | _WSOL,
+        {
+            "train": 5_994,
+            "test": 5_794,
+            "redo-train": 10_000,
+            "redo-val": 788,
+            "redo-test": 1_000,
+            "wsol-val": 1_000,
+            "wsol-test": 5_794,
+        },
+        measured=("redo-val", "redo-test", *_WSOL),
+    )
+)

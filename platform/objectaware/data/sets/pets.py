@@ -1,4 +1,4 @@
-"""Data sets whose parts are lists of image names: Food-101 and the Oxford-IIIT Pets."""
+"""The Oxford-IIIT Pets, whose parts are lists of image names."""
 
 from __future__ import annotations
 
@@ -6,35 +6,9 @@ from pathlib import Path
 
 from objectaware.data.annotations import find_base, read_lines
 from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.places import EXTRACTED
 from objectaware.errors import InputError
-
-
-def load_food(root: str | Path, split: str) -> ImageFolder:
-    """Opens Food-101: `images/<class>/<number>.jpg` and `meta/{classes,train,test}.txt`.
-
-    Args:
-        root: The folder, or the one above `food-101`.
-        split: `train` or `test`, 750 and 250 images of each class.
-
-    Returns:
-        The listed images; classes are numbered in the order of their names.
-
-    Raises:
-        InputError: A list is missing, or names an image of an unknown class.
-    """
-    needed = [f"meta/{split}.txt", "meta/classes.txt", "images"]
-    base = find_base(root, ["food-101"], needed, field="food-101", remedy=EXTRACTED)
-    class_names = sorted(read_lines(base / "meta" / "classes.txt", field="food-101", remedy=EXTRACTED))
-    label_of_class = {name: label for label, name in enumerate(class_names)}
-    names = read_lines(base / "meta" / f"{split}.txt", field="food-101", remedy=EXTRACTED)
-    classes = [name.partition("/")[0] for name in names]
-    for name, its_class in zip(names, classes, strict=True):
-        if its_class not in label_of_class:
-            problem = f"names {name}, whose class is not in classes.txt"
-            raise InputError("food-101", base / "meta" / f"{split}.txt", problem, "Extract the archive again.")
-    labels = [label_of_class[its_class] for its_class in classes]
-    return ImageFolder(base / "images", [f"{name}.jpg" for name in names], labels, class_names)
 
 
 def load_pets(root: str | Path, split: str) -> ImageFolder:
@@ -69,3 +43,31 @@ def load_pets(root: str | Path, split: str) -> ImageFolder:
         labels.append(int(number) - 1)
     class_names = [breed_of_label.get(label, "") for label in range(max(breed_of_label, default=-1) + 1)]
     return ImageFolder(base / "images", [f"{stem}.jpg" for stem in stems], labels, class_names)
+
+
+@register_layout
+class Pets(Layout):
+    """Oxford-IIIT Pets."""
+
+    name = "oxford-iiit-pets"
+    content = "images/*.jpg and annotations/{trainval,test}.txt"
+    labels = "breed"
+    splits = ("train", "test")
+
+    def open(self, place: Place) -> ImageFolder:
+        """List the images of a part."""
+        return load_pets(place.root, place.split)
+
+
+register_published(
+    PublishedSet(
+        "Oxford-IIIT Pets",
+        "Pets",
+        "CC BY-SA 4.0",
+        "torchvision.datasets.OxfordIIITPet downloads it (www.robots.ox.ac.uk/~vgg/data/pets: images.tar.gz, "
+        "annotations.tar.gz)",
+        {part: {"layout": Pets.name, "split": part} for part in Pets.splits},
+        {"train": 3_680, "test": 3_669},
+        "train is the list trainval",
+    )
+)

@@ -1,0 +1,62 @@
+"""Names of backbones, as recipes give them, and what builds each.
+
+Kept apart from the networks so that reading a recipe, and --help, import neither torch nor timm.
+"""
+
+from __future__ import annotations
+
+import difflib
+import pkgutil
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
+
+from objectaware.errors import InputError
+
+_BUILT_IN = {
+    "resnet18": "objectaware.methods.backbones:resnet18",
+    "resnet50": "objectaware.methods.backbones:resnet50",
+    "resnet10_narrow": "objectaware.methods.backbones:resnet10_narrow",
+}
+"""The function that builds the network, by its name."""
+
+_FAMILIES = {"timm": "objectaware.methods.timm_backbone:TimmBackbone"}
+"""The class that builds all networks of a library, by what stands before the slash. Its static method `check` refuses
+names that it does not know."""
+
+BACKBONE_NAMES = tuple(_BUILT_IN)
+
+
+def check_backbone(name: str) -> str:
+    """Returns the name of a backbone if there is such a one. A library is imported for names of its networks alone.
+
+    Raises:
+        InputError: There is none; the message says which there are.
+    """
+    family, _, network = name.partition("/")
+    if name in _BUILT_IN:
+        return name
+    if family in _FAMILIES and network:
+        pkgutil.resolve_name(_FAMILIES[family]).check(network)
+        return name
+    closest = difflib.get_close_matches(name, BACKBONE_NAMES, n=1)
+    instead = f"Did you mean {closest[0]}? There are" if closest else "Use one of"
+    remedy = f"{instead} {', '.join(BACKBONE_NAMES)}, and any network of timm, such as timm/vit_small_patch16_224."
+    raise InputError("backbone", name, "is not known", remedy)
+
+
+def backbone_builder(name: str) -> tuple[Any, tuple[str, ...]]:
+    """Returns what builds a backbone, and the arguments that it is called with.
+
+    Raises:
+        InputError: There is no such backbone.
+    """
+    check_backbone(name)
+    if name in _BUILT_IN:
+        return pkgutil.resolve_name(_BUILT_IN[name]), ()
+    family, _, network = name.partition("/")
+    return pkgutil.resolve_name(_FAMILIES[family]), (network,)
+
+
+BackboneName = Annotated[str, AfterValidator(check_backbone)]
+"""`resnet18`, `resnet50`, `resnet10_narrow`, or `timm/` and the name of any network of timm."""

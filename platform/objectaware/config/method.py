@@ -1,0 +1,50 @@
+"""The option `method` of a pretraining: what is trained. Each method is one file in `objectaware.methods`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from objectaware.config.variants import Variant
+from objectaware.data.layouts import layout_named
+
+if TYPE_CHECKING:
+    from objectaware.config.pretrain import PretrainConfig
+
+
+class MethodConfig(Variant):
+    """Base of all methods' configuration. All that other code wants to know of a method stands in its subclass.
+
+    Attributes:
+        title: What figures and tables call it.
+        needs_labels: Whether it learns from the images' classes.
+        takes_mixtures: Whether its loss is defined for views that are mixtures of two samples.
+        mix_probability: Default p_mix of the background policies; None where nobody has published one.
+        averages_official_mixtures: Whether the official code of mixup weighs all its losses with the mean λ.
+        smoke_fields: Fields for a training on a few hundred images, such as those of `reproduce --scale smoke`.
+    """
+
+    package: ClassVar[str] = "objectaware.methods"
+    default_name: ClassVar[str] = "moco"
+
+    title: ClassVar[str]
+    needs_labels: ClassVar[bool] = False
+    takes_mixtures: ClassVar[bool] = False
+    mix_probability: ClassVar[float | None] = None
+    averages_official_mixtures: ClassVar[bool] = False
+    smoke_fields: ClassVar[Mapping[str, object]] = {}
+
+    def build(self, backbone: str, *, num_classes: int) -> Any:  # noqa: ANN401 - Method is above configuration
+        """Build the untrained `objectaware.methods.method.Method`.
+
+        Args:
+            backbone: Name of the backbone.
+            num_classes: Classes of the data set, for a method that needs labels.
+        """
+        raise NotImplementedError
+
+    def problem(self, config: PretrainConfig) -> str | None:
+        """What is wrong with a training by this method; None where nothing is."""
+        if self.needs_labels and not layout_named(config.data.layout).labels:
+            return f"the method {self.name} learns from labels, and the layout {config.data.layout} has none"
+        return None

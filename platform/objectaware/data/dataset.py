@@ -1,0 +1,362 @@
+"""A data set: how a recipe names it (`DataConfig`), and what a command opens once and hands on (`Dataset`)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+import numpy as np
+from pydantic import AfterValidator, model_validator
+from pydantic_core import PydanticCustomError
+
+from objectaware.data.layouts import Boxes, Layout, OpenedImages, Place, SelectableImages, layout_named, layouts
+from objectaware.errors import InputError
+from objectaware.model import Address, Model, Positive, filled
+
+if TYPE_CHECKING:
+    from objectaware.data.coco import CocoDataset
+    from objectaware.data.coco_json import CocoField
+    from objectaware.data.folder import ImageFolder
+    from objectaware.data.manifest import Manifest
+    from objectaware.data.truth import GroundTruth
+
+
+def _known(name: str) -> str:
+    """Validates a layout's name when it is given: what the module of another package registers is known by then."""
+    names = [layout.name for layout in layouts()]
+    if name not in names:
+        raise PydanticCustomError("unknown_name", "choose {names}", {"names": " | ".join(names)})
+    return name
+
+
+LayoutName = Annotated[str, AfterValidator(_known)]
+
+
+class DataConfig(Model):
+    """A set of images on disk.
+
+    Which of the fields a layout takes is in its file (`objectaware.data.sets`).
+
+    Attributes:
+        root: The folder.
+        layout: How images lie in it: `folder` any photos at any depth, `class-folders` one folder a class, `shards`
+            what `objectaware data pack` wrote, in any store, and the published layouts of docs/data.md.
+        variant: Variant of the data set, such as `mixed_rand` of the Backgrounds Challenge.
+        split: Part of the data set, such as `train` or `val`.
+        subset: List of the images that count, one path relative to the images' folder a line; by default all do.
+        classes: `imagenet-9`: labels are the nine superclasses of ImageNet-9, and images of other classes are left
+            out.
+        metadata: Folder or file of labels and boxes that lie apart from the images.
+        shuffle_window: Of the layout `shards`: an epoch goes through the shards in a random order, and through the
+            rows of so many shards at a time in a random order. A process keeps at most twice as many in memory.
+    """
+
+    root: Address
+    layout: LayoutName = "folder"
+    variant: str | None = None
+    split: str | None = None
+    subset: Address | None = None
+    classes: Literal["imagenet-9"] | None = None
+    metadata: Address | None = None
+    shuffle_window: Positive | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_window(cls, values: object) -> object:
+        """Writes the default that depends on the layout out, so that a stored recipe says it."""
+        if isinstance(values, dict) and any(one.is_pack and one.name == values.get("layout") for one in layouts()):
+            return filled(values, {"shuffle_window": 4})
+        return values
+
+    @model_validator(mode="after")
+    def _fits_layout(self) -> Self:
+        layout = layout_named(self.layout)
+        self._require("split", layout.splits)
+        self._require("variant", layout.variants, default=layout.default_variant)
+        if self.subset is not None and not layout.are_files:
+            problem = f"subset has no meaning for the layout {self.layout}, whose images are no files"
+            raise ValueError(f"{problem}; leave it out")
+        self._allow("classes", layout.has_superclasses)
+        self._allow("metadata", layout.has_metadata)
+        if layout.has_metadata and self.metadata is None:
+            raise ValueError(f"metadata is missing: labels and boxes of the layout {self.layout} lie apart")
+        self._allow("shuffle_window", layout.is_pack)
+        return self
+
+    def _require(self, field: str, choices: tuple[str, ...], default: str | None = None) -> None:
+        """Refuses a choice that the layout does not have, and the lack of one that it has without a default."""
+        value: str | None = getattr(self, field)
+        self._allow(field, bool(choices))
+        if value is None and choices and default is None:
+            raise ValueError(f"{field} is missing: the layout {self.layout} has {', '.join(choices)}")
+        if value is not None and value not in choices:
+            raise ValueError(f"{field} = {value} is unknown: the layout {self.layout} has {', '.join(choices)}")
+
+    def _allow(self, field: str, has_meaning: bool) -> None:
+        value = getattr(self, field)
+        if value is not None and not has_meaning:
+            raise ValueError(f"{field} = {value} has no meaning for the layout {self.layout}; leave it out")
+
+    def open(self) -> OpenedImages:
+        """Opens the images alone, of a new `Dataset`.
+
+        Raises:
+            InputError: Something is missing or malformed.
+        """
+        return Dataset(self).images
+
+
+class Dataset:
+    """A data set that a command opens once and hands on: images, labels, true masks and boxes, manifest and hashes.
+
+    Each is opened when it is first asked for, and kept.
+
+    Args:
+        config: Names it.
+
+    Attributes:
+        config: As given.
+        layout: The layout that it lies in.
+        place: Which images of the folder are meant.
+    """
+
+    def __init__(self, config: DataConfig) -> None:
+        self.config = config
+        self.layout: Layout = layout_named(config.layout)
+        self.place = Place(
+            config.root,
+            config.variant or self.layout.default_variant or "",
+            config.split or "",
+            config.metadata or "",
+            config.shuffle_window or 1,
+        )
+        self._whole_truth: dict[bool, GroundTruth] = {}
+
+    def require_root(self) -> None:
+        """Refuses at once a data set that is not there at all; opening its images looks at the rest.
+
+        Raises:
+            InputError: It is not there.
+        """
+        self.layout.require_root(self.config.root)
+
+    @cached_property
+    def images(self) -> OpenedImages:
+        """The images.
+
+        Raises:
+            InputError: Something is missing or malformed.
+        """
+        from objectaware.data.annotations import require_some_file
+        from objectaware.data.folder import ImageFolder
+
+        images = self.layout.open(self.place)
+        if isinstance(images, ImageFolder):
+            require_some_file(images, named_by=Path(self.config.root), field="data.root")
+        if self.config.subset is not None:
+            from objectaware.data.subset import restrict
+
+            assert isinstance(images, ImageFolder), f"the images of the layout {self.layout.name} are no files"
+            images = restrict(images, self.config.subset)
+        return images if self.config.classes is None else self._by_superclass(images)
+
+    def _by_superclass(self, images: OpenedImages) -> OpenedImages:
+        """Labels images with the nine superclasses of ImageNet-9 and leaves the others out."""
+        from objectaware.data.imagenet9 import SUPERCLASSES
+
+        assert isinstance(images, SelectableImages), type(images)
+        assert images.labels is not None
+        superclasses = self.layout.superclasses(self.place)[images.labels]
+        places = np.flatnonzero(superclasses >= 0)
+        if not len(places):
+            remedy = "Leave classes out, or give a folder that has some."
+            raise InputError("classes", "imagenet-9", f"has none of its 370 classes in {self.config.root}", remedy)
+        return images.select(places, superclasses[places], SUPERCLASSES)
+
+    @property
+    def image_ids(self) -> list[str]:
+        """Name of each image."""
+        return self.images.image_ids
+
+    @property
+    def files(self) -> ImageFolder:
+        """The files of the images; a pack has none."""
+        from objectaware.data.folder import ImageFolder
+
+        files = getattr(self.images, "files", self.images)
+        assert isinstance(files, ImageFolder), f"the layout {self.layout.name} has no files"
+        return files
+
+    @property
+    def notice(self) -> str:
+        """What the user should know of the folder, as a line; empty where there is nothing to say."""
+        return str(getattr(self.images, "notice", ""))
+
+    @cached_property
+    def manifest(self) -> Manifest:
+        """Names, sizes and times of the images' files, each looked at once."""
+        from objectaware.data.manifest import Manifest
+
+        return Manifest.of(self.files)
+
+    def content_hash(self, verify: bool = False) -> str:
+        """Hashes names, sizes and times of the images, their labels, and their annotations.
+
+        Args:
+            verify: Hash the images' content instead of their times.
+        """
+        if self.layout.is_pack:
+            from objectaware.data.shards import pack_hash
+
+            return pack_hash(self.config.root, verify)
+        digest = hashlib.sha256(self.manifest.content_hash(verify).encode())
+        if self.images.labels is not None:
+            # Some lie in files of their own; names decide which classes of two data sets are the same.
+            digest.update(self.images.labels.tobytes())
+            digest.update(json.dumps(list(self.images.class_names)).encode())
+        digest.update(self.annotation_hash.encode())
+        return digest.hexdigest()
+
+    @property
+    def annotation_hash(self) -> str:
+        """Hash of the file that says what the images show, where it is one for all of them; else empty."""
+        return self.layout.annotation_hash(self.place)
+
+    @property
+    def has_truth(self) -> bool:
+        """Whether there are true masks or boxes of whole pictures, and they were downloaded."""
+        return self.layout.has_truth(self.place)
+
+    def truth(self, *, needs_boxes: bool = True) -> GroundTruth:
+        """Opens the true masks and boxes of all images.
+
+        Args:
+            needs_boxes: Whether boxes will be asked for; else what annotations say of them need not be there.
+
+        Raises:
+            InputError: There are none, or their files are missing or malformed.
+        """
+        if not needs_boxes and True in self._whole_truth:
+            return self._whole_truth[True]
+        if needs_boxes not in self._whole_truth:
+            self._whole_truth[needs_boxes] = self.truth_of(self.image_ids, needs_boxes=needs_boxes)
+        return self._whole_truth[needs_boxes]
+
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> GroundTruth:
+        """Opens the true masks and boxes of some images, in the order that they are named in; raises as `truth`."""
+        from objectaware.data.truth import GroundTruth
+
+        return GroundTruth(self.layout.truth(self.place, image_ids, needs_boxes=needs_boxes), len(image_ids))
+
+    def find_truth(self, *, needs_boxes: bool = True) -> tuple[GroundTruth | None, str]:
+        """Opens the true masks and boxes for a use that can do without them.
+
+        Returns:
+            They, or None where the data set has none that was downloaded, or none that can be used; in the last case
+            with a line that says why, else with an empty one.
+        """
+        try:
+            return (self.truth(needs_boxes=needs_boxes) if self.has_truth else None), ""
+        except InputError as error:
+            return None, f"the true masks and boxes are not used: {error}"
+
+    def training_truth(self, image_ids: list[str]) -> GroundTruth:
+        """Opens the true masks that policies train on, where the layout's `true_masks` says that there are some.
+
+        Args:
+            image_ids: Some of the images, in order.
+
+        Raises:
+            InputError: Their files are missing or malformed.
+        """
+        from objectaware.data.truth import GroundTruth
+
+        return GroundTruth(self.layout.training_truth(self.place, image_ids), len(image_ids))
+
+    def training_truth_hash(self, verify: bool = False) -> str:
+        """Hashes the files that policies read true masks or boxes from, as `GroundTruth.content_hash`."""
+        if self.layout.is_pack or self.annotation_hash:
+            return "annotations"  # a part of `content_hash`
+        return self.training_truth(self.image_ids).content_hash(verify)
+
+    def training_boxes(self, image_ids: list[str]) -> Boxes:
+        """Opens the true boxes that policies train on, where the layout's `true_boxes` says that there are some.
+
+        Args:
+            image_ids: Some of the images, in order.
+
+        Raises:
+            InputError: Their files are missing or malformed.
+        """
+        return self.layout.training_boxes(self.place, image_ids)
+
+    def instances(self, *fields: CocoField) -> CocoDataset:
+        """Opens the images with their annotations, where the layout's `has_instances` says that there are some.
+
+        Args:
+            fields: The fields of the annotations that will be used, to be refused now where they are malformed.
+
+        Raises:
+            InputError: Something is missing or malformed.
+        """
+        whole = self.layout.instances(self.place, *fields)
+        return whole if self.config.subset is None else whole.select(self.image_ids)
+
+
+@dataclass(frozen=True)
+class FoundImages:
+    """A set of images that a folder holds in one layout, or why it does not.
+
+    Attributes:
+        layout: Name of the layout.
+        split: One of its splits, or None where it has none.
+        variant: One of its variants, or None where it has none.
+        num_images: How many; 0 with a problem.
+        problem: Why the folder does not have this layout; empty where it does.
+        notice: What the user should know of the images, as a line; empty where there is nothing to say.
+    """
+
+    layout: str
+    split: str | None
+    variant: str | None
+    num_images: int
+    problem: str = ""
+    notice: str = ""
+
+
+def find_layouts(root: str | Path) -> Iterator[FoundImages]:
+    """Tries every layout on a folder.
+
+    Of a published layout, what is there of its splits and variants is given; where nothing is, one entry says why.
+    Layouts whose labels lie apart are not tried.
+
+    Raises:
+        InputError: There is no such folder.
+    """
+    from objectaware.data.places import is_folder
+
+    if not is_folder(root, field="root"):
+        raise InputError("root", root, "is not an existing folder", "Give a folder that holds images.")
+    for layout in layouts():
+        if layout.has_metadata:
+            continue
+        tried = [
+            _try(root, layout, split, variant)
+            for variant in layout.variants or (None,)
+            for split in layout.splits or (None,)
+        ]
+        yield from [one for one in tried if not one.problem] or tried[:1]
+
+
+def _try(root: str | Path, layout: Layout, split: str | None, variant: str | None) -> FoundImages:
+    data = Dataset(DataConfig(root=str(root), layout=layout.name, variant=variant, split=split))
+    try:
+        num_images = len(data.images)
+    except InputError as error:
+        return FoundImages(layout.name, split, variant, 0, str(error))
+    return FoundImages(layout.name, split, variant, num_images, notice=data.notice)

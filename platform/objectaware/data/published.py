@@ -1,0 +1,195 @@
+"""The data sets of the paper, as they were published: how a part is opened, and whether a folder holds all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from objectaware.data.dataset import DataConfig, Dataset
+from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import PublishedSet, published_sets
+from objectaware.data.manifest import MISSING, Manifest
+from objectaware.errors import InputError
+
+PUBLISHED_SETS = published_sets()
+"""All of them, in the order of their names."""
+
+_DATA_PREFIX = "@data/"
+_NO_FOLDERS: Mapping[str, str] = {}
+
+
+def published_set(name: str) -> PublishedSet:
+    """Finds a data set by its name.
+
+    Args:
+        name: As the paper's tables have it, such as `ImageNet-R-9`; case and punctuation do not matter, so that
+            `imagenet_r_9` finds it, too.
+
+    Raises:
+        InputError: There is none of that name.
+    """
+    for one in PUBLISHED_SETS:
+        if _slug(one.name) == _slug(name):
+            return one
+    remedy = f"Use one of: {', '.join(one.name for one in PUBLISHED_SETS)}."
+    raise InputError("data set", name, "is not known", remedy)
+
+
+def published_data(
+    name: str, part: str, data_folder: str | Path, folders: Mapping[str, str] = _NO_FOLDERS
+) -> DataConfig:
+    """Says how a part of a data set is opened.
+
+    Args:
+        name: Of the data set; see `published_set`.
+        part: One of its parts.
+        data_folder: Folder in which data sets lie under their usual names.
+        folders: Folders of the data sets that lie elsewhere, by name as in `PUBLISHED_SETS`. Sets that usually share
+            a folder, such as ImageNet-R and ImageNet-R-9, share it here, too, unless each has its own.
+
+    Raises:
+        InputError: There is no such data set or part.
+    """
+    found = published_set(name)
+    sharing = (folders[one.name] for one in PUBLISHED_SETS if one.folder == found.folder and one.name in folders)
+    root = folders.get(found.name) or next(sharing, str(Path(data_folder, found.folder)))
+    return part_data(found, part, root, data_folder)
+
+
+def part_data(published: PublishedSet, part: str, root: str | Path, data_folder: str | Path) -> DataConfig:
+    """Says how a part is opened that lies in a folder of its own choice.
+
+    Args:
+        published: The data set.
+        part: One of its parts.
+        root: Its folder.
+        data_folder: Folder that a field's `@data/` stands for.
+
+    Raises:
+        InputError: There is no such part.
+    """
+    if part not in published.parts:
+        remedy = f"Use one of: {', '.join(published.parts) or 'none'}."
+        raise InputError("part", part, f"is no part of {published.name}", remedy)
+    fields = {name: _in_data_folder(value, data_folder) for name, value in published.parts[part].items()}
+    return DataConfig.model_validate({"root": str(root), **fields})
+
+
+def _in_data_folder(value: Any, data_folder: str | Path) -> Any:  # noqa: ANN401 - a field's value
+    if isinstance(value, str) and value.startswith(_DATA_PREFIX):
+        return str(Path(data_folder, value.removeprefix(_DATA_PREFIX)))
+    return value
+
+
+def _slug(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())
+
+
+@dataclass(frozen=True)
+class FoundPart:
+    """A part that is there.
+
+    Attributes:
+        part: Its name.
+        num_images: How many images were found.
+        num_published: How many there should be; None where that is not known.
+    """
+
+    part: str
+    num_images: int
+    num_published: int | None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no image is missing."""
+        return self.num_published is None or self.num_images >= self.num_published
+
+
+@dataclass(frozen=True)
+class MissingPart:
+    """A part that cannot be opened.
+
+    Attributes:
+        part: Its name.
+        problem: What was looked for and not found, or is malformed; one line.
+    """
+
+    part: str
+    problem: str
+
+
+@dataclass(frozen=True)
+class PublishedCheck:
+    """What of a published data set a folder holds.
+
+    Attributes:
+        published: The data set; its `source` and `licence` say where to get it.
+        root: The folder that was looked into.
+        found: Parts that are there, whole or not.
+        missing: Parts that are not.
+    """
+
+    published: PublishedSet
+    root: Path
+    found: tuple[FoundPart, ...]
+    missing: tuple[MissingPart, ...]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all parts are there with all of their images."""
+        return bool(self.found) and not self.missing and all(part.is_whole for part in self.found)
+
+
+def check_published(name: str, root: str | Path, data_folder: str | Path | None = None) -> PublishedCheck:
+    """Opens each part of a data set and counts its images; their content is not read.
+
+    Parts that exist to be measured on by true masks or boxes are missing without them.
+
+    Args:
+        name: Of the data set; see `published_set`.
+        root: Its folder.
+        data_folder: Folder of other data sets and of metadata that some parts take; by default the one above.
+
+    Raises:
+        InputError: There is no data set of that name.
+    """
+    published = published_set(name)
+    beside = Path(root).absolute().parent if data_folder is None else Path(data_folder)
+    found: list[FoundPart] = []
+    missing: list[MissingPart] = []
+    for part in published.parts:
+        data = Dataset(part_data(published, part, root, beside))
+        try:
+            num_images = _count(data)
+            notice = _check_truth(data) if part in published.measured else ""
+        except InputError as error:
+            missing.append(MissingPart(part, str(error)))
+            continue
+        if notice:
+            missing.append(MissingPart(part, notice))
+        else:
+            found.append(FoundPart(part, num_images, published.num_images.get(part)))
+    return PublishedCheck(published, Path(root), tuple(found), tuple(missing))
+
+
+def _count(data: Dataset) -> int:
+    """How many images there are, all of whose files exist."""
+    _require_files(data.files, data.manifest)
+    return len(data.images)
+
+
+def _check_truth(data: Dataset) -> str:
+    """Looks for the files of a part's true masks and boxes; gives what there is to say of them."""
+    truth = data.truth()
+    for files in truth.files:
+        _require_files(files, Manifest.of(files))
+    return truth.notice
+
+
+def _require_files(files: ImageFolder, manifest: Manifest) -> None:
+    absent = [index for index, size in enumerate(manifest.sizes) if size == MISSING]
+    if absent:
+        problem = f"is missing or cannot be looked at, as are {len(absent) - 1} others of {len(files)}"
+        raise InputError("file", files.path(absent[0]), problem, "Extract the archive again.")

@@ -1,0 +1,5 @@
+"""One file per layout or published data set. Each registers all that others know of it (`objectaware.data.layouts`).
+
+Whatever reads a configuration imports all of these files: they import OpenCV, PyArrow, SciPy and pycocotools inside
+the functions that use them.
+"""

@@ -1,0 +1,385 @@
+"""The Backgrounds Challenge (ImageNet-9) in its published layout, and training images for it out of a user's ImageNet.
+
+`<root>/<variant>/{train,val}/<class>/*.JPEG` and `<root>/fg_mask/{train,val}/<class>/*.npy`, with classes
+named `00_dog` to `08_fish`. The release archive puts the variants of `val` under `bg_challenge/`; they are
+found there too. Layout of MadryLab/backgrounds_challenge at 46d224b, whose loader this matches but for the
+check of the class folders; see reference/official-implementation.md §5.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from xml.etree import ElementTree
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectaware.data.folder import ImageFolder
+from objectaware.data.imagenet9 import SUPERCLASSES, superclass_of_class
+from objectaware.data.images import UnreadableImage
+from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
+from objectaware.data.orientation import Turns
+from objectaware.data.places import find_wnid_folder, is_folder
+from objectaware.data.sets.imagenet import IMAGENET_TERMS, load_imagenet
+from objectaware.data.truth import TrueObjects
+from objectaware.errors import InputError
+
+VARIANTS = (
+    "original",
+    "mixed_same",
+    "mixed_rand",
+    "mixed_next",
+    "only_fg",
+    "no_fg",
+    "only_bg_b",
+    "only_bg_t",
+)
+"""What is shown of a picture: all of it; its object on a background of the same, a random or the next class;
+its object alone; all but the object's shape; all but the object's box, blackened or tiled over."""
+
+
+def load_variant(root: str | Path, variant: str, split: str) -> ImageFolder:
+    """Open one variant of the pictures.
+
+    Args:
+        root: Folder of the data set.
+        variant: One of `VARIANTS`.
+        split: Part of the data set.
+
+    Returns:
+        The images with their labels: the number at the start of the class folder's name.
+
+    Raises:
+        InputError: The variant is unknown, its folder is missing or holds no image, or its class folders are
+            not numbered from 0 without a gap (a missing class would shift the labels of those behind it).
+    """
+    if variant not in VARIANTS:
+        raise InputError("variant", variant, "is unknown", f"Give one of {', '.join(VARIANTS)}.")
+    folder = _find_split(root, variant, split)
+    images = ImageFolder.from_classes(folder)
+    for label, name in enumerate(images.class_names):
+        number = re.match(r"\d+", name)
+        if number is None or int(number[0]) != label:
+            remedy = "Class folders are named 00_…, 01_… and so on, without a gap; restore the missing one."
+            raise InputError("variant", folder / name, f"is class folder number {label} in order", remedy)
+    return images
+
+
+def has_foreground_masks(root: str | Path, split: str) -> bool:
+    """Tell whether the true foregrounds were published, or built, for a split: `fg_mask/<split>` is there."""
+    return any(is_folder(place, field="fg_mask") for place in _split_places(root, "fg_mask", split))
+
+
+def foreground_folder(root: str | Path, split: str) -> Path:
+    """Finds the folder of the true foregrounds of a split.
+
+    Raises:
+        InputError: There is none.
+    """
+    return _find_split(root, "fg_mask", split)
+
+
+def foreground_turns(root: str | Path, split: str, image_ids: list[str]) -> Turns:
+    """Give what brings the true foregrounds of pictures of `original` upright."""
+    places = _split_places(root, "original", split)
+    folder = next((place for place in places if is_folder(place, field="backgrounds_challenge")), places[0])
+    pictures = ImageFolder(folder, image_ids)
+    # They were drawn with what shows pictures as they are stored.
+    return Turns(pictures, field="fg_mask", unclear="stored")
+
+
+def load_foreground_mask(root: str | Path, split: str, image_id: str) -> NDArray[np.bool_]:
+    """Read the true foreground of a picture.
+
+    Args:
+        root: Folder of the data set.
+        split: Part of the data set.
+        image_id: Path of the picture in its variant, `<class>/<name>.JPEG`; the mask is `<class>/<name>.npy`.
+
+    Returns:
+        Shape (H, W), true on the object, as it was drawn; `foreground_turns` brings it upright.
+
+    Raises:
+        InputError: There is no mask of that name, or it is not a two-dimensional array of numbers.
+    """
+    path = _find_split(root, "fg_mask", split) / PurePosixPath(image_id).with_suffix(".npy")
+    try:
+        mask = np.load(path, allow_pickle=False)
+    except FileNotFoundError as error:
+        remedy = "Every picture of 'original' needs its mask there."
+        raise InputError("fg_mask", path, "does not exist", remedy) from error
+    except (OSError, ValueError, EOFError) as error:
+        remedy = "Extract it from the archive again."
+        raise InputError("fg_mask", path, f"is not a NumPy array ({error})", remedy) from error
+    if mask.ndim != 2 or mask.dtype.kind not in "biuf":
+        problem = f"has shape {mask.shape} and type {mask.dtype}"
+        raise InputError("fg_mask", path, problem, "A mask is a two-dimensional array of numbers.")
+    return mask > 0
+
+
+class ChallengeObjects(TrueObjects):
+    """Foregrounds of the pictures of `original`, by index, from `fg_mask`.
+
+    Args:
+        root: Folder of the data set.
+        split: Part of the data set.
+        image_ids: Paths of the pictures in their variant, `<class>/<name>.JPEG`.
+    """
+
+    def __init__(self, root: str | Path, split: str, image_ids: list[str]) -> None:
+        self._root = root
+        self._split = split
+        self._image_ids = image_ids
+        names = [str(PurePosixPath(name).with_suffix(".npy")) for name in image_ids]
+        self.files = [ImageFolder(foreground_folder(root, split), names)]
+        self._turns = foreground_turns(root, split, image_ids)
+
+    def mask(self, index: int) -> NDArray[np.bool_]:
+        """The object's pixels, (H, W), upright."""
+        mask = load_foreground_mask(self._root, self._split, self._image_ids[index])
+        return self._turns.of(index, mask.shape).pixels(mask)
+
+
+class TrainingForegrounds(TrueObjects):
+    """True foregrounds of the pictures to train on, by index.
+
+    Those in `fg_mask` where it has the split. The published data has none for the training pictures; there they
+    are what the variant `only_fg` shows: its pixels above 0 in all three channels.
+
+    Args:
+        root: Folder of the data set.
+        split: Part of the data set.
+        image_ids: Paths of the pictures in their variant, `<class>/<name>.JPEG`.
+
+    Raises:
+        InputError: There is neither folder.
+
+    Source:
+        official-implementation §2 (BG-HardMix: masks "derived from IN-9's only_fg training variant (> 0)") and §5.
+    """
+
+    def __init__(self, root: str | Path, split: str, image_ids: list[str]) -> None:
+        self._root = root
+        self._split = split
+        self._image_ids = image_ids
+        self._has_masks = has_foreground_masks(root, split)
+        self._turns = foreground_turns(root, split, image_ids)
+        names = [str(PurePosixPath(name).with_suffix(".npy")) for name in image_ids] if self._has_masks else image_ids
+        self._files = ImageFolder(_find_split(root, "fg_mask" if self._has_masks else "only_fg", split), names)
+        self.files = [self._files]
+
+    def mask(self, index: int) -> NDArray[np.bool_]:
+        """Foreground of a picture, (H, W), upright.
+
+        Raises:
+            InputError: Its file is missing or damaged, or is not of the picture's size.
+        """
+        mask = self._read(index)
+        return self._turns.of(index, mask.shape).pixels(mask)
+
+    def _read(self, index: int) -> NDArray[np.bool_]:
+        if self._has_masks:
+            return load_foreground_mask(self._root, self._split, self._image_ids[index])
+        try:
+            return np.asarray((self._files.read(index) > 0).all(axis=2))
+        except UnreadableImage as error:
+            remedy = "Every picture of 'original' needs its object there; extract it from the archive again."
+            raise InputError("only_fg", self._files.path(index), error.reason, remedy) from error
+
+
+def _find_split(root: str | Path, name: str, split: str) -> Path:
+    places = _split_places(root, name, split)
+    for place in places:
+        if is_folder(place, field="backgrounds_challenge"):
+            return place
+    remedy = "Give the folder that the Backgrounds Challenge archive was extracted to."
+    raise InputError("backgrounds_challenge", root, f"holds neither {places[0]} nor {places[1]}", remedy)
+
+
+def _split_places(root: str | Path, name: str, split: str) -> list[Path]:
+    return [Path(root, name, split), Path(root, "bg_challenge", name, split)]
+
+
+@register_layout
+class BackgroundsChallenge(Layout):
+    """Its variants; true masks are those of `original`."""
+
+    name = "backgrounds-challenge"
+    content = "<variant>/{train,val}/<class>/*.JPEG"
+    labels = "class"
+    masks = "fg_mask"
+    splits = ("train", "val")
+    variants = VARIANTS
+    default_variant = "original"
+    true_masks = True
+
+    def open(self, place: Place) -> ImageFolder:
+        """List the pictures of a variant."""
+        return load_variant(place.root, place.variant, place.split)
+
+    def has_truth(self, place: Place) -> bool:
+        """Tell whether `fg_mask` has the split. Pictures of other variants have other names, cut along their masks."""
+        return place.variant == "original" and has_foreground_masks(place.root, place.split)
+
+    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> ChallengeObjects:
+        """Open the masks of `fg_mask`."""
+        return ChallengeObjects(place.root, place.split, image_ids)
+
+    def training_truth(self, place: Place, image_ids: list[str]) -> TrainingForegrounds:
+        """Open the masks of `fg_mask`, or what `only_fg` shows."""
+        return TrainingForegrounds(place.root, place.split, image_ids)
+
+
+register_published(
+    PublishedSet(
+        "ImageNet-9",
+        "bg_challenge",
+        IMAGENET_TERMS,
+        "github.com/MadryLab/backgrounds_challenge, release archive backgrounds_challenge_data.tar.gz (val); links of "
+        "the training images are dead: `objectaware data build imagenet9` makes them of ImageNet",
+        {
+            part: {"layout": BackgroundsChallenge.name, "variant": "original", "split": part}
+            for part in BackgroundsChallenge.splits
+        },
+        {"train": 45_405, "val": 4_050},
+    ),
+    PublishedSet(
+        "Backgrounds Challenge",
+        "bg_challenge",
+        IMAGENET_TERMS,
+        "github.com/MadryLab/backgrounds_challenge, release archive backgrounds_challenge_data.tar.gz",
+        {variant: {"layout": BackgroundsChallenge.name, "variant": variant, "split": "val"} for variant in VARIANTS},
+        dict.fromkeys(VARIANTS, 4_050),
+    ),
+)
+
+
+NUM_PER_CLASS = 5_045
+"""Training images of each superclass in the published set: 45,405 of nine."""
+
+_IMAGE_NAME = re.compile(r"n\d{8}_\d+")
+_BOX_FOLDERS = ["ILSVRC/Annotations/CLS-LOC/train", "Annotations/CLS-LOC/train", "Annotation", "."]
+
+
+@dataclass(frozen=True)
+class BuiltSet:
+    """What was built.
+
+    Attributes:
+        folder: Where the class folders lie.
+        num_images: Images in all.
+        num_candidates: Images of each superclass that could have been drawn.
+        num_held_back: Images that the published test pictures are made of, and that were not drawn.
+    """
+
+    folder: Path
+    num_images: int
+    num_candidates: tuple[int, ...]
+    num_held_back: int
+
+
+def build_imagenet9(
+    imagenet: str | Path,
+    out: str | Path,
+    *,
+    seed: int = 0,
+    num_per_class: int = NUM_PER_CLASS,
+    boxes: str | Path | None = None,
+    copy: bool = False,
+) -> BuiltSet:
+    """Draws as many images of each superclass and lays them out as `original/train/<superclass>/*.JPEG`.
+
+    What is known of the published set: 370 classes in nine superclasses, 5,045 images of each, squares of 224 pixels
+    whose foregrounds were cut out along ImageNet's boxes. Which images they are is not known; these are others, whole
+    and of any size. Images whose names are in those of the published test pictures that lie in `out` are left out.
+
+    Args:
+        imagenet: Folder of ImageNet; see `load_imagenet`.
+        out: Folder of the data set, such as the one that the Backgrounds Challenge was extracted to.
+        seed: Decides which images are drawn.
+        num_per_class: Images of each superclass.
+        boxes: Folder of the training images' annotations (`<wnid>/<name>.xml`, or Kaggle's ILSVRC): only images with
+            exactly one box are drawn. By default any are.
+        copy: Copy the files instead of linking to them.
+
+    Raises:
+        InputError: ImageNet or the annotations are missing, `out` has training images already, or a superclass has
+            too few images.
+    """
+    train = Path(out).absolute() / "original" / "train"
+    if train.exists():
+        raise InputError("out", train, "exists", "Give another folder, or delete this one.")
+    images = load_imagenet(imagenet, "train")
+    assert images.labels is not None
+    superclasses = superclass_of_class()[images.labels]
+    held_back = _published_names(Path(out))
+    has_one_box = (lambda image_id: True) if boxes is None else _box_filter(boxes)
+    candidates: list[list[int]] = [[] for _ in SUPERCLASSES]
+    for place in np.flatnonzero(superclasses >= 0).tolist():
+        image_id = images.image_ids[place]
+        if Path(image_id).stem not in held_back and has_one_box(image_id):
+            candidates[superclasses[place]].append(place)
+    drawn = [_draw(places, num_per_class, seed, superclass) for superclass, places in enumerate(candidates)]
+    _lay_out(images, drawn, train, copy=copy)
+    settings = {
+        "imagenet": str(images.root),
+        "seed": seed,
+        "num_per_class": num_per_class,
+        "one_box": boxes is not None,
+    }
+    train.with_name("train.json").write_text(json.dumps(settings, indent=1) + "\n")
+    names = {Path(image_id).stem for image_id in images.image_ids}
+    num_candidates = tuple(len(places) for places in candidates)
+    return BuiltSet(train, num_per_class * len(SUPERCLASSES), num_candidates, len(names & held_back))
+
+
+def _draw(candidates: list[int], number: int, seed: int, superclass: int) -> list[int]:
+    if len(candidates) < number:
+        problem = f"is more than the {len(candidates)} images of {SUPERCLASSES[superclass]}"
+        raise InputError("num_per_class", number, problem, "Lower it, or give the whole of ImageNet.")
+    order = np.random.Generator(np.random.PCG64([seed, superclass])).permutation(len(candidates))[:number]
+    chosen: NDArray[np.int64] = np.sort(order)
+    return [candidates[place] for place in chosen]
+
+
+def _published_names(out: Path) -> frozenset[str]:
+    """Names of the images of ImageNet that published test pictures in a folder are made of."""
+    pictures = [path for place in ("", "bg_challenge") for path in (out / place).glob("*/val/*/*") if path.is_file()]
+    return frozenset(name for path in pictures for name in _IMAGE_NAME.findall(path.name))
+
+
+def _box_filter(boxes: str | Path) -> Callable[[str], bool]:
+    folder = find_wnid_folder("boxes", boxes, _BOX_FOLDERS)
+
+    def has_one_box(image_id: str) -> bool:
+        path = (folder / image_id).with_suffix(".xml")
+        if not path.is_file():  # most images of ImageNet have none
+            return False
+        try:
+            return len(ElementTree.parse(path).getroot().findall("object/bndbox")) == 1
+        except ElementTree.ParseError as error:
+            raise InputError("boxes", path, f"is no XML ({error})", "Extract the annotations again.") from error
+
+    return has_one_box
+
+
+def _lay_out(images: ImageFolder, drawn: list[list[int]], train: Path, *, copy: bool) -> None:
+    """Write the class folders under another name, so that a build that was stopped is none."""
+    partial = train.with_name("train.partial")
+    if partial.exists() and not {path.name for path in partial.iterdir()} <= {*SUPERCLASSES}:
+        raise InputError("out", partial, "holds files that no build wrote", "Give another folder, or move them.")
+    shutil.rmtree(partial, ignore_errors=True)
+    for superclass, places in zip(SUPERCLASSES, drawn, strict=True):
+        folder = partial / superclass
+        folder.mkdir(parents=True)
+        for source in map(images.path, places):
+            if copy:
+                shutil.copyfile(source, folder / source.name)
+            else:
+                (folder / source.name).symlink_to(source)
+    partial.rename(train)

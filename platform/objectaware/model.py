@@ -1,0 +1,95 @@
+"""The base of all models of configuration, and the kinds of values that their fields hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from objectaware.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+ENTRY_POINT_GROUP = "objectaware.variants"
+"""Entry points of other distributions, each the name of a module that registers variants or layouts."""
+
+
+def _absolute(address: str) -> str:
+    """Ray starts workers in folders of their own, where a relative path would name another place."""
+    return address if "://" in address else str(Path(address).expanduser().absolute())
+
+
+@dataclass(frozen=True)
+class PointsTo:
+    """Mark of a type: its values are addresses, and the content there decides a result in their place.
+
+    Attributes:
+        content: What lies there: `checkpoint`, `classifier`, `masks`, or `part` for a part of something else that is
+            hashed whole, such as a data set.
+    """
+
+    content: str
+
+
+Address = Annotated[str, AfterValidator(_absolute), PointsTo("part")]
+"""Path or URI; a path is relative to the folder that the command was started in, and made absolute at once."""
+CheckpointAddress = Annotated[str, AfterValidator(_absolute), PointsTo("checkpoint")]
+ClassifierAddress = Annotated[str, AfterValidator(_absolute), PointsTo("classifier")]
+MasksAddress = Annotated[str, AfterValidator(_absolute), PointsTo("masks")]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Positive = Annotated[int, Field(ge=1)]
+Minutes = Annotated[float, Field(gt=0)]
+Byte = Annotated[int, Field(ge=0, le=255)]
+
+
+class Model(BaseModel):
+    """Base of all configuration: immutable, unknown fields refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Execution(Model):
+    """Base of how a stage runs: what changes speed and place, and never a number."""
+
+
+def points_to(field: FieldInfo) -> str | None:
+    """Return what the addresses in a field point to, however they are nested in its type; None where it holds none."""
+    return _points_to(field.annotation, field.metadata)
+
+
+def _points_to(annotation: object, metadata: Sequence[object] = ()) -> str | None:
+    marks: list[str | None] = [one.content for one in metadata if isinstance(one, PointsTo)]
+    if get_origin(annotation) is Annotated:
+        inner, *more = get_args(annotation)
+        marks.append(_points_to(inner, more))
+    elif not isinstance(annotation, type):
+        marks += map(_points_to, get_args(annotation))
+    return next((mark for mark in marks if mark is not None), None)
+
+
+def filled(values: dict[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
+    """Fields as given, and the defaults of those that are missing or None, so that a stored recipe says them all."""
+    return {**values, **{name: value for name, value in defaults.items() if values.get(name) is None}}
+
+
+@cache
+def load_entry_points() -> None:
+    """Import the modules of other distributions that register variants or layouts.
+
+    Raises:
+        InputError: A module cannot be imported.
+    """
+    for point in entry_points(group=ENTRY_POINT_GROUP):
+        try:
+            point.load()
+        except Exception as error:
+            owner = point.dist.name if point.dist is not None else "that registers it"
+            problem = f"cannot be imported ({type(error).__name__}: {error})"
+            remedy = f"Mend or uninstall the package {owner}."
+            raise InputError(ENTRY_POINT_GROUP, point.value, problem, remedy) from error
