@@ -15,16 +15,14 @@ from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 from objectaware.evaluate.background import VARIANTS
 from objectaware.stages.background import BackgroundConfig
-from objectaware.stages.identity import STAND_IN
+from objectaware.stages.identity import STAND_IN, data_sets
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localizers import LocalizersConfig
 from objectaware.stages.registry import all_stages, stage_named
 from objectaware.stages.runner import Context
 from objectaware.studies import sweep
-from objectaware.studies.sweep import sweep_needs
+from objectaware.studies.sweep import Trial, check_trial, stage_config, stage_parts, sweep_needs
 from objectaware.studies.sweep_config import SweepConfig
-from objectaware.studies.sweep_identity import data_sets, stage_parts
-from objectaware.studies.sweep_points import Trial, check_trial, stage_config
 from stages_in_process import work_in_process
 from tiny_sweep import NETWORK, scenes_data, sweep_fields
 

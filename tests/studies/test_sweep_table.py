@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from objectaware.studies.sweep import Trial, TrialRecord, TrialStatus
 from objectaware.studies.sweep_config import SweepConfig
-from objectaware.studies.sweep_points import Trial
 from objectaware.studies.sweep_table import (
     best,
     compare,
@@ -15,7 +15,6 @@ from objectaware.studies.sweep_table import (
     plotted_parameter,
     trial_rows,
 )
-from objectaware.studies.sweep_trial import TrialRecord, TrialStatus
 from tiny_sweep import sweep_fields
 
 PNG = b"\x89PNG\r\n"

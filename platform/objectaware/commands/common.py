@@ -247,8 +247,8 @@ def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
         InputError: A field is not valid, or an input is missing.
     """
     from objectaware.data.dataset import Dataset
+    from objectaware.stages.identity import data_sets
     from objectaware.stages.registry import stage_named
-    from objectaware.studies.sweep_identity import data_sets
 
     stage = stage_named(kind)
     config = validated(stage.config, fields)

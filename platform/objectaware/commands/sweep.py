@@ -92,9 +92,8 @@ def _with_recipe(folder: Path, stage: object) -> object:
 
 def _run(common: Common, fields: Mapping[str, object]) -> None:
     from objectaware.report.tables import format_rows
-    from objectaware.studies.sweep import check_sweep, run_sweep
+    from objectaware.studies.sweep import check_sweep, run_sweep, stage_parts
     from objectaware.studies.sweep_config import SweepConfig
-    from objectaware.studies.sweep_identity import stage_parts
 
     config: SweepConfig = validated(SweepConfig, fields)
     checked = check_sweep(config)

@@ -6,12 +6,14 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from objectaware.paper import load_table
 from objectaware.report.figures import ComparedPoint, compared_lines
 from objectaware.studies.sweep_config import PaperCells, SweepConfig
-from objectaware.studies.sweep_trial import TrialRecord
+
+if TYPE_CHECKING:
+    from objectaware.studies.sweep import TrialRecord
 
 
 @dataclass(frozen=True)
