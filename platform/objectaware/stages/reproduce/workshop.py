@@ -83,8 +83,10 @@ class Workshop:
             chosen["masks"] = masks
         if node.mix_probability is not None:
             chosen["mix_probability"] = node.mix_probability
-        varied = {"policy": chosen, **self.scale.fields(node)}
-        fields = {**merged(recipe, varied, options), "data": self.scale.data(node.images), "seed": node.seed}
+        scaled = dict(self.scale.fields(node))
+        # Of an option the scale changes fields; all else, such as `execution`, it replaces.
+        recipe = merged(recipe, {"policy": chosen, "method": scaled.pop("method", {})}, options)
+        fields = {**recipe, "data": self.scale.data(node.images), "seed": node.seed, **scaled}
         return PretrainConfig.model_validate(fields)
 
     def localize_config(self, node: Localize, results: Results) -> LocalizeConfig:
