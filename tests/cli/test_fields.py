@@ -14,7 +14,6 @@ from pydantic import Field
 from objectaware.cli import run
 from objectaware.commands.fields import SCHEMA, _described, describe_models, format_fields
 from objectaware.config import MethodConfig, Model, PretrainConfig
-from objectaware.config.base import Address, Positive
 from objectaware.config.variants import Variant
 from objectaware.model import Address, Positive
 

@@ -6,12 +6,12 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
-from objectaware.config.base import Positive
 from objectaware.config.method import MethodConfig
-from objectaware.methods.backbones import build_backbone, num_features
+from objectaware.methods.backbones import build_backbone
 from objectaware.methods.heads import normalised, projection_head
 from objectaware.methods.method import Method
 from objectaware.methods.mixing import Mixing, cosines
+from objectaware.model import Positive
 
 
 class SimSiamConfig(MethodConfig):
@@ -54,7 +54,7 @@ class SimSiam(Method):
         super().__init__()
         self.backbone = build_backbone(backbone)
         self.projector = nn.Sequential(
-            nn.Linear(num_features(self.backbone), projection_size, bias=False),
+            nn.Linear(self.backbone.num_features, projection_size, bias=False),
             nn.BatchNorm1d(projection_size),
             nn.ReLU(inplace=True),
             nn.Linear(projection_size, projection_size, bias=False),
