@@ -147,7 +147,7 @@ cd "$clone"
 user ray job submit --address http://127.0.0.1:8265 --submission-id pretrain --working-dir . \
   --runtime-env-json "{\"env_vars\": {\"MLFLOW_TRACKING_URI\": \"$tracking\"}}" -- \
   python jobs/pretrain.py jobs/recipes/moco_resnet18_folder.yaml --data.root /shared/scenes/original/train \
-  --backbone resnet10_narrow --image_size 48 --queue_size 128 --batch_size 32 --num_epochs 2 \
+  --backbone resnet10_narrow --image_size 48 --method.queue_size 128 --batch_size 32 --num_epochs 2 \
   --execution.num_workers "$num_hosts" --execution.num_compute_threads "$(nproc)"
 
 say "a localization, by objectaware submit"

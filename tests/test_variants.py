@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import pytest
 from pydantic import ValidationError
 
-from objectaware.config import variants as module
+from objectaware import model
 from objectaware.config.variants import Variant, WithOptions, default_names
 from objectaware.errors import InputError
 from objectaware.model import Model
@@ -146,9 +146,9 @@ def test_a_variant_is_a_file_of_the_folder_or_a_module_of_another_package(
     )
     _write_package(tmp_path, "outside_package", there=_VARIANT.format(option="inside_package.option", name="there"))
     monkeypatch.syspath_prepend(tmp_path)
-    point = EntryPoint("there", "outside_package.there", module.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(module, "entry_points", lambda group: [point] if group == "objectaware.variants" else [])
-    module._load_entry_points.cache_clear()
+    point = EntryPoint("there", "outside_package.there", model.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(model, "entry_points", lambda group: [point] if group == "objectaware.variants" else [])
+    model.load_entry_points.cache_clear()
     from inside_package.option import Option  # type: ignore[import-not-found]
 
     assert "inside_package.here" not in sys.modules
@@ -158,12 +158,12 @@ def test_a_variant_is_a_file_of_the_folder_or_a_module_of_another_package(
 def test_a_module_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write_package(tmp_path, "broken_package", broken="import nothing_of_that_name\n")
     monkeypatch.syspath_prepend(tmp_path)
-    point = EntryPoint("broken", "broken_package.broken", module.ENTRY_POINT_GROUP)
-    monkeypatch.setattr(module, "entry_points", lambda group: [point])
-    module._load_entry_points.cache_clear()
+    point = EntryPoint("broken", "broken_package.broken", model.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(model, "entry_points", lambda group: [point])
+    model.load_entry_points.cache_clear()
     with pytest.raises(InputError, match=r"broken_package.broken: cannot be imported \(ModuleNotFoundError: .*"):
-        module._load_entry_points()
-    module._load_entry_points.cache_clear()
+        model.load_entry_points()
+    model.load_entry_points.cache_clear()
 
 
 @pytest.mark.parametrize(

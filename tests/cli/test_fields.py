@@ -13,7 +13,7 @@ from pydantic import Field
 
 from objectaware.cli import run
 from objectaware.commands.fields import SCHEMA, _described, describe_models, format_fields
-from objectaware.config import Model, PretrainConfig
+from objectaware.config import MethodConfig, Model, PretrainConfig
 from objectaware.config.variants import Variant
 from objectaware.model import Address, Positive
 
@@ -61,7 +61,7 @@ def test_help_gives_types_bounds_and_defaults() -> None:
     lines = format_fields("PretrainConfig").splitlines()
     assert "  data.root: path or URI (required)" in lines
     assert "  sgd_momentum: number ≥ 0, < 1 (default: 0.9)" in lines
-    assert "  method: byol | moco | supervised (default: moco)" in lines
+    assert f"  method: {' | '.join(MethodConfig.variants())} (default: moco)" in lines
     assert "  method.temperature: number > 0 (default: 0.2)" in lines
     assert "  policy.masks: ground_truth or path or URI (required)" in lines
     assert "  execution.use_gpu: true | false or null (default: null)" in lines

@@ -19,7 +19,7 @@ from objectaware.errors import InputError
 
 def test_every_layout_that_a_recipe_takes_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     names = {layout.name for layout in layouts()}
-    listed = describe_models()["DataConfig"]["fields"]["layout"]["type"]
+    listed = describe_models()["models"]["DataConfig"]["fields"]["layout"]["type"]
     assert set(listed.split(" | ")) == names
     assert run(["data", "list"]) == 0
     printed = capsys.readouterr().out

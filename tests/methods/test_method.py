@@ -5,9 +5,31 @@ import math
 import pytest
 import torch
 
+from objectaware.config import MethodConfig
 from objectaware.methods.byol import BYOL
-from objectaware.methods.method import MomentumMethod, cosine_momentum
+from objectaware.methods.method import Method, MomentumMethod, cosine_momentum
+from objectaware.methods.mixing import Mixing
 from objectaware.methods.moco import MoCo
+
+
+@pytest.mark.parametrize("name", MethodConfig.variants())
+def test_every_method_keeps_the_contract(name: str) -> None:
+    torch.manual_seed(0)
+    config = MethodConfig.model_validate(name)
+    method = config.build("resnet10_narrow", num_classes=3)
+    assert isinstance(method, Method)
+    assert config.title
+    method.begin_step(0, 10)
+    labels = torch.tensor([0, 1, 2, 0]) if config.needs_labels else None
+    mixing = Mixing(torch.rand(4), torch.tensor([1, 0, 3, 2])) if config.takes_mixtures else None
+    for mixture in {id(one): one for one in (None, mixing)}.values():
+        loss = method(*torch.randn(2, 4, 3, 32, 32), labels=labels, mixing=mixture)
+        assert loss.shape == ()
+        loss.backward()
+        assert math.isfinite(method.chance_loss)
+    method.continue_step()
+    assert all(parameter.grad is not None for parameter in method.parameters() if parameter.requires_grad)
+    assert (method.embeddings is None) == config.needs_labels
 
 
 def test_momentum_rises_from_its_start_to_one() -> None:

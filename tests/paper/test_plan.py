@@ -127,8 +127,8 @@ def test_imagenet_c_is_the_mean_over_corruptions_and_severities() -> None:
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*_resnet*.yaml")), ids=lambda path: path.stem)
 def test_a_training_says_of_its_masks_and_p_what_its_recipe_says(path: Path) -> None:
     recipe, name = read_recipe(path, default_names(PretrainConfig)), path.stem
-    if name.endswith("_folder"):
-        return
+    if not any(f"_{data}" in name for data in TRAINING_IMAGES):
+        return  # not of the paper
     node = training(name)
     policy: Any = recipe.get("policy", {})
     masks = policy.get("masks")

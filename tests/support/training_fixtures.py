@@ -13,6 +13,7 @@ from objectaware.data.images import Images
 from objectaware.methods.byol import BYOL
 from objectaware.methods.method import Method
 from objectaware.methods.moco import MoCo
+from objectaware.methods.simsiam import SimSiam
 from objectaware.methods.supervised import Supervised
 from objectaware.training.loop import Trainer
 from objectaware.training.optimization import Optimization
@@ -45,6 +46,8 @@ def make_method(name: str) -> Method:
         return Supervised("resnet10_narrow", num_classes=NUM_CLASSES)
     if name == "byol":
         return BYOL("resnet10_narrow", hidden_size=64)
+    if name == "simsiam":
+        return SimSiam("resnet10_narrow", projection_size=32, bottleneck_size=8)
     if name == "shuffled":
         return MoCo("resnet10_narrow", queue_size=48, num_batch_norm_splits=4, momentum_schedule="cosine")
     return MoCo("resnet10_narrow", queue_size=48)

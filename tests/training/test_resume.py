@@ -94,6 +94,7 @@ EVERY_OPTION = {
     ("method", "options"),
     [
         ("supervised", {}),
+        ("simsiam", {}),
         ("shuffled", {"optimization": EVERY_OPTION}),
         ("moco", {"policy": "cutmix"}),
         ("byol", {"policy": "mixup"}),

@@ -29,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "byol": {},
     "shuffled": {"batch_size": 16},
     "supervised": {},
+    "simsiam": {},
     "moco with mixup": {"policy": "mixup"},
     "byol with cutmix": {"policy": "cutmix"},
 }

@@ -253,10 +253,10 @@ def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
     stage = stage_named(kind)
     config = validated(stage.config, fields)
     parts = stage.parts(config)
-    for data in data_sets(parts):
-        Dataset(data).require_root()
     for part in parts:
         require_local_precision(part)
+    for data in data_sets(parts):
+        Dataset(data).require_root()
     with open_context(common, *possible_needs(parts)) as context:
         finish(common, context, stage(context, config), hidden=stage.long_values)
 

@@ -58,8 +58,12 @@ class AllReduceBatchNorm(nn.modules.batchnorm._BatchNorm):
         mean = means.mean(dim=0)
         variance = (variances + (means - mean).square()).mean(dim=0)
         self._update_running(mean, variance, values.numel() // values.shape[1] * len(means))
-        scale = self.weight * torch.rsqrt(variance + self.eps)
-        offset = self.bias + (own_mean - mean) * scale
+        scale = torch.rsqrt(variance + self.eps)
+        if self.affine:
+            scale = self.weight * scale
+        offset = (own_mean - mean) * scale
+        if self.affine:
+            offset = self.bias + offset
         output = centred * scale.view(shape) + offset.view(shape)
         return output.to(input.dtype)
 
@@ -98,13 +102,16 @@ def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module
 
 def _convert(module: nn.Module) -> nn.Module:
     if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
-        converted = AllReduceBatchNorm(module.num_features, eps=module.eps, momentum=module.momentum or 0.1)
+        converted = AllReduceBatchNorm(
+            module.num_features, eps=module.eps, momentum=module.momentum or 0.1, affine=module.affine
+        )
         converted.load_state_dict(module.state_dict())
         keep_children(module, converted)
         # A target network's are frozen, and must stay so.
         for parameter, original in zip(converted.parameters(), module.parameters(), strict=True):
             parameter.requires_grad_(original.requires_grad)
-        return converted.to(module.weight.dtype)
+        assert module.running_mean is not None
+        return converted.to(module.running_mean.dtype)
     for name, child in module.named_children():
         setattr(module, name, _convert(child))
     return module

@@ -1,4 +1,8 @@
-"""Any network of timm as a backbone. No other module imports timm."""
+"""Any network of timm as a backbone. No other module imports timm.
+
+Functions import it: this module is imported with all others of the folder, which hold the methods, and timm takes a
+second to import.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,11 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-import timm
 import torch
-from timm.models import Beit, Eva, ResNet, VisionTransformer, VisionTransformerRelPos
 from torch import Tensor, nn
 
 from objectaware.errors import InputError
 from objectaware.methods.backbones import Activations, Backbone
-
-# Their class token is what the last of `blocks` and `norm` make of it.
-_TOKEN_NETWORKS = (VisionTransformer, VisionTransformerRelPos, Eva, Beit)
 
 
 class TimmBackbone(Backbone):
@@ -54,6 +53,8 @@ class TimmBackbone(Backbone):
         Raises:
             InputError: It has not; the message names those closest to it.
         """
+        import timm
+
         architecture, _, tag = network.partition(".")
         if not timm.is_model(architecture):
             known, what = timm.list_models(), "network"
@@ -102,6 +103,8 @@ class TimmBackbone(Backbone):
 
     def strided_stages(self) -> Sequence[nn.Module]:
         """Returns the last two stages of a ResNet; none of other networks."""
+        from timm.models import ResNet
+
         if not isinstance(self.network, ResNet):
             return ()
         return self.network.get_submodule("layer4"), self.network.get_submodule("layer3")
@@ -112,7 +115,10 @@ class TimmBackbone(Backbone):
 
     def _before_last_block(self, images: Tensor) -> Activations:
         network = self.network
-        if not isinstance(network, _TOKEN_NETWORKS):
+        from timm.models import Beit, Eva, VisionTransformer, VisionTransformerRelPos
+
+        # Their class token is what the last of `blocks` and `norm` make of it.
+        if not isinstance(network, VisionTransformer | VisionTransformerRelPos | Eva | Beit):
             self._refuse("how its class token is made is not known")
         given: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
         last_block = network.blocks[-1]
@@ -158,7 +164,9 @@ class TimmBackbone(Backbone):
 
 
 def _create(network: str) -> tuple[Any, bool]:
-    """Builds a network without a classifier, and says whether it was made to take images of any size."""
+    """Build a network without a classifier, and say whether it was made to take images of any size."""
+    import timm
+
     try:
         return timm.create_model(network, pretrained=False, num_classes=0, dynamic_img_size=True), True
     except TypeError as error:  # most networks have no such option

@@ -111,11 +111,10 @@ class Workshop:
             chosen["masks"] = masks
         if node.mix_probability is not None:
             chosen["mix_probability"] = node.mix_probability
-        scaled = self.scale.fields(node)
-        varied = {"policy": chosen, **{name: scaled[name] for name in options if name in scaled}}
-        plain = {name: value for name, value in scaled.items() if name not in options}
-        recipe = merged(recipe, varied, options)
-        fields = {**recipe, "data": self.scale.data(node.images), "seed": node.seed, **plain}
+        scaled = dict(self.scale.fields(node))
+        # Of an option the scale changes fields; all else, such as `execution`, it replaces.
+        recipe = merged(recipe, {"policy": chosen, "method": scaled.pop("method", {})}, options)
+        fields = {**recipe, "data": self.scale.data(node.images), "seed": node.seed, **scaled}
         return PretrainConfig.model_validate(fields)
 
     def localize_config(self, node: Localize, results: Results) -> LocalizeConfig:

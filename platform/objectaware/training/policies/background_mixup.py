@@ -28,8 +28,8 @@ class BackgroundConfig(MaskedPolicyConfig):
     """Base of policies that put the object on another image's background.
 
     Attributes:
-        mix_probability: p_mix, the share of views that are mixed; by default the paper's of the method (0.4 for moco,
-            0.3 for byol), and 0.4 with `compat: official`.
+        mix_probability: p_mix, the share of views that are mixed; by default what the paper has for the method, and
+            0.4 for all with `compat: official`.
         mask_field: Which of the store's masks weigh: `cam` the soft one, `mask` the one after CRF.
         background_threshold: Soft masks are foreground from here on when a background is cut out.
         compat: `official` for donors out of the batch, strips of them as backgrounds, and view 1 alone.
@@ -70,7 +70,11 @@ _OFFICIAL_MIX_PROBABILITY = 0.4
 
 
 class BackgroundMixupConfig(BackgroundConfig):
-    """The object is put on another image's background, each view on its own (paper, section 2.3)."""
+    """The object is put on another image's background, each view on its own (paper, section 2.3).
+
+    Attributes:
+        masks: Mask store that soft masks are taken from.
+    """
 
     name: Literal["background_mixup"] = "background_mixup"
     mask_field: Literal["cam", "mask"] = "cam"

@@ -1,0 +1,89 @@
+"""SimSiam: positives alone, with a predictor and a stop-gradient, but no second network."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+
+from objectaware.config.method import MethodConfig
+from objectaware.methods.backbones import build_backbone
+from objectaware.methods.heads import normalised, projection_head
+from objectaware.methods.method import Method
+from objectaware.methods.mixing import Mixing, cosines
+from objectaware.model import Positive
+
+
+class SimSiamConfig(MethodConfig):
+    """SimSiam (Chen & He 2021): predicts the projection of the other view; no negatives, no second network.
+
+    Attributes:
+        projection_size: Width of the projection, inside its head and out of it.
+        bottleneck_size: Width inside the predictor.
+    """
+
+    title: ClassVar = "SimSiam"
+
+    name: Literal["simsiam"] = "simsiam"
+    projection_size: Positive = 2048
+    bottleneck_size: Positive = 512
+
+    def build(self, backbone: str, *, num_classes: int) -> SimSiam:
+        """Build the method; it has no use for classes."""
+        return SimSiam(backbone, projection_size=self.projection_size, bottleneck_size=self.bottleneck_size)
+
+
+class SimSiam(Method):
+    """SimSiam (Chen & He 2021).
+
+    Args:
+        backbone: Name of the backbone.
+        projection_size: Width of projection and prediction, and inside the projector.
+        bottleneck_size: Width inside the predictor.
+
+    Shape:
+        Two views (N, 3, H, W) each to the loss, a scalar in [−1, 1]; −1 where every prediction hits its target.
+
+    Source:
+        Chen & He 2021, §3 and §4.4 (a projection of three layers, batch norm on all of them; a prediction of two with
+        a bottleneck, batch norm inside). facebookresearch/simsiam, simsiam/builder.py: the last batch norm of the
+        projection has no weights.
+    """
+
+    def __init__(self, backbone: str, *, projection_size: int = 2048, bottleneck_size: int = 512) -> None:
+        super().__init__()
+        self.backbone = build_backbone(backbone)
+        self.projector = nn.Sequential(
+            nn.Linear(self.backbone.num_features, projection_size, bias=False),
+            nn.BatchNorm1d(projection_size),
+            nn.ReLU(inplace=True),
+            nn.Linear(projection_size, projection_size, bias=False),
+            nn.BatchNorm1d(projection_size),
+            nn.ReLU(inplace=True),
+            nn.Linear(projection_size, projection_size, bias=False),
+            nn.BatchNorm1d(projection_size, affine=False),
+        )
+        self.predictor = projection_head(projection_size, bottleneck_size, projection_size)
+
+    @property
+    def chance_loss(self) -> float:
+        """Loss of predictions at right angles to their targets."""
+        return 0.0
+
+    def forward(
+        self, view1: Tensor, view2: Tensor, *, labels: Tensor | None = None, mixing: Mixing | None = None
+    ) -> Tensor:
+        """Symmetric loss −(cos(p₁, z₂) + cos(p₂, z₁)) / 2 without gradient through z, averaged over the batch.
+
+        Args:
+            view1: Views (N, 3, H, W).
+            view2: Views (N, 3, H, W) of the same samples.
+            labels: Not used.
+            mixing: None.
+        """
+        assert mixing is None, "the configuration refuses mixtures"
+        projection1, projection2 = self.projector(self.backbone(view1)), self.projector(self.backbone(view2))
+        prediction1, prediction2 = (normalised(self.predictor(one)) for one in (projection1, projection2))
+        target1, target2 = normalised(projection1.detach()), normalised(projection2.detach())
+        self.embeddings = target1, target2
+        return -(cosines(prediction1, target2, None) + cosines(prediction2, target1, None)).mean() / 2
