@@ -107,7 +107,7 @@ def test_localize(
     coco: Path,
 ) -> None:
     recipes: dict[str, Fields] = {
-        "negatives": {"negatives": ["none.png"]},
+        "negatives": {"localizer": {"negatives": ["none.png"]}},
         "pack": {"data": {"root": str(coco), "layout": "coco-crop", "split": "train"}},
     }
     for name, fields in recipes.items():

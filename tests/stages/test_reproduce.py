@@ -14,6 +14,7 @@ from objectaware.config import LinearConfig, LocalizeConfig, PretrainConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.localize.contracam import ContraCAM
 from objectaware.paper import TABLE_LABELS, load_figures
 from objectaware.paper.figures import plan_figure
 from objectaware.paper.nodes import (
@@ -353,7 +354,7 @@ def test_localize_and_linear_configurations_hold_what_the_plan_says(tmp_path: Pa
     )
     config = workshop.localize_config(node, results)
     assert isinstance(config, LocalizeConfig)
-    assert (config.group_size, config.num_iterations, config.expansion, config.crf) == (4, 10, 2, True)
+    assert (config.group_size, config.crf, config.localizer) == (4, True, ContraCAM(num_iterations=10, expansion=2))
     linear = next(n for n in plan_table("multi-main").nodes() if isinstance(n, Linear) and n.train.name == "Food-101")
     evaluation = workshop.linear_config(linear, results)
     assert isinstance(evaluation, LinearConfig)

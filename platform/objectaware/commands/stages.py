@@ -23,6 +23,8 @@ from objectaware.commands.common import (
     write_json,
 )
 from objectaware.commands.fields import listing_fields
+from objectaware.errors import InputError
+from objectaware.recipes import merged
 
 
 def demo(program: str, arguments: list[str]) -> None:
@@ -98,10 +100,8 @@ def localize(program: str, arguments: list[str]) -> None:
         checkpoint: str | None = None,
         common: CommonArguments = DEFAULTS,
         out: str | None = None,
-        localizer: Literal[
-            "contracam", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box", "full_image"
-        ] = "contracam",
-        setting: Literal["crop", "mixup", "scenes"] = "crop",
+        localizer: str | None = None,
+        preset: str = "crop",
         recipe: Path | None = None,
     ) -> None:
         """Finds the objects in a folder of images.
@@ -109,20 +109,27 @@ def localize(program: str, arguments: list[str]) -> None:
         Args:
             images: Folder, at any depth.
             checkpoint: Folder that pretraining wrote, or a file of MoCo, VISSL, solo-learn, lightly, mmselfsup,
-                torchvision or timm; the baselines center_box and full_image need none.
+                torchvision or timm, for localizers that look through a network.
             common: Settings of every command.
             out: Folder of the mask store; by default one in the storage.
-            localizer: The published method, or one to compare it with; further fields are the recipe's.
-            setting: Named setting: crop and mixup are the paper's.
+            localizer: Name of the localizer; by default that of the preset or recipe. Its fields are the recipe's.
+            preset: Named fields: crop and mixup are the paper's, scenes the demo's.
             recipe: YAML of further LocalizeConfig fields.
         """
-        from objectaware.config import LocalizeConfig, localize_setting
+        from objectaware.config import PRESETS, LocalizeConfig
+        from objectaware.config.variants import default_names
         from objectaware.distributed.localize import localize_needs
         from objectaware.stages.localize import run_localize
 
-        fields = {"localizer": localizer, **localize_setting(setting, localizer), **recipe_values(recipe)}
-        given = {} if checkpoint is None else {"checkpoint": checkpoint}
-        config = validated(LocalizeConfig, {"data": {"root": images}, **fields, **given})
+        if preset not in PRESETS:
+            raise InputError("preset", preset, "is unknown", f"Choose {' | '.join(PRESETS)}.")
+        fields: dict[str, object] = {"data": {"root": images}, **PRESETS[preset]}
+        options = {"localizer": localizer, "checkpoint": checkpoint}
+        given = {name: value for name, value in options.items() if value is not None}
+        # Fields of a recipe that names no localizer belong to the one that is named here.
+        for above in (given, recipe_values(recipe), given):
+            fields = merged(fields, above, default_names(LocalizeConfig))
+        config = validated(LocalizeConfig, fields)
         target = None if out is None else output_folder(out)
         with open_context(common, *map(localize_needs, either_device(config.execution))) as context:
             finish(common, context, run_localize(context, config, out=target))

@@ -15,13 +15,10 @@ from objectaware.config.evaluate import (
     LocalizationConfig,
 )
 from objectaware.config.localize import (
-    LOCALIZE_SETTINGS,
-    LOCALIZER_DEFAULTS,
+    PRESETS,
     LocalizeConfig,
     LocalizeExecution,
     Localizer,
-    localize_setting,
-    localizer_fields,
 )
 from objectaware.config.localizers import LocalizersConfig
 from objectaware.config.planning import MeasureConfig
@@ -30,8 +27,7 @@ from objectaware.config.pretrain import PretrainConfig, PretrainExecution
 
 __all__ = [
     "GROUND_TRUTH",
-    "LOCALIZER_DEFAULTS",
-    "LOCALIZE_SETTINGS",
+    "PRESETS",
     "BackgroundConfig",
     "ClassDistanceConfig",
     "ContextualConfig",
@@ -53,6 +49,4 @@ __all__ = [
     "Model",
     "PretrainConfig",
     "PretrainExecution",
-    "localize_setting",
-    "localizer_fields",
 ]

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from objectaware.data.coco_masks import union_mask
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.localize.boxes import extract_boxes
-from objectaware.localize.components import keep_large_components
+from objectaware.localize.boxes import extract_boxes, keep_large_components
 from objectaware.localize.mask_store import MaskRow
 
 _MIN_BOX_AREA = 0.01

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from objectaware.config import (
-    LOCALIZE_SETTINGS,
+    PRESETS,
     DataConfig,
     LinearConfig,
     LocalizationConfig,
@@ -25,6 +25,7 @@ from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 from objectaware.evaluate.background import VARIANTS
 from objectaware.evaluate.summary import mean_and_std
+from objectaware.recipes import merged
 from objectaware.stages.evaluate import run_linear, run_localization
 from objectaware.stages.localize import run_localize
 from objectaware.stages.measure_masks import BEST_CENTER_BOX, FULL_IMAGE
@@ -229,8 +230,7 @@ class _Study:
                 "data": self._data(split),
                 "checkpoint": network.values["checkpoint"],
                 "seed": self._seed,
-                "remove_negative_signals": remove_negative_signals,
-                **LOCALIZE_SETTINGS["scenes"],
+                **merged(PRESETS["scenes"], {"localizer": {"remove_negative_signals": remove_negative_signals}}),
                 "image_size": self._localization_size,
             }
         )

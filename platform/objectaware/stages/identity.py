@@ -21,7 +21,7 @@ from objectaware.stages.truth import true_objects_hash
 
 STAGE_VERSIONS = {
     "pretrain": 4,
-    "localize": 3,
+    "localize": 4,
     "features": 2,
     "linear": 5,
     "knn": 2,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from objectaware.config import LocalizeConfig
+from objectaware.config import LocalizeConfig, Localizer
 from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
@@ -50,8 +50,8 @@ def run_localize(
     inputs = {"data": data_hash(config.data, verify=context.verify)}
     if config.checkpoint is not None:
         inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
-    if config.classifier is not None:
-        inputs["classifier"] = classifier_hash(config.classifier)
+    if config.localizer.needs_classifier:
+        inputs["classifier"] = classifier_hash(config.localizer.model_dump()["classifier"])
     if config.execution.record_iterations:
         # Masks that were made without them cannot show them.
         inputs["iterations"] = "recorded"
@@ -60,7 +60,7 @@ def run_localize(
         return _localize(run, config, inputs)
 
     data = config.data
-    tags = {"dataset": data.root, "localizer": config.localizer}
+    tags = {"dataset": data.root, "localizer": config.localizer.name}
     name = title or f"localize {data.root}"
     return run_stage(
         context, "localize", name, config, inputs, compute, tags=tags, check=check_localize, needs=_needs, out=out
@@ -79,7 +79,7 @@ def check_localize(config: LocalizeConfig) -> None:
         group_size=config.group_size,
         seed=config.seed,
         image_size=config.image_size,
-        negatives=config.negatives,
+        negatives=config.localizer.only_negatives,
     )
     _checkpoint_notices(config.checkpoint)
 
@@ -146,9 +146,11 @@ def _require_negatives(config: LocalizeConfig, num_images: int) -> None:
     Raises:
         InputError: There is nothing to compare the image with.
     """
-    if num_images == 1 and config.needs_negatives:
-        problem = f"holds one image, and {config.localizer} finds what sets an image apart from others, its negatives"
-        remedy = "Add images of other objects; or take a localizer that needs none (classifier_cam, center_box)."
+    if num_images == 1 and config.localizer.needs_negatives:
+        name = config.localizer.name
+        problem = f"holds one image, and {name} finds what sets an image apart from others, its negatives"
+        others = ", ".join(name for name, one in Localizer.variants().items() if not one.needs_negatives)
+        remedy = f"Add images of other objects; or take a localizer that needs none ({others})."
         raise InputError("images", config.data.root, problem, remedy)
 
 

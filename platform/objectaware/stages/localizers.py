@@ -46,8 +46,8 @@ def run_localizer_rows(context: Context, config: LocalizersConfig, *, title: str
     classifier: str | None = None
     masks: dict[str, str] = {}
     prefix = "" if title is None else f"{title}: "
-    for name, fields in config.localizers.items():
-        if fields.get("localizer") == "classifier_cam" and fields.get("classifier") is None and classifier is None:
+    for name in config.localizers:
+        if config.lacks_classifier(name) and classifier is None:
             fitted = run_linear(context, config.linear_config(), title=f"{prefix}linear evaluation")
             classifier = str(fitted.values["classifier"])
         row = config.localize_config(name, classifier=classifier or "")
@@ -61,7 +61,7 @@ def _check(config: LocalizersConfig) -> None:
     """Refuses what the last row would refuse before the first one is computed."""
     rows = [config.localize_config(name, classifier="") for name in config.localizers]
     # Most differ in what looks at the same images through the same network.
-    for row in {(row.checkpoint, row.negatives): row for row in rows}.values():
+    for row in {(row.checkpoint, row.localizer.only_negatives): row for row in rows}.values():
         check_localize(row)
     if config.linear is not None:
         linear = config.linear_config()

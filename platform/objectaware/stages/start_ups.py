@@ -17,6 +17,7 @@ from objectaware.config import (
     PretrainExecution,
 )
 from objectaware.data.scenes import build_scenes
+from objectaware.localize.contracam import ContraCAM
 from objectaware.planning.measure import measure_rates
 from objectaware.planning.rates import Rates, StageName
 from objectaware.stages.evaluate import run_linear
@@ -85,8 +86,8 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
     checkpoint = timed("pretrain", lambda: str(run_pretrain(context, pretrain).values["checkpoint"]))
     localize = LocalizeConfig(
         data=photos,
+        localizer=ContraCAM(num_iterations=1),
         checkpoint=checkpoint,
-        num_iterations=1,
         image_size=_SIZE,
         crf=False,
         execution=LocalizeExecution(use_gpu=use_gpu),
