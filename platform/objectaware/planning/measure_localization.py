@@ -13,7 +13,7 @@ from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize_actors import CamActor, CrfActor
 from objectaware.distributed.localize_groups import GroupPlan, group_table
-from objectaware.localize.coco_export import coco_json
+from objectaware.localize.exports import coco_json
 from objectaware.localize.mask_store import read_rows
 from objectaware.planning.clock import core_seconds, wall_seconds
 from objectaware.planning.hardware import num_cores

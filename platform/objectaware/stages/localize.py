@@ -18,7 +18,7 @@ from objectaware.distributed.localize_actors import ITERATIONS_NAME
 from objectaware.distributed.localize_groups import GroupPlan
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import box_count_histogram
-from objectaware.localize.coco_export import coco_json
+from objectaware.localize.exports import coco_json
 from objectaware.localize.mask_store import read_rows
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.stages.identity import checkpoint_hash, classifier_hash, data_hash
