@@ -286,6 +286,14 @@ def test_hours_are_images_times_epochs_over_throughput(tmp_path: Path) -> None:
     assert found.gpu_hours == pytest.approx(118_287 * 10 / (8 * 100) / 3600)
     assert found.cpu_hours == pytest.approx(118_287 * 0.048 / 3600)
     assert found.disk_bytes == 118_287 * 20_000
+    saliencies = {
+        node.options.fields()["localizer"]["name"]: cost_of(workshop, node, rates, machine).gpu_hours
+        for node in plan_table("loc-saliency").nodes()
+        if isinstance(node, Localize) and node.images.name == "ImageNet"
+    }
+    assert saliencies.pop("contracam") == pytest.approx(50_000 / (8 * 25) / 3600)
+    # The gradient at the pixels takes three passes, and ten are averaged.
+    assert list(saliencies.values()) == [pytest.approx(30 * 50_000 / (8 * 25) / 3600)] * 2
 
 
 def test_a_plan_tells_what_is_done_and_what_is_not(
