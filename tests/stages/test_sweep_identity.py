@@ -97,3 +97,14 @@ def test_a_checkpoint_from_outside_counts_by_its_content(
         _identity_of(fields)
     fields["stages"]["found"]["fields"]["checkpoint"] = str(tiny_checkpoint)
     assert _identity_of(fields) == _identity_of(fields)
+
+
+def test_a_file_that_an_option_names_counts_by_its_content(fields: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "classifier").write_bytes(b"one")
+    localizer = {"name": "classifier_cam", "classifier": str(tmp_path / "classifier")}
+    fields["stages"]["found"]["fields"]["localizer"] = localizer
+    fields["parameters"] = {"found.localizer.expansion": [1, 2]}
+    before = _identity_of(fields)
+    assert _identity_of(fields) == before
+    (tmp_path / "classifier").write_bytes(b"another")
+    assert _identity_of(fields) != before

@@ -84,9 +84,10 @@ def _without_execution(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
 def _file_hashes(parts: Iterable[Model]) -> dict[str, str]:
     """Hashes of checkpoints, classifiers and masks that no stage of the sweep makes, by address."""
     found: dict[str, str] = {}
-    for part in parts:
+    options = (value for part in parts for value in (part, *vars(part).values()) if isinstance(value, Model))
+    for option in options:
         for name, hash_of in _HASHES.items():
-            value = getattr(part, name, None)
+            value = getattr(option, name, None)
             for address in value.values() if isinstance(value, dict) else (value,):
                 if address is not None and address not in (GROUND_TRUTH, STAND_IN, *found):
                     found[address] = hash_of(address)
