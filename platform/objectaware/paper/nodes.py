@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, TypeVar, cast
 
+from objectaware.config import Localizer
+
 
 class Options(tuple[tuple[str, object], ...]):
     """Fields of a configuration as a value that can be compared and hashed: sorted by name, those of a field below."""
@@ -283,13 +285,17 @@ def title(node: Node) -> str:
 
 
 def _described(chosen: Options) -> Iterator[str]:
-    for name, value in sorted(chosen, key=lambda field: field[0] != "name"):
-        if isinstance(value, Options):
-            yield from _described(value)
-        elif isinstance(value, bool):
-            yield name if value else f"no {name}"
+    """Fields in words, by name; those of the localizer beside the others, and its name unless it is the paper's."""
+    fields = chosen.fields()
+    fields |= fields.pop("localizer", {})
+    name = fields.pop("name", Localizer.default_name)
+    if name != Localizer.default_name:
+        fields["localizer"] = name
+    for field, value in sorted(fields.items()):
+        if isinstance(value, bool):
+            yield field if value else f"no {field}"
         else:
-            yield str(value) if name == "name" else f"{name} {value}"
+            yield str(value) if field == "localizer" else f"{field} {value}"
 
 
 def _short(node: Node) -> str:
