@@ -94,6 +94,8 @@ def test_pretrain_on_incomplete_annotations(
         ("text.pth", [], "text.pth: "),
         ("ours", ["--recipe", "negatives"], "is no image of the data set"),
         ("ours", ["--recipe", "box", "--localizer", "center_box"], "localizer.side_fraction = 2"),
+        ("ours", ["--localizer.num_iterations", "0"], "localizer.num_iterations = 0"),
+        ("ours", ["--localizer.side_fraction", "2", "--localizer=center_box"], "localizer.side_fraction = 2"),
         ("ours", ["--recipe", "flat"], "num_iterations = 3: is named localizer.num_iterations"),
         ("ours", ["--preset", "paper"], "preset = paper: is unknown. Choose crop | mixup | scenes."),
         ("ours", ["--localizer", "gradcam"], "localizer.name = gradcam: choose center_box | classifier_cam"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +11,8 @@ import tyro
 
 from objectaware.commands.common import (
     DEFAULTS,
+    FLAGS,
+    OPTIONS,
     Common,
     CommonArguments,
     either_device,
@@ -24,7 +27,7 @@ from objectaware.commands.common import (
 )
 from objectaware.commands.fields import listing_fields
 from objectaware.errors import InputError
-from objectaware.recipes import merged
+from objectaware.recipes import merged, override, split_overrides
 
 
 def demo(program: str, arguments: list[str]) -> None:
@@ -114,7 +117,7 @@ def localize(program: str, arguments: list[str]) -> None:
             out: Folder of the mask store; by default one in the storage.
             localizer: Name of the localizer; by default that of the preset or recipe. Its fields are the recipe's.
             preset: Named fields: crop and mixup are the paper's, scenes the demo's.
-            recipe: YAML of further LocalizeConfig fields.
+            recipe: YAML of further LocalizeConfig fields; --FIELD VALUE overrides each.
         """
         from objectaware.config import PRESETS, LocalizeConfig
         from objectaware.config.variants import default_names
@@ -123,16 +126,19 @@ def localize(program: str, arguments: list[str]) -> None:
 
         if preset not in PRESETS:
             raise InputError("preset", preset, "is unknown", f"Choose {' | '.join(PRESETS)}.")
-        fields: dict[str, object] = {"data": {"root": images}, **PRESETS[preset]}
-        options = {"localizer": localizer, "checkpoint": checkpoint}
-        given = {name: value for name, value in options.items() if value is not None}
+        options = default_names(LocalizeConfig)
+        named = {"localizer": localizer, "checkpoint": checkpoint}
+        given = {name: value for name, value in named.items() if value is not None}
+        fields: dict[str, object] = {"data": {"root": images}, **deepcopy(PRESETS[preset])}
         # Fields of a recipe that names no localizer belong to the one that is named here.
         for above in (given, recipe_values(recipe), given):
-            fields = merged(fields, above, default_names(LocalizeConfig))
-        config = validated(LocalizeConfig, fields)
+            fields = merged(fields, above, options)
+        config = validated(LocalizeConfig, override(fields, overrides, options))
         target = None if out is None else output_folder(out)
         with open_context(common, *map(localize_needs, either_device(config.execution))) as context:
             finish(common, context, run_localize(context, config, out=target))
 
-    with listing_fields(arguments, "Fields of the --recipe:", "LocalizeConfig"):
-        tyro.cli(command, prog=program, args=arguments)
+    own = (*OPTIONS, "--checkpoint", "--out", "--localizer", "--preset", "--recipe")
+    known, overrides = split_overrides(arguments, flags=FLAGS, options=own)
+    with listing_fields(known, "Fields of the --recipe, each overridden by --FIELD VALUE:", "LocalizeConfig"):
+        tyro.cli(command, prog=program, args=known)
