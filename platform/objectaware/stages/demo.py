@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from objectaware.config import (
-    LOCALIZE_SETTINGS,
+    PRESETS,
     DataConfig,
     LocalizeConfig,
     Model,
@@ -233,8 +233,7 @@ class _Study:
                 "data": self._data(split),
                 "checkpoint": network.values["checkpoint"],
                 "seed": self._seed,
-                "remove_negative_signals": remove_negative_signals,
-                **LOCALIZE_SETTINGS["scenes"],
+                **merged(PRESETS["scenes"], {"localizer": {"remove_negative_signals": remove_negative_signals}}),
                 "image_size": self._localization_size,
             }
         )
