@@ -308,7 +308,7 @@ def test_each_field_of_each_localizer_is_part_of_the_identity(name: str) -> None
     start = {"name": name, **needed, **({"side_fraction": 0.5} if name == "center_box" else {})}
     base = {} if not variant.needs_network else {"checkpoint": "c"}
     identities = {
-        stage_identity("localize", recipe(_localize(localizer={**start, **change}, **base)), {})
+        stage_identity("localize", 1, recipe(_localize(localizer={**start, **change}, **base)), {})
         for change in ({}, *({field: value} for field, value in _FIELDS[name].items()))
     }
     assert len(identities) == 1 + len(_FIELDS[name])

@@ -23,7 +23,8 @@ from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
 from objectaware.evaluate.knn import knn_accuracy
 from objectaware.evaluate.linear import linear_evaluation
-from objectaware.localize import classifier_cam, contracam, expand_resolution
+from objectaware.localize import contracam, expand_resolution
+from objectaware.localize.classifier_cam import classifier_cam
 from objectaware.localize.localizer import Group, Network
 from objectaware.methods.backbones import Backbone, build_backbone, check_image_size
 from objectaware.methods.batch_norm import AllReduceBatchNorm, _convert
@@ -148,11 +149,13 @@ def test_a_trained_network_is_localized_with_evaluated_and_exported(
 
     fields = {
         "data": {"root": str(tmp_path)},
-        "localizer": localizer,
+        "localizer": {
+            "name": localizer,
+            **({"expansion": 1, "num_iterations": 2} if localizer == "contracam" else {"num_gradients": 2}),
+        },
         "checkpoint": str(checkpoint),
         "image_size": SIZE,
         "execution": LocalizeExecution(num_compute_threads=1, use_gpu=False),
-        **({"expansion": 1, "num_iterations": 2} if localizer == "contracam" else {"num_gradients": 2}),
     }
     masks = _localized(LocalizeConfig.model_validate(fields))
     assert masks.shape == (4, SIZE, SIZE)
