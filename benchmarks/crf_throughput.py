@@ -30,6 +30,7 @@ from objectaware.config import DataConfig, LocalizeConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster
 from objectaware.distributed.localize_actors import CrfActor
+from objectaware.localize.full_image import FullImage
 from objectaware.localize.mask_store import read_rows
 from objectaware.planning.pictures import soft_masks
 
@@ -116,7 +117,7 @@ def stage_speed(work: Work) -> float:
 def stage_config(work: Work) -> dict[str, Any]:
     """What the stage is told of its pictures; no file is read."""
     data = DataConfig(root=".")
-    return LocalizeConfig(data=data, localizer="full_image", image_size=work.pictures.shape[1]).model_dump()
+    return LocalizeConfig(data=data, localizer=FullImage(), image_size=work.pictures.shape[1]).model_dump()
 
 
 def tables(work: Work) -> Iterator[pa.Table]:

@@ -23,8 +23,7 @@ _LIMIT = 1.1
 _SECONDS_BETWEEN_LOOKS = 0.05
 _RECIPE = """\
 image_size: 64
-num_iterations: 1
-expansion: 1
+localizer: {num_iterations: 1, expansion: 1}
 crf: false
 execution: {num_cam_actors: 1, num_crf_actors: 1, num_compute_threads: 1}
 """

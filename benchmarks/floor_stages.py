@@ -29,7 +29,7 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.localize_actors import CamActor, CrfActor
 from objectaware.distributed.localize_groups import GroupPlan, group_table
 from objectaware.evaluate.linear import PATH_TOLERANCE
-from objectaware.localize.contracam import contracam
+from objectaware.localize.contracam import ContraCAM, contracam
 from objectaware.localize.crf import dense_crf
 from objectaware.planning.pictures import soft_masks
 from objectaware.training.preparation import blur_kernel_size
@@ -210,8 +210,7 @@ def _group_steps(
         data=DataConfig(root=str(place)),
         checkpoint=str(checkpoint),
         image_size=size,
-        num_iterations=_NUM_ITERATIONS,
-        expansion=_EXPANSION,
+        localizer=ContraCAM(num_iterations=_NUM_ITERATIONS, expansion=_EXPANSION),
         execution=LocalizeExecution(num_compute_threads=1),
     )
     plan = GroupPlan.of(manifest, group_size=config.group_size, seed=0, image_size=size)

@@ -25,6 +25,7 @@ from objectaware.commands.common import Common, open_context
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize import localize_needs
+from objectaware.localize.contracam import ContraCAM
 from objectaware.stages.localize import localize as run_localize
 
 _LIMIT = 1.1
@@ -90,8 +91,7 @@ def _localization(folder: Path, image_size: int) -> Iterator[Callable[[int, int]
                 data=DataConfig(root=str(folder / str(size))),
                 checkpoint=str(folder / "checkpoint"),
                 image_size=image_size,
-                num_iterations=1,
-                expansion=1,
+                localizer=ContraCAM(num_iterations=1, expansion=1),
                 crf=False,
                 execution=_execution(num_workers),
             )

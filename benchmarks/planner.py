@@ -26,11 +26,12 @@ from objectaware.config import (
     PretrainExecution,
 )
 from objectaware.distributed.localize import localize_needs
+from objectaware.localize.contracam import ContraCAM
 from objectaware.planning.hardware import num_cores
 from objectaware.planning.model import Machine, StageWork
 from objectaware.planning.pictures import repeated, source_files
 from objectaware.planning.rates import Rates
-from objectaware.planning.work import contracam_work, linear_work, localize_work, pretrain_work
+from objectaware.planning.work import linear_work, localize_work, pretrain_work, soft_mask_work
 from objectaware.stages.features import EvaluateExecution
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.localize import localize
@@ -151,17 +152,15 @@ class Runs:
 
     def _localize(self, rates: Rates, size: int) -> Case:
         given = self._given
+        localizer = ContraCAM(num_iterations=given.iterations, expansion=_EXPANSION)
         config = LocalizeConfig(
             data=repeated(self._files, size, self._folder / f"localize-{size}"),
             checkpoint=self._checkpoint,
             image_size=given.image_size,
-            num_iterations=given.iterations,
-            expansion=_EXPANSION,
+            localizer=localizer,
             execution=_EXECUTION,
         )
-        soft_mask = contracam_work(
-            rates, backbone=given.backbone, num_iterations=given.iterations, expansion=_EXPANSION
-        )
+        soft_mask = soft_mask_work(rates, backbone=given.backbone, cost=localizer.cost)
         work = localize_work(rates, num_images=size, soft_mask=soft_mask, crf=config.crf, group_size=config.group_size)
         title = f"localize {size} images, {given.iterations} iterations and CRF, {self._network()}"
         return Case(title, partial(localize, self._context, config), work)

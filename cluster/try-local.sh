@@ -157,7 +157,7 @@ execution: {num_cam_actors: 1, num_crf_actors: 1, num_compute_threads: 1}
 RECIPE
 checkpoint=/shared/$(cd "$work/shared" && echo runs/pretrain/*/train/epoch_0001)
 user env MLFLOW_TRACKING_URI="$tracking" objectaware submit --address http://127.0.0.1:8265 \
-  --submission-id localize -- localize /shared/scenes/original/train --checkpoint "$checkpoint" --setting scenes --recipe /shared/localize.yaml
+  --submission-id localize -- localize /shared/scenes/original/train --checkpoint "$checkpoint" --preset scenes --recipe /shared/localize.yaml
 
 say "what ran where"
 user python - <<'PYTHON'

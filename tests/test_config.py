@@ -6,17 +6,22 @@ import pytest
 from pydantic import ValidationError
 
 from objectaware.config import (
-    LOCALIZE_SETTINGS,
-    LOCALIZER_DEFAULTS,
+    PRESETS,
     DataConfig,
     DetectionConfig,
     LocalizeConfig,
+    Localizer,
     PretrainConfig,
-    localize_setting,
-    localizer_fields,
 )
+from objectaware.config.variants import default_names
+from objectaware.localize.contracam import ContraCAM
+from objectaware.localize.full_image import FullImage
+from objectaware.localize.integrated_gradients import IntegratedGradients
+from objectaware.localize.smoothgrad import SmoothGrad
 from objectaware.methods.byol import BYOLConfig
 from objectaware.methods.moco import MoCoConfig
+from objectaware.recipes import merged
+from objectaware.stages.identity import recipe, stage_identity
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localization import LocalizationConfig
 
@@ -223,13 +228,14 @@ def _localize(**fields: object) -> LocalizeConfig:
 
 
 def test_localizers_defaults_are_the_papers() -> None:
-    config = _localize(checkpoint="c")
-    assert (config.localizer, config.num_iterations, config.expansion, config.temperature) == ("contracam", 10, 2, 1.0)
-    assert config.remove_negative_signals
-    assert config.num_gradients is None
-    assert _localize(checkpoint="c", localizer="integrated_gradients").num_gradients == 10
+    assert _localize(checkpoint="c").localizer == ContraCAM(
+        num_iterations=10, expansion=2, remove_negative_signals=True, temperature=1.0
+    )
+    assert _localize(checkpoint="c", localizer="integrated_gradients").localizer == IntegratedGradients(
+        num_gradients=10, temperature=1.0
+    )
     smooth = _localize(checkpoint="c", localizer="smoothgrad")
-    assert (smooth.num_gradients, smooth.noise_level, smooth.num_iterations) == (10, 0.15, None)
+    assert smooth.localizer == SmoothGrad(num_gradients=10, noise_level=0.15, temperature=1.0)
     assert LocalizeConfig.model_validate(smooth.model_dump(mode="json")) == smooth
 
 
@@ -237,14 +243,19 @@ def test_localizers_defaults_are_the_papers() -> None:
     ("fields", "message"),
     [
         ({}, "checkpoint is missing"),
-        ({"localizer": "classifier_cam", "checkpoint": "c"}, "classifier is missing"),
-        ({"localizer": "center_box"}, "side_fraction is missing"),
+        ({"localizer": "classifier_cam", "checkpoint": "c"}, r"localizer.classifier\n +Field required"),
+        ({"localizer": "center_box"}, r"localizer.side_fraction\n +Field required"),
         ({"localizer": "full_image", "checkpoint": "c"}, "checkpoint has no meaning"),
-        ({"localizer": "smoothgrad", "checkpoint": "c", "num_iterations": 3}, "num_iterations has no meaning"),
-        ({"localizer": "integrated_gradients", "checkpoint": "c", "mask_color": [0, 0, 0]}, "mask_color has no"),
-        ({"checkpoint": "c", "negatives": []}, "negatives"),
+        ({"localizer": {"name": "smoothgrad", "num_iterations": 3}, "checkpoint": "c"}, "localizer.num_iterations"),
+        (
+            {"localizer": {"name": "integrated_gradients", "mask_color": [0, 0, 0]}, "checkpoint": "c"},
+            "localizer.mask_color",
+        ),
+        ({"localizer": {"negatives": []}, "checkpoint": "c"}, "localizer.negatives"),
         ({"localizer": "full_image", "execution": {"record_iterations": True}}, "record_iterations has no"),
-        ({"localizer": "grad_cam"}, "localizer"),
+        ({"localizer": "grad_cam"}, "choose center_box | classifier_cam"),
+        ({"num_iterations": 3, "checkpoint": "c"}, "is named localizer.num_iterations"),
+        ({"localizer": "classifier_cam", "classifier": "k", "checkpoint": "c"}, "is named localizer.classifier"),
     ],
 )
 def test_settings_that_a_localizer_does_not_have_are_refused(fields: dict[str, object], message: str) -> None:
@@ -252,27 +263,55 @@ def test_settings_that_a_localizer_does_not_have_are_refused(fields: dict[str, o
         _localize(**fields)
 
 
-@pytest.mark.parametrize("setting", LOCALIZE_SETTINGS)
-def test_a_named_setting_fits_every_localizer(setting: str) -> None:
-    needed = {"checkpoint": "c", "classifier": "k", "side_fraction": 0.5}
-    for localizer in LOCALIZER_DEFAULTS:
-        own = {name: value for name, value in needed.items() if name in localizer_fields(localizer)}
-        config = _localize(localizer=localizer, **localize_setting(setting, localizer), **own)
-        assert config.crf == LOCALIZE_SETTINGS[setting]["crf"]
+def test_a_preset_gives_way_to_another_localizer() -> None:
+    for fields in PRESETS.values():
+        config = _localize(**merged(fields, {"localizer": "full_image"}, default_names(LocalizeConfig)))
+        assert config.localizer == FullImage()
+        assert config.crf == fields["crf"]
 
 
-def test_named_settings_are_the_papers() -> None:
+def test_presets_are_the_papers() -> None:
     """Paper, common set-up: ten iterations at twice the resolution with CRF; one, as it is, soft from 0.2 on."""
-    settings = {
-        name: LocalizeConfig.model_validate({"data": {"root": "x"}, "checkpoint": "c", **fields})
-        for name, fields in LOCALIZE_SETTINGS.items()
-    }
-    crop, mixup = settings["crop"], settings["mixup"]
-    assert (crop.num_iterations, crop.expansion, crop.crf, crop.mask_threshold) == (10, 2, True, 0.5)
-    assert (mixup.num_iterations, mixup.expansion, mixup.crf, mixup.mask_threshold) == (1, 1, False, 0.2)
+    presets = {name: _localize(checkpoint="c", **fields) for name, fields in PRESETS.items()}
+    crop, mixup = presets["crop"], presets["mixup"]
+    assert (crop.localizer, crop.crf, crop.mask_threshold) == (ContraCAM(num_iterations=10, expansion=2), True, 0.5)
+    assert (mixup.localizer, mixup.crf, mixup.mask_threshold) == (ContraCAM(num_iterations=1, expansion=1), False, 0.2)
     assert crop.group_size == 64
     assert crop.box_margin == 0.2
     assert crop.min_box_area == 0.01
+
+
+# A value of each field of each localizer that is not its default.
+_FIELDS: dict[str, dict[str, object]] = {
+    "contracam": {
+        "temperature": 0.5,
+        "negatives": ["a.png"],
+        "num_iterations": 3,
+        "expansion": 4,
+        "remove_negative_signals": False,
+        "mask_color": [1, 2, 3],
+    },
+    "classifier_cam": {"expansion": 1},
+    "integrated_gradients": {"temperature": 0.5, "negatives": ["a.png"], "num_gradients": 3},
+    "smoothgrad": {"temperature": 0.5, "negatives": ["a.png"], "num_gradients": 3, "noise_level": 0.3},
+    "center_box": {"side_fraction": 0.4},
+    "full_image": {},
+}
+
+
+@pytest.mark.parametrize("name", Localizer.variants())
+def test_each_field_of_each_localizer_is_part_of_the_identity(name: str) -> None:
+    variant = Localizer.variants()[name]
+    needed = {"classifier": "k"} if variant.needs_classifier else {}
+    # The classifier is told by its content, an input.
+    assert set(_FIELDS[name]) == set(variant.model_fields) - {"name", "classifier"}
+    start = {"name": name, **needed, **({"side_fraction": 0.5} if name == "center_box" else {})}
+    base = {} if not variant.needs_network else {"checkpoint": "c"}
+    identities = {
+        stage_identity("localize", 1, recipe(_localize(localizer={**start, **change}, **base)), {})
+        for change in ({}, *({field: value} for field, value in _FIELDS[name].items()))
+    }
+    assert len(identities) == 1 + len(_FIELDS[name])
 
 
 COCO = {"root": "COCO", "layout": "coco", "split": "val"}

@@ -172,7 +172,7 @@ def _trainings() -> Iterator[Example]:
     yield pretrain("moco-packed", {**MOCO, "data": {"root": "packed", "layout": "shards"}})
 
     for root, data in (("scenes", scenes("train")), ("multi", multi("train"))):
-        words = ("localize", root, "--checkpoint", "@pretrain-moco.checkpoint", "--setting", "mixup", "--recipe")
+        words = ("localize", root, "--checkpoint", "@pretrain-moco.checkpoint", "--preset", "mixup", "--recipe")
         recipe = {"data": data, "image_size": 48, "crf": True, "execution": LOCALIZE_ON_ONE}
         yield Example(f"masks-{root}", (*words, f"masks-{root}.yaml"), recipe)
     found, truth = {"masks": "@masks-scenes.masks"}, {"masks": "ground_truth"}
@@ -197,7 +197,7 @@ def _localizations() -> Iterator[Example]:
     recipe = {
         "image_size": 48,
         "group_size": 8,
-        "num_iterations": 2,
+        "localizer": {"num_iterations": 2},
         "execution": {**LOCALIZE_ON_ONE, "record_iterations": True},
     }
     words = ("localize", "scenes/original/val", "--checkpoint", "@pretrain-moco.checkpoint", "--out", "found")
@@ -216,14 +216,16 @@ def _localizations() -> Iterator[Example]:
         "checkpoint": "@pretrain-moco.checkpoint",
         "shared": {"image_size": 48, "group_size": 8, "execution": LOCALIZE_ON_ONE},
         "localizers": {
-            "contracam": {"num_iterations": 2},
-            "no signal removal": {"num_iterations": 1, "remove_negative_signals": False, "temperature": 0.4},
-            "mask color": {"num_iterations": 2, "expansion": 1, "mask_color": [10, 20, 30]},
-            "negatives": {"num_iterations": 1, "negatives": ["000000000001.jpg"]},
+            "contracam": {"localizer": {"num_iterations": 2}},
+            "no signal removal": {
+                "localizer": {"num_iterations": 1, "remove_negative_signals": False, "temperature": 0.4}
+            },
+            "mask color": {"localizer": {"num_iterations": 2, "expansion": 1, "mask_color": [10, 20, 30]}},
+            "negatives": {"localizer": {"num_iterations": 1, "negatives": ["000000000001.jpg"]}},
             "classifier_cam": {"localizer": "classifier_cam"},
-            "integrated_gradients": {"localizer": "integrated_gradients", "num_gradients": 2},
-            "smoothgrad": {"localizer": "smoothgrad", "num_gradients": 2},
-            "center_box": {"localizer": "center_box", "side_fraction": 0.6},
+            "integrated_gradients": {"localizer": {"name": "integrated_gradients", "num_gradients": 2}},
+            "smoothgrad": {"localizer": {"name": "smoothgrad", "num_gradients": 2}},
+            "center_box": {"localizer": {"name": "center_box", "side_fraction": 0.6}},
             "full_image": {"localizer": "full_image", "crf": False},
         },
         "linear": {**cropped, "image_size": SIZE, "center_crop": False, "num_penalties": 3},
@@ -288,7 +290,8 @@ def _studies() -> Iterator[Example]:
 def _layouts() -> Iterator[Example]:
     """Published data sets, written by the tests' support: opened, localized without a network, and scored."""
     for kind in LAYOUTS:
-        box = {"image_size": SIZE, "crf": False, "side_fraction": 0.7, "execution": LOCALIZE_ON_ONE}
+        localizer = {"name": "center_box", "side_fraction": 0.7}
+        box = {"image_size": SIZE, "crf": False, "localizer": localizer, "execution": LOCALIZE_ON_ONE}
         words = ("localize", "published", "--localizer", "center_box", "--recipe", f"layout-{kind}.yaml")
         yield Example(f"layout-{kind}", words, {"data": f"@layout.{kind}", **box})
         scored = {"data": f"@layout.{kind}", "masks": {"box": f"@layout-{kind}.masks"}, "image_size": SIZE}

@@ -158,7 +158,7 @@ def _travels(root: Path) -> Iterator[Measure]:
         driver = max((stack["functions"] for stack in stacks if stack["at"] == "driver"), key=len)
         worker = max((stack["functions"] for stack in stacks if stack["at"] == "worker"), key=len)
         yield Measure("layers between command and training loop", len(driver) + len(worker), 7)
-        (folder / "localization.yaml").write_text("{image_size: 32, num_iterations: 1}")
+        (folder / "localization.yaml").write_text("{image_size: 32, localizer: {num_iterations: 1}}")
         arguments = ["pictures", "--checkpoint", trained["checkpoint"], "--recipe", "localization.yaml"]
         _objectaware(root, folder, "localize", *arguments, "--out", "masks", "--json", "found.json")
         (travel,) = folder.glob("travel-*.json")

@@ -190,7 +190,7 @@ def split_overrides(
     waiting = list(arguments)
     while waiting:
         word = waiting.pop(0)
-        is_own = word in flags or word in options or not word.startswith("--")
+        is_own = word in flags or word.partition("=")[0] in options or not word.startswith("--")
         target = known if is_own else overrides
         target.append(word)
         if waiting and (word in options or not is_own):

@@ -14,6 +14,7 @@ from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize import localize
+from objectaware.localize.contracam import ContraCAM
 from objectaware.localize.mask_store import read_rows
 
 Corpus = tuple[Path, set[str], set[str]]
@@ -51,7 +52,7 @@ def test_localization_has_a_row_for_every_file(
         data=DataConfig(root=str(folder)),
         checkpoint=str(tiny_checkpoint),
         image_size=32,
-        num_iterations=1,
+        localizer=ContraCAM(num_iterations=1),
         group_size=16,
         execution=LocalizeExecution(num_compute_threads=1, num_crf_actors=1),
     )

@@ -30,7 +30,9 @@ batch_size: 5
 method: {queue_size: 20}
 execution: {num_loader_threads: 1, num_compute_threads: 1}
 """
-LOCALIZE_RECIPE = "{image_size: 64, num_iterations: 2, execution: {num_compute_threads: 1, num_crf_actors: 1}}"
+LOCALIZE_RECIPE = (
+    "{image_size: 64, localizer: {num_iterations: 2}, execution: {num_compute_threads: 1, num_crf_actors: 1}}"
+)
 
 
 def _objectaware(*arguments: str) -> dict[str, Any]:

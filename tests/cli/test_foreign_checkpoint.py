@@ -17,8 +17,7 @@ from objectaware.cli import run
 
 RECIPE = """\
 image_size: 64
-num_iterations: 2
-expansion: 2
+localizer: {num_iterations: 2, expansion: 2}
 group_size: 4
 execution: {num_crf_actors: 1, num_compute_threads: 1}
 """

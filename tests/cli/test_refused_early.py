@@ -99,6 +99,12 @@ def test_pretrain_on_incomplete_annotations(
         ("nowhere", [], "does not exist"),
         ("text.pth", [], "text.pth: "),
         ("ours", ["--recipe", "negatives"], "is no image of the data set"),
+        ("ours", ["--recipe", "box", "--localizer", "center_box"], "localizer.side_fraction = 2"),
+        ("ours", ["--localizer.num_iterations", "0"], "localizer.num_iterations = 0"),
+        ("ours", ["--localizer.side_fraction", "2", "--localizer=center_box"], "localizer.side_fraction = 2"),
+        ("ours", ["--recipe", "flat"], "num_iterations = 3: is named localizer.num_iterations"),
+        ("ours", ["--preset", "paper"], "preset = paper: is unknown. Choose crop | mixup | scenes."),
+        ("ours", ["--localizer", "gradcam"], "localizer.name = gradcam: choose center_box | classifier_cam"),
         ("ours", ["--recipe", "pack"], "layout = coco-crop: is not a folder of whole pictures"),
     ],
 )
@@ -113,7 +119,9 @@ def test_localize(
     coco: Path,
 ) -> None:
     recipes: dict[str, Fields] = {
-        "negatives": {"negatives": ["none.png"]},
+        "negatives": {"localizer": {"negatives": ["none.png"]}},
+        "box": {"localizer": {"side_fraction": 2}},
+        "flat": {"num_iterations": 3},
         "pack": {"data": {"root": str(coco), "layout": "coco-crop", "split": "train"}},
     }
     for name, fields in recipes.items():

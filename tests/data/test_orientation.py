@@ -32,7 +32,7 @@ from objectaware.detection.data import TrainingImages
 from objectaware.detection.detect import detect_objects
 from objectaware.detection.score import average_precision
 from objectaware.errors import InputError
-from objectaware.localize.coco_export import segmentation
+from objectaware.localize.exports import segmentation
 from objectaware.localize.mask_store import MaskRow, write_shard
 from objectaware.stages.localization import LocalizationConfig, measure_masks
 from published_trees import KINDS, write_part

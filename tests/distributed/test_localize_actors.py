@@ -16,7 +16,9 @@ from objectaware.data.tensors import normalise
 from objectaware.distributed import localize_actors
 from objectaware.distributed.localize_actors import CamActor, CrfActor
 from objectaware.errors import InputError
-from objectaware.localize import center_box, classifier_cam, contracam, dense_crf, expand_resolution, extract_boxes
+from objectaware.localize import contracam, dense_crf, expand_resolution, extract_boxes
+from objectaware.localize.center_box import center_box
+from objectaware.localize.classifier_cam import classifier_cam
 from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, read_rows
 from objectaware.methods.checkpoint import load_encoder
 from objectaware.methods.classifier import Classifier, classifier_file
@@ -29,8 +31,7 @@ def _config(checkpoint: Path | str | None = "", **changes: object) -> dict[str, 
         "data": DataConfig(root="."),
         "checkpoint": None if checkpoint is None else str(checkpoint),
         "image_size": SIZE,
-        "num_iterations": 2,
-        "expansion": 4,
+        "localizer": {"num_iterations": 2, "expansion": 4},
         "execution": LocalizeExecution(num_compute_threads=1),
     }
     return LocalizeConfig.model_validate(settings | changes).model_dump()
@@ -130,7 +131,7 @@ def test_a_folder_that_is_no_checkpoint_is_told_by_the_group(tmp_path: Path) -> 
 def test_settings_reach_contracam(tiny_checkpoint: Path) -> None:
     group = _group(_pictures(4), _pictures(0))
     cams = [
-        _cams(CamActor(_config(tiny_checkpoint, **changes))(group))
+        _cams(CamActor(_config(tiny_checkpoint, localizer={"num_iterations": 2, "expansion": 4, **changes}))(group))
         for changes in ({}, {"remove_negative_signals": False}, {"num_iterations": 1}, {"expansion": 1})
     ]
     for other in cams[1:]:
@@ -140,8 +141,8 @@ def test_settings_reach_contracam(tiny_checkpoint: Path) -> None:
 
 @pytest.mark.parametrize("localizer", ["integrated_gradients", "smoothgrad"])
 def test_saliencies_are_the_librarys_and_the_noise_is_the_groups(tiny_checkpoint: Path, localizer: str) -> None:
-    changes = {"localizer": localizer, "num_iterations": None, "expansion": None, "num_gradients": 2}
-    actor, pictures = CamActor(_config(tiny_checkpoint, **changes)), _pictures(5)
+    config = _config(tiny_checkpoint, localizer={"name": localizer, "num_gradients": 2})
+    actor, pictures = CamActor(config), _pictures(5)
     first = _cams(actor(_group(pictures[:4], pictures[4:])))
     assert first.shape == (4, SIZE, SIZE)
     assert first.max() == 1
@@ -154,25 +155,25 @@ def test_a_classifier_reaches_its_cam(tiny_checkpoint: Path, tmp_path: Path) -> 
     weight = torch.randn(3, 384, generator=torch.Generator().manual_seed(0))
     classifier = Classifier(weight, torch.tensor([0.0, 0.0, 1e4]))
     (tmp_path / "classifier.safetensors").write_bytes(classifier_file(classifier))
-    changes = {"localizer": "classifier_cam", "num_iterations": None, "classifier": str(tmp_path)}
+    localizer = {"name": "classifier_cam", "classifier": str(tmp_path), "expansion": 4}
     pictures = _pictures(3)
-    found = _cams(CamActor(_config(tiny_checkpoint, **changes))(_group(pictures, pictures[:0])))
+    found = _cams(CamActor(_config(tiny_checkpoint, localizer=localizer))(_group(pictures, pictures[:0])))
     backbone = expand_resolution(load_encoder(tiny_checkpoint).backbone, 4)
     expected = classifier_cam(normalise(pictures), backbone.forward_features, weight, classifier.bias)
     np.testing.assert_allclose(found, expected[:, 0].numpy(), atol=1e-4)
 
 
 def test_baselines_need_no_network() -> None:
-    base = {"num_iterations": None, "expansion": None, "checkpoint": None}
     group = _group(_pictures(2), _pictures(0))
-    boxes = _cams(CamActor(_config(**base, localizer="center_box", side_fraction=0.5))(group))
+    boxes = _cams(CamActor(_config(None, localizer={"name": "center_box", "side_fraction": 0.5}))(group))
     np.testing.assert_array_equal(boxes[1], center_box(SIZE, SIZE, 0.5))
-    assert (_cams(CamActor(_config(**base, localizer="full_image"))(group)) == 1).all()
+    assert (_cams(CamActor(_config(None, localizer="full_image"))(group)) == 1).all()
 
 
 def test_given_negatives_are_the_only_ones_and_not_their_own(tiny_checkpoint: Path) -> None:
     pictures = _pictures(6)
-    actor = CamActor(_config(tiny_checkpoint, negatives=["4.png", "1.png"], mask_color=[124, 116, 104]))
+    only = {"negatives": ["4.png", "1.png"], "mask_color": [124, 116, 104], "num_iterations": 2, "expansion": 4}
+    actor = CamActor(_config(tiny_checkpoint, localizer=only))
     negatives, names = pictures[[4, 1]], ["4.png", "1.png"]
     both = _cams(actor(_group(pictures[:3], negatives, filler_ids=names)))
     alone = _cams(actor(_group(pictures[:1], negatives, filler_ids=names)))

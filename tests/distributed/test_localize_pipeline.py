@@ -18,6 +18,7 @@ from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize import LocalizeSummary, localize, localize_needs
 from objectaware.errors import InputError
+from objectaware.localize.contracam import ContraCAM
 from objectaware.localize.mask_store import MaskRow, read_rows, write_shard
 
 pytestmark = pytest.mark.timeout(600)
@@ -45,8 +46,7 @@ def _localize(
         data=DataConfig(root=str(images)),
         checkpoint=str(checkpoint),
         image_size=32,
-        num_iterations=1,
-        expansion=4,
+        localizer=ContraCAM(num_iterations=1, expansion=4),
         group_size=8,
         seed=1,
         execution=LocalizeExecution(**{"num_compute_threads": 1, "num_crf_actors": 1, **execution}),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from objectaware.errors import InputError
 from objectaware.evaluate import mask_miou
 from objectaware.evaluate.localization import best_center_box, binarise, box_count_histogram, mask_ious
-from objectaware.localize import center_box
+from objectaware.localize.center_box import center_box
 
 BATCH = arrays(bool, (3, 5, 4))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from objectaware.commands.sweep import read_sweep
-from objectaware.config import LocalizeConfig, PretrainConfig, localize_setting
+from objectaware.config import PRESETS, LocalizeConfig, PretrainConfig
 from objectaware.data.published import published_data
 from objectaware.paper import load_table
 from objectaware.paper.localization import contracam
@@ -51,8 +51,8 @@ def test_p_mix_is_the_papers_table() -> None:
         momentum = {"moco": 0.999, "byol": 0.996}[baseline.method.name]
         assert baseline.method.momentum == debiased.method.momentum == momentum
         assert isinstance(masks, LocalizeConfig)
-        setting = localize_setting("mixup", "contracam")
-        assert {name: getattr(masks, name) for name in setting} == setting
+        preset = LocalizeConfig.model_validate({**PRESETS["mixup"], "data": masks.data, "checkpoint": masks.checkpoint})
+        assert masks == preset
 
 
 ITERATIONS = {
@@ -106,9 +106,10 @@ def test_iterations_are_found_and_scored_as_the_paper_does(name: str) -> None:
         assert network == PretrainConfig.model_validate(recipe)
         data = published_data(planned.images.name, planned.images.part, "data")
         assert masks.data == scores.data == data
-        setting = {**dict(planned.options), "num_iterations": trial.values["num_iterations"]}
-        assert {field: getattr(masks, field) for field in setting} == setting
-        assert masks.group_size == trial.values["group_size"]
+        fields = {**planned.options.fields(), "data": data, "checkpoint": masks.checkpoint}
+        fields["localizer"]["num_iterations"] = trial.values["num_iterations"]
+        fields["group_size"] = trial.values["group_size"]
+        assert masks == LocalizeConfig.model_validate(fields)
 
 
 def test_crop_scale_goes_from_the_papers_value_past_mocos() -> None:

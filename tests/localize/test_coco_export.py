@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from pycocotools.coco import COCO
 
-from objectaware.localize.coco_export import coco_json
+from objectaware.localize.exports import coco_json
 from objectaware.localize.mask_store import MaskRow
 
 

@@ -11,10 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from objectaware.errors import InputError
-from objectaware.localize import classifier_cam, contracam, integrated_gradients, smoothgrad
+from objectaware.localize import contracam
+from objectaware.localize.classifier_cam import classifier_cam
 from objectaware.localize.contracam import class_activation_map, contracam_iterations, contrastive_score
 from objectaware.localize.input_gradient import ContrastiveGradient, saliency_map
-from objectaware.localize.integrated_gradients import integrated_attributions
+from objectaware.localize.integrated_gradients import integrated_attributions, integrated_gradients
+from objectaware.localize.smoothgrad import smoothgrad
 
 
 def _embed(reference: Any, images: Tensor) -> Tensor:

@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from objectaware.config import LocalizeConfig, LocalizeExecution, PretrainConfig
 from objectaware.detection.export import export_detectron2
 from objectaware.detection.network import MaskRCNN
-from objectaware.distributed.localizers import Localizer
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
 from objectaware.evaluate.knn import knn_accuracy
 from objectaware.evaluate.linear import linear_evaluation
-from objectaware.localize import classifier_cam, contracam, expand_resolution
+from objectaware.localize import contracam, expand_resolution
+from objectaware.localize.classifier_cam import classifier_cam
+from objectaware.localize.localizer import Group, Network
 from objectaware.methods.backbones import Backbone, build_backbone, check_image_size
 from objectaware.methods.batch_norm import AllReduceBatchNorm, _convert
 from objectaware.methods.checkpoint import backbone_weights, export_backbone, load_encoder
@@ -148,11 +149,13 @@ def test_a_trained_network_is_localized_with_evaluated_and_exported(
 
     fields = {
         "data": {"root": str(tmp_path)},
-        "localizer": localizer,
+        "localizer": {
+            "name": localizer,
+            **({"expansion": 1, "num_iterations": 2} if localizer == "contracam" else {"num_gradients": 2}),
+        },
         "checkpoint": str(checkpoint),
         "image_size": SIZE,
         "execution": LocalizeExecution(num_compute_threads=1, use_gpu=False),
-        **({"expansion": 1, "num_iterations": 2} if localizer == "contracam" else {"num_gradients": 2}),
     }
     masks = _localized(LocalizeConfig.model_validate(fields))
     assert masks.shape == (4, SIZE, SIZE)
@@ -171,7 +174,9 @@ def test_a_trained_network_is_localized_with_evaluated_and_exported(
 def _localized(config: LocalizeConfig) -> NDArray[np.float32]:
     pictures = np.random.default_rng(1).integers(0, 256, (4, SIZE, SIZE, 3), dtype=np.uint8)
     pictures[:, 8:30, 10:40] //= 4
-    return Localizer(config)(pictures, pictures[:0], is_self=np.zeros((4, 0), dtype=np.bool_), group=0)
+    find = config.localizer.build(Network(config.checkpoint, torch.device("cpu")))
+    found: NDArray[np.float32] = find(Group(pictures, pictures[:0], np.zeros((4, 0), dtype=np.bool_)))
+    return found
 
 
 @pytest.fixture(scope="module")

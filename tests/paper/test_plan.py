@@ -21,11 +21,12 @@ from objectaware.paper.nodes import (
     Published,
     images_of,
     needs,
+    options,
     title,
 )
 from objectaware.paper.plan import plan_table
 from objectaware.paper.trainings import CROP, MIXUP, PUBLISHED_NAMES, TRAINING_IMAGES, training
-from objectaware.recipes import read_recipe
+from objectaware.recipes import merged, read_recipe
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
 
@@ -140,8 +141,9 @@ def test_a_training_says_of_its_masks_and_p_what_its_recipe_says(path: Path) -> 
     assert node.images in TRAINING_IMAGES.values()
 
 
-def test_the_settings_are_the_named_ones_of_localize() -> None:
-    from objectaware.config import LOCALIZE_SETTINGS
-
-    assert dict(CROP) == LOCALIZE_SETTINGS["crop"]
-    assert dict(MIXUP) == LOCALIZE_SETTINGS["mixup"]
+def test_options_hold_the_fields_of_a_field_and_can_be_compared() -> None:
+    fields: dict[str, object] = {"localizer": {"name": "contracam", "num_iterations": 3}, "crf": True}
+    assert options(fields) == options(crf=True, localizer={"num_iterations": 3, "name": "contracam"})
+    assert options(fields) != options(merged(fields, {"localizer": {"num_iterations": 4}}))
+    assert options(fields).fields() == fields
+    assert len({CROP, MIXUP, options(CROP.fields())}) == 2

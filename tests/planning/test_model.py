@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from objectaware.config.localize import Cost
 from objectaware.errors import InputError
 from objectaware.planning.model import Machine, Part, Prices, StageWork
 from objectaware.planning.rates import Work
-from objectaware.planning.work import contracam_work, linear_work, localize_work, pretrain_work
+from objectaware.planning.work import linear_work, localize_work, pretrain_work, soft_mask_work
 from planned import rates
 
 SECONDS = st.floats(0, 1e4)
@@ -44,7 +45,7 @@ def test_a_training_by_hand() -> None:
 
 def test_a_localization_by_hand() -> None:
     """640 images of which a group of 64 is read before all else and refined after it."""
-    soft_mask = contracam_work(rates(), backbone="resnet18", num_iterations=10, expansion=2)
+    soft_mask = soft_mask_work(rates(), backbone="resnet18", cost=Cost(10, expansion=2))
     work = localize_work(rates(), num_images=640, soft_mask=soft_mask, crf=True, group_size=64)
     beside = 0.9 * 640 * (0.03 + 0.1) / 4  # 18.72 s of four cores, less than the GPU's 25.6 s
     assert beside < 640 * 0.04
@@ -112,7 +113,7 @@ def test_more_images_take_longer(machine: Machine, num_images: int, more: int) -
             cache_mib=1024,
             checkpoint_interval=1,
         )
-        mask = contracam_work(rates(), backbone="resnet18", num_iterations=2, expansion=1)
+        mask = soft_mask_work(rates(), backbone="resnet18", cost=Cost(2, expansion=1))
         localize = localize_work(rates(), num_images=number, soft_mask=mask, crf=True, group_size=64)
         linear = linear_work(rates(), backbone="resnet18", num_train=number, num_tests=10, num_classes=5)
         return [work.on(machine).seconds for work in (pretrain, localize, linear)]

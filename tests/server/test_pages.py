@@ -41,7 +41,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> It
         cv2.circle(photo, (20 + 8 * number, 32), 6, (0, 0, 0), thickness=-1)
         cv2.imwrite(str(folder / "photos" / f"{number}.png"), photo)
     config = LocalizeConfig(
-        data=DataConfig(root=str(folder / "photos")), checkpoint=str(tiny_checkpoint), image_size=32, num_iterations=1
+        data=DataConfig(root=str(folder / "photos")), checkpoint=str(tiny_checkpoint), image_size=32
     )
     runs = folder / "runs"
     context = make_context(runs)

@@ -38,8 +38,9 @@ def test_localizing_and_scoring_parse_the_annotations_once(
     build_scenes(tmp_path / "scenes", variant="multi-object", num_train=9, num_val=9, image_size=48)
     data = DataConfig(root=str(tmp_path / "scenes"), layout="coco", split="val")
     sides = {"small": 0.4, "middle": 0.6, "large": 0.8}
+    shared = {"data": data, "image_size": 48, "crf": False}
     configs = {
-        name: LocalizeConfig(data=data, localizer="center_box", side_fraction=side, image_size=48, crf=False)
+        name: LocalizeConfig.model_validate({**shared, "localizer": {"name": "center_box", "side_fraction": side}})
         for name, side in sides.items()
     }
     masks = {name: localize(context, config).values["masks"] for name, config in configs.items()}

@@ -33,7 +33,7 @@ def test_one_image_is_localized_where_none_are(
     context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work_in_process(monkeypatch)
-    fields = {**_one_image(tmp_path), "localizer": "center_box", "side_fraction": 0.5, "crf": False}
+    fields = {**_one_image(tmp_path), "localizer": {"name": "center_box", "side_fraction": 0.5}, "crf": False}
     values = localize(context, LocalizeConfig.model_validate(fields)).values
     assert (values["num_ok"], values["num_failed"]) == (1, 0)
 
@@ -50,7 +50,7 @@ def test_true_masks_that_cannot_be_used_do_not_stop_a_localization(
     content = {"images": [{"id": 1, "file_name": "a.png"}], **content}
     (tmp_path / "annotations" / "instances_val2017.json").write_text(json.dumps(content))
     data = {"root": str(tmp_path), "layout": "coco", "split": "val"}
-    fields = {"data": data, "image_size": 32, "localizer": "center_box", "side_fraction": 0.5, "crf": False}
+    fields = {"data": data, "image_size": 32, "localizer": {"name": "center_box", "side_fraction": 0.5}, "crf": False}
     terminal = io.StringIO()
     shown = with_progress(context, Progress(terminal))
     assert localize(shown, LocalizeConfig.model_validate(fields)).values["num_ok"] == 1

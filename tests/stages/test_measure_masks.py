@@ -16,8 +16,8 @@ from objectaware.data.folder import ImageFolder
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import best_center_box
+from objectaware.localize.center_box import center_box
 from objectaware.localize.mask_store import MaskRow, write_shard
-from objectaware.localize.trivial import center_box
 from objectaware.stages.identity import recipe
 from objectaware.stages.localization import (
     BEST_CENTER_BOX,

@@ -29,7 +29,7 @@ def test_localizers_are_scored_by_what_the_data_set_has(
         "data": data.model_dump(exclude_none=True),
         "checkpoint": "none of these looks through one",
         "shared": {"image_size": 224, "execution": {"num_compute_threads": 1, "num_crf_actors": 1}},
-        "localizers": {"middle": {"localizer": "center_box", "side_fraction": 0.6, "crf": False}},
+        "localizers": {"middle": {"localizer": {"name": "center_box", "side_fraction": 0.6}, "crf": False}},
     }
     Path("recipe.yaml").write_text(yaml.safe_dump(recipe))
     assert run(["evaluate", "localizers", "recipe.yaml", "--json", "values.json"]) == 0

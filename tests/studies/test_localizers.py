@@ -20,12 +20,12 @@ data: {root: scenes, layout: coco, split: val}
 checkpoint: checkpoint
 shared: {image_size: 48, group_size: 8, execution: {num_compute_threads: 1, num_crf_actors: 1}}
 localizers:
-  contracam: {num_iterations: 2, execution: {num_compute_threads: 1, record_iterations: true}}
-  giraffes: {num_iterations: 1, negatives: [NEGATIVE]}
+  contracam: {localizer: {num_iterations: 2}, execution: {num_compute_threads: 1, record_iterations: true}}
+  giraffes: {localizer: {num_iterations: 1, negatives: [NEGATIVE]}}
   classifier_cam: {localizer: classifier_cam}
-  integrated_gradients: {localizer: integrated_gradients, num_gradients: 2}
-  smoothgrad: {localizer: smoothgrad, num_gradients: 2}
-  center_box: {localizer: center_box, side_fraction: 0.6}
+  integrated_gradients: {localizer: {name: integrated_gradients, num_gradients: 2}}
+  smoothgrad: {localizer: {name: smoothgrad, num_gradients: 2}}
+  center_box: {localizer: {name: center_box, side_fraction: 0.6}}
   full_image: {localizer: full_image, crf: false}
 linear:
   train: {root: scenes, layout: coco-crop, split: train}

@@ -14,6 +14,7 @@ from objectaware.config import LocalizeConfig, PretrainConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.localize.contracam import ContraCAM
 from objectaware.paper import TABLE_LABELS, load_figures
 from objectaware.paper.figures import plan_figure
 from objectaware.paper.nodes import (
@@ -290,6 +291,14 @@ def test_hours_are_images_times_epochs_over_throughput(tmp_path: Path) -> None:
     assert found.gpu_hours == pytest.approx(118_287 * 10 / (8 * 100) / 3600)
     assert found.cpu_hours == pytest.approx(118_287 * 0.048 / 3600)
     assert found.disk_bytes == 118_287 * 20_000
+    saliencies = {
+        node.options.fields()["localizer"]["name"]: cost_of(workshop, node, rates, machine).gpu_hours
+        for node in plan_table("loc-saliency").nodes()
+        if isinstance(node, Localize) and node.images.name == "ImageNet"
+    }
+    assert saliencies.pop("contracam") == pytest.approx(50_000 / (8 * 25) / 3600)
+    # The gradient at the pixels takes three passes, and ten are averaged.
+    assert list(saliencies.values()) == [pytest.approx(30 * 50_000 / (8 * 25) / 3600)] * 2
 
 
 def test_a_plan_tells_what_is_done_and_what_is_not(
@@ -356,7 +365,7 @@ def test_localize_and_linear_configurations_hold_what_the_plan_says(tmp_path: Pa
     )
     config = workshop.localize_config(node, results)
     assert isinstance(config, LocalizeConfig)
-    assert (config.group_size, config.num_iterations, config.expansion, config.crf) == (4, 10, 2, True)
+    assert (config.group_size, config.crf, config.localizer) == (4, True, ContraCAM(num_iterations=10, expansion=2))
     linear = next(n for n in plan_table("multi-main").nodes() if isinstance(n, Linear) and n.train.name == "Food-101")
     evaluation = workshop.linear_config(linear, results)
     assert isinstance(evaluation, LinearConfig)

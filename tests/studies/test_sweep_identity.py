@@ -29,7 +29,7 @@ def fields(tmp_path: Path) -> dict[str, Any]:
     }
     return sweep_fields(
         stages=stages,
-        parameters={"found.num_iterations": [1, 2]},
+        parameters={"found.localizer.num_iterations": [1, 2]},
         metric="found.num_ok",
         columns={},
     )
@@ -58,7 +58,7 @@ def _another_photo(fields: dict[str, Any], folder: Path) -> None:
     "change",
     [
         _set("stages", "masks", "fields", "batch_size", value=32),
-        _set("parameters", "found.num_iterations", value=[1, 2, 3]),
+        _set("parameters", "found.localizer.num_iterations", value=[1, 2, 3]),
         _set("seeds", value=[1]),
         _set("columns", "failed", value="found.num_failed"),
         _another_photo,
@@ -77,7 +77,7 @@ def test_what_decides_results_makes_another_sweep(
     [
         _set("execution", value={"max_concurrent": 3}),
         _set("stages", "masks", "fields", "execution", value={"num_workers": 2}),
-        _set("plot", value="found.num_iterations"),
+        _set("plot", value="found.localizer.num_iterations"),
     ],
 )
 def test_how_it_runs_and_is_shown_does_not(
@@ -96,3 +96,14 @@ def test_a_checkpoint_from_outside_counts_by_its_content(
         _identity_of(fields)
     fields["stages"]["found"]["fields"]["checkpoint"] = str(tiny_checkpoint)
     assert _identity_of(fields) == _identity_of(fields)
+
+
+def test_a_file_that_an_option_names_counts_by_its_content(fields: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "classifier").write_bytes(b"one")
+    localizer = {"name": "classifier_cam", "classifier": str(tmp_path / "classifier")}
+    fields["stages"]["found"]["fields"]["localizer"] = localizer
+    fields["parameters"] = {"found.localizer.expansion": [1, 2]}
+    before = _identity_of(fields)
+    assert _identity_of(fields) == before
+    (tmp_path / "classifier").write_bytes(b"another")
+    assert _identity_of(fields) != before

@@ -108,8 +108,8 @@ def _localize(
         group_size=config.group_size,
         seed=config.seed,
         image_size=config.image_size,
-        negatives=config.negatives,
-        needs_negatives=config.needs_negatives,
+        negatives=config.localizer.only_negatives,
+        needs_negatives=config.localizer.needs_negatives,
     )
     values = config.model_dump()
     cam, crf = CamActor(values), CrfActor(values, store)

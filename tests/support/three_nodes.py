@@ -19,6 +19,7 @@ from objectaware.data.folder import ImageFolder
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize import localize
+from objectaware.localize.contracam import ContraCAM
 from objectaware.localize.mask_store import finished_shards
 from ports import free_port
 
@@ -29,8 +30,7 @@ def config(images: str, checkpoint: str) -> LocalizeConfig:
         data=DataConfig(root=images),
         checkpoint=checkpoint,
         image_size=32,
-        num_iterations=1,
-        expansion=4,
+        localizer=ContraCAM(num_iterations=1, expansion=4),
         group_size=2,
         seed=1,
         execution=LocalizeExecution(num_compute_threads=1, num_cam_actors=2, num_crf_actors=2, use_gpu=False),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +11,8 @@ import tyro
 
 from objectaware.commands.common import (
     DEFAULTS,
+    FLAGS,
+    OPTIONS,
     Common,
     CommonArguments,
     finish,
@@ -25,6 +28,8 @@ from objectaware.commands.common import (
 )
 from objectaware.commands.fields import listing_fields
 from objectaware.commands.registry import subcommand
+from objectaware.errors import InputError
+from objectaware.recipes import merged, override, split_overrides
 
 
 @subcommand(
@@ -102,10 +107,8 @@ def localize(program: str, arguments: list[str]) -> None:
         checkpoint: str | None = None,
         common: CommonArguments = DEFAULTS,
         out: str | None = None,
-        localizer: Literal[
-            "contracam", "classifier_cam", "integrated_gradients", "smoothgrad", "center_box", "full_image"
-        ] = "contracam",
-        setting: Literal["crop", "mixup", "scenes"] = "crop",
+        localizer: str | None = None,
+        preset: str = "crop",
         recipe: Path | None = None,
     ) -> None:
         """Finds the objects in a folder of images.
@@ -113,22 +116,32 @@ def localize(program: str, arguments: list[str]) -> None:
         Args:
             images: Folder, at any depth.
             checkpoint: Folder that pretraining wrote, or a file of MoCo, VISSL, solo-learn, lightly, mmselfsup,
-                torchvision or timm; the baselines center_box and full_image need none.
+                torchvision or timm, for localizers that look through a network.
             common: Settings of every command.
             out: Folder of the mask store; by default one in the storage.
-            localizer: The published method, or one to compare it with; further fields are the recipe's.
-            setting: Named setting: crop and mixup are the paper's.
-            recipe: YAML of further LocalizeConfig fields.
+            localizer: Name of the localizer; by default that of the preset or recipe. Its fields are the recipe's.
+            preset: Named fields: crop and mixup are the paper's, scenes the demo's.
+            recipe: YAML of further LocalizeConfig fields; --FIELD VALUE overrides each.
         """
-        from objectaware.config import LocalizeConfig, localize_setting
+        from objectaware.config import PRESETS, LocalizeConfig
+        from objectaware.config.variants import default_names
         from objectaware.stages.localize import localize as run_stage
 
-        fields = {"localizer": localizer, **localize_setting(setting, localizer), **recipe_values(recipe)}
-        given = {} if checkpoint is None else {"checkpoint": checkpoint}
-        config = validated(LocalizeConfig, {"data": {"root": images}, **fields, **given})
+        if preset not in PRESETS:
+            raise InputError("preset", preset, "is unknown", f"Choose {' | '.join(PRESETS)}.")
+        options = default_names(LocalizeConfig)
+        named = {"localizer": localizer, "checkpoint": checkpoint}
+        given = {name: value for name, value in named.items() if value is not None}
+        fields: dict[str, object] = {"data": {"root": images}, **deepcopy(PRESETS[preset])}
+        # Fields of a recipe that names no localizer belong to the one that is named here.
+        for above in (given, recipe_values(recipe), given):
+            fields = merged(fields, above, options)
+        config = validated(LocalizeConfig, override(fields, overrides, options))
         target = None if out is None else output_folder(out)
         with open_context(common, *possible_needs([config])) as context:
             finish(common, context, run_stage(context, config, out=target))
 
-    with listing_fields(arguments, "Fields of the --recipe:", "LocalizeConfig"):
-        tyro.cli(command, prog=program, args=arguments)
+    own = (*OPTIONS, "--checkpoint", "--out", "--localizer", "--preset", "--recipe")
+    known, overrides = split_overrides(arguments, flags=FLAGS, options=own)
+    with listing_fields(known, "Fields of the --recipe, each overridden by --FIELD VALUE:", "LocalizeConfig"):
+        tyro.cli(command, prog=program, args=known)

@@ -5,13 +5,10 @@ A model's fields are its recipe, which decides the result; `execution` decides o
 
 from objectaware.config.detection import DetectionConfig, DetectionExecution
 from objectaware.config.localize import (
-    LOCALIZE_SETTINGS,
-    LOCALIZER_DEFAULTS,
+    PRESETS,
     LocalizeConfig,
     LocalizeExecution,
     Localizer,
-    localize_setting,
-    localizer_fields,
 )
 from objectaware.config.method import MethodConfig
 from objectaware.config.planning import MeasureConfig
@@ -22,8 +19,7 @@ from objectaware.model import Model
 
 __all__ = [
     "GROUND_TRUTH",
-    "LOCALIZER_DEFAULTS",
-    "LOCALIZE_SETTINGS",
+    "PRESETS",
     "DataConfig",
     "DetectionConfig",
     "DetectionExecution",
@@ -37,6 +33,4 @@ __all__ = [
     "PolicyConfig",
     "PretrainConfig",
     "PretrainExecution",
-    "localize_setting",
-    "localizer_fields",
 ]

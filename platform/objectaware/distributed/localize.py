@@ -104,8 +104,8 @@ def localize(
         group_size=config.group_size,
         seed=config.seed,
         image_size=config.image_size,
-        negatives=config.negatives,
-        needs_negatives=config.needs_negatives,
+        negatives=config.localizer.only_negatives,
+        needs_negatives=config.localizer.needs_negatives,
     )
     summary = LocalizeSummary(num_images=len(manifest))
     finished = finished_shards(store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import cv2
@@ -17,10 +18,9 @@ from objectaware import collector
 from objectaware.config import LocalizeConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize_groups import GroupPlan, faults_travel, group_table
-from objectaware.distributed.localizers import Localizer
-from objectaware.localize.boxes import extract_boxes
-from objectaware.localize.components import keep_large_components
+from objectaware.localize.boxes import extract_boxes, keep_large_components
 from objectaware.localize.crf import dense_crf
+from objectaware.localize.localizer import Group, Network, SoftMaps
 from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, write_shard
 
 NUM_KEPT_IMAGES = 12
@@ -42,7 +42,6 @@ class CamActor:
     def __init__(self, config: dict[str, Any]) -> None:
         collector.restore()
         self._config = LocalizeConfig.model_validate(config)
-        self._localizer = Localizer(self._config)
         self._ended: float | None = None
         torch.set_num_threads(self._config.execution.num_compute_threads)
 
@@ -64,7 +63,8 @@ class CamActor:
 
         cams = np.zeros(pixels.shape[:3], dtype=np.float32)
         if len(pixels):
-            cams = self._localizer(pixels, filler, is_self=is_self, group=group, on_iteration=keep)
+            seed = int(np.random.SeedSequence([self._config.seed, group]).generate_state(1)[0])
+            cams = self._soft_maps(Group(pixels, filler, is_self, seed, keep))
         self._ended = time.perf_counter()
         return (
             batch.drop_columns(["filler", "filler_ids"])
@@ -73,6 +73,11 @@ class CamActor:
             .append_column("waiting_seconds", pa.array([waiting_seconds]))
             .append_column("working_seconds", pa.array([self._ended - started]))
         )
+
+    @cached_property
+    def _soft_maps(self) -> SoftMaps:
+        device = torch.device("cuda" if self._config.execution.use_gpu else "cpu")
+        return self._config.localizer.build(Network(self._config.checkpoint, device))
 
 
 class CrfActor:

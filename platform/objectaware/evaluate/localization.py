@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.errors import InputError
-from objectaware.localize.trivial import center_box_edges
+from objectaware.localize.center_box import center_box_edges
 
 
 def binarise(soft: NDArray[np.floating], threshold: float = 0.5) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ from objectaware.evaluate.corloc import is_correctly_localized, largest_region_b
 from objectaware.evaluate.localization import mask_ious
 from objectaware.evaluate.max_box_acc import SCORE_THRESHOLDS, box_hits
 from objectaware.evaluate.px_ap import average_precision, pixel_histograms
-from objectaware.localize.components import keep_large_components
+from objectaware.localize.boxes import keep_large_components
 
 MEASURES = {
     "miou": "mIoU at 0.5",

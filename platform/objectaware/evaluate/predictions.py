@@ -17,8 +17,7 @@ from objectaware.data.boxes import MIN_BOX_AREA
 from objectaware.data.coco_masks import union_mask
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.localize.boxes import extract_boxes
-from objectaware.localize.components import keep_large_components
+from objectaware.localize.boxes import extract_boxes, keep_large_components
 from objectaware.localize.mask_store import MaskRow
 
 _RESULT_REMEDY = "Give a COCO result file: a list of image_id, segmentation and score."

@@ -1,22 +1,61 @@
-"""Class activation map of the predicted class (Zhou et al., 2016), the supervised map that ContraCAM is compared to."""
+"""Localizer `classifier_cam`: class activation map of the predicted class (Zhou et al., 2016), which needs labels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from objectaware.config.localize import Cost, Localizer
 from objectaware.errors import InputError
 from objectaware.localize.contracam import class_activation_map
-from objectaware.localize.inputs import (
+from objectaware.localize.localizer import (
     Features,
+    Group,
+    Network,
+    SoftMaps,
     activations_of,
+    as_array,
     check_evaluation_mode,
     check_finite,
     check_images,
     without_content,
 )
+from objectaware.methods.classifier import load_classifier
+from objectaware.model import ClassifierAddress
+
+
+class ClassifierCAM(Localizer):
+    """The supervised map that ContraCAM is compared to.
+
+    Attributes:
+        classifier: The folder of a linear evaluation on the same checkpoint, or a state dict.
+        expansion: Resolution of a map's activations, 1, 2 or 4 times the network's.
+    """
+
+    name: Literal["classifier_cam"] = "classifier_cam"
+    needs_classifier: ClassVar[bool] = True
+
+    classifier: ClassifierAddress
+    expansion: Literal[1, 2, 4] = 2
+
+    def build(self, network: Network) -> SoftMaps:
+        """Opens the network and the classifier."""
+        features, classifier = network.features(self.expansion), load_classifier(self.classifier)
+
+        def find(group: Group) -> NDArray[np.float32]:
+            return as_array(classifier_cam(network.tensor(group.images), features, classifier.weight, classifier.bias))
+
+        return find
+
+    @property
+    def cost(self) -> Cost:
+        """The map of one pass forwards."""
+        return Cost(1)
 
 
 @torch.no_grad()

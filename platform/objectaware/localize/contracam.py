@@ -1,29 +1,87 @@
-"""ContraCAM: class activation maps of a contrastive score (paper eq. 2 and 3, algorithms 1 to 3)."""
+"""Localizer `contracam`: class activation maps of a contrastive score (paper eq. 2 and 3, algorithms 1 to 3)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
+from objectaware.config.localize import Cost
 from objectaware.errors import InputError
-from objectaware.localize.inputs import (
+from objectaware.localize.localizer import (
+    ContrastiveLocalizer,
     Features,
+    Group,
+    Network,
+    SoftMaps,
     activations_of,
+    as_array,
     check_evaluation_mode,
     check_finite,
     check_images,
     check_temperature,
+    with_filler,
     without_content,
 )
 from objectaware.methods.backbones import Activations
+from objectaware.model import Byte, Positive
 
 # Below these fractions a quantity that is zero on paper is float32 rounding; without them the normalisation
 # to [0, 1] would blow the rounding up into a map.
 _TANGENT_TOLERANCE = 1e-6
 _CONTRAST_TOLERANCE = 1e-5
+
+
+class ContraCAM(ContrastiveLocalizer):
+    """The paper's localizer: Iterative ContraCAM.
+
+    Attributes:
+        num_iterations: T of iterative ContraCAM.
+        expansion: Resolution of a map's activations, 1, 2 or 4 times the network's.
+        remove_negative_signals: The ReLU on α of eq. 2.
+        mask_color: What masked pixels become, RGB; by default the mean colour of the group.
+    """
+
+    name: Literal["contracam"] = "contracam"
+    iterates: ClassVar[bool] = True
+
+    num_iterations: Positive = 10
+    expansion: Literal[1, 2, 4] = 2
+    remove_negative_signals: bool = True
+    mask_color: tuple[Byte, Byte, Byte] | None = None
+
+    def build(self, network: Network) -> SoftMaps:
+        """Opens the network."""
+        features, projector = network.features(self.expansion), network.projector()
+        color = None
+        if self.mask_color is not None:
+            color = network.tensor(np.array(self.mask_color, dtype=np.uint8).reshape(1, 1, 1, 3)).view(3)
+
+        def find(group: Group) -> NDArray[np.float32]:
+            num_images = len(group.images)
+            masks = contracam(
+                network.tensor(with_filler(group)),
+                features,
+                projector,
+                num_iterations=self.num_iterations,
+                remove_negative_signals=self.remove_negative_signals,
+                mask_color=color,
+                on_iteration=lambda maps: group.on_iteration(as_array(maps[:num_images])),
+                **self.arguments(group),
+            )
+            return as_array(masks[:num_images])
+
+        return find
+
+    @property
+    def cost(self) -> Cost:
+        """All iterations."""
+        return Cost(self.num_iterations, self.expansion)
 
 
 def contrastive_score(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -17,8 +19,12 @@ from objectaware.data.images import UnreadableImage
 from objectaware.data.masks import mask_png, resize_mask
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.localize.coco_export import OBJECT_CATEGORY, pixel_box, segmentation
-from objectaware.localize.mask_store import MaskRow, finished_shards, read_localized_ids, read_rows
+from objectaware.localize.mask_store import MaskRow, encode_mask, finished_shards, read_localized_ids, read_rows
+
+OBJECT_CATEGORY = 1
+"""Number of the one category, `object`, in annotations and results."""
+
+_CATEGORY = {"id": OBJECT_CATEGORY, "name": "object", "supercategory": "object"}
 
 
 def stored_rows(store: Storage) -> Iterator[MaskRow]:
@@ -83,6 +89,62 @@ def _require_picture(row: MaskRow, coco: CocoDataset, index: int, store: Storage
         problem = f"has a mask of {row.width} × {row.height} pixels of {row.image_id}, which now {state}"
         remedy = f"Put the pictures that were localized back into {coco.images.root}, or leave --numbers out."
         raise InputError("store", store.uri, problem, remedy)
+
+
+def coco_json(rows: Iterable[MaskRow]) -> Iterator[bytes]:
+    """Writes a COCO data set of the one category `object`, an annotation a box; memory holds one row at a time.
+
+    Args:
+        rows: Rows of a mask store.
+
+    Yields:
+        Pieces of one JSON object with `categories`, `annotations` and `images` as in COCO's instances files.
+        Images are numbered from 1 in the order of the rows. An annotation's segmentation is what the mask has
+        inside its box, as compressed RLE. Images that failed are listed without annotations.
+    """
+    numbers = itertools.count(1)
+    # The images wait in a file: JSON takes one list after the other, and the rows come once.
+    with tempfile.TemporaryFile() as images:
+        yield b'{"categories": ' + _json([_CATEGORY]) + b', "annotations": ['
+        for image, row in enumerate(rows, start=1):
+            entry = {"id": image, "file_name": row.image_id, "width": row.width, "height": row.height}
+            images.write((b", " if image > 1 else b"") + _json(entry))
+            for box in row.boxes:
+                if row.mask is not None:
+                    number = next(numbers)
+                    yield (b", " if number > 1 else b"") + _json(_annotation(number, image, box, row.mask))
+        yield b'], "images": ['
+        images.seek(0)
+        yield from iter(lambda: images.read(2**16), b"")
+        yield b"]}"
+
+
+def _annotation(number: int, image: int, box: NDArray[np.float32], mask: NDArray[np.bool_]) -> Mapping[str, Any]:
+    height, width = mask.shape
+    inside = np.zeros_like(mask)
+    top, left, num_rows, num_columns = pixel_region(box, height, width)
+    rows, columns = slice(top, top + num_rows), slice(left, left + num_columns)
+    inside[rows, columns] = mask[rows, columns]
+    return {
+        "id": number,
+        "image_id": image,
+        "category_id": OBJECT_CATEGORY,
+        "bbox": pixel_box(box, height, width),
+        "area": int(inside.sum()),
+        "iscrowd": 0,
+        "segmentation": segmentation(inside),
+    }
+
+
+def pixel_box(box: NDArray[np.float32], height: int, width: int) -> list[float]:
+    """A relative box x0 y0 x1 y1 as COCO has it: left, top, width and height in pixels."""
+    x0, y0, x1, y1 = (float(value) * size for value, size in zip(box, (width, height) * 2, strict=True))
+    return [x0, y0, x1 - x0, y1 - y0]
+
+
+def segmentation(mask: NDArray[np.bool_]) -> dict[str, Any]:
+    """A mask (H, W) as COCO's compressed RLE, as JSON holds it."""
+    return {"size": list(mask.shape), "counts": encode_mask(mask).decode("ascii")}
 
 
 def official_box_lines(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | None = None) -> Iterator[bytes]:
@@ -218,11 +280,15 @@ def _require_own(folder: Storage, name: str, row: MaskRow) -> None:
         raise InputError("out", f"{folder.uri}/{name}", problem, "Give a new folder.")
 
 
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
 def _json_list(entries: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
     yield b"["
     separator = b"\n"
     for entry in entries:
-        yield separator + json.dumps(entry).encode()
+        yield separator + _json(entry)
         separator = b",\n"
     yield b"\n]\n"
 

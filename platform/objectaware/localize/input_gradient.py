@@ -1,19 +1,52 @@
-"""Gradient of the contrastive score at the pixels, and the map that it makes."""
+"""Gradient of the contrastive score at the pixels, the map that it makes, and the localizers' settings for both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from objectaware.config.localize import Cost
+from objectaware.errors import InputError
 from objectaware.localize.contracam import contrastive_score, negatives_that_are_self
-from objectaware.localize.inputs import Features, activations_of, check_evaluation_mode, check_images, check_temperature
+from objectaware.localize.localizer import (
+    ContrastiveLocalizer,
+    Features,
+    Group,
+    activations_of,
+    check_evaluation_mode,
+    check_images,
+    check_temperature,
+)
+from objectaware.model import Positive
 
 # Images that are differentiated at a time: the activations of a whole group of a ResNet-50 would take 7 GB.
 _CHUNK = 16
 _SATURATED_PERCENTILE = 0.99
+# A gradient at the pixels is a pass forwards and one backwards, which takes twice as long.
+_PASSES_PER_GRADIENT = 3
+
+
+class GradientLocalizer(ContrastiveLocalizer):
+    """Base of the localizers that average the score's gradients at the pixels of changed images.
+
+    Attributes:
+        num_gradients: Gradients that are averaged.
+    """
+
+    num_gradients: Positive = 10
+
+    @property
+    def cost(self) -> Cost:
+        """All gradients."""
+        return Cost(_PASSES_PER_GRADIENT * self.num_gradients)
+
+    def arguments(self, group: Group) -> Mapping[str, Any]:
+        """Returns the arguments of the localizer's function, its number of gradients among them."""
+        return {**super().arguments(group), "num_gradients": self.num_gradients}
 
 
 class ContrastiveGradient:
@@ -95,3 +128,13 @@ def saliency_map(attributions: Tensor) -> Tensor:
     low = magnitude.amin(dim=(2, 3), keepdim=True)
     flat = high <= low
     return ((magnitude - low) / (high - low).masked_fill(flat, 1.0)).clamp(0, 1).masked_fill(flat, 0.0)
+
+
+def check_num_gradients(num_gradients: int) -> None:
+    """Checks how many gradients are averaged.
+
+    Raises:
+        InputError: There would be none.
+    """
+    if num_gradients < 1:
+        raise InputError("num_gradients", num_gradients, "must be at least 1", "The paper takes 10.")

@@ -1,14 +1,48 @@
-"""Integrated Gradients (Sundararajan et al., 2017) of the contrastive score."""
+"""Localizer `integrated_gradients`: Integrated Gradients (Sundararajan et al., 2017) of the contrastive score."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from objectaware.localize.input_gradient import ContrastiveGradient, saliency_map
-from objectaware.localize.inputs import Features, check_finite, check_num_gradients, without_content
+from objectaware.localize.input_gradient import (
+    ContrastiveGradient,
+    GradientLocalizer,
+    check_num_gradients,
+    saliency_map,
+)
+from objectaware.localize.localizer import (
+    Features,
+    Group,
+    Network,
+    SoftMaps,
+    as_array,
+    check_finite,
+    with_filler,
+    without_content,
+)
+
+
+class IntegratedGradients(GradientLocalizer):
+    """Integrated Gradients of the contrastive score."""
+
+    name: Literal["integrated_gradients"] = "integrated_gradients"
+
+    def build(self, network: Network) -> SoftMaps:
+        """Opens the network."""
+        features, projector = network.features(), network.projector()
+
+        def find(group: Group) -> NDArray[np.float32]:
+            batch = network.tensor(with_filler(group))
+            masks = integrated_gradients(batch, features, projector, **self.arguments(group))
+            return as_array(masks[: len(group.images)])
+
+        return find
 
 
 def integrated_gradients(

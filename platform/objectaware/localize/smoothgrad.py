@@ -1,15 +1,62 @@
-"""SmoothGrad (Smilkov et al., 2017) of the contrastive score."""
+"""Localizer `smoothgrad`: SmoothGrad (Smilkov et al., 2017) of the contrastive score."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Annotated, Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from pydantic import Field
 from torch import Tensor
 
 from objectaware.errors import InputError
-from objectaware.localize.input_gradient import ContrastiveGradient, saliency_map
-from objectaware.localize.inputs import Features, check_finite, check_num_gradients, without_content
+from objectaware.localize.input_gradient import (
+    ContrastiveGradient,
+    GradientLocalizer,
+    check_num_gradients,
+    saliency_map,
+)
+from objectaware.localize.localizer import (
+    Features,
+    Group,
+    Network,
+    SoftMaps,
+    as_array,
+    check_finite,
+    with_filler,
+    without_content,
+)
+
+
+class SmoothGrad(GradientLocalizer):
+    """SmoothGrad of the contrastive score.
+
+    Attributes:
+        noise_level: Noise as a share of each image's range of values.
+    """
+
+    name: Literal["smoothgrad"] = "smoothgrad"
+
+    noise_level: Annotated[float, Field(gt=0)] = 0.15
+
+    def build(self, network: Network) -> SoftMaps:
+        """Opens the network."""
+        features, projector = network.features(), network.projector()
+
+        def find(group: Group) -> NDArray[np.float32]:
+            masks = smoothgrad(
+                network.tensor(with_filler(group)),
+                features,
+                projector,
+                seed=group.seed,
+                noise_level=self.noise_level,
+                **self.arguments(group),
+            )
+            return as_array(masks[: len(group.images)])
+
+        return find
 
 
 def smoothgrad(

@@ -104,6 +104,7 @@ class Table(Display):
         lower_is_better: Rows or columns, by any part of their name, in which lower is better although elsewhere in the
             table higher is.
         num_trials: Trainings with different seeds behind a number.
+        localizers: Localizers by the names that rows have for them.
         baseline: What gains are counted from: the row (or column) with these values under these headers and its
             own under the others; empty where the paper prints no gains.
         misprinted_gains: Gains that are printed wrongly, by more than rounding.
@@ -119,6 +120,7 @@ class Table(Display):
     better: Literal["higher", "lower"]
     lower_is_better: tuple[str, ...] = ()
     num_trials: Positive
+    localizers: dict[str, str] = Field(default_factory=dict)
     baseline: dict[str, str] = Field(default_factory=dict)
     misprinted_gains: tuple[Misprint, ...] = ()
     row_headers: Key

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from objectaware.errors import InputError
 from objectaware.paper.background import challenge, in9_network
-from objectaware.paper.content import Figure, load_figures
+from objectaware.paper.content import Figure, load_figures, load_table
 from objectaware.paper.localization import (
     BOXED,
     contracam,
@@ -17,6 +17,7 @@ from objectaware.paper.localization import (
 from objectaware.paper.multi import COCO_VAL, class_distance, classified, coco_network, kept
 from objectaware.paper.nodes import Images, Localize, MaskScore, Node, options, ordered
 from objectaware.paper.trainings import CROP, MIXUP, SEGMENTED_IMAGES, SUPERVISED_IMAGENET, TRAINING_IMAGES, training
+from objectaware.recipes import merged
 
 EPOCHS = tuple(range(100, 900, 100))
 """Epochs whose checkpoints the curves are drawn from."""
@@ -57,7 +58,7 @@ def _intro() -> Parts:
 
 
 def _method_iconcam() -> Parts:
-    chosen = options(**{**dict(CROP), "num_iterations": 3})
+    chosen = options(merged(CROP.fields(), {"localizer": {"num_iterations": 3}}))
     network = training("moco_resnet18_coco")
     return {"ContraCAM": Localize(COCO_VAL, network, chosen, record_iterations=True)}, {}
 
@@ -98,13 +99,13 @@ def _batch_giraffe() -> Parts:
 
 
 def _loc_clfcon() -> Parts:
-    chosen = options(localizer="classifier_cam", expansion=1, crf=False)
+    chosen = options(localizer={"name": "classifier_cam", "expansion": 1}, crf=False)
     supervised = Localize(BOXED["CUB"], SUPERVISED_IMAGENET, chosen, classifier=SUPERVISED_IMAGENET)
     return {"Classifier CAM": supervised, "ContraCAM (ours)": imagenet_contracam("CUB")}, {}
 
 
 def _loc_saliency() -> Parts:
-    methods = ("IntGrad", "SmoothGrad", "ContraCAM (ours)")
+    methods = [row.name[0] for row in load_table("loc-saliency").rows]
     return {method: saliency_masks(method, "ImageNet") for method in methods}, {}
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from objectaware.paper.content import Key
+from objectaware.paper.content import Key, load_table
 from objectaware.paper.nodes import Images, Linear, Localize, MaskScore, Network, Published, options
 from objectaware.paper.trainings import CROP, MOCO_IMAGENET, REDO, SEGMENTED_IMAGES, SUPERVISED_IMAGENET, training
 from objectaware.paper.values import Value
+from objectaware.recipes import merged
 
 _RECIPE_DATA = {"CUB": "cub", "Flowers": "flowers", "COCO": "coco", "ImageNet-9": "in9"}
 
@@ -24,10 +25,11 @@ _IMAGENET_CLASSIFIER = Linear(
 )
 
 
-def contracam(column: str, seed: int = 0, **changed: object) -> Localize:
-    """ContraCAM on a data set by MoCo v2 trained on it, some of the settings (appendix B.1) changed."""
+def contracam(column: str, seed: int = 0, *, group_size: int | None = None, **changed: object) -> Localize:
+    """ContraCAM on a data set by MoCo v2 trained on it, some of its settings (appendix B.1) changed."""
     network = training(f"moco_resnet18_{_RECIPE_DATA[column]}", seed=seed)
-    return Localize(SEGMENTED_IMAGES[column], network, options(**{**dict(CROP), **changed}))
+    size = {} if group_size is None else {"group_size": group_size}
+    return Localize(SEGMENTED_IMAGES[column], network, options(merged(CROP.fields(), {"localizer": changed, **size})))
 
 
 def _miou(masks: Localize | Published, images: Images) -> Value:
@@ -51,8 +53,7 @@ def iterations(row: Key, column: Key, seed: int) -> Value:
 
 def batch(row: Key, column: Key, seed: int) -> Value:
     """`loc-batch`; a group of 64 is the default, and named so that its masks are those of the other tables."""
-    changed = {} if row[0] == "64" else {"group_size": int(row[0])}
-    found = contracam(column[0], seed, **changed)
+    found = contracam(column[0], seed, group_size=None if row[0] == "64" else int(row[0]))
     return _miou(found, found.images)
 
 
@@ -62,7 +63,7 @@ def classifier_cam_trained_there(row: Key, column: Key, seed: int) -> Value:
     if row[0] == "MoCov2":
         return _miou(contracam(column[0], seed), images)
     supervised = training(f"supervised_resnet18_{_RECIPE_DATA[column[0]]}", seed=seed)
-    chosen = options(localizer="classifier_cam", expansion=2, crf=True, mask_threshold=0.5)
+    chosen = options(localizer={"name": "classifier_cam", "expansion": 2}, crf=True, mask_threshold=0.5)
     return _miou(Localize(images, supervised, chosen, classifier=supervised), images)
 
 
@@ -79,21 +80,22 @@ def full(row: Key, column: Key, seed: int) -> Value:
     if method.startswith("ContraCAM"):
         return boxes(imagenet_contracam(column[0], expansion), column[0])
     classifier = network if model == "Supervised" else _IMAGENET_CLASSIFIER
-    chosen = options(localizer="classifier_cam", expansion=expansion, crf=False)
+    chosen = options(localizer={"name": "classifier_cam", "expansion": expansion}, crf=False)
     return boxes(Localize(BOXED[column[0]], network, chosen, classifier=classifier), column[0])
 
 
 def imagenet_contracam(column: str, expansion: int = 2) -> Localize:
     """ContraCAM by the published MoCo v2, one iteration."""
-    return Localize(BOXED[column], MOCO_IMAGENET, options(num_iterations=1, expansion=expansion, crf=False))
+    localizer = {"name": "contracam", "num_iterations": 1, "expansion": expansion}
+    return Localize(BOXED[column], MOCO_IMAGENET, options(localizer=localizer, crf=False))
 
 
 def saliency_masks(method: str, column: str) -> Localize:
     """A method of `loc-saliency` with the published MoCo v2; ContraCAM is the row Res×2 of `loc-cam-full`."""
     if method.startswith("ContraCAM"):
         return imagenet_contracam(column)
-    localizer = {"IntGrad": "integrated_gradients", "SmoothGrad": "smoothgrad"}[method]
-    return Localize(BOXED[column], MOCO_IMAGENET, options(localizer=localizer, num_gradients=10, crf=False))
+    localizer = {"name": load_table("loc-saliency").localizers[method], "num_gradients": 10}
+    return Localize(BOXED[column], MOCO_IMAGENET, options(localizer=localizer, crf=False))
 
 
 def saliency(row: Key, column: Key, seed: int) -> Value:

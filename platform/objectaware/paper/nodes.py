@@ -7,17 +7,29 @@ it, at full scale or as a smoke test.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
-Options = tuple[tuple[str, object], ...]
-"""Fields of a configuration, sorted by name."""
+from objectaware.config import Localizer
 
 
-def options(**values: object) -> Options:
-    """Fields of a configuration as a value that can be compared and hashed."""
-    return tuple(sorted(values.items()))
+class Options(tuple[tuple[str, object], ...]):
+    """Fields of a configuration as a value that can be compared and hashed: sorted by name, those of a field below."""
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields as a recipe has them."""
+        return {name: value.fields() if isinstance(value, Options) else value for name, value in self}
+
+
+def options(fields: Mapping[str, object] | None = None, /, **more: object) -> Options:
+    """Take fields of a configuration, and further ones, as `Options`."""
+    values = {**(fields or {}), **more}
+    frozen = {name: options(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    return Options(sorted(frozen.items()))
+
+
+_NO_OPTIONS = Options()
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,7 @@ class Localize:
 
     images: Images
     network: Network | None
-    options: Options = ()
+    options: Options = _NO_OPTIONS
     classifier: Linear | Network | None = None
     negatives: str | None = None
     record_iterations: bool = False
@@ -282,7 +294,7 @@ def title(node: Node) -> str:
         case Kept():
             return f"{title(node.training)} epoch {node.epoch}"
         case Localize():
-            described = ", ".join(_described(name, value) for name, value in node.options)
+            described = ", ".join(_described(node.options))
             by = "" if node.network is None else f" by {_short(node.network)}"
             only = "" if node.negatives is None else f", negatives {node.negatives}"
             return f"localize {_where(node.images)}{by} ({described}{only})"
@@ -298,10 +310,18 @@ def title(node: Node) -> str:
             return f"detection {_short(node.network)}"
 
 
-def _described(name: str, value: object) -> str:
-    if isinstance(value, bool):
-        return name if value else f"no {name}"
-    return str(value) if name == "localizer" else f"{name} {value}"
+def _described(chosen: Options) -> Iterator[str]:
+    """Fields in words, by name; those of the localizer beside the others, and its name unless it is the paper's."""
+    fields = chosen.fields()
+    fields |= fields.pop("localizer", {})
+    name = fields.pop("name", Localizer.default_name)
+    if name != Localizer.default_name:
+        fields["localizer"] = name
+    for field, value in sorted(fields.items()):
+        if isinstance(value, bool):
+            yield field if value else f"no {field}"
+        else:
+            yield str(value) if field == "localizer" else f"{field} {value}"
 
 
 def _short(node: Node) -> str:

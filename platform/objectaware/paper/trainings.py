@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from objectaware.config import PRESETS
 from objectaware.paper.nodes import Images, Localize, Options, Pretrain, Published, options
 
 TRAINING_IMAGES = {
@@ -23,10 +24,10 @@ SEGMENTED_IMAGES = {
 }
 """Images whose masks are measured, by the tables' names of the data sets."""
 
-CROP: Options = options(num_iterations=10, expansion=2, crf=True, mask_threshold=0.5)
-"""Boxes for object crop, and the masks that are measured (`LOCALIZE_SETTINGS["crop"]`)."""
-MIXUP: Options = options(num_iterations=1, expansion=1, crf=False, mask_threshold=0.2)
-"""Soft masks for background mixup (`LOCALIZE_SETTINGS["mixup"]`)."""
+CROP: Options = options(PRESETS["crop"])
+"""Boxes for object crop, and the masks that are measured."""
+MIXUP: Options = options(PRESETS["mixup"])
+"""Soft masks for background mixup."""
 
 METHODS = {"MoCov2": "moco", "BYOL": "byol"}
 """The paper's names of the methods, and those of the recipes."""

@@ -13,7 +13,7 @@ from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize_actors import CamActor, CrfActor
 from objectaware.distributed.localize_groups import GroupPlan, group_table
-from objectaware.localize.coco_export import coco_json
+from objectaware.localize.exports import coco_json
 from objectaware.localize.mask_store import read_rows
 from objectaware.planning.clock import core_seconds, wall_seconds
 from objectaware.planning.hardware import num_cores
@@ -81,7 +81,8 @@ class MeasuredGroup:
         return CamActor(self._config(checkpoint, expansion=expansion).model_dump())
 
     def _config(self, checkpoint: Path, *, expansion: int = 1, crf: bool = True) -> LocalizeConfig:
-        fields = {"checkpoint": str(checkpoint), "expansion": expansion, "num_iterations": _NUM_ITERATIONS, "crf": crf}
+        localizer = {"name": "contracam", "expansion": expansion, "num_iterations": _NUM_ITERATIONS}
+        fields = {"localizer": localizer, "checkpoint": str(checkpoint), "crf": crf}
         execution = LocalizeExecution(use_gpu=self._on_gpu, num_compute_threads=num_cores())
         sizes = {"image_size": self._size, "group_size": GROUP_SIZE}
         return LocalizeConfig.model_validate({**fields, **sizes, "data": self._data, "execution": execution})

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from objectaware.config import LocalizeConfig, PretrainExecution
+from objectaware.config.localize import Cost
 from objectaware.errors import InputError
 from objectaware.planning.model import Machine, Prices, StageTime
 from objectaware.planning.rates import Rates
-from objectaware.planning.work import contracam_work, linear_work, localize_work, pretrain_work
+from objectaware.planning.work import linear_work, localize_work, pretrain_work, soft_mask_work
 from objectaware.report.tables import aligned
 
 
@@ -53,9 +54,7 @@ class Study:
             InputError: The rates lack the network, the method or the expansion.
         """
         execution = PretrainExecution()
-        soft_mask = contracam_work(
-            rates, backbone=self.backbone, num_iterations=self.num_iterations, expansion=self.expansion
-        )
+        cost = Cost(self.num_iterations, self.expansion)
         works = (
             pretrain_work(
                 rates,
@@ -69,7 +68,7 @@ class Study:
             localize_work(
                 rates,
                 num_images=self.num_images,
-                soft_mask=soft_mask,
+                soft_mask=soft_mask_work(rates, backbone=self.backbone, cost=cost),
                 crf=self.crf,
                 group_size=LocalizeConfig.model_fields["group_size"].default,
             ),

@@ -7,9 +7,10 @@ many as the cores.
 
 from __future__ import annotations
 
+from objectaware.config.localize import Cost
 from objectaware.evaluate.feature_store import PART_SIZE
 from objectaware.planning.model import Part, StageWork
-from objectaware.planning.rates import Rates, Work
+from objectaware.planning.rates import NOTHING, Rates, Work
 from objectaware.report.gallery import NUM_GALLERY_IMAGES
 
 
@@ -41,13 +42,16 @@ def pretrain_work(
     return StageWork("pretrain", rates.start_seconds["pretrain"] + training.start_seconds, parts)
 
 
-def contracam_work(rates: Rates, *, backbone: str, num_iterations: int, expansion: int) -> Work:
-    """What ContraCAM takes for one image's soft mask.
+def soft_mask_work(rates: Rates, *, backbone: str, cost: Cost) -> Work:
+    """What a localizer takes for one image's soft mask.
 
     Raises:
         InputError: The network or the expansion was not measured.
     """
-    return rates.iteration(backbone, expansion).times(num_iterations)
+    if not cost.num_passes:
+        return NOTHING
+    one = rates.network(backbone).forward if cost.expansion is None else rates.iteration(backbone, cost.expansion)
+    return one.times(cost.num_passes)
 
 
 def localize_work(rates: Rates, *, num_images: int, soft_mask: Work, crf: bool, group_size: int) -> StageWork:

@@ -13,10 +13,10 @@ from objectaware.data.coco_json import parse_instances
 from objectaware.data.folder import ImageFolder
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.localize.coco_export import coco_json
 from objectaware.localize.exports import (
     annotated_rows,
     box_results,
+    coco_json,
     mask_results,
     official_box_lines,
     stored_rows,

@@ -30,8 +30,8 @@ from objectaware.evaluate.predictions import (
     folder_predictions,
     store_predictions,
 )
+from objectaware.localize.center_box import center_box
 from objectaware.localize.mask_store import read_rows
-from objectaware.localize.trivial import center_box, full_image
 from objectaware.model import MasksAddress
 from objectaware.report.figures import box_histogram
 from objectaware.stages.identity import masks_hash
@@ -249,7 +249,7 @@ def measure_truth(config: LocalizationConfig) -> dict[str, Any]:
 
 
 def _baselines(truths: GroundTruth, size: int) -> dict[str, dict[str, float]]:
-    full = _measures_of(full_image(size, size), truths, size)
+    full = _measures_of(np.ones((size, size), dtype=np.bool_), truths, size)
     if truths.has_masks and not truths.has_ignored:
         side_fraction, _ = best_center_box(truths[index] for index in range(len(truths)))
         return {BEST_CENTER_BOX: _measures_of(center_box(size, size, side_fraction), truths, size), FULL_IMAGE: full}

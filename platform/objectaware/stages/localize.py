@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from objectaware.config import LocalizeConfig
+from objectaware.config import LocalizeConfig, Localizer
 from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.distributed.localize import localize as localize_images
@@ -16,8 +16,8 @@ from objectaware.distributed.localize import localize_needs
 from objectaware.distributed.localize_groups import GroupPlan
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import box_count_histogram
-from objectaware.localize.coco_export import coco_json
 from objectaware.localize.expansion import expand_resolution
+from objectaware.localize.exports import coco_json
 from objectaware.localize.mask_store import ITERATIONS_NAME, read_rows
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.report.figures import box_histogram, iteration_panel
@@ -32,7 +32,7 @@ _GALLERY = "gallery.html"
 
 @stage(
     "localize",
-    version=3,
+    version=4,
     outcome="masks",
     outputs=("shard-*.parquet", "store.json", "annotations.json", _GALLERY, ITERATIONS_NAME),
     measures=False,
@@ -50,8 +50,8 @@ def localize(context: Context, config: LocalizeConfig) -> Computation[LocalizeCo
     inputs = {"data": data.content_hash(context.mode.verify)}
     if config.checkpoint is not None:
         inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
-    if config.classifier is not None:
-        inputs["classifier"] = classifier_hash(config.classifier)
+    if config.localizer.needs_classifier:
+        inputs["classifier"] = classifier_hash(config.localizer.model_dump()["classifier"])
     if config.execution.record_iterations:
         # Masks that were made without them cannot show them.
         inputs["iterations"] = "recorded"
@@ -63,7 +63,7 @@ def localize(context: Context, config: LocalizeConfig) -> Computation[LocalizeCo
         title=f"localize {config.data.root}",
         inputs=inputs,
         compute=compute,
-        tags={"dataset": config.data.root, "localizer": config.localizer},
+        tags={"dataset": config.data.root, "localizer": config.localizer.name},
         check=lambda config: check_localize(config, data),
         least_needs=lambda config: localize_needs(config.execution),
     )
@@ -85,13 +85,13 @@ def check_localize(config: LocalizeConfig, data: Dataset) -> None:
         group_size=config.group_size,
         seed=config.seed,
         image_size=config.image_size,
-        negatives=config.negatives,
+        negatives=config.localizer.only_negatives,
     )
     if config.checkpoint is not None:
         with local_checkpoint(config.checkpoint) as local:
             backbone = load_encoder(local).backbone
         backbone.check_size(config.image_size, config.image_size)
-        expand_resolution(backbone, config.expansion or 1)
+        expand_resolution(backbone, getattr(config.localizer, "expansion", 1))
 
 
 def _localizable(config: LocalizeConfig, data: Dataset) -> ImageFolder:
@@ -152,9 +152,11 @@ def _require_negatives(config: LocalizeConfig, num_images: int) -> None:
     Raises:
         InputError: There is nothing to compare the image with.
     """
-    if num_images == 1 and config.needs_negatives:
-        problem = f"holds one image, and {config.localizer} finds what sets an image apart from others, its negatives"
-        remedy = "Add images of other objects; or take a localizer that needs none (classifier_cam, center_box)."
+    if num_images == 1 and config.localizer.needs_negatives:
+        name = config.localizer.name
+        problem = f"holds one image, and {name} finds what sets an image apart from others, its negatives"
+        others = ", ".join(name for name, one in Localizer.variants().items() if not one.needs_negatives)
+        remedy = f"Add images of other objects; or take a localizer that needs none ({others})."
         raise InputError("images", config.data.root, problem, remedy)
 
 

@@ -9,8 +9,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from objectaware.config import LocalizeConfig, Model, localizer_fields
+from objectaware.config import LocalizeConfig, Model
+from objectaware.config.localize import Localizer
+from objectaware.config.variants import default_names
 from objectaware.model import CheckpointAddress, MasksAddress
+from objectaware.recipes import merged
 from objectaware.stages.identity import STAND_IN
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.localization import LocalizationConfig, MeasurableData, localization
@@ -27,8 +30,8 @@ class LocalizersConfig(Model):
         checkpoint: Of the network that all of them look through, the baselines apart.
         localizers: Fields of `LocalizeConfig` that differ, by name of the row: `localizer` and its settings.
         shared: Fields of `LocalizeConfig` that all have in common, such as `crf`, `image_size` or `execution`.
-        linear: Fields of `LinearConfig` for the classifier of the rows with classifier_cam that give none; its
-            checkpoint is the same.
+        linear: Fields of `LinearConfig` for the classifier of the rows that need one and give none; its checkpoint
+            is the same.
         masks: Masks of other systems to be scored beside them, as in `LocalizationConfig`.
         seed: Of the rows and of the classifier that give none.
     """
@@ -44,10 +47,10 @@ class LocalizersConfig(Model):
     @model_validator(mode="after")
     def _parts_are_valid(self) -> Self:
         """Refuses a row's mistakes before the first row is computed."""
-        for name, fields in self.localizers.items():
+        for name in self.localizers:
             if name in self.masks:
                 raise ValueError(f"{name} is the name of a localizer and of masks; give one another name")
-            if fields.get("localizer") == "classifier_cam" and fields.get("classifier") is None and not self.linear:
+            if self.lacks_classifier(name) and not self.linear:
                 raise ValueError(f"linear is missing: the row {name} needs a classifier")
             with _named(f"localizers.{name}"):
                 self.localize_config(name, classifier="classifier")
@@ -61,15 +64,32 @@ class LocalizersConfig(Model):
 
         Args:
             name: The row.
-            classifier: What classifier_cam takes where the row gives none.
+            classifier: Address of the classifier, where the row needs one and gives none.
         """
-        fields: dict[str, Any] = {"data": self.data, "seed": self.seed, **self.shared, **self.localizers[name]}
-        has = localizer_fields(fields.get("localizer", "contracam"))
-        if "checkpoint" in has:
+        fields: dict[str, Any] = {"data": self.data, "seed": self.seed, **self._row(name)}
+        variant = self._variant(name)
+        if variant is None or variant.needs_network:
             fields.setdefault("checkpoint", self.checkpoint)
-        if "classifier" in has:
-            fields.setdefault("classifier", classifier)
+        if self.lacks_classifier(name):
+            fields["localizer"] = {**fields["localizer"], "classifier": classifier}
         return LocalizeConfig.model_validate(fields)
+
+    def lacks_classifier(self, name: str) -> bool:
+        """Whether a row needs a classifier that it does not name."""
+        variant = self._variant(name)
+        return variant is not None and variant.needs_classifier and "classifier" not in self._row(name)["localizer"]
+
+    def _row(self, name: str) -> dict[str, Any]:
+        """The fields of a row, laid over those that all share."""
+        default = {"localizer": Localizer.default_name}
+        options = default_names(LocalizeConfig)
+        return merged(merged(default, self.shared, options), self.localizers[name], options)
+
+    def _variant(self, name: str) -> type[Localizer] | None:
+        """The localizer of a row; None where there is none of its name, which its validation refuses."""
+        localizer = self._row(name)["localizer"]
+        known = isinstance(localizer, dict) and str(localizer.get("name"))
+        return Localizer.variants().get(known) if known else None
 
     def linear_config(self) -> LinearConfig:
         """The configuration of the classifier."""
@@ -105,8 +125,8 @@ def localizers(context: Context, config: LocalizersConfig, title: str | None) ->
     classifier: str | None = None
     masks: dict[str, str] = {}
     prefix = "" if title is None else f"{title}: "
-    for name, fields in config.localizers.items():
-        if fields.get("localizer") == "classifier_cam" and fields.get("classifier") is None and classifier is None:
+    for name in config.localizers:
+        if config.lacks_classifier(name) and classifier is None:
             fitted = linear(context, config.linear_config(), title=f"{prefix}linear evaluation")
             classifier = str(fitted.values["classifier"])
         row = config.localize_config(name, classifier=classifier or "")

@@ -15,6 +15,7 @@ from objectaware.config import (
     PretrainExecution,
 )
 from objectaware.data.scenes import build_scenes
+from objectaware.localize.contracam import ContraCAM
 from objectaware.methods.moco import MoCoConfig
 from objectaware.planning.measure import measure_rates
 from objectaware.planning.rates import Rates, StageName
@@ -85,8 +86,8 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
     checkpoint = timed("pretrain", lambda: str(pretrain(context, training).values["checkpoint"]))
     localization = LocalizeConfig(
         data=photos,
+        localizer=ContraCAM(num_iterations=1),
         checkpoint=checkpoint,
-        num_iterations=1,
         image_size=_SIZE,
         crf=False,
         execution=LocalizeExecution(use_gpu=use_gpu),

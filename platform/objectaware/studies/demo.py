@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from objectaware.config import (
-    LOCALIZE_SETTINGS,
+    PRESETS,
     DataConfig,
     LocalizeConfig,
     Model,
@@ -258,8 +258,7 @@ class _Steps:
                     "data": self._data(split),
                     "checkpoint": results["baseline"].values["checkpoint"],
                     "seed": self._seed,
-                    "remove_negative_signals": remove_negative_signals,
-                    **LOCALIZE_SETTINGS["scenes"],
+                    **merged(PRESETS["scenes"], {"localizer": {"remove_negative_signals": remove_negative_signals}}),
                     "image_size": self._localization_size,
                 }
             )

@@ -45,7 +45,7 @@ def _check(config: LocalizersConfig) -> None:
     """Refuses what the last row would refuse before the first one is computed."""
     rows = [config.localize_config(name, classifier="") for name in config.localizers]
     # Most differ in what looks at the same images through the same network.
-    for row in {(row.checkpoint, row.negatives): row for row in rows}.values():
+    for row in {(row.checkpoint, row.localizer.only_negatives): row for row in rows}.values():
         check_localize(row, Dataset(row.data))
     if config.linear is not None:
         classifier = config.linear_config()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from objectaware.config import LOCALIZER_DEFAULTS, LocalizeConfig, MethodConfig
+from objectaware.config import LocalizeConfig, Localizer, MethodConfig
 from objectaware.errors import InputError
 from objectaware.paper.nodes import (
     ClassDistance,
@@ -22,8 +22,8 @@ from objectaware.paper.nodes import (
 )
 from objectaware.paper.trainings import recipe_parts
 from objectaware.planning.model import Machine, Part, Resource, StageWork
-from objectaware.planning.rates import NOTHING, NetworkRates, Rates, TrainingRates, Work
-from objectaware.planning.work import contracam_work, feature_parts, localize_work, pretrain_work
+from objectaware.planning.rates import NetworkRates, Rates, TrainingRates, Work
+from objectaware.planning.work import feature_parts, localize_work, pretrain_work, soft_mask_work
 from objectaware.studies.reproduce.workshop import Workshop
 
 PAPER_RATES: Final = (183.0, 46.0)
@@ -33,7 +33,6 @@ PAPER_RATES: Final = (183.0, 46.0)
 _PAPER_SOURCE = "a GeForce RTX 2080 Ti by the paper's days"
 # A step of training is two views forwards and backwards, and both forwards through the target network.
 _FORWARDS_PER_TRAINED_IMAGE = 8
-_FORWARDS_PER_GRADIENT = 3
 # pydensecrf on a picture of 224 pixels, one process (official-implementation §2).
 _CRF_SECONDS = 0.048
 # A soft mask of 224 × 224 bytes, compressed, with its mask and boxes.
@@ -142,7 +141,7 @@ def _work(workshop: Workshop, node: Node, rates: Rates, num_images: int) -> Stag
             )
         case Localize():
             defaults = {name: LocalizeConfig.model_fields[name].default for name in ("crf", "group_size")}
-            chosen = {**defaults, **dict(node.options)}
+            chosen = {**defaults, **node.options.fields()}
             return localize_work(
                 rates,
                 num_images=num_images,
@@ -167,14 +166,8 @@ def _backbone(network: Network | None) -> str:
 
 def _soft_mask(node: Localize, rates: Rates) -> Work:
     """What an image's soft mask takes."""
-    if node.network is None:
-        return NOTHING
-    backbone = _backbone(node.network)
-    chosen = {**LOCALIZER_DEFAULTS["contracam"], **dict(node.options)}
-    forward = rates.network(backbone).forward
-    if chosen.get("localizer") in ("integrated_gradients", "smoothgrad"):
-        return forward.times(_FORWARDS_PER_GRADIENT * int(str(chosen["num_gradients"])))
-    if chosen.get("localizer") == "classifier_cam":
-        return forward
-    num_iterations, expansion = int(str(chosen["num_iterations"])), int(str(chosen["expansion"]))
-    return contracam_work(rates, backbone=backbone, num_iterations=num_iterations, expansion=expansion)
+    fields = node.options.fields()["localizer"]
+    if node.classifier is not None:
+        fields["classifier"] = "classifier"
+    localizer = Localizer.variants()[fields["name"]].model_validate(fields)
+    return soft_mask_work(rates, backbone=_backbone(node.network), cost=localizer.cost)

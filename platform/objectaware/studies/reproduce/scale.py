@@ -246,5 +246,5 @@ def _stand_in(node: Node) -> Node:
         return node
     if node.kind == "masks":
         assert node.images is not None, node.name
-        return Localize(node.images, None, options(localizer="center_box", side_fraction=0.7, crf=False))
+        return Localize(node.images, None, options(localizer={"name": "center_box", "side_fraction": 0.7}, crf=False))
     return training("moco_resnet18_in9" if node == MOCO_IMAGENET else "supervised_resnet18_in9")

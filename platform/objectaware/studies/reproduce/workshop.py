@@ -120,13 +120,13 @@ class Workshop:
     def localize_config(self, node: Localize, results: Results) -> LocalizeConfig:
         """The configuration of a localization."""
         data = self.scale.data(node.images)
-        fields: dict[str, Any] = {"data": data, **dict(node.options)}
+        fields: dict[str, Any] = {"data": data, **node.options.fields()}
         if node.network is not None:
             fields["checkpoint"] = self.address(node.network, results)
         if node.classifier is not None:
-            fields["classifier"] = self.address(node.classifier, results)
+            fields["localizer"]["classifier"] = self.address(node.classifier, results)
         if node.negatives is not None:
-            fields["negatives"] = images_with(node.negatives, self, node.images)
+            fields["localizer"]["negatives"] = images_with(node.negatives, self, node.images)
         fields |= self.scale.fields(node)
         if node.record_iterations:
             fields["execution"] = {**fields.get("execution", {}), "record_iterations": True}

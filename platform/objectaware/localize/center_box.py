@@ -1,11 +1,38 @@
-"""Localizers that do not look at the picture: what any method has to beat."""
+"""Localizer `center_box`: a box in the middle of every picture, a baseline that looks at none."""
 
 from __future__ import annotations
 
+from typing import Annotated, ClassVar, Literal
+
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
+from objectaware.config.localize import Localizer
 from objectaware.errors import InputError
+from objectaware.localize.localizer import Group, Network, SoftMaps
+
+
+class CenterBox(Localizer):
+    """A centred box.
+
+    Attributes:
+        side_fraction: Its sides as a share of the picture's.
+    """
+
+    name: Literal["center_box"] = "center_box"
+    needs_network: ClassVar[bool] = False
+
+    side_fraction: Annotated[float, Field(gt=0, le=1)]
+
+    def build(self, network: Network) -> SoftMaps:
+        """Needs nothing."""
+
+        def find(group: Group) -> NDArray[np.float32]:
+            num_images, height, width = group.images.shape[:3]
+            return np.repeat(center_box(height, width, self.side_fraction).astype(np.float32)[None], num_images, axis=0)
+
+        return find
 
 
 def center_box_edges(height: int, width: int, side_fraction: float) -> tuple[int, int, int, int]:
@@ -35,8 +62,3 @@ def center_box(height: int, width: int, side_fraction: float) -> NDArray[np.bool
     mask = np.zeros((height, width), dtype=np.bool_)
     mask[top:bottom, left:right] = True
     return mask
-
-
-def full_image(height: int, width: int) -> NDArray[np.bool_]:
-    """Mask that takes the whole picture as foreground, (height, width) boolean."""
-    return np.ones((height, width), dtype=np.bool_)

@@ -1,0 +1,21 @@
+"""Localizer `full_image`: the whole picture is object, the baseline that any localizer has to beat."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from objectaware.config.localize import Localizer
+from objectaware.localize.localizer import Network, SoftMaps
+
+
+class FullImage(Localizer):
+    """The whole picture."""
+
+    name: Literal["full_image"] = "full_image"
+    needs_network: ClassVar[bool] = False
+
+    def build(self, network: Network) -> SoftMaps:
+        """Needs nothing."""
+        return lambda group: np.ones(group.images.shape[:3], dtype=np.float32)

@@ -1,0 +1,190 @@
+"""What localizers share: the pictures and the network that they are given, negatives, and checks of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from objectaware.config.localize import Localizer
+from objectaware.data.tensors import normalise
+from objectaware.errors import InputError
+from objectaware.localize.expansion import expand_resolution
+from objectaware.methods.backbones import Activations, channels_last
+from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
+
+
+@dataclass(frozen=True)
+class Group:
+    """Pictures that are localized together.
+
+    Attributes:
+        images: (n, S, S, 3) uint8, n at least 1.
+        filler: (m, S, S, 3) uint8, further negatives, or the only ones where the user gave some.
+        is_self: Boolean (n, m), where an image and a filler are the same picture.
+        seed: Decides all that is drawn for the group.
+        on_iteration: Called with the maps (n, S, S) of each iteration, by the localizers that iterate.
+    """
+
+    images: NDArray[np.uint8]
+    filler: NDArray[np.uint8]
+    is_self: NDArray[np.bool_]
+    seed: int = 0
+    on_iteration: Callable[[NDArray[np.float32]], None] = lambda maps: None
+
+
+Features = Callable[[Tensor], Tensor | Activations]
+"""Images (N, 3, H, W) to maps (N, C, h, w) alone, whose average is pooled, or to maps with their pooling."""
+SoftMaps = Callable[[Group], NDArray[np.float32]]
+"""Finds the soft masks (n, S, S) in [0, 1] of the images of a group."""
+
+
+class Network:
+    """The network that a localizer looks through. Its file is opened when the localizer asks for a part of it.
+
+    Args:
+        checkpoint: Its address; None for localizers that look through none.
+        device: Where it computes.
+    """
+
+    def __init__(self, checkpoint: str | None, device: torch.device) -> None:
+        self._checkpoint, self._device = checkpoint, device
+
+    def features(self, expansion: int = 1) -> Callable[[Tensor], Activations]:
+        """Images (N, 3, H, W) to the last spatial activations (N, C, h, w), `expansion` times as high and as wide."""
+        return channels_last(expand_resolution(self._encoder.backbone, expansion), self._device).activations
+
+    def projector(self) -> nn.Module:
+        """Pooled features (N, C) to projections (N, D)."""
+        return self._encoder.projector.to(self._device)
+
+    def tensor(self, images: NDArray[np.uint8]) -> Tensor:
+        """Images (N, H, W, 3) as the network takes them: (N, 3, H, W), normalised, on its device."""
+        backbone = self._encoder.backbone
+        return normalise(images, backbone.mean, backbone.std).to(self._device, memory_format=torch.channels_last)
+
+    @cached_property
+    def _encoder(self) -> Encoder:
+        assert self._checkpoint is not None, "the configuration refuses a localizer without the network that it needs"
+        with local_checkpoint(self._checkpoint) as folder:
+            return load_encoder(folder)
+
+
+class ContrastiveLocalizer(Localizer):
+    """Base of the localizers that explain the contrastive score of an image against its negatives (eq. 3).
+
+    Attributes:
+        temperature: τ of the score.
+        negatives: Images that are every image's only negatives, by their path relative to the data's folder; by
+            default a group's images are each other's.
+    """
+
+    needs_negatives: ClassVar[bool] = True
+
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    negatives: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+
+    @property
+    def only_negatives(self) -> tuple[str, ...] | None:
+        """Images that the user gave as every image's only negatives."""
+        return self.negatives
+
+    def arguments(self, group: Group) -> Mapping[str, Any]:
+        """Returns the arguments of a contrastive localizer's function that follow from the negatives.
+
+        The function is called on the group's images with the filler behind them; without negatives of the user's the
+        whole batch is its own negatives.
+        """
+        if self.negatives is None:
+            return {"temperature": self.temperature}
+        num_negatives = group.is_self.shape[1]
+        own = np.concatenate([group.is_self, np.eye(num_negatives, dtype=np.bool_)])
+        return {
+            "temperature": self.temperature,
+            "num_negatives": num_negatives,
+            "is_self": torch.from_numpy(own),
+        }
+
+
+def activations_of(features: Features, images: Tensor) -> Activations:
+    """Compute maps with their pooling, the maps in 32 bits."""
+    found = features(images)
+    return Activations(found.float()) if isinstance(found, Tensor) else Activations(found.maps.float(), found.pool)
+
+
+def with_filler(group: Group) -> NDArray[np.uint8]:
+    """The images of a group, and its filler behind them: (n + m, S, S, 3)."""
+    return np.concatenate([group.images, group.filler])
+
+
+def as_array(maps: Tensor) -> NDArray[np.float32]:
+    """Maps (N, 1, H, W) on any device as an array (N, H, W)."""
+    return maps[:, 0].cpu().numpy()
+
+
+def check_images(images: Tensor) -> None:
+    """Checks that images are a floating-point batch (N, 3, H, W).
+
+    Raises:
+        InputError: They are not.
+    """
+    shape = tuple(images.shape)
+    if images.ndim != 4 or shape[1] != 3 or 0 in shape or not images.is_floating_point():
+        raise InputError("images", f"{images.dtype} {shape}", "must be float (N, 3, H, W)", "Normalise them.")
+
+
+def check_evaluation_mode(name: str, network: Callable[[Tensor], object]) -> None:
+    """Checks that a network's batch normalisation takes its stored statistics.
+
+    Args:
+        name: What the argument is called.
+        network: A module, or any function, which is not looked into.
+
+    Raises:
+        InputError: A batch normalisation is in training mode.
+    """
+    layers = network.modules() if isinstance(network, nn.Module) else ()
+    if any(isinstance(layer, _BatchNorm) and layer.training for layer in layers):
+        problem = "its batch normalisation would mix the images"
+        raise InputError(name, "training mode", problem, "Call .eval() on it.")
+
+
+def check_temperature(temperature: float) -> None:
+    """Checks that τ is positive.
+
+    Raises:
+        InputError: It is not.
+    """
+    if not temperature > 0:
+        raise InputError("temperature", temperature, "must be positive", "The official code takes 1.")
+
+
+def check_finite(maps: Tensor) -> None:
+    """Checks the maps that came out of a network.
+
+    Raises:
+        InputError: They hold NaN or infinity.
+    """
+    if not torch.isfinite(maps).all():
+        problem = "the network gave NaN or infinite values"
+        raise InputError("features", "not finite", problem, "Check the checkpoint and the images' normalisation.")
+
+
+def without_content(images: Tensor) -> Tensor:
+    """Which images have one colour throughout: a network's borders draw a frame even there.
+
+    Args:
+        images: (N, 3, H, W).
+
+    Returns:
+        Boolean (N, 1, 1, 1).
+    """
+    return (images.amax(dim=(2, 3)) == images.amin(dim=(2, 3))).all(dim=1).view(-1, 1, 1, 1)
