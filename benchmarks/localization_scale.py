@@ -84,7 +84,7 @@ def _localization(folder: Path, image_size: int) -> Iterator[Callable[[int, int]
     """Gives the stage as a function of the numbers of workers and images, with one Ray and one MLflow store."""
     numbers = itertools.count()
     with open_context(Common(storage=str(folder / "runs")), localize_needs(_execution(2))) as context:
-        context.start_ray()
+        context.services.start_ray()
 
         def localize(num_workers: int, size: int) -> None:
             config = LocalizeConfig(

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="oa") as name:
         folder = Path(name)
         with open_context(Common(storage=f"{name}/runs"), localize_needs(_EXECUTION)) as context:
-            context.start_ray()
+            context.services.start_ray()
             results = list(Runs(context, folder, given).results())
     write_results(given.out, results)
     return exit_status(results)

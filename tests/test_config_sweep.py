@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from objectaware.stages.sweep_config import SweepConfig
+from objectaware.studies.sweep_config import SweepConfig
 from tiny_sweep import sweep_fields
 
 ASHA = {"stage": "network", "metric": "loss", "mode": "min"}

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from objectaware.config import DetectionConfig, LocalizeConfig, Model, PretrainConfig
 from objectaware.stages.identity import recipe, stage_identity
-from objectaware.stages.sweep_config import SweepConfig
+from objectaware.studies.sweep_config import SweepConfig
 
 SHARED = "the work is shared out differently; the batch, the order and every draw stay the same"
 ROUNDING = "the same arithmetic on the same numbers, summed in another order"

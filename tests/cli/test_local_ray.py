@@ -7,20 +7,21 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from objectaware.cli import run
 from objectaware.commands import common
+from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.progress import Progress
-from objectaware.stages.reproduce import study
-from objectaware.stages.runner import Context
+from objectaware.stages.runner import Context, Services
+from objectaware.studies import engine
+from objectaware.studies.engine import Step
 from replaced_ray import replace_ray
 
 FOLDER_RECIPE = "data: {root: photos}\nbatch_size: 60\nexecution: {num_workers: 10, num_compute_threads: 3}\n"
@@ -52,8 +53,8 @@ class _StartedError(BaseException):
     """Stands in for a start of Ray; unlike an error, it is not followed by a second try."""
 
 
-@dataclass
-class _AtOnce(Context):
+@dataclass(frozen=True)
+class _AtOnce(Services):
     """Starts Ray with the command, and not with the first stage that has something to compute."""
 
     def __post_init__(self) -> None:
@@ -76,7 +77,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, A
     @contextmanager
     def open_at_once(given: common.Common) -> Iterator[Context]:
         with open_records(given) as context:
-            yield _AtOnce(**vars(context))
+            yield replace(context, services=_AtOnce(**vars(context.services)))
 
     monkeypatch.setattr(common, "open_records", open_at_once)
     # A server is not asked for anything at the start; a fresh SQLite file takes seconds.
@@ -163,7 +164,7 @@ def test_a_storage_that_is_not_shared_is_refused_to_each_stage(
     with common.open_context(common.DEFAULTS) as context:
         for _ in range(2):
             with pytest.raises(InputError, match="not the cluster's"):
-                context.start_ray()
+                context.services.start_ray()
 
 
 def test_a_command_can_be_told_to_end_before_ray_starts(rays: list[float]) -> None:
@@ -191,10 +192,10 @@ def test_a_table_ends_where_ray_does_not_start(monkeypatch: pytest.MonkeyPatch) 
         tries.append(1)
         raise InputError("RAY_ADDRESS", "10.0.0.1:6379", "no Ray cluster answers there", "Start one.")
 
-    context = Context(Storage.from_uri("runs"), None, Progress(), start_ray=start_ray)  # type: ignore[arg-type]
-    monkeypatch.setattr(study, "run_node", lambda context, *_: context.start_ray())
-    monkeypatch.setattr(study, "needs", lambda node: [])
-    monkeypatch.setattr(study, "is_stage", lambda node: True)
+    context = Context(Services(Storage.from_uri("runs"), None, Progress(), start_ray))  # type: ignore[arg-type]
+    monkeypatch.setattr(engine, "run_step", lambda context, *_: context.services.start_ray())
+    config = PretrainConfig.model_validate({"data": {"root": "photos"}})
+    steps = [Step(name, "pretrain", config) for name in ("a", "b")]
     with pytest.raises(InputError, match="no Ray cluster"):
-        study.run_nodes(context, SimpleNamespace(name=str), ["a", "b"], {})  # type: ignore[arg-type, list-item]
+        engine.run(context, steps, keep_going=True)
     assert len(tries) == 1

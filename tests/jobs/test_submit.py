@@ -17,7 +17,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from objectaware.data.scenes import build_scenes
-from objectaware.stages.demo import DemoConfig, demo_trainings
+from objectaware.studies.demo import DemoConfig, demo_trainings
 from ray_head import RayHead, ray_head
 from tiny_sweep import scenes_data, sweep_fields
 

@@ -14,10 +14,9 @@ from objectaware.paper.localization import contracam
 from objectaware.paper.nodes import Pretrain
 from objectaware.recipes import read_recipe
 from objectaware.stages.localization import LocalizationConfig
-from objectaware.stages.sweep import check_sweep
-from objectaware.stages.sweep_config import SweepConfig
-from objectaware.stages.sweep_points import planned_trials
-from objectaware.stages.sweep_table import paper_numbers
+from objectaware.studies.sweep import check_sweep, planned_trials
+from objectaware.studies.sweep_config import SweepConfig
+from objectaware.studies.sweep_table import paper_numbers
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,11 @@ import numpy as np
 import pytest
 
 from browser import Browser, Picture, browser
+from contexts import make_context
 from mlflow_server import mlflow_server
 from objectaware.config import DataConfig, LocalizeConfig
-from objectaware.data.storage import Storage
 from objectaware.stages.localize import localize
-from objectaware.stages.progress import Progress
-from objectaware.stages.runner import Context, study
-from objectaware.tracking import TrackingStore
+from objectaware.studies.engine import open_study
 from stages_in_process import work_in_process
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -47,15 +44,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory, tiny_checkpoint: Path) -> It
         data=DataConfig(root=str(folder / "photos")), checkpoint=str(tiny_checkpoint), image_size=32
     )
     runs = folder / "runs"
-    context = Context(Storage.from_uri(runs), TrackingStore.open(runs), Progress(io.StringIO()))
+    context = make_context(runs)
     with pytest.MonkeyPatch.context() as patch:
         work_in_process(patch)
-        with study(context, "sweep", name="the study", key="study", dataset="photos", config={}) as parent:
+        with open_study(context, "sweep", name="the study", dataset="photos", config={}) as (context, parent):
             result = localize(context, config, title="the localization")
             parent.log_table(
                 "comparison", [{"policy": "none", "accuracy": 12.5}, {"policy": "mixup", "accuracy": 87.5}]
             )
-    experiment = context.tracking.server.experiment_id(context.tracking.experiment)
+    experiment = context.services.tracking.server.experiment_id(context.services.tracking.experiment)
     with mlflow_server(runs) as address:
         yield Pages(*(f"{address}/#/experiments/{experiment}/runs/{run}" for run in (parent.run_id, result.run_id)))
 

@@ -18,7 +18,7 @@ from mlflow_server import free_port, mlflow_server_on
 from objectaware.data.storage import Storage
 from objectaware.stages.pretrain import pretrain
 from objectaware.stages.progress import Progress
-from objectaware.stages.runner import Context
+from objectaware.stages.runner import Context, EpochWatch, Services
 from objectaware.tracking import TrackingStore
 from tiny_training import tiny_training
 
@@ -72,7 +72,7 @@ def test_training_goes_on_and_no_metric_is_missing(
         start()
         tracking = TrackingStore.open(tmp_path / "runs")
         storage = Storage.from_uri(tmp_path / "runs")
-        context = Context(storage, tracking, Progress(io.StringIO()), on_epoch=on_epoch)
+        context = Context(Services(storage, tracking, Progress(io.StringIO())), watch=EpochWatch(on_epoch))
         result = pretrain(context, config)
         assert tracking.send_leftovers(120) == 0
 

@@ -62,7 +62,7 @@ def measure(request: pytest.FixtureRequest, context: Context, tasks: Tasks, tiny
 
 
 def _shown(context: Context) -> str:
-    stream = context.progress._stream
+    stream = context.services.progress._stream
     assert isinstance(stream, io.StringIO)
     return stream.getvalue()
 
@@ -87,7 +87,7 @@ def test_a_class_that_training_lacks_is_named_and_left_out(measure: Measure, con
     assert coverage["unknown_classes"] == {"ant": 2, "elk": 2}
     assert (coverage["num_samples"], coverage["left_out"]) == (6, {"class unknown to training": 4})
     assert "4 left out (class unknown to training); training does not know ant, elk" in _shown(context)
-    client = context.tracking.server.client
+    client = context.services.tracking.server.client
     path = client.download_artifacts(str(result.run_id), "tables/coverage.csv", str(tmp_path))
     assert "val,class unknown to training,elk,2" in Path(path).read_text()
 
@@ -329,7 +329,7 @@ def test_a_measure_is_over_what_could_be_right_and_says_how_much_that_is(
     coverage = measured(context, tiny_checkpoint, tmp_path)
     assert (coverage["num_samples"], coverage["left_out"]) == (num_samples, left_out)
     for stage in all_stages().values():
-        written = context.storage.child(stage.kind)
+        written = context.services.storage.child(stage.kind)
         for folder in {name.partition("/")[0] for name, _, _ in written.list_files()}:
             assert delete_outputs(written.child(folder), stage.outputs) == [], "files that --fresh would leave"
 

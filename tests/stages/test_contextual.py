@@ -15,12 +15,13 @@ from objectaware.config import DataConfig, PretrainConfig
 from objectaware.errors import InputError
 from objectaware.evaluate.shift import CORRUPTIONS, shift_result
 from objectaware.stages.class_distance import ClassDistanceConfig, class_distance
-from objectaware.stages.few_shot import FewShotConfig, epoch_of, few_shot, run_few_shot_curve
+from objectaware.stages.few_shot import FewShotConfig, few_shot
 from objectaware.stages.knn import KnnConfig, knn
 from objectaware.stages.linear import LinearConfig
-from objectaware.stages.losses import run_losses
 from objectaware.stages.runner import Context, StageRun
-from objectaware.stages.shift import published_tests, run_shift, shift_table
+from objectaware.studies.few_shot import epoch_of, run_few_shot_curve
+from objectaware.studies.losses import run_losses
+from objectaware.studies.shift import published_tests, run_shift, shift_table
 from stage_runs import run_as
 
 CPU = {"image_size": 32, "execution": {"use_gpu": False}}
@@ -33,12 +34,12 @@ def herd(tmp_path: Path) -> DataConfig:
 
 def artifacts(context: Context, run_id: str | None) -> set[str]:
     assert run_id is not None
-    return {file.path for file in context.tracking.server.client.list_artifacts(run_id)}
+    return {file.path for file in context.services.tracking.server.client.list_artifacts(run_id)}
 
 
 def runs_of(context: Context, study: str) -> list[Any]:
-    client = context.tracking.server.client
-    experiment = context.tracking.server.experiment_id("objectaware")
+    client = context.services.tracking.server.client
+    experiment = context.services.tracking.server.experiment_id("objectaware")
     return list(client.search_runs([experiment], f"tags.study = '{study}'"))
 
 
@@ -158,4 +159,4 @@ def test_losses_of_trainings_are_read_back_from_their_runs(context: Context) -> 
     with pytest.raises(InputError, match="has no knn_accuracy"):
         run_losses(context, runs, metric="knn_accuracy")
     with pytest.raises(InputError, match="is no folder of a pretraining"):
-        run_losses(context, {"none": str(context.storage.child("elsewhere").uri)})
+        run_losses(context, {"none": str(context.services.storage.child("elsewhere").uri)})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from contexts import with_progress
 from objectaware.config import DataConfig, LocalizeConfig
 from objectaware.data.dataset import Dataset
 from objectaware.data.scenes import build_scenes
@@ -52,7 +52,7 @@ def test_true_masks_that_cannot_be_used_do_not_stop_a_localization(
     data = {"root": str(tmp_path), "layout": "coco", "split": "val"}
     fields = {"data": data, "image_size": 32, "localizer": {"name": "center_box", "side_fraction": 0.5}, "crf": False}
     terminal = io.StringIO()
-    shown = replace(context, progress=Progress(terminal))
+    shown = with_progress(context, Progress(terminal))
     assert localize(shown, LocalizeConfig.model_validate(fields)).values["num_ok"] == 1
     assert "the true masks and boxes are not used: coco = " in terminal.getvalue()
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from contexts import next_command
 from in_process import Tasks, write_colours
 from objectaware.config import DataConfig
 from objectaware.errors import InputError
@@ -43,7 +44,7 @@ def linear_config(root: Path, checkpoint: Path, **fields: Any) -> LinearConfig:
 
 
 def shown(context: Context) -> str:
-    stream = context.progress._stream
+    stream = context.services.progress._stream
     assert isinstance(stream, io.StringIO)
     return stream.getvalue()
 
@@ -77,8 +78,7 @@ def test_another_evaluation_of_the_checkpoint_computes_no_features_again(
 
 def test_what_is_fresh_is_computed_anew_once(context: Context, tasks: Tasks, config: LinearConfig) -> None:
     linear(context, config)
-    context.fresh = True
-    context.computed.clear()
+    context = next_command(context, fresh=True)
     linear(context, config)
     linear(context, config.model_copy(update={"num_penalties": 3}))
     assert tasks.count("write_parts") == 6
@@ -89,12 +89,12 @@ def test_parts_that_are_there_are_kept_and_the_rest_is_computed(
 ) -> None:
     monkeypatch.setattr(features, "PART_SIZE", 4)
     expected = linear(context, config).values
-    folders = sorted(Path(context.storage.uri, "features").iterdir())
+    folders = sorted(Path(context.services.storage.uri, "features").iterdir())
     (train,) = [folder for folder in folders if len(list(folder.glob("*.npy"))) == 5]  # 18 images, 4 a part
     before = {path.name: path.stat().st_mtime_ns for path in train.glob("*.npy")}
     (train / "part-00002.json").unlink()
     (train / "part-00004.json").unlink()
-    Path(context.storage.uri, "linear").rename(Path(context.storage.uri, "done"))
+    Path(context.services.storage.uri, "linear").rename(Path(context.services.storage.uri, "done"))
     tasks.calls.clear()
     assert linear(context, config).values["accuracies"] == expected["accuracies"]
     parts = [part.number for name, given in tasks.calls if name == "write_parts" for part in given[1]]
@@ -109,7 +109,7 @@ def test_features_too_large_for_the_solver_are_streamed_to_the_same_result(
     monkeypatch.setattr(features, "PART_SIZE", 4)
     memory = linear(context, config).values
     # Where the solver works is no part of the identity.
-    Path(context.storage.uri, "linear").rename(Path(context.storage.uri, "done"))
+    Path(context.services.storage.uri, "linear").rename(Path(context.services.storage.uri, "done"))
     monkeypatch.setattr("objectaware.stages.linear._MIB", 1)  # the limit of 8192 is in bytes then
     streamed = linear(context, config).values
     assert (streamed["streamed"], memory["streamed"]) == (True, False)

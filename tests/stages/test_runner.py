@@ -3,11 +3,13 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contexts import make_context, next_command, with_progress
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed import machines
@@ -15,7 +17,7 @@ from objectaware.errors import InputError
 from objectaware.stages.lease import Generations, Lease, LeaseHeldError, LeaseLostError
 from objectaware.stages.outputs import STAGE_FILE
 from objectaware.stages.progress import Progress
-from objectaware.stages.runner import Context, StageResult, StageRun
+from objectaware.stages.runner import Context, EpochWatch, StageResult, StageRun
 from objectaware.tracking import TrackingStore
 from s3_server import object_store
 from stage_runs import run_as
@@ -23,7 +25,7 @@ from stage_runs import run_as
 
 @pytest.fixture
 def context(tmp_path: Path, tracking: TrackingStore) -> Context:
-    return Context(Storage.from_uri(tmp_path), tracking, Progress(io.StringIO()))
+    return make_context(tmp_path, tracking)
 
 
 CONFIG = PretrainConfig.model_validate({"data": {"root": "photos"}})
@@ -64,7 +66,7 @@ def _run(
 
 def _status(context: Context, run_id: str | None) -> str:
     assert run_id is not None
-    return context.tracking.server.client.get_run(run_id).info.status
+    return context.services.tracking.server.client.get_run(run_id).info.status
 
 
 def test_a_finished_stage_is_reused(context: Context) -> None:
@@ -88,8 +90,7 @@ def test_other_inputs_are_another_stage(context: Context) -> None:
 def test_fresh_computes_anew_once_a_command(context: Context) -> None:
     work = _Work()
     _run(context, work)
-    context.fresh = True
-    context.computed = set()
+    context = next_command(context, fresh=True)
     _run(context, work)
     _run(context, work)
     assert work.calls == 2
@@ -99,8 +100,8 @@ def test_fresh_computes_anew_once_a_command(context: Context) -> None:
 def test_a_failed_stage_says_so_and_goes_on_in_its_run(context: Context, error: BaseException, status: str) -> None:
     with pytest.raises(type(error)):
         _run(context, _Work(error))
-    runs = context.tracking.server.client.search_runs(
-        [context.tracking.server.experiment_id("objectaware")], order_by=["attributes.start_time DESC"]
+    runs = context.services.tracking.server.client.search_runs(
+        [context.services.tracking.server.experiment_id("objectaware")], order_by=["attributes.start_time DESC"]
     )
     assert runs[0].info.status == status
     again = _run(context, _Work())
@@ -109,12 +110,11 @@ def test_a_failed_stage_says_so_and_goes_on_in_its_run(context: Context, error: 
 
 
 def test_a_stage_that_was_stopped_has_not_failed(context: Context) -> None:
-    context.is_stopped = lambda: True
+    stopped = replace(context, watch=EpochWatch(is_stopped=lambda: True))
     with pytest.raises(RuntimeError):
-        _run(context, _Work(RuntimeError("Ray is gone")), data="stopped")
-    context.is_stopped = lambda: False
-    runs = context.tracking.server.client.search_runs(
-        [context.tracking.server.experiment_id("objectaware")], order_by=["attributes.start_time DESC"]
+        _run(stopped, _Work(RuntimeError("Ray is gone")), data="stopped")
+    runs = context.services.tracking.server.client.search_runs(
+        [context.services.tracking.server.experiment_id("objectaware")], order_by=["attributes.start_time DESC"]
     )
     assert (runs[0].info.status, runs[0].data.tags["error"]) == ("KILLED", "stopped")
 
@@ -138,7 +138,7 @@ def test_a_stages_run_tells_how_busy_the_machine_was(context: Context, monkeypat
         return {}
 
     result = run_as(context, "pretrain", "title", CONFIG, {"data": "watched"}, compute, tags={})
-    client = context.tracking.server.client
+    client = context.services.tracking.server.client
     history = client.get_metric_history(str(result.run_id), "system/cpu_utilization_percentage")
     # By the second, of which it has one value.
     assert history[0].value == 10
@@ -171,7 +171,7 @@ def test_a_folder_that_holds_anything_else_is_refused_and_left_alone(
 ) -> None:
     out = tmp_path / "out"
     files = _photos(out)
-    context.fresh = fresh
+    context = next_command(context, fresh=fresh)
     work = _Work()
     with pytest.raises(InputError, match=r"out = .*no stage of ours has written \(sub, thesis.tex\)"):
         _run(context, work, out=Storage.from_uri(out))
@@ -181,7 +181,7 @@ def test_a_folder_that_holds_anything_else_is_refused_and_left_alone(
 
 @pytest.mark.parametrize("fresh", [False, True])
 def test_a_prefix_of_a_bucket_that_holds_anything_else_is_refused(context: Context, fresh: bool) -> None:
-    context.fresh = fresh
+    context = next_command(context, fresh=fresh)
     with object_store() as form:
         bucket = Storage.from_uri(form.format("folder"))
         bucket.write_bytes("sub/data.csv", b"1,2,3")
@@ -200,10 +200,9 @@ def test_fresh_deletes_what_the_stage_wrote_and_reports_the_rest(context: Contex
     files |= {"train/notes.tex": b"of the user's"}
     for name, content in files.items():
         (out / name).write_bytes(content)
-    context.fresh, context.computed = True, set()
     stage.names = []
     text = io.StringIO()
-    context.progress = Progress(text)
+    context = with_progress(next_command(context, fresh=True), Progress(text))
     _run(context, stage, out=Storage.from_uri(out))
     names = {*_files(out)}
     assert names >= {*files}
@@ -237,14 +236,13 @@ def test_what_was_half_begun_goes_on_and_starts_over(context: Context, tmp_path:
         out.write_bytes(f".tmp-{'0f' * 16}", b"half of stage.json")
     with pytest.raises(RuntimeError):
         _run(context, _Work(RuntimeError("killed")), out=out)
-    context.fresh = True
-    assert _run(context, _Work(), out=out).values == {"answer": 42}
+    assert _run(next_command(context, fresh=True), _Work(), out=out).values == {"answer": 42}
 
 
 @pytest.mark.parametrize("uri", ["storage", "file"])
 def test_the_storage_itself_and_a_file_are_no_folder_of_a_stage(context: Context, tmp_path: Path, uri: str) -> None:
     (tmp_path / "file").write_bytes(b"")
-    out = context.storage if uri == "storage" else Storage.from_uri(tmp_path / "file")
+    out = context.services.storage if uri == "storage" else Storage.from_uri(tmp_path / "file")
     with pytest.raises(InputError, match=r"is the storage|is a file"):
         _run(context, _Work(), out=out)
 
@@ -274,7 +272,7 @@ def test_a_stage_whose_lease_was_lost_writes_no_result(context: Context, monkeyp
         run_as(context, "pretrain", "title", CONFIG, {"data": "lost"}, compute, tags={})
     assert not folders[0].exists("result.json")
     # How its MLflow run ends is for the thief to say.
-    store = context.tracking
+    store = context.services.tracking
     assert store.send_leftovers(30) == 0
     runs = store.server.client.search_runs(
         [store.server.experiment_id("objectaware")], order_by=["attributes.start_time DESC"]
@@ -303,7 +301,7 @@ def test_a_stage_that_another_command_computes_is_refused_or_waited_for(
     folder, teller, work = first.folder, _Teller(), _Work()
     result = folder.read_bytes("result.json")
     folder.delete("result.json")  # as if the other command were still at it
-    other = Context(context.storage, context.tracking, teller, waits=True)
+    other = with_progress(next_command(context, waits=True), teller)
     found: list[StageResult] = []
     with Lease(folder):
         with pytest.raises(LeaseHeldError):

@@ -1,23 +1,21 @@
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contexts import make_context
 from objectaware.config import LocalizeConfig, Model, PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import Coverage
 from objectaware.stages.lease import Lease
 from objectaware.stages.linear import LinearConfig
-from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult
 from objectaware.stages.runs import StoredRun, ancestors, descendants, find_run, prunable, prune, stored_runs
 from objectaware.stages.runs_view import compared, format_bytes, listed, shown
-from objectaware.tracking import TrackingStore
 from objectaware.tracking.browse import RecordedRun, recorded_runs
 from stage_runs import run_as
 
@@ -28,7 +26,7 @@ FILES = {"pretrain": "train/epoch_0000/weights", "localize": "store.json", "line
 @pytest.fixture(scope="module")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Context:
     folder = tmp_path_factory.mktemp("runs")
-    return Context(Storage.from_uri(folder), TrackingStore.open(folder), Progress(io.StringIO()))
+    return make_context(folder)
 
 
 def _stage(context: Context, stage: str, config: Model, inputs: Mapping[str, str], **values: Any) -> StageResult:
@@ -75,18 +73,18 @@ def made(context: Context) -> dict[str, StageResult]:
     other = _stage(context, "linear", _linear(checkpoint, seed=7), {"train": "t"}, accuracy=60.0, penalty=0.1)
     with pytest.raises(RuntimeError):
         _stage(context, "pretrain", _network(2), {"data": "d"}, error="broken")
-    context.tracking.send_leftovers(30)
+    context.services.tracking.send_leftovers(30)
     return {"network": network, "masks": masks, "debiased": debiased, "linear": linear, "other": other}
 
 
 @pytest.fixture
 def stored(context: Context, made: dict[str, StageResult]) -> list[StoredRun]:
-    return stored_runs(context.storage)
+    return stored_runs(context.services.storage)
 
 
 @pytest.fixture
 def recorded(context: Context, made: dict[str, StageResult]) -> list[RecordedRun]:
-    return recorded_runs(context.tracking)
+    return recorded_runs(context.services.tracking)
 
 
 def _names(runs: list[StoredRun], made: dict[str, StageResult]) -> list[str]:
@@ -113,7 +111,7 @@ def test_lineage_goes_by_addresses_and_by_identities(stored: list[StoredRun], ma
 def test_a_storage_that_was_moved_keeps_its_lineage(
     context: Context, made: dict[str, StageResult], tmp_path: Path
 ) -> None:
-    (tmp_path / "moved").symlink_to(context.storage.uri)
+    (tmp_path / "moved").symlink_to(context.services.storage.uri)
     runs = stored_runs(Storage.from_uri(tmp_path / "moved"))
     assert _names(ancestors(runs, find_run(runs, made["linear"].identity)), made) == ["debiased", "masks", "network"]
 
@@ -136,7 +134,7 @@ def test_what_can_go_is_unfinished_and_nothing_that_is_needed(
 def test_a_run_that_is_being_computed_stays(context: Context, stored: list[StoredRun]) -> None:
     (failed,) = prunable(stored)
     with Lease(failed.folder):
-        assert prunable(stored_runs(context.storage)) == []
+        assert prunable(stored_runs(context.services.storage)) == []
 
 
 def test_a_name_means_one_run(stored: list[StoredRun], made: dict[str, StageResult]) -> None:
@@ -182,12 +180,12 @@ def test_a_comparison_shows_what_differs_and_the_numbers(
 
 
 def test_pruning_deletes_the_folder_and_nothing_else(context: Context, made: dict[str, StageResult]) -> None:
-    stray = context.storage.child("linear").child("0" * 20)
+    stray = context.services.storage.child("linear").child("0" * 20)
     stray.write_bytes("stage.json", b"x")
     stray.delete("stage.json")
     stray.write_bytes("classifier.safetensors", b"x")
-    context.storage.child("linear").child("my notes").write_bytes("thesis.tex", b"x")
-    leaving = prunable(stored_runs(context.storage))
+    context.services.storage.child("linear").child("my notes").write_bytes("thesis.tex", b"x")
+    leaving = prunable(stored_runs(context.services.storage))
     assert [run.status for run in leaving] == ["unfinished", "unknown"]
     leaving[0].folder.write_bytes("notes.txt", b"kept")
     leaving[0].folder.child("lease").write_bytes("mine.txt", b"kept")
@@ -200,9 +198,9 @@ def test_pruning_deletes_the_folder_and_nothing_else(context: Context, made: dic
         "stage.json",
     ]
     assert not Path(stray.uri).exists()
-    assert context.storage.read_bytes("linear/my notes/thesis.tex") == b"x"
+    assert context.services.storage.read_bytes("linear/my notes/thesis.tex") == b"x"
     leaving[0].folder.delete_all()
-    assert _names(stored_runs(context.storage), made) == ["debiased", "linear", "masks", "network", "other"]
+    assert _names(stored_runs(context.services.storage), made) == ["debiased", "linear", "masks", "network", "other"]
 
 
 @pytest.mark.parametrize(("size", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 * 2**40, "5.0 TiB")])

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from objectaware.data.storage import Storage
+from contexts import make_context, with_progress
 from objectaware.stages import start_ups
 from objectaware.stages.progress import Progress
-from objectaware.stages.runner import Context
-from objectaware.tracking import TrackingStore
 from stages_in_process import work_in_process
 
 
@@ -19,7 +17,7 @@ from stages_in_process import work_in_process
 def test_every_stage_is_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work_in_process(monkeypatch)
     progress = io.StringIO()
-    context = Context(Storage.from_uri(tmp_path / "runs"), TrackingStore.open(tmp_path / "runs"), Progress(progress))
+    context = with_progress(make_context(tmp_path / "runs"), Progress(progress))
     taken = start_ups.measure_start_ups(context, tmp_path / "scenes", use_gpu=False)
     assert set(taken) == {"pretrain", "localize", "linear"}
     assert all(seconds > 0 for seconds in taken.values())

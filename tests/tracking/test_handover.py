@@ -123,7 +123,7 @@ def test_a_command_leaves_its_unsent_records_however_it_ends(tmp_path: Path, mon
 
     def interrupted() -> None:
         with open_records(Common(storage=str(tmp_path))) as context:
-            record(context.tracking, "ended").finish("KILLED", timeout_seconds=0)
+            record(context.services.tracking, "ended").finish("KILLED", timeout_seconds=0)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

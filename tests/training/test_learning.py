@@ -16,7 +16,7 @@ from objectaware.data.storage import Storage
 from objectaware.evaluate.features import compute_features
 from objectaware.evaluate.knn import knn_accuracy
 from objectaware.methods.backbones import build_backbone
-from objectaware.stages.demo import DemoConfig, demo_trainings
+from objectaware.studies.demo import DemoConfig, demo_trainings
 from objectaware.training.run import run_pretraining
 from objectaware.training.session import LocalSession
 

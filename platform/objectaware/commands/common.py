@@ -148,7 +148,7 @@ def open_records(common: Common) -> Iterator[Context]:
         common: Settings of every command.
     """
     from objectaware.stages.progress import Progress
-    from objectaware.stages.runner import Context
+    from objectaware.stages.runner import Context, Mode, Services
     from objectaware.tracking import TrackingStore
 
     require_json(common)
@@ -157,7 +157,7 @@ def open_records(common: Common) -> Iterator[Context]:
     tracking = TrackingStore.open(storage, common.experiment)
     tracking.send_leftovers()
     try:
-        yield Context(storage, tracking, Progress(), fresh=common.fresh, verify=common.verify)
+        yield Context(Services(storage, tracking, Progress()), Mode(fresh=common.fresh, verify=common.verify))
     finally:
         tracking.hand_over()
 
@@ -200,11 +200,11 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
         def start_ray() -> None:
             if not is_started:
                 stack.enter_context(ray_cluster(min_cpus=min_cpus))
-                require_shared(context.storage, context.tracking)
+                require_shared(context.services.storage, context.services.tracking)
                 is_started.append(True)
 
         is_started: list[bool] = []
-        yield replace(context, start_ray=start_ray)
+        yield replace(context, services=replace(context.services, start_ray=start_ray))
 
 
 def output_folder(address: str, *, field: str = "out") -> Storage:
@@ -247,8 +247,8 @@ def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
         InputError: A field is not valid, or an input is missing.
     """
     from objectaware.data.dataset import Dataset
+    from objectaware.stages.identity import data_sets
     from objectaware.stages.registry import stage_named
-    from objectaware.stages.sweep_identity import data_sets
 
     stage = stage_named(kind)
     config = validated(stage.config, fields)
@@ -321,8 +321,8 @@ def finish(common: Common, context: Context, result: StageResult, *, hidden: Seq
             print(f"{key}: {json.dumps(value)}")
     print(f"folder: {result.folder.uri}")
     if result.run_id is not None:
-        print(f"MLflow run: {context.tracking.run_url(result.run_id)}")
-    print(f"MLflow UI: {context.tracking.ui_command()}")
+        print(f"MLflow run: {context.services.tracking.run_url(result.run_id)}")
+    print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
 
 def require_json(common: Common) -> Common:

@@ -53,7 +53,8 @@ def evaluate_shift(program: str, arguments: list[str]) -> None:
     data_folder, arguments = take_list(arguments, "--data-folder")
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.stages.shift import ShiftConfig, published_tests, run_shift, shift_table
+        from objectaware.stages.shift import ShiftConfig
+        from objectaware.studies.shift import published_tests, run_shift, shift_table
 
         tests = published_tests(sets, data_folder[-1] if data_folder else "data")
         given = fields.get("tests")
@@ -64,7 +65,7 @@ def evaluate_shift(program: str, arguments: list[str]) -> None:
             values = run_shift(context, every[0], [config.checkpoint for config in every])
             write_json(common, values)
             print(shift_table(values))
-            print(f"MLflow UI: {context.tracking.ui_command()}")
+            print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
     description = (
         "Linear evaluation of one or several checkpoints on shifted test sets, by a recipe of ShiftConfig: accuracy "
@@ -85,7 +86,8 @@ def evaluate_few_shot(program: str, arguments: list[str]) -> None:
     checkpoints, arguments = take_list(arguments, "--checkpoints")
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.stages.few_shot import FewShotConfig, run_few_shot_curve
+        from objectaware.stages.few_shot import FewShotConfig
+        from objectaware.studies.few_shot import run_few_shot_curve
 
         if not checkpoints:
             run_recipe(common, "few_shot", fields)
@@ -97,7 +99,7 @@ def evaluate_few_shot(program: str, arguments: list[str]) -> None:
             for point in values["curve"]:
                 place = point["checkpoint"] if point["epoch"] is None else f"epoch {point['epoch']}"
                 print(f"{place}: error {point['mean']:.1f} ± {point['std']:.1f}%")
-            print(f"MLflow UI: {context.tracking.ui_command()}")
+            print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
     description = (
         "Error of a classifier that was shown a few images of each of two classes, by a recipe of FewShotConfig. "
@@ -119,7 +121,7 @@ def evaluate_losses(program: str, arguments: list[str]) -> None:
             common: Settings of every command.
             metric: Metric of pretraining that is drawn (docs/pretraining.md).
         """
-        from objectaware.stages.losses import run_losses
+        from objectaware.studies.losses import run_losses
 
         named: dict[str, str] = {}
         for one in runs:
@@ -135,7 +137,7 @@ def evaluate_losses(program: str, arguments: list[str]) -> None:
             for name, curve in values["curves"].items():
                 print(f"{name}: {metric} {curve['values'][-1]:.4g} after epoch {curve['epochs'][-1]}")
             print(f"picture: {values['picture']}")
-            print(f"MLflow UI: {context.tracking.ui_command()}")
+            print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
     tyro.cli(command, prog=program, args=arguments)
 
@@ -147,14 +149,15 @@ def evaluate_localizers(program: str, arguments: list[str]) -> None:
     """`objectaware evaluate localizers RECIPE`."""
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.stages.localizers import LocalizersConfig, localizers, localizers_table, run_localizers
+        from objectaware.stages.localizers import LocalizersConfig, localizers
+        from objectaware.studies.localizers import localizers_table, run_localizers
 
         config = validated(LocalizersConfig, fields)
         with open_context(common, *possible_needs(localizers.parts(config))) as context:
             values = run_localizers(context, config)
             write_json(common, values)
             print(localizers_table(values))
-            print(f"MLflow UI: {context.tracking.ui_command()}")
+            print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
     description = (
         "Scores all localizers of a recipe of LocalizersConfig on the same images in one table. Every field can be "

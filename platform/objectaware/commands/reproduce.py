@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from objectaware.paper.nodes import Node
     from objectaware.paper.plan import TablePlan
     from objectaware.report.paper_tables import TableReport
-    from objectaware.stages.reproduce.full import Full
-    from objectaware.stages.reproduce.scale import Smoke
-    from objectaware.stages.reproduce.workshop import Workshop
+    from objectaware.studies.reproduce.full import Full
+    from objectaware.studies.reproduce.scale import Smoke
+    from objectaware.studies.reproduce.workshop import Workshop
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def list_paper(program: str, arguments: list[str]) -> None:
         from objectaware.paper.figures import plan_figure
         from objectaware.paper.plan import plan_table
         from objectaware.report.paper_tables import format_list
-        from objectaware.stages.reproduce.full import lacking
+        from objectaware.studies.reproduce.full import lacking
 
         common = require_json(Common(json=json))
         full = _full(at)
@@ -164,8 +164,9 @@ def reproduce_table(program: str, arguments: list[str]) -> None:
 
 def _run(common: Common, workshop: Workshop, planned: TablePlan | FigurePlan) -> None:
     from objectaware.paper.plan import TablePlan
-    from objectaware.stages.reproduce.figures import run_figure
-    from objectaware.stages.reproduce.study import StagesFailedError, run_table
+    from objectaware.studies.engine import StagesFailedError
+    from objectaware.studies.reproduce.figures import run_figure
+    from objectaware.studies.reproduce.study import run_table
 
     mark = f"{workshop.scale.mark} | " if workshop.scale.mark else ""
     with open_context(common, *_needs(workshop, planned.nodes())) as context:
@@ -182,7 +183,7 @@ def _run(common: Common, workshop: Workshop, planned: TablePlan | FigurePlan) ->
             if error.report is not None:
                 _show(common, error.report)
             raise
-        print(f"{mark}MLflow UI: {context.tracking.ui_command()}")
+        print(f"{mark}MLflow UI: {context.services.tracking.ui_command()}")
 
 
 def _show(common: Common, report: TableReport) -> None:
@@ -192,14 +193,14 @@ def _show(common: Common, report: TableReport) -> None:
 
 
 def _workshop(common: Common, at: Place, scale: str) -> Workshop:
-    from objectaware.stages.reproduce.workshop import Workshop
+    from objectaware.studies.reproduce.workshop import Workshop
 
     return Workshop(_smoke(common) if scale == "smoke" else _full(at), at.recipes)
 
 
 def _full(at: Place) -> Full:
     from objectaware.paper.trainings import PUBLISHED_NAMES
-    from objectaware.stages.reproduce.full import Full, read_names
+    from objectaware.studies.reproduce.full import Full, read_names
 
     folders, networks = read_names(at.datasets, "datasets"), read_names(at.networks, "networks", PUBLISHED_NAMES)
     return Full(at.data, folders, networks)
@@ -207,7 +208,7 @@ def _full(at: Place) -> Full:
 
 def _smoke(common: Common) -> Smoke:
     from objectaware.data.storage import Storage
-    from objectaware.stages.reproduce.scale import Smoke
+    from objectaware.studies.reproduce.scale import Smoke
 
     address = storage_address(common.storage)
     folder = Storage.from_uri(address).local_path()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from objectaware.paper.plan import TablePlan
     from objectaware.planning.model import Machine
     from objectaware.planning.rates import Rates
-    from objectaware.stages.reproduce.workshop import Workshop
+    from objectaware.studies.reproduce.workshop import Workshop
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def show_plan(
         InputError: The rates cannot be read, do not go with the machine, or lack a network of the plan.
     """
     from objectaware.paper.nodes import ordered
-    from objectaware.stages.reproduce.plan import plan_report
-    from objectaware.stages.reproduce.workshop import obstacles
+    from objectaware.studies.reproduce.plan import plan_report
+    from objectaware.studies.reproduce.workshop import obstacles
 
     rates, machine = _rates(using, workshop)
     adapted = ordered(map(workshop.scale.adapted, planned.nodes()))
@@ -78,7 +78,7 @@ def _rates(using: PlanOptions, workshop: Workshop) -> tuple[Rates, Machine | Non
     """The rates of a plan, and the machine that it is for, where they say enough of one."""
     from objectaware.planning.model import Machine
     from objectaware.planning.rates import read_rates
-    from objectaware.stages.reproduce.estimate import stated_rates
+    from objectaware.studies.reproduce.estimate import stated_rates
 
     if using.rates is None:
         for name, value in (("gpus", using.gpus), ("cpus", using.cpus)):
@@ -106,13 +106,14 @@ def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[N
         return ()
 
     from objectaware.stages.progress import Progress
-    from objectaware.stages.reproduce.plan import finished
-    from objectaware.stages.runner import Context
+    from objectaware.stages.runner import Context, Mode, Services
+    from objectaware.studies.reproduce.plan import finished
     from objectaware.tracking import TrackingStore
 
     tracking = TrackingStore.open(storage, common.experiment)
     # What is reused is told by the plan, and not line by line.
-    context = Context(storage, tracking, Progress(io.StringIO()), verify=common.verify, only_finished=True)
+    services = Services(storage, tracking, Progress(io.StringIO()))
+    context = Context(services, Mode(verify=common.verify, only_finished=True))
     return finished(context, workshop, nodes, missing)
 
 

@@ -56,7 +56,7 @@ def demo(program: str, arguments: list[str]) -> None:
         """
         from objectaware.config import LocalizeConfig, PretrainConfig
         from objectaware.report.demo import markdown_report, terminal_report
-        from objectaware.stages.demo import DemoConfig, demo_trainings, run_demo
+        from objectaware.studies.demo import DemoConfig, demo_trainings, run_demo
 
         config = validated(DemoConfig, {**recipe_values(recipe), "variant": variant})
         trainings = [validated(PretrainConfig, fields) for fields in demo_trainings(config)]
@@ -67,12 +67,12 @@ def demo(program: str, arguments: list[str]) -> None:
         with open_context(common, *possible_needs([*trainings, localization])) as context:
             results = run_demo(context, config, seeds)
             report = f"demo-{variant}.md"
-            context.storage.write_bytes(report, markdown_report(results, variant=variant).encode())
+            context.services.storage.write_bytes(report, markdown_report(results, variant=variant).encode())
             write_json(common, results)
         # After all that ends with the context may have had to say: this is what stays on the screen.
         print(terminal_report(results))
-        print(f"report: {context.storage.uri}/{report}")
-        print(f"MLflow UI: {context.tracking.ui_command()}")
+        print(f"report: {context.services.storage.uri}/{report}")
+        print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
     with listing_fields(arguments, "Fields of the --recipe:", "DemoConfig"):
         tyro.cli(command, prog=program, args=arguments)

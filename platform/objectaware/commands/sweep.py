@@ -28,7 +28,7 @@ from objectaware.recipes import find_recipe, merged, override, read_recipe, spli
 if TYPE_CHECKING:
     from objectaware.config import Model
     from objectaware.distributed.cluster import Need
-    from objectaware.stages.sweep_config import SweepConfig
+    from objectaware.studies.sweep_config import SweepConfig
 
 
 @subcommand(
@@ -92,9 +92,8 @@ def _with_recipe(folder: Path, stage: object) -> object:
 
 def _run(common: Common, fields: Mapping[str, object]) -> None:
     from objectaware.report.tables import format_rows
-    from objectaware.stages.sweep import check_sweep, run_sweep
-    from objectaware.stages.sweep_config import SweepConfig
-    from objectaware.stages.sweep_identity import stage_parts
+    from objectaware.studies.sweep import check_sweep, run_sweep, stage_parts
+    from objectaware.studies.sweep_config import SweepConfig
 
     config: SweepConfig = validated(SweepConfig, fields)
     checked = check_sweep(config)
@@ -112,15 +111,15 @@ def _run(common: Common, fields: Mapping[str, object]) -> None:
         print(f"{result.num_run} trials were run now")
         print(f"folder: {result.folder.uri}")
         if result.run_id is not None:
-            print(f"MLflow run: {context.tracking.run_url(result.run_id)}")
-        print(f"MLflow UI: {context.tracking.ui_command()}")
+            print(f"MLflow run: {context.services.tracking.run_url(result.run_id)}")
+        print(f"MLflow UI: {context.services.tracking.ui_command()}")
     if result.num_failed:
         raise SystemExit(f"objectaware: {result.num_failed} trials failed. The same command runs them again.")
 
 
 def _needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[list[Need]]:
     """Processes that a local Ray has to have room for: those of each stage, as often as trials run at once."""
-    from objectaware.stages.sweep import sweep_needs
+    from objectaware.studies.sweep import sweep_needs
 
     needs = [need for has_gpus in (False, True) for need in sweep_needs(config, checked, has_gpus=has_gpus)]
     at_once = config.execution.max_concurrent or 1

@@ -1,7 +1,7 @@
 """What the paper's results are computed from: stages as values that hold what they need.
 
 Two nodes that say the same are equal, so that what several cells, tables or figures need is planned once. A node says
-nothing of where images lie or how large a network is: `objectaware.stages.reproduce` makes a stage's configuration of
+nothing of where images lie or how large a network is: `objectaware.studies.reproduce` makes a stage's configuration of
 it, at full scale or as a smoke test.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from objectaware.config import Localizer
 
@@ -74,6 +74,8 @@ class Pretrain:
         mix_probability: p_mix; None where its policy has none.
     """
 
+    kind: ClassVar[str] = "pretrain"
+
     recipe: str
     images: Images
     seed: int = 0
@@ -108,6 +110,8 @@ class Linear:
         holdout: Number (int) or share (float) of the training images that choose the penalty; None for the default.
     """
 
+    kind: ClassVar[str] = "linear"
+
     network: Network
     train: Images
     tests: tuple[tuple[str, Images], ...]
@@ -127,6 +131,8 @@ class Localize:
         record_iterations: Keep the CAM of each iteration of some images.
     """
 
+    kind: ClassVar[str] = "localize"
+
     images: Images
     network: Network | None
     options: Options = _NO_OPTIONS
@@ -144,6 +150,8 @@ class MaskScore:
         images: Whose true masks.
     """
 
+    kind: ClassVar[str] = "localization"
+
     masks: Localize | Published
     images: Images
 
@@ -159,6 +167,8 @@ class FewShot:
         num_shots: Images of each class.
         num_seeds: Draws that are averaged.
     """
+
+    kind: ClassVar[str] = "few_shot"
 
     network: Network
     images: Images
@@ -177,6 +187,8 @@ class ClassDistance:
         classes: Their names.
     """
 
+    kind: ClassVar[str] = "class_distance"
+
     network: Network
     images: Images
     classes: tuple[str, str]
@@ -191,6 +203,8 @@ class Detection:
         train: Annotated images.
         test: What average precision is measured on.
     """
+
+    kind: ClassVar[str] = "detection"
 
     network: Network
     train: Images
@@ -211,6 +225,18 @@ def needs(node: Node) -> tuple[Node, ...]:
 def is_stage(node: Node) -> bool:
     """Whether a node is computed: published files and checkpoints from the middle of a training are not."""
     return not isinstance(node, Published | Kept)
+
+
+def stage_kind(node: Node) -> str:
+    """Return the kind of stage that computes a node which `is_stage`."""
+    assert not isinstance(node, Published | Kept), f"{title(node)} is not a stage"
+    return node.kind
+
+
+def stages_below(node: Node) -> tuple[Node, ...]:
+    """Return the stages that a node needs directly; of a checkpoint in the middle of a training, the training."""
+    below = (inner for needed in needs(node) for inner in ((needed,) if is_stage(needed) else needs(needed)))
+    return tuple(one for one in below if is_stage(one))
 
 
 def images_of(node: Node) -> tuple[Images, ...]:

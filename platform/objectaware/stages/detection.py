@@ -60,11 +60,11 @@ def detection(context: Context, config: DetectionConfig) -> Computation[Detectio
     Raises:
         InputError: An input is missing or malformed, or training and test have no category in common.
     """
-    inputs = {"test": data_hash(config.test, verify=context.verify)}
+    inputs = {"test": data_hash(config.test, verify=context.mode.verify)}
     if config.checkpoint is not None:
         assert config.data is not None
         inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
-        inputs["data"] = data_hash(config.data, verify=context.verify)
+        inputs["data"] = data_hash(config.data, verify=context.mode.verify)
     else:
         assert config.published is not None
         inputs["published"] = checkpoint_hash(config.published)

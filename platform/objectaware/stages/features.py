@@ -196,7 +196,7 @@ def input_hashes(context: Context, config: FeatureConfig, sets: Mapping[str, Dat
         InputError: One of them is missing or malformed.
     """
     assert "checkpoint" not in sets
-    hashes = {name: data_hash(data, verify=context.verify) for name, data in sets.items()}
+    hashes = {name: data_hash(data, verify=context.mode.verify) for name, data in sets.items()}
     return {"checkpoint": checkpoint_hash(config.checkpoint), **hashes}
 
 
@@ -309,7 +309,7 @@ class _Wanted:
         inputs = {"checkpoint": hashes["checkpoint"], "data": data_hash}
         assert features.version is not None
         identity = stage_identity(features.kind, features.version, recipe(wanted), inputs)
-        return cls(identity, wanted, inputs, context.storage.child(features.kind).child(identity))
+        return cls(identity, wanted, inputs, context.services.storage.child(features.kind).child(identity))
 
 
 def _open_finished(one: _Wanted, images: LabelledImages) -> LabelledFeatures:
@@ -415,7 +415,7 @@ def _write_part(
 def _missing_parts(context: Context, wanted: _Wanted, num_images: int) -> list[Part]:
     """Return the parts of a set of features that are not there, or all where the user wants them computed again."""
     config, folder = wanted.config, wanted.folder
-    is_fresh = context.fresh and wanted.identity not in context.computed
+    is_fresh = context.mode.fresh and wanted.identity not in context.computed
     if is_fresh:
         context.computed.add(wanted.identity)
         folder.delete(RESULT_FILE)
@@ -440,7 +440,7 @@ def _compute(context: Context, config: FeatureConfig, pending: Sequence[Part]) -
     def show(num_computed: int) -> None:
         nonlocal num_done
         num_done += num_computed
-        context.progress.update(f"features of {num_done}/{num_images} images")
+        context.services.progress.update(f"features of {num_done}/{num_images} images")
 
     run_tasks(
         write_parts,

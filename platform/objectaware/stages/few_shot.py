@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -15,12 +15,9 @@ from objectaware.evaluate.coverage import Coverage
 from objectaware.evaluate.few_shot import few_shot_error
 from objectaware.evaluate.summary import mean_and_std
 from objectaware.model import Positive
-from objectaware.report.figures import curves
 from objectaware.stages.features import (
     ContextualConfig,
     LabelledFeatures,
-    check_checkpoint,
-    check_sets,
     check_sources,
     compute_device,
     feature_sets,
@@ -28,9 +25,7 @@ from objectaware.stages.features import (
     run_on_features,
 )
 from objectaware.stages.registry import stage
-from objectaware.stages.runner import Computation, Context, StageRun, study, study_key
-from objectaware.tracking import Tracker
-from objectaware.training.checkpoints import checkpoint_epoch
+from objectaware.stages.runner import Computation, Context, StageRun
 
 
 class FewShotConfig(ContextualConfig):
@@ -105,54 +100,3 @@ def measure_few_shot(config: FewShotConfig, found: LabelledFeatures) -> list[flo
         raise InputError("data", config.data.root, problem, "Give a data set that shows both classes.")
     features = values.to(device)
     return [few_shot_error(features, labels, num_shots=config.num_shots, seed=seed) for seed in config.seeds]
-
-
-def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Sequence[str]) -> dict[str, Any]:
-    """Measures several checkpoints of one training, such as those that pretraining keeps, under one parent run.
-
-    Args:
-        context: What the stages share.
-        config: How; its checkpoint is not looked at.
-        checkpoints: Their addresses, in the order of the curve; a path absolute.
-
-    Returns:
-        Value `curve`: for each checkpoint `checkpoint`, `epoch` (how many had been trained; None where the name of
-        its folder does not say it), and `mean` and `std` of the error.
-    """
-    check_sets({"data": config.data}, config.class_names)
-    for checkpoint in checkpoints:
-        check_checkpoint(checkpoint, config.image_size)
-    dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
-    root = config.data.root
-    name = f"few shot {root}"
-    with study(context, "few_shot", name=name, key=study_key(dumped), dataset=root, config=dumped) as parent:
-        curve = []
-        for checkpoint in checkpoints:
-            epoch = epoch_of(checkpoint)
-            title = f"{config.num_shots}-shot {checkpoint if epoch is None else f'epoch {epoch}'}"
-            one = config.model_copy(update={"checkpoint": checkpoint})
-            error = few_shot(context, one, title=title).values["error"]
-            curve.append({"checkpoint": checkpoint, "epoch": epoch, **error})
-        _log_curve(parent, curve)
-    return {"curve": curve}
-
-
-def _log_curve(parent: Tracker, curve: Sequence[Mapping[str, Any]]) -> None:
-    parent.log_table("few shot", curve)
-    has_epochs = all(point["epoch"] is not None for point in curve)
-    places = [point["epoch"] if has_epochs else number for number, point in enumerate(curve, start=1)]
-    for place, point in zip(places, curve, strict=True):
-        parent.log_metrics({"error": point["mean"], "error_std": point["std"]}, step=place)
-    picture = curves(
-        {"error": (places, [point["mean"] for point in curve])},
-        x_title="epoch" if has_epochs else "checkpoint",
-        y_title="error in per cent",
-        deviations={"error": [point["std"] for point in curve]},
-    )
-    parent.log_png("few_shot.png", picture)
-
-
-def epoch_of(checkpoint: str) -> int | None:
-    """How many epochs had been trained when a checkpoint was made, by the name that pretraining gives its folder."""
-    epoch = checkpoint_epoch(checkpoint.rstrip("/").rpartition("/")[2])
-    return None if epoch is None else epoch + 1

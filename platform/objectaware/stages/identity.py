@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -133,3 +133,14 @@ ADDRESS_HASHES: Mapping[str, Callable[[str], str]] = {
     "masks": masks_hash,
 }
 """What hashes the content of an address, by what it points to (`objectaware.config.base.PointsTo`)."""
+
+
+def data_sets(parts: Iterable[Model]) -> Iterator[DataConfig]:
+    """Yield all data sets of configurations, each once."""
+    seen = set()
+    for part in parts:
+        for value in vars(part).values():
+            for data in value.values() if isinstance(value, dict) else (value,):
+                if isinstance(data, DataConfig) and (text := data.model_dump_json()) not in seen:
+                    seen.add(text)
+                    yield data

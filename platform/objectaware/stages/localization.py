@@ -86,7 +86,7 @@ def localization(context: Context, config: LocalizationConfig) -> Computation[Lo
         `objectaware.evaluate.coverage.Coverage`.
     """
     data = Dataset(config.data)
-    inputs = {"data": data.content_hash(context.verify), "truth": data.truth().content_hash(context.verify)}
+    inputs = {"data": data.content_hash(context.mode.verify), "truth": data.truth().content_hash(context.mode.verify)}
     for name, masks in config.masks.items():
         inputs[f"masks {name}"] = masks_hash(masks)
 

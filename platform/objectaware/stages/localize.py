@@ -47,7 +47,7 @@ def localize(context: Context, config: LocalizeConfig) -> Computation[LocalizeCo
         with reasons), `notices` (how another system's checkpoint was read) and `boxes_per_image`.
     """
     data = Dataset(config.data)
-    inputs = {"data": data.content_hash(context.verify)}
+    inputs = {"data": data.content_hash(context.mode.verify)}
     if config.checkpoint is not None:
         inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
     if config.localizer.needs_classifier:

@@ -1,4 +1,4 @@
-"""All localizers on the same images, in one table (paper, tables of appendix B.1 on classifier CAM and saliencies)."""
+"""Stage `localizers`: several localizers on the same images, whose masks are scored together."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from pydantic import Field, ValidationError, model_validator
 from objectaware.config import LocalizeConfig, Model
 from objectaware.config.localize import Localizer
 from objectaware.config.variants import default_names
-from objectaware.data.dataset import Dataset
 from objectaware.model import CheckpointAddress, MasksAddress
 from objectaware.recipes import merged
-from objectaware.report.tables import format_table
-from objectaware.stages.features import check_sources
-from objectaware.stages.identity import STAND_IN, masks_hash
-from objectaware.stages.linear import LinearConfig, labelled_sets, linear
-from objectaware.stages.localization import LocalizationConfig, MeasurableData, localization, titled
-from objectaware.stages.localize import check_localize, localize
+from objectaware.stages.identity import STAND_IN
+from objectaware.stages.linear import LinearConfig, linear
+from objectaware.stages.localization import LocalizationConfig, MeasurableData, localization
+from objectaware.stages.localize import localize
 from objectaware.stages.registry import stage_of_parts
-from objectaware.stages.runner import Context, StageResult, study, study_key
+from objectaware.stages.runner import Context, StageResult
 
 
 class LocalizersConfig(Model):
@@ -111,27 +108,6 @@ def _named(field: str) -> Iterator[None]:
         raise ValueError(f"{place}: {problem[:1].lower()}{problem[1:]}") from error
 
 
-def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]:
-    """Localizes the same images with each localizer and scores all masks, under one parent run.
-
-    Args:
-        context: What the stages share.
-        config: Which localizers, with which network, on which images.
-
-    Returns:
-        `scores` and `boxes_per_image` as of `localization`; `masks`, the address of each row's masks; and
-        `classifier`, that of the linear classifier, None where no row needed one.
-    """
-    _check(config)
-    dumped = config.model_dump(mode="json")
-    key = study_key(dumped)
-    root = config.data.root
-    with study(context, "localizers", name=f"localizers {root}", key=key, dataset=root, config=dumped) as parent:
-        values = dict(localizers(context, config).values)
-        parent.log_table("localizers", [{"localizer": row, **cells} for row, cells in titled(values["scores"]).items()])
-    return values
-
-
 def localizers_parts(config: LocalizersConfig) -> list[Model]:
     """Return the configurations of all that is run; of the scoring, with the masks of other systems alone."""
     rows = [config.localize_config(name, classifier=STAND_IN) for name in config.localizers]
@@ -144,7 +120,7 @@ def localizers(context: Context, config: LocalizersConfig, title: str | None) ->
     """Localize the same images with each localizer and score all masks.
 
     Returns:
-        The scoring of all masks, with the values of `run_localizers`.
+        The scoring of all masks, with the values of `objectaware.studies.localizers.run_localizers`.
     """
     classifier: str | None = None
     masks: dict[str, str] = {}
@@ -160,30 +136,6 @@ def localizers(context: Context, config: LocalizersConfig, title: str | None) ->
     return replace(result, values={**result.values, "masks": masks, "classifier": classifier})
 
 
-def _check(config: LocalizersConfig) -> None:
-    """Refuses what the last row would refuse before the first one is computed."""
-    rows = [config.localize_config(name, classifier="") for name in config.localizers]
-    # Most differ in what looks at the same images through the same network.
-    for row in {(row.checkpoint, row.localizer.only_negatives): row for row in rows}.values():
-        check_localize(row, Dataset(row.data))
-    if config.linear is not None:
-        classifier = config.linear_config()
-        check_sources(classifier, sets=labelled_sets(classifier))
-    for address in config.masks.values():
-        masks_hash(address)
-    Dataset(config.data).truth().content_hash()
-
-
 def _scoring(config: LocalizersConfig, masks: Mapping[str, str]) -> LocalizationConfig:
     image_size = config.shared.get("image_size", LocalizationConfig.model_fields["image_size"].default)
     return LocalizationConfig(data=config.data, masks=dict(masks), image_size=image_size)
-
-
-def localizers_table(values: dict[str, Any]) -> str:
-    """The table of `run_localizers` for the terminal; column titles and rows say what is an oracle."""
-    scores: dict[str, dict[str, float]] = values["scores"]
-    num_images = max((int(row["num_images"]) for row in scores.values() if "num_images" in row), default=0)
-    # Where all have masks, a column of zeros would say nothing; the table in MLflow has every column.
-    hidden = ["num_images"] + (["num_missing"] if not any(row.get("num_missing") for row in scores.values()) else [])
-    shown = {name: {key: row[key] for key in row if key not in hidden} for name, row in scores.items()}
-    return format_table(f"Localization, {num_images} images", titled(shown), digits=3)

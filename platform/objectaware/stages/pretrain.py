@@ -36,21 +36,21 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
     """
     name = f"pretrain {config.method.name} {config.policy.name} seed {config.seed}"
     data = Dataset(config.data)
-    inputs = {"data": data.content_hash(context.verify)}
+    inputs = {"data": data.content_hash(context.mode.verify)}
     if isinstance(config.policy, MaskedPolicyConfig):
         if config.policy.masks != GROUND_TRUTH:
             inputs["masks"] = mask_store_hash(config.policy.masks)
         else:
             if data.layout.is_pack:
                 require_packed_truth(config.policy, config.data)  # now, and not in a worker
-            inputs["masks"] = data.training_truth_hash(context.verify)
+            inputs["masks"] = data.training_truth_hash(context.mode.verify)
 
     def check(config: PretrainConfig) -> None:
         check_image_size(config.backbone, config.image_size)
         opened = open_inputs(config)
         config.policy.open_truth(config.data, opened.images)
         if opened.notice:
-            context.progress.line(f"{name}: {opened.notice}")
+            context.services.progress.line(f"{name}: {opened.notice}")
 
     def compute(run: StageRun, config: PretrainConfig) -> Mapping[str, Any]:
         recorder = _Recorder(run, config)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -45,87 +42,75 @@ class Begun(Protocol):
         """Notes that it has been."""
 
 
-@dataclass
-class Context:
-    """What the stages of one command share.
+@dataclass(frozen=True)
+class Services:
+    """What a command has at its disposal.
 
     Attributes:
         storage: Folder that all stages' folders lie in.
         tracking: MLflow store in use.
         progress: Where progress is shown.
-        start_ray: Starts Ray, or connects to it, where that has not been done yet: called once there is something to
-            compute, so that a refusal, or a stage that is finished, does not wait for it.
-        parent: The study's run, if the stages belong to one.
-        fresh: Compute anew what is finished already.
-        verify: Hash the inputs' content instead of their times.
-        only_finished: Compute nothing: a stage that is not finished raises `NotFinishedError`.
-        computed: Identities that this command has begun; `fresh` starts each over once.
-        waits: Wait for a stage that another command is computing, and reuse what it came to; by default it is refused.
-        on_epoch: Called with the number of each finished epoch of a training, from 0, and its metrics.
-        is_stopped: Whether whoever is told of epochs has stopped the training: what it raises then is no failure.
+        start_ray: Starts Ray, or connects to it, where that has not been done yet. It is called once there is something
+            to compute, so that a refusal, or a stage that is finished, does not wait for it.
     """
 
     storage: Storage
     tracking: TrackingStore
     progress: Progress
     start_ray: Callable[[], None] = lambda: None
-    parent: Tracker | None = None
+
+
+@dataclass(frozen=True)
+class Mode:
+    """How a command treats what is there already.
+
+    Attributes:
+        fresh: Compute finished stages again.
+        verify: Hash the inputs' content instead of their times.
+        only_finished: Compute nothing: a stage that is not finished raises `NotFinishedError`.
+        waits: Wait for a stage that another command is computing, and reuse its result; by default it is refused.
+    """
+
     fresh: bool = False
     verify: bool = False
     only_finished: bool = False
-    computed: Begun = field(default_factory=set[str])
     waits: bool = False
+
+
+@dataclass(frozen=True)
+class EpochWatch:
+    """Follows the epochs of a training.
+
+    Attributes:
+        on_epoch: Called with the number of each finished epoch, from 0, and its metrics.
+        is_stopped: Whether `on_epoch` has stopped the training: its exception is then not a failure.
+    """
+
     on_epoch: Callable[[int, Mapping[str, float]], None] | None = None
     is_stopped: Callable[[], bool] = lambda: False
 
-    def lease(self, folder: Storage) -> Lease:
-        """The right to compute in a folder."""
-        return Lease(folder, waits=self.waits, notify=self.progress.line)
 
+@dataclass(frozen=True)
+class Context:
+    """What the stages of one command share.
 
-@contextmanager
-def study(
-    context: Context,
-    kind: str,
-    *,
-    name: str,
-    key: str,
-    dataset: str,
-    config: Mapping[str, Any],
-    leased: bool = False,
-) -> Iterator[Tracker]:
-    """Opens the parent run of several stages, and closes it with its true status.
-
-    Args:
-        context: What the stages share; they run under the parent from here on.
-        kind: What is studied, the tag `study`.
-        name: What the run is called.
-        key: Names the study's run, so that the same study goes on in it.
-        dataset: Tag of the run.
-        config: What is studied, to be logged.
-        leased: Whether the caller keeps all other commands from this study in this storage.
-
-    Yields:
-        The parent run.
+    Attributes:
+        services: What the command has at its disposal.
+        mode: How it treats what is there already.
+        parent: The study's run, if the stages belong to one.
+        computed: Identities that this command has begun; `fresh` starts each over once.
+        watch: Follows the epochs of trainings.
     """
-    from objectaware.tracking import environment_tags  # here: workers import this module and need no MLflow
 
-    tags = {**environment_tags("cpu"), "study": kind, "dataset": dataset}
-    parent = context.tracking.parent_run(name=name, key=key, tags=tags, fresh=context.fresh, leased=leased)
-    context.parent = parent
-    try:
-        parent.log_config(config)
-        yield parent
-    except BaseException as error:
-        interrupted = isinstance(error, KeyboardInterrupt)
-        parent.finish("KILLED" if interrupted else "FAILED", error=repr(error))
-        raise
-    parent.finish("FINISHED")
+    services: Services
+    mode: Mode = Mode()
+    parent: Tracker | None = None
+    computed: Begun = field(default_factory=set[str])
+    watch: EpochWatch = EpochWatch()
 
-
-def study_key(config: Mapping[str, Any]) -> str:
-    """The key of a study that is what its configuration says, plain values: 20 hexadecimal digits."""
-    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:20]
+    def lease(self, folder: Storage) -> Lease:
+        """Return the right to compute in a folder."""
+        return Lease(folder, waits=self.mode.waits, notify=self.services.progress.line)
 
 
 @dataclass(frozen=True)
@@ -218,20 +203,20 @@ def run_stage(
     assert stage.version is not None
     name, tags = title or computation.title, computation.tags
     identity = stage_identity(stage.kind, stage.version, recipe(config), computation.inputs)
-    folder = out or context.storage.child(stage.kind).child(identity)
-    if out is not None and out.uri.rstrip("/") == context.storage.uri.rstrip("/"):
+    folder = out or context.services.storage.child(stage.kind).child(identity)
+    if out is not None and out.uri.rstrip("/") == context.services.storage.uri.rstrip("/"):
         raise InputError("out", out.uri, "is the storage, which holds other runs", "Give a folder of its own.")
     require_own(folder, identity)
-    if context.only_finished and not folder.exists(RESULT_FILE):
+    if context.mode.only_finished and not folder.exists(RESULT_FILE):
         raise NotFinishedError(name)
-    if context.fresh and identity not in context.computed:
+    if context.mode.fresh and identity not in context.computed:
         with context.lease(folder) as lease:
             if identity not in context.computed:  # the command that was waited for may have begun it
                 require_own(folder, identity)
                 left = delete_outputs(folder.guarded(lease.claim), stage.outputs)
                 if left:
                     names = shown_names(left)
-                    context.progress.line(f"{name}: what it did not write stays in {folder.uri}: {names}")
+                    context.services.progress.line(f"{name}: what it did not write stays in {folder.uri}: {names}")
                 context.computed.add(identity)
     if folder.exists(RESULT_FILE):
         return _reuse(context, name, identity, folder, tags)
@@ -241,7 +226,7 @@ def run_stage(
             return _reuse(context, name, identity, folder, tags)
         guarded = folder.guarded(lease.claim)
         computation.check(config)
-        context.start_ray()
+        context.services.start_ray()
         on_device = on_available_device(config)
         if required := computation.least_needs(on_device):
             require_resources(stage.kind, required)
@@ -261,10 +246,10 @@ def run_stage(
 
 def _reuse(context: Context, title: str, identity: str, folder: Storage, tags: Mapping[str, str]) -> StageResult:
     record = folder.read_json(RESULT_FILE)
-    context.progress.line(f"{title}: finished before, reused ({folder.uri})")
-    _show_coverage(context.progress, record["values"])
+    context.services.progress.line(f"{title}: finished before, reused ({folder.uri})")
+    _show_coverage(context.services.progress, record["values"])
     if context.parent is not None and record["parent"] != context.parent.opening.spool and record["run_id"]:
-        context.tracking.link_run(
+        context.services.tracking.link_run(
             context.parent,
             name=title,
             key=identity,
@@ -283,21 +268,21 @@ def _compute(
     identity: str,
     folder: Storage,
 ) -> StageResult:
-    from objectaware.tracking import environment_tags  # see `study`
+    from objectaware.tracking import environment_tags  # here: workers import this module and need no MLflow
 
     all_tags = {**environment_tags(device_name(config)), **computation.tags, "stage": stage.kind}
-    tracker = context.tracking.child_run(
-        context.parent, name=title, key=identity, tags=all_tags, fresh=context.fresh, leased=True
+    tracker = context.services.tracking.child_run(
+        context.parent, name=title, key=identity, tags=all_tags, fresh=context.mode.fresh, leased=True
     )
     tracker.log_config(config.model_dump(mode="json"))
     for name in ("data", "train"):
         data = getattr(config, name, None)
         if isinstance(data, DataConfig) and name in computation.inputs:
             tracker.log_dataset(name, PurePath(data.root).name, computation.inputs[name], data.root)
-    context.progress.start(title)
+    context.services.progress.start(title)
     try:
         with MachineWatch(tracker.log_system_metrics):
-            run = StageRun(identity, folder, tracker, context.progress, context.on_epoch)
+            run = StageRun(identity, folder, tracker, context.services.progress, context.watch.on_epoch)
             values = computation.compute(run, config)
         if stage.measures:
             assert values["coverage"], f"{stage.kind} does not say what its measures are over"
@@ -309,18 +294,18 @@ def _compute(
         if isinstance(error, KeyboardInterrupt):
             tracker.finish("KILLED", error="interrupted")
             raise
-        if context.is_stopped():
+        if context.watch.is_stopped():
             tracker.finish("KILLED", error="stopped")
             raise
         tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
         if tracker.run_id is not None:
-            context.progress.line(f"MLflow run: {context.tracking.run_url(tracker.run_id)}")
+            context.services.progress.line(f"MLflow run: {context.services.tracking.run_url(tracker.run_id)}")
         raise
     tracker.finish("FINISHED")
     parent = context.parent.opening.spool if context.parent is not None else None
     folder.write_json(RESULT_FILE, {"values": dict(values), "run_id": tracker.run_id, "parent": parent})
-    context.progress.finish(title)
-    _show_coverage(context.progress, values)
+    context.services.progress.finish(title)
+    _show_coverage(context.services.progress, values)
     return StageResult(identity, folder, values, tracker.run_id, reused=False)
 
 

@@ -40,7 +40,7 @@ def measure_all(context: Context, config: MeasureConfig, folder: Path) -> Rates:
     Raises:
         InputError: There is no GPU to measure on, or the user's folder holds no image.
     """
-    context.start_ray()  # which is not a stage's start
+    context.services.start_ray()  # which is not a stage's start
     start_seconds = measure_start_ups(context, folder / "start-ups", use_gpu=config.device == "cuda")
     return measure_rates(config, folder / "rates", start_seconds)
 

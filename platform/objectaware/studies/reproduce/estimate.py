@@ -24,7 +24,7 @@ from objectaware.paper.trainings import recipe_parts
 from objectaware.planning.model import Machine, Part, Resource, StageWork
 from objectaware.planning.rates import NetworkRates, Rates, TrainingRates, Work
 from objectaware.planning.work import feature_parts, localize_work, pretrain_work, soft_mask_work
-from objectaware.stages.reproduce.workshop import Workshop
+from objectaware.studies.reproduce.workshop import Workshop
 
 PAPER_RATES: Final = (183.0, 46.0)
 """Images a second that a GeForce RTX 2080 Ti trains on by the paper's days: 800 epochs of COCO's 118,287 images in

@@ -12,8 +12,8 @@ import ray
 
 from mlflow_server import mlflow_server
 from objectaware.distributed.cluster import Need
-from objectaware.distributed.sweep import Estimator, Report, Values, num_concurrent, run_trials
 from objectaware.distributed.task import run_task
+from objectaware.distributed.tune import Estimator, Report, Values, num_concurrent, run_trials
 from objectaware.errors import InputError
 from objectaware.job import CONFIG_VARIABLE, submission_id
 from objectaware.tracking import Tracker, TrackingStore

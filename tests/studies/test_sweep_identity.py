@@ -12,9 +12,8 @@ import pytest
 from PIL import Image
 
 from objectaware.errors import InputError
-from objectaware.stages.sweep import check_sweep
-from objectaware.stages.sweep_config import SweepConfig
-from objectaware.stages.sweep_identity import sweep_identity
+from objectaware.studies.sweep import check_sweep, sweep_identity
+from objectaware.studies.sweep_config import SweepConfig
 from tiny_sweep import sweep_fields
 
 

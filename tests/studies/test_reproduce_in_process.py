@@ -5,7 +5,6 @@ One storage for all of them: what a table has computed is reused by the next.
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Iterator
@@ -14,17 +13,15 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from objectaware.data.storage import Storage
+from contexts import make_context
 from objectaware.paper import TABLE_LABELS, load_figures
 from objectaware.paper.figures import plan_figure
 from objectaware.paper.plan import plan_table
-from objectaware.stages.progress import Progress
-from objectaware.stages.reproduce.figures import run_figure
-from objectaware.stages.reproduce.scale import Smoke
-from objectaware.stages.reproduce.study import run_table
-from objectaware.stages.reproduce.workshop import Workshop
 from objectaware.stages.runner import Context
-from objectaware.tracking import TrackingStore
+from objectaware.studies.reproduce.figures import run_figure
+from objectaware.studies.reproduce.scale import Smoke
+from objectaware.studies.reproduce.study import run_table
+from objectaware.studies.reproduce.workshop import Workshop
 from stages_in_process import work_in_process
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
@@ -35,7 +32,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Context, W
     folder = tmp_path_factory.mktemp("reproduce")
     with pytest.MonkeyPatch.context() as patch:
         work_in_process(patch)
-        context = Context(Storage.from_uri(folder), TrackingStore.open(folder), Progress(io.StringIO()))
+        context = make_context(folder)
         yield context, Workshop(Smoke.build(folder / "scenes"), RECIPES)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from contexts import make_context, next_command
 from objectaware.config import LocalizeConfig, PretrainConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
@@ -34,18 +34,18 @@ from objectaware.paper.plan import plan_table
 from objectaware.paper.trainings import PUBLISHED_NAMES, training
 from objectaware.planning.model import Machine
 from objectaware.stages.linear import LinearConfig
-from objectaware.stages.progress import Progress
 from objectaware.stages.registry import computing_stage
-from objectaware.stages.reproduce import study as reproduce_study
-from objectaware.stages.reproduce.drawing import DRAWINGS
-from objectaware.stages.reproduce.estimate import cost_of, stated_rates
-from objectaware.stages.reproduce.full import Full, read_names
-from objectaware.stages.reproduce.plan import finished, plan_report
-from objectaware.stages.reproduce.scale import SMOKE_MARK, Smoke
-from objectaware.stages.reproduce.study import StagesFailedError, run_nodes, run_table
-from objectaware.stages.reproduce.workshop import Results, Workshop, images_with, obstacles
 from objectaware.stages.runner import Context, NotFinishedError, StageResult
-from objectaware.tracking import TrackingStore
+from objectaware.studies import engine
+from objectaware.studies.engine import StagesFailedError, Step
+from objectaware.studies.reproduce.drawing import DRAWINGS
+from objectaware.studies.reproduce.estimate import cost_of, stated_rates
+from objectaware.studies.reproduce.full import Full, read_names
+from objectaware.studies.reproduce.plan import finished, plan_report
+from objectaware.studies.reproduce.scale import SMOKE_MARK, Smoke
+from objectaware.studies.reproduce.study import run_table, steps_of
+from objectaware.studies.reproduce.workshop import Results, Workshop, images_with, obstacles
+from objectaware.tracking import Tracker, TrackingStore
 from stage_runs import run_as
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
@@ -57,7 +57,7 @@ RECIPES_IN_USE = sorted({node.recipe for plan in PLANS for node in plan.nodes() 
 
 @pytest.fixture
 def context(tmp_path: Path, tracking: TrackingStore) -> Context:
-    return Context(Storage.from_uri(tmp_path), tracking, Progress(io.StringIO()))
+    return make_context(tmp_path, tracking)
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +73,17 @@ class _Stages:
     def __init__(self, failing: tuple[str, ...] = ()) -> None:
         self.ran: list[Node] = []
         self.failing = failing
+        self.parent: Tracker | None = None
 
-    def run(self, context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+    def run(self, context: Context, step: Step, results: Results) -> StageResult:
+        node = step.name
         for one in needs(node):
             assert one in results or not is_stage(one), "what it needs has not run"
         self.ran.append(node)
+        self.parent = context.parent
         if isinstance(node, Pretrain) and node.recipe in self.failing:
             raise RuntimeError("out of memory")
-        return StageResult("id", context.storage, _Fifty(), None, reused=False)
+        return StageResult("id", context.services.storage, _Fifty(), None, reused=False)
 
 
 class _Fifty(dict[str, Any]):
@@ -94,13 +97,13 @@ def stages(monkeypatch: pytest.MonkeyPatch) -> _Stages:
 
 
 def _install(monkeypatch: pytest.MonkeyPatch, stages: _Stages) -> _Stages:
-    monkeypatch.setattr(reproduce_study, "run_node", stages.run)
+    monkeypatch.setattr(engine, "run_step", stages.run)
     return stages
 
 
 def test_every_stage_runs_once_after_what_it_needs(smoke: Workshop, context: Context, stages: _Stages) -> None:
     nodes = [smoke.scale.adapted(node) for node in plan_table("loc-main").nodes()]
-    outcome = run_nodes(context, smoke, ordered(nodes), {})
+    outcome = engine.run(context, steps_of(smoke, ordered(nodes)), keep_going=True)
     assert set(outcome.results) == {node for node in ordered(nodes) if is_stage(node)}
     assert len(stages.ran) == len(set(stages.ran)) == len(outcome.results)
 
@@ -127,9 +130,9 @@ def test_a_study_logs_the_table_and_says_that_it_is_smoke(smoke: Workshop, conte
     report = run_table(context, smoke, plan_table("loc-cam"))
     assert all(one.cell is not None for one in report.measured.values())
     assert report.mark == SMOKE_MARK
-    assert context.parent is not None
-    assert context.parent.opening.name == f"loc-cam ({SMOKE_MARK})"
-    files = context.tracking.server.client.list_artifacts(str(context.parent.run_id), "tables")
+    assert stages.parent is not None
+    assert stages.parent.opening.name == f"loc-cam ({SMOKE_MARK})"
+    files = context.services.tracking.server.client.list_artifacts(str(stages.parent.run_id), "tables")
     assert "tables/loc-cam (smoke on scenes).json" in {file.path for file in files}
 
 
@@ -137,10 +140,11 @@ def test_a_number_of_several_seeds_is_their_mean(
     smoke: Workshop, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class BySeed(_Stages):
-        def run(self, context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+        def run(self, context: Context, step: Step, results: Results) -> StageResult:
+            node = step.name
             seed = node.network.seed if isinstance(node, Linear) and isinstance(node.network, Pretrain) else 0
             values: Mapping[str, Any] = {"accuracies": {"test": 10.0 * seed}}
-            return StageResult("id", context.storage, values, None, reused=False)
+            return StageResult("id", context.services.storage, values, None, reused=False)
 
     _install(monkeypatch, BySeed())
     report = run_table(context, smoke, plan_table("multi-second", num_seeds=3))
@@ -306,14 +310,14 @@ def test_a_plan_tells_what_is_done_and_what_is_not(
     first = next(node for node in nodes if isinstance(node, Pretrain))
 
     class OneDone(_Stages):
-        def run(self, context: Context, workshop: Workshop, node: Node, results: Results) -> StageResult:
+        def run(self, context: Context, step: Step, results: Results) -> StageResult:
+            node = step.name
             if node == first:
-                return StageResult("id", context.storage, {"checkpoint": "x", "masks": "x"}, None, reused=True)
+                return StageResult("id", context.services.storage, {"checkpoint": "x", "masks": "x"}, None, reused=True)
             raise NotFinishedError
 
     _install(monkeypatch, OneDone())
-    context.only_finished = True
-    done = finished(context, smoke, nodes, {})
+    done = finished(next_command(context, only_finished=True), smoke, nodes, {})
     report = plan_report(smoke, "loc-iter", nodes, stated_rates(), done=done)
     states = [line.state for line in report.stages]
     assert states.count("done") == 1
@@ -326,16 +330,14 @@ def test_a_plan_tells_what_is_done_and_what_is_not(
 def test_a_context_for_plans_computes_nothing(context: Context) -> None:
     config = PretrainConfig.model_validate({"data": {"root": "photos"}})
 
-    def run() -> StageResult:
+    def run(context: Context) -> StageResult:
         return run_as(context, "pretrain", "title", config, {}, lambda *_: {"answer": 42}, tags={})
 
-    context.only_finished = True
+    plans = next_command(context, only_finished=True)
     with pytest.raises(NotFinishedError):
-        run()
-    context.only_finished = False
-    run()
-    context.only_finished = True
-    assert run().reused
+        run(plans)
+    run(context)
+    assert run(plans).reused
 
 
 def test_smoke_puts_every_image_on_scenes_and_shifted_sets_on_variants() -> None:

@@ -11,8 +11,8 @@ from objectaware.errors import InputError
 from objectaware.methods.byol import BYOLConfig
 from objectaware.methods.moco import MoCoConfig
 from objectaware.stages.linear import LinearConfig
-from objectaware.stages.sweep_config import SweepConfig
-from objectaware.stages.sweep_points import Trial, check_trial, parameters_of, planned_trials, stage_config, value_of
+from objectaware.studies.sweep import Trial, check_trial, parameters_of, planned_trials, stage_config, value_of
+from objectaware.studies.sweep_config import SweepConfig
 from tiny_sweep import sweep_fields
 
 TWO = {

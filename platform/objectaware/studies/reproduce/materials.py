@@ -12,8 +12,8 @@ from objectaware.localize.mask_store import MaskRow, read_rows
 from objectaware.paper.figures import FigurePlan
 from objectaware.paper.nodes import Images, Localize, Node
 from objectaware.report.figures import Tile, tiles_png
-from objectaware.stages.reproduce.workshop import Workshop
 from objectaware.stages.runner import StageResult
+from objectaware.studies.reproduce.workshop import Workshop
 from objectaware.tracking import TrackingStore
 
 Pictures = dict[str, bytes]

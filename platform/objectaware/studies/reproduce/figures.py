@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from objectaware.errors import InputError
 from objectaware.paper.figures import FigurePlan
-from objectaware.stages.reproduce.drawing import DRAWINGS
-from objectaware.stages.reproduce.materials import Materials
-from objectaware.stages.reproduce.study import open_study, run_nodes
-from objectaware.stages.reproduce.workshop import Workshop, obstacles
 from objectaware.stages.runner import Context
+from objectaware.studies.engine import run
+from objectaware.studies.reproduce.drawing import DRAWINGS
+from objectaware.studies.reproduce.materials import Materials
+from objectaware.studies.reproduce.study import open_paper_study, steps_of
+from objectaware.studies.reproduce.workshop import Workshop, obstacles
 
 
 def adapted_figure(workshop: Workshop, plan: FigurePlan) -> FigurePlan:
@@ -48,11 +49,11 @@ def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[s
         raise InputError("figure", label, f"cannot be drawn with what is here ({reasons})", remedy)
     scale = workshop.scale
     name = f"{label}-smoke" if scale.mark else label
-    with open_study(context, workshop, f"figure:{label}", plan.figure.datasets, (0,)) as parent:
-        outcome = run_nodes(context, workshop, plan.nodes(), {})
+    with open_paper_study(context, workshop, f"figure:{label}", plan.figure.datasets, (0,)) as (context, parent):
+        outcome = run(context, steps_of(workshop, plan.nodes()), keep_going=True)
         outcome.raise_failures()
-        pictures = DRAWINGS[label](Materials(workshop, plan, outcome.results, context.tracking))
-        folder = context.storage.child("figures").child(name)
+        pictures = DRAWINGS[label](Materials(workshop, plan, outcome.results, context.services.tracking))
+        folder = context.services.storage.child("figures").child(name)
         for file, png in pictures.items():
             folder.write_bytes(file, png)
             parent.log_png(f"{name}/{file}", png)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from objectaware.data.published import published_set
-from objectaware.paper.nodes import Images, Node, images_of, is_stage, needs, title
+from objectaware.paper.nodes import Images, Node, images_of, is_stage, title
 from objectaware.planning.model import Machine
 from objectaware.planning.rates import Rates
 from objectaware.planning.table import format_hours
-from objectaware.stages.reproduce.estimate import Cost, cost_of
-from objectaware.stages.reproduce.full import published_number
-from objectaware.stages.reproduce.workshop import Workshop, obstacles
+from objectaware.studies.reproduce.estimate import Cost, cost_of
+from objectaware.studies.reproduce.full import published_number
+from objectaware.studies.reproduce.workshop import Workshop, obstacles
 
 if TYPE_CHECKING:
     from objectaware.stages.runner import Context, StageResult
@@ -192,25 +193,17 @@ def finished(
         missing: Nodes that cannot run.
     """
     # Here, or a plan of which nothing is finished would wait for Ray and MLflow.
-    from objectaware.stages.reproduce.study import run_node
     from objectaware.stages.runner import NotFinishedError
+    from objectaware.studies.engine import run_step
+    from objectaware.studies.reproduce.study import steps_of
 
-    assert context.only_finished
-    found: dict[Node, StageResult] = {}
-    for node in nodes:
-        if node in missing or not is_stage(node) or any(one not in found for one in _stages_below(node)):
-            continue
-        try:
-            found[node] = run_node(context, workshop, node, found)
-        except NotFinishedError:
-            continue
+    assert context.mode.only_finished
+    found: dict[Any, StageResult] = {}
+    for step in steps_of(workshop, [node for node in nodes if node not in missing]):
+        if all(name in found for name in step.inputs):
+            with suppress(NotFinishedError):
+                found[step.name] = run_step(context, step, found)
     return found
-
-
-def _stages_below(node: Node) -> list[Node]:
-    """The stages that a node needs directly, checkpoints in the middle of a training looked through."""
-    below = [inner for needed in needs(node) for inner in ([needed] if is_stage(needed) else needs(needed))]
-    return [one for one in below if is_stage(one)]
 
 
 def data_lines(workshop: Workshop, nodes: Iterable[Node], shown: Iterable[Images] = ()) -> tuple[DataLine, ...]:

@@ -25,6 +25,7 @@ from objectaware.errors import InputError
 from objectaware.job import CONFIG_VARIABLE
 
 Mode = Literal["max", "min"]
+TrialStatus = Literal["finished", "stopped", "failed"]
 Values = Mapping[str, Any]
 Report = Callable[[int, Mapping[str, float]], None]
 """Called with the number of an epoch, from 0, and its metrics; raises SystemExit where that has stopped the trial."""
@@ -58,25 +59,28 @@ class TrialEvents(Protocol):
     def reported(self, trial: Values, epoch: int, metrics: Mapping[str, float]) -> None:
         """An epoch of the training that the scheduler watches has ended."""
 
-    def ended(self, trial: Values, status: Literal["finished", "stopped", "failed"], error: str | None) -> None:
+    def ended(self, trial: Values, status: TrialStatus, error: str | None) -> None:
         """A trial has returned, was stopped by the scheduler, or has raised an exception."""
 
 
-@dataclass(frozen=True)
-class Halving:
-    """When trials are stopped: asynchronous successive halving.
+class Halving(Protocol):
+    """When trials are stopped: asynchronous successive halving."""
 
-    Attributes:
-        metric: The metric of epochs that is compared.
-        mode: Which direction of it is better.
-        grace_period: Epochs that every trial gets.
-        reduction_factor: One in so many goes on at each rung.
-    """
+    @property
+    def metric(self) -> str:
+        """The metric of epochs that is compared."""
 
-    metric: str
-    mode: Mode
-    grace_period: int
-    reduction_factor: int
+    @property
+    def mode(self) -> Mode:
+        """Which direction of it is better."""
+
+    @property
+    def grace_period(self) -> int:
+        """Epochs that every trial gets."""
+
+    @property
+    def reduction_factor(self) -> int:
+        """At each rung, one in this many trials continues."""
 
 
 @dataclass(frozen=True)

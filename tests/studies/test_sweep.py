@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections import Counter
 from pathlib import Path
@@ -11,14 +10,12 @@ import pytest
 from mlflow.entities import Run
 
 from actors import placement_groups
+from contexts import make_context
 from objectaware.data.scenes import build_scenes
-from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context
-from objectaware.stages.sweep import SweepResult, run_sweep
-from objectaware.stages.sweep_config import SweepConfig
-from objectaware.tracking import TrackingStore
+from objectaware.studies.sweep import SweepResult, run_sweep
+from objectaware.studies.sweep_config import SweepConfig
 from tiny_sweep import sweep_fields
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -31,12 +28,8 @@ def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _context(folder: Path) -> Context:
-    return Context(Storage.from_uri(folder), TrackingStore.open(folder), Progress(io.StringIO()))
-
-
 def _runs(context: Context) -> list[Run]:
-    store = context.tracking
+    store = context.services.tracking
     return list(store.server.client.search_runs([store.server.experiment_id(store.experiment)]))
 
 
@@ -62,7 +55,7 @@ def grid(
     parameters = {"holdout": {"paths": ["linear.holdout_size"], "grid": [20, 30, 40, 50, 10_000]}}
     fields = sweep_fields(scenes, parameters=parameters, execution={"max_concurrent": 2})
     config = SweepConfig.model_validate(fields)
-    context = _context(tmp_path_factory.mktemp("runs"))
+    context = make_context(tmp_path_factory.mktemp("runs"))
     return context, config, run_sweep(context, config)
 
 
@@ -82,7 +75,7 @@ def test_a_failing_trial_is_kept_with_its_error_and_the_others_finish(grid: Grid
 
 def test_a_shared_training_is_computed_once(grid: Grid) -> None:
     context, _, _ = grid
-    assert len({name.split("/")[0] for name, _, _ in context.storage.child("pretrain").list_files()}) == 1
+    assert len({name.split("/")[0] for name, _, _ in context.services.storage.child("pretrain").list_files()}) == 1
     assert [run.info.run_name for run in _runs(context)].count("network seed=0") == 1
 
 
@@ -104,15 +97,15 @@ def test_one_parent_has_a_child_a_trial_with_its_true_status(grid: Grid) -> None
             )
         else:
             assert "holdout_size = 10000" in run.data.tags["error"]
-    files = {file.path for file in context.tracking.server.client.list_artifacts(str(result.run_id), "tables")}
+    files = {file.path for file in context.services.tracking.server.client.list_artifacts(str(result.run_id), "tables")}
     assert {"tables/comparison.json", "tables/trials.json"} <= files
-    top = {file.path for file in context.tracking.server.client.list_artifacts(str(result.run_id))}
+    top = {file.path for file in context.services.tracking.server.client.list_artifacts(str(result.run_id))}
     assert "metric.png" in top
 
 
 def test_started_again_it_runs_only_what_had_failed(grid: Grid) -> None:
     context, config, first = grid
-    again = run_sweep(_context(Path(context.storage.uri)), config)
+    again = run_sweep(make_context(Path(context.services.storage.uri)), config)
     assert (again.num_run, again.num_failed) == (1, 1)
     assert again.trials == first.trials
     assert again.run_id == first.run_id
@@ -126,7 +119,7 @@ def test_without_room_for_one_trial_the_message_shows_the_sum(ray_session: None,
     fields = sweep_fields(scenes)
     fields["stages"]["network"]["fields"]["execution"] = {"num_workers": 16, "num_compute_threads": 100}
     with pytest.raises(InputError, match=r"one trial needs 16 num_workers × 100 = 1600 CPUs, the cluster has"):
-        run_sweep(_context(tmp_path), SweepConfig.model_validate(fields))
+        run_sweep(make_context(tmp_path), SweepConfig.model_validate(fields))
 
 
 def test_trials_that_are_behind_are_stopped_and_leave_nothing_open(
@@ -143,7 +136,7 @@ def test_trials_that_are_behind_are_stopped_and_leave_nothing_open(
     )
     del fields["stages"]["linear"]
     fields["stages"]["network"]["fields"] |= {"num_epochs": 4}
-    context = _context(tmp_path)
+    context = make_context(tmp_path)
     config = SweepConfig.model_validate(fields)
     result = run_sweep(context, config)
     assert [row["status"] for row in result.trials] == ["finished", "stopped"]
@@ -156,4 +149,4 @@ def test_trials_that_are_behind_are_stopped_and_leave_nothing_open(
     assert sum(run.info.status == "KILLED" for run in runs) == 2
     assert _left_over(groups_before, 60) == set()
     # What was stopped is not run again.
-    assert run_sweep(_context(tmp_path), config).num_run == 0
+    assert run_sweep(make_context(tmp_path), config).num_run == 0

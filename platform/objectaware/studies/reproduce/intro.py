@@ -19,8 +19,8 @@ from objectaware.paper.multi import BIASED_CLASSES
 from objectaware.paper.nodes import Linear
 from objectaware.report.figures import Tile, curves
 from objectaware.stages.linear import LinearConfig
-from objectaware.stages.reproduce.materials import NUM_ROWS, Materials, Pictures
-from objectaware.stages.reproduce.workshop import images_with
+from objectaware.studies.reproduce.materials import NUM_ROWS, Materials, Pictures
+from objectaware.studies.reproduce.workshop import images_with
 
 _SEED = 0
 

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from contexts import next_command
 from objectaware.config import Model
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 from objectaware.evaluate.background import VARIANTS
-from objectaware.stages import sweep
 from objectaware.stages.background import BackgroundConfig
-from objectaware.stages.identity import STAND_IN
+from objectaware.stages.identity import STAND_IN, data_sets
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localizers import LocalizersConfig
 from objectaware.stages.registry import all_stages, stage_named
 from objectaware.stages.runner import Context
-from objectaware.stages.sweep import sweep_needs
-from objectaware.stages.sweep_config import SweepConfig
-from objectaware.stages.sweep_identity import data_sets, stage_parts
-from objectaware.stages.sweep_points import Trial, check_trial, stage_config
+from objectaware.studies import sweep
+from objectaware.studies.sweep import Trial, check_trial, stage_config, stage_parts, sweep_needs
+from objectaware.studies.sweep_config import SweepConfig
 from stages_in_process import work_in_process
 from tiny_sweep import NETWORK, scenes_data, sweep_fields
 
@@ -219,10 +217,10 @@ def test_a_sweep_runs_and_compares_added_kinds(context: Context, added: SweepCon
 def test_a_fresh_sweep_computes_each_stage_anew_once(context: Context, added: SweepConfig) -> None:
     first = sweep.run_sweep(context, added)
     before = _run_ids(context)
-    again = sweep.run_sweep(replace(context, parent=None), added)
+    again = sweep.run_sweep(next_command(context), added)
     assert (again.num_run, _run_ids(context)) == (0, before)
     linear = _linear_runs(context)
-    fresh = sweep.run_sweep(replace(context, parent=None, fresh=True), added)
+    fresh = sweep.run_sweep(next_command(context, fresh=True), added)
     assert (fresh.num_run, fresh.rows) == (2, first.rows)
     assert len(before) == len(_run_ids(context)) == 3
     assert not before & _run_ids(context)
@@ -237,13 +235,13 @@ def _run_ids(context: Context) -> set[str]:
 
 def _linear_runs(context: Context) -> set[str]:
     """All that there ever were."""
-    store = context.tracking
+    store = context.services.tracking
     experiments = [store.server.experiment_id(store.experiment)]
     return {run.info.run_id for run in store.server.client.search_runs(experiments, "tags.stage = 'linear'")}
 
 
 def _results(context: Context, stage: str) -> list[dict[str, Any]]:
-    folder = context.storage.child(stage)
+    folder = context.services.storage.child(stage)
     names = {name.split("/")[0] for name, _, _ in folder.list_files()}
     return [folder.child(name).read_json("result.json") for name in names]
 

@@ -16,9 +16,9 @@ from objectaware.localize.mask_store import ITERATIONS_NAME
 from objectaware.paper.nodes import Localize
 from objectaware.report.figures import Tile, box_histogram, curves, iteration_panel, scatter
 from objectaware.report.gallery import localization_panel
-from objectaware.stages.reproduce.intro import intro
-from objectaware.stages.reproduce.materials import NUM_ROWS, Materials, Pictures
-from objectaware.stages.reproduce.workshop import images_with
+from objectaware.studies.reproduce.intro import intro
+from objectaware.studies.reproduce.materials import NUM_ROWS, Materials, Pictures
+from objectaware.studies.reproduce.workshop import images_with
 from objectaware.tracking.history import metric_history
 
 _NUM_PANEL_ROWS = 6

@@ -9,7 +9,8 @@ from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.report.figures import curves
 from objectaware.stages.outputs import STAGE_FILE
-from objectaware.stages.runner import Context, study, study_key
+from objectaware.stages.runner import Context
+from objectaware.studies.engine import open_study, study_key
 from objectaware.tracking.history import metric_history
 
 # A checkpoint lies two folders below its stage's, one that is kept three.
@@ -33,8 +34,10 @@ def run_losses(context: Context, runs: Mapping[str, str], *, metric: str = "loss
     """
     identities = {name: _identity(address) for name, address in runs.items()}
     config = {"runs": identities, "metric": metric}
-    key = study_key(config)
-    with study(context, "losses", name=f"{metric} of pretrainings", key=key, dataset="", config=config) as parent:
+    with open_study(context, "losses", name=f"{metric} of pretrainings", dataset="", config=config) as (
+        context,
+        parent,
+    ):
         series = {name: _series(context, runs[name], identity, metric) for name, identity in identities.items()}
         picture = curves(series, x_title="epoch", y_title=metric)
         parent.log_png(f"{metric}.png", picture)
@@ -44,7 +47,7 @@ def run_losses(context: Context, runs: Mapping[str, str], *, metric: str = "loss
             for epoch, value in zip(epochs, values, strict=True)
         ]
         parent.log_table(metric, rows)
-        folder = context.storage.child("losses").child(key)
+        folder = context.services.storage.child("losses").child(study_key(config))
         folder.write_bytes(f"{metric}.png", picture)
     return {
         "curves": {name: {"epochs": epochs, "values": values} for name, (epochs, values) in series.items()},
@@ -68,9 +71,9 @@ def _identity(address: str) -> str:
 
 
 def _series(context: Context, address: str, identity: str, metric: str) -> tuple[list[int], list[float]]:
-    history = metric_history(context.tracking, identity, metric)
+    history = metric_history(context.services.tracking, identity, metric)
     if not history:
-        problem = f"has no {metric} in the experiment {context.tracking.experiment} of MLflow"
+        problem = f"has no {metric} in the experiment {context.services.tracking.experiment} of MLflow"
         remedy = "Give the --experiment and MLFLOW_TRACKING_URI that it was trained with."
         raise InputError("runs", address, problem, remedy)
     return [step + 1 for step, _ in history], [value for _, value in history]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -26,12 +24,11 @@ from objectaware.evaluate.background import VARIANTS
 from objectaware.evaluate.summary import mean_and_std
 from objectaware.recipes import merged
 from objectaware.report.demo import demo_tables, markdown_report
-from objectaware.stages.linear import LinearConfig, linear
-from objectaware.stages.localization import BEST_CENTER_BOX, FULL_IMAGE, LocalizationConfig, localization
-from objectaware.stages.localize import localize
+from objectaware.stages.linear import LinearConfig
+from objectaware.stages.localization import BEST_CENTER_BOX, FULL_IMAGE, LocalizationConfig
 from objectaware.stages.memory import PeakMemory
-from objectaware.stages.pretrain import pretrain
-from objectaware.stages.runner import Context, StageResult, study
+from objectaware.stages.runner import Context
+from objectaware.studies.engine import Results, Step, open_study, run
 from objectaware.tracking import Tracker
 
 Variant = Literal["single-object", "multi-object"]
@@ -49,6 +46,14 @@ _RETRAIN: dict[str, dict[str, Any]] = {
     "object_crop": {},
 }
 
+_LOCALIZATION_ROWS = {
+    "contracam_crf": "with",
+    "contracam": "with soft",
+    "without_negative_signal_removal": "without",
+    "center_box": BEST_CENTER_BOX,
+    "full_image": FULL_IMAGE,
+}
+"""What the report calls the rows of the scoring."""
 
 _PRETRAIN: dict[str, Any] = {
     "backbone": "resnet10_narrow",
@@ -111,7 +116,7 @@ def _retrain_fields(config: DemoConfig, masks: str) -> dict[str, Any]:
 
 
 def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict[str, Any]:
-    """Runs the demo for each seed, under one parent run.
+    """Run the demo for each seed, under one parent run.
 
     Args:
         context: What the stages share; its storage also takes the scenes.
@@ -122,11 +127,9 @@ def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict
         For one seed what `_run_seed` returns; for several a list of these under `seeds`, and `mean` and `std` (of
         the sample) in the same shape.
     """
-    dumped = config.model_dump(mode="json")
-    key = hashlib.sha256(json.dumps([dumped, list(seeds)]).encode()).hexdigest()[:20]
     name = f"demo {config.variant}, seeds {' '.join(map(str, seeds))}"
-    logged = {**dumped, "seeds": list(seeds)}
-    with study(context, "demo", name=name, key=key, dataset="scenes", config=logged) as parent:
+    described = {**config.model_dump(mode="json"), "seeds": list(seeds)}
+    with open_study(context, "demo", name=name, dataset="scenes", config=described) as (context, parent):
         each = [_run_seed(context, config, seed) for seed in seeds]
         results = each[0]
         if len(each) > 1:
@@ -156,17 +159,13 @@ def _run_seed(context: Context, config: DemoConfig, seed: int) -> dict[str, Any]
     """
     started = time.monotonic()
     with PeakMemory() as memory:
-        root = _build(context, config, seed)
-        stages = _Study(context, config, root, seed)
-        baseline = stages.pretrain("baseline", {})
-        localization = stages.localization(baseline)
-        masks = stages.localize(baseline, "train", "localize train").values["masks"]
         policy = POLICIES[config.variant]
-        debiased = stages.pretrain(policy, _retrain_fields(config, masks))
-        accuracies = {name: stages.linear(n, name) for name, n in (("baseline", baseline), (policy, debiased))}
+        results = run(context, _Steps(config, _build(context, config, seed), seed).all()).results
+    scores = results["localization"].values["scores"]
+    accuracies = {name: dict(results[f"linear {name}"].values["accuracies"]) for name in ("baseline", policy)}
     return {
         "seed": seed,
-        "localization": localization,
+        "localization": {name: scores[row]["miou"] for name, row in _LOCALIZATION_ROWS.items()},
         "background" if config.variant == "single-object" else "object_crop": accuracies,
         "seconds": time.monotonic() - started,
         "peak_memory_mib": memory.peak_mib,
@@ -174,17 +173,17 @@ def _run_seed(context: Context, config: DemoConfig, seed: int) -> dict[str, Any]
 
 
 def _build(context: Context, config: DemoConfig, seed: int) -> Path:
-    local = context.storage.local_path()
+    local = context.services.storage.local_path()
     if local is None:
         raise InputError(
             "storage",
-            context.storage.uri,
+            context.services.storage.uri,
             "is not a local folder",
             "The demo writes its pictures to one: --storage runs.",
         )
     size = f"{config.num_train}-{config.num_val}-{config.image_size}"
     root = local / "scenes" / f"{config.variant}-{size}-seed{seed}"
-    context.progress.start(f"build scenes seed {seed}")
+    context.services.progress.start(f"build scenes seed {seed}")
     build_scenes(
         root,
         variant=config.variant,
@@ -193,28 +192,55 @@ def _build(context: Context, config: DemoConfig, seed: int) -> Path:
         image_size=config.image_size,
         seed=seed,
     )
-    context.progress.finish(f"build scenes seed {seed}")
+    context.services.progress.finish(f"build scenes seed {seed}")
     return root
 
 
-class _Study:
-    """The demo's stages on one set of scenes."""
+class _Steps:
+    """The demo's steps on one set of scenes."""
 
-    def __init__(self, context: Context, config: DemoConfig, root: Path, seed: int) -> None:
-        self._context = context
+    def __init__(self, config: DemoConfig, root: Path, seed: int) -> None:
         self._config = config
         self._root = str(root)
         self._seed = seed
         self._localization_size = int(config.image_size * _LOCALIZATION_SIZE[config.variant])
+
+    def all(self) -> list[Step]:
+        """Return all steps in their order: the network, what it finds, and the network that is debiased with that."""
+        policy = POLICIES[self._config.variant]
+
+        def debiased(results: Results) -> PretrainConfig:
+            return self._pretrain(_retrain_fields(self._config, results["localize train"].values["masks"]))
+
+        return [
+            self._step("baseline", "pretrain", self._pretrain({}), title="pretrain baseline"),
+            self._localize("localize val", "val"),
+            self._localize("localize val without negative signal removal", "val", remove_negative_signals=False),
+            self._localization(),
+            self._localize("localize train", "train"),
+            self._step(policy, "pretrain", debiased, ("localize train",), title=f"pretrain {policy}"),
+            self._linear("baseline"),
+            self._linear(policy),
+        ]
+
+    def _step(
+        self,
+        name: str,
+        kind: str,
+        config: Model | Callable[[Results], Model],
+        inputs: tuple[str, ...] = (),
+        title: str | None = None,
+    ) -> Step:
+        return Step(name, kind, config, inputs, title=f"{title or name} seed {self._seed}")
 
     def _data(self, split: Literal["train", "val"], variant: str | None = None) -> DataConfig:
         if self._config.variant == "multi-object":
             return DataConfig(root=self._root, layout="coco", split=split)
         return DataConfig(root=self._root, layout="backgrounds-challenge", split=split, variant=variant or "original")
 
-    def pretrain(self, name: str, fields: Mapping[str, Any]) -> StageResult:
-        """Trains from scratch, as long and from the same weights for every policy."""
-        config = PretrainConfig.model_validate(
+    def _pretrain(self, fields: Mapping[str, Any]) -> PretrainConfig:
+        """Train from scratch, as long and from the same weights for every policy."""
+        return PretrainConfig.model_validate(
             {
                 "data": self._data("train"),
                 "image_size": self._config.image_size,
@@ -222,59 +248,51 @@ class _Study:
                 **_pretrain_fields(self._config, fields),
             }
         )
-        return pretrain(self._context, config, title=f"pretrain {name} seed {self._seed}")
 
-    def localize(
-        self, network: StageResult, split: Literal["train", "val"], title: str, *, remove_negative_signals: bool = True
-    ) -> StageResult:
-        """Localizes a split with a network."""
-        config = LocalizeConfig.model_validate(
-            {
-                "data": self._data(split),
-                "checkpoint": network.values["checkpoint"],
-                "seed": self._seed,
-                **merged(PRESETS["scenes"], {"localizer": {"remove_negative_signals": remove_negative_signals}}),
-                "image_size": self._localization_size,
-            }
-        )
-        return localize(self._context, config, title=f"{title} seed {self._seed}")
+    def _localize(self, name: str, split: Literal["train", "val"], *, remove_negative_signals: bool = True) -> Step:
+        """Localize a split with the baseline's network."""
 
-    def localization(self, network: StageResult) -> dict[str, float]:
-        """Scores ContraCAM on the val split, with and without negative signal removal, beside the baselines."""
-        found = self.localize(network, "val", "localize val")
-        title = "localize val without negative signal removal"
-        plain = self.localize(network, "val", title, remove_negative_signals=False)
-        config = LocalizationConfig(
-            data=self._data("val"),
-            masks={"with": found.values["masks"], "without": plain.values["masks"]},
-            image_size=self._localization_size,
-        )
-        scores = localization(self._context, config, title=f"localization seed {self._seed}").values["scores"]
-        rows = {
-            "contracam_crf": "with",
-            "contracam": "with soft",
-            "without_negative_signal_removal": "without",
-            "center_box": BEST_CENTER_BOX,
-            "full_image": FULL_IMAGE,
-        }
-        return {name: scores[row]["miou"] for name, row in rows.items()}
+        def config(results: Results) -> LocalizeConfig:
+            return LocalizeConfig.model_validate(
+                {
+                    "data": self._data(split),
+                    "checkpoint": results["baseline"].values["checkpoint"],
+                    "seed": self._seed,
+                    **merged(PRESETS["scenes"], {"localizer": {"remove_negative_signals": remove_negative_signals}}),
+                    "image_size": self._localization_size,
+                }
+            )
 
-    def linear(self, network: StageResult, name: str) -> dict[str, float]:
-        """Linear evaluation: on every background variant, or on the cropped objects."""
+        return self._step(name, "localize", config, ("baseline",))
+
+    def _localization(self) -> Step:
+        """Score ContraCAM on the val split, with and without negative signal removal, beside the baselines."""
+        found = {"with": "localize val", "without": "localize val without negative signal removal"}
+
+        def config(results: Results) -> LocalizationConfig:
+            masks = {name: results[step].values["masks"] for name, step in found.items()}
+            return LocalizationConfig(data=self._data("val"), masks=masks, image_size=self._localization_size)
+
+        return self._step("localization", "localization", config, tuple(found.values()))
+
+    def _linear(self, network: str) -> Step:
+        """Evaluate a network linearly: on every background variant, or on the cropped objects."""
         if self._config.variant == "multi-object":
             train = DataConfig(root=self._root, layout="coco-crop", split="train")
             tests = {"cropped_objects": DataConfig(root=self._root, layout="coco-crop", split="val")}
         else:
             train = self._data("train")
             tests = {variant: self._data("val", variant) for variant in VARIANTS}
-        config = LinearConfig(
-            checkpoint=network.values["checkpoint"],
-            train=train,
-            tests=tests,
-            image_size=self._config.image_size,
-            # Objects of the scenes reach the border, and the pictures have the network's size already.
-            center_crop=False,
-            seed=self._seed,
-        )
-        result = linear(self._context, config, title=f"linear evaluation {name} seed {self._seed}")
-        return dict(result.values["accuracies"])
+
+        def config(results: Results) -> LinearConfig:
+            return LinearConfig(
+                checkpoint=results[network].values["checkpoint"],
+                train=train,
+                tests=tests,
+                image_size=self._config.image_size,
+                # Objects of the scenes reach the border, and the pictures have the network's size already.
+                center_crop=False,
+                seed=self._seed,
+            )
+
+        return self._step(f"linear {network}", "linear", config, (network,), title=f"linear evaluation {network}")

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from objectaware.stages.sweep_config import SweepConfig
-from objectaware.stages.sweep_points import Trial
-from objectaware.stages.sweep_table import (
+from objectaware.distributed.tune import TrialStatus
+from objectaware.studies.sweep import Trial, TrialRecord
+from objectaware.studies.sweep_config import SweepConfig
+from objectaware.studies.sweep_table import (
     best,
     compare,
     comparison_rows,
@@ -15,7 +16,6 @@ from objectaware.stages.sweep_table import (
     plotted_parameter,
     trial_rows,
 )
-from objectaware.stages.sweep_trial import TrialRecord, TrialStatus
 from tiny_sweep import sweep_fields
 
 PNG = b"\x89PNG\r\n"

@@ -35,7 +35,7 @@ from objectaware.paper.nodes import (
 )
 from objectaware.recipes import merged, read_recipe
 from objectaware.stages.registry import stage_named
-from objectaware.stages.reproduce.scale import Scale
+from objectaware.studies.reproduce.scale import Scale
 
 if TYPE_CHECKING:
     from objectaware.stages.class_distance import ClassDistanceConfig

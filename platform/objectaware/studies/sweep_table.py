@@ -6,12 +6,14 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from objectaware.paper import load_table
 from objectaware.report.figures import ComparedPoint, compared_lines
-from objectaware.stages.sweep_config import PaperCells, SweepConfig
-from objectaware.stages.sweep_trial import TrialRecord
+from objectaware.studies.sweep_config import PaperCells, SweepConfig
+
+if TYPE_CHECKING:
+    from objectaware.studies.sweep import TrialRecord
 
 
 @dataclass(frozen=True)

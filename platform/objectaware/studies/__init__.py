@@ -1,0 +1,1 @@
+"""Studies: stages that feed each other, under one run of MLflow."""

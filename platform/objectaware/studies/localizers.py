@@ -1,0 +1,65 @@
+"""Study `localizers`: all localizers on the same images, in one table.
+
+Paper, tables of appendix B.1 on classifier CAM and saliencies. The kind of stage `localizers` orders the stages, so
+that a sweep can vary them, too; the study adds the parent run and its table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from objectaware.data.dataset import Dataset
+from objectaware.report.tables import format_table
+from objectaware.stages.features import check_sources
+from objectaware.stages.identity import masks_hash
+from objectaware.stages.linear import labelled_sets
+from objectaware.stages.localization import titled
+from objectaware.stages.localize import check_localize
+from objectaware.stages.localizers import LocalizersConfig
+from objectaware.stages.runner import Context
+from objectaware.studies.engine import Step, open_study, run
+
+
+def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]:
+    """Localize the same images with each localizer and score all masks, under one parent run.
+
+    Args:
+        context: What the stages share.
+        config: Which localizers, with which network, on which images.
+
+    Returns:
+        `scores` and `boxes_per_image` as of `localization`; `masks`, the address of each row's masks; and
+        `classifier`, that of the linear classifier, None where no row needed one.
+    """
+    _check(config)
+    dumped = config.model_dump(mode="json")
+    root = config.data.root
+    with open_study(context, "localizers", name=f"localizers {root}", dataset=root, config=dumped) as (context, parent):
+        result = run(context, [Step("localizers", "localizers", config)]).results["localizers"]
+        values = dict(result.values)
+        parent.log_table("localizers", [{"localizer": row, **cells} for row, cells in titled(values["scores"]).items()])
+    return values
+
+
+def _check(config: LocalizersConfig) -> None:
+    """Refuses what the last row would refuse before the first one is computed."""
+    rows = [config.localize_config(name, classifier="") for name in config.localizers]
+    # Most differ in what looks at the same images through the same network.
+    for row in {(row.checkpoint, row.localizer.only_negatives): row for row in rows}.values():
+        check_localize(row, Dataset(row.data))
+    if config.linear is not None:
+        classifier = config.linear_config()
+        check_sources(classifier, sets=labelled_sets(classifier))
+    for address in config.masks.values():
+        masks_hash(address)
+    Dataset(config.data).truth().content_hash()
+
+
+def localizers_table(values: dict[str, Any]) -> str:
+    """The table of `run_localizers` for the terminal; column titles and rows say what is an oracle."""
+    scores: dict[str, dict[str, float]] = values["scores"]
+    num_images = max((int(row["num_images"]) for row in scores.values() if "num_images" in row), default=0)
+    # Where all have masks, a column of zeros would say nothing; the table in MLflow has every column.
+    hidden = ["num_images"] + (["num_missing"] if not any(row.get("num_missing") for row in scores.values()) else [])
+    shown = {name: {key: row[key] for key in row if key not in hidden} for name, row in scores.items()}
+    return format_table(f"Localization, {num_images} images", titled(shown), digits=3)

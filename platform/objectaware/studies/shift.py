@@ -1,0 +1,102 @@
+"""Study `shift`: the linear evaluation of one or several checkpoints on many test sets, as one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from objectaware.config import DataConfig
+from objectaware.data.published import published_data, published_set
+from objectaware.errors import InputError
+from objectaware.evaluate.shift import shift_over_seeds, shift_result
+from objectaware.report.tables import format_table
+from objectaware.stages.features import check_checkpoint, check_sets
+from objectaware.stages.linear import labelled_sets
+from objectaware.stages.runner import Context
+from objectaware.stages.shift import ShiftConfig, linear_evaluation, require_table
+from objectaware.studies.engine import Step, open_study, run
+
+
+def published_tests(names: Sequence[str], data_folder: str) -> dict[str, DataConfig]:
+    """Return the test sets of published data sets, named as `objectaware.evaluate.shift` takes them.
+
+    Args:
+        names: Of the data sets (docs/data.md), such as `Backgrounds Challenge` or `ImageNet-C-9`.
+        data_folder: Folder in which they lie under their usual names.
+
+    Returns:
+        Parts by their names where a data set has several, such as `mixed_rand` or `fog-3`; one that has a single part
+        for tests by its own name. A part `train` is left out.
+
+    Raises:
+        InputError: There is no such data set, or two of them have test sets of one name.
+    """
+    tests: dict[str, DataConfig] = {}
+    for name in names:
+        found = published_set(name)
+        parts = [part for part in found.parts if part != "train"]
+        for part in parts:
+            test = found.name if len(parts) == 1 else part
+            if test in tests:
+                problem = f"has a test set {test}, as another of them has"
+                raise InputError("sets", name, problem, "Name one of them, or give the other in the recipe's tests.")
+            tests[test] = published_data(name, part, data_folder)
+    return tests
+
+
+def run_shift(context: Context, config: ShiftConfig, checkpoints: Sequence[str]) -> dict[str, Any]:
+    """Evaluate checkpoints, such as those of several seeds, on the same test sets, under one parent run.
+
+    Args:
+        context: What the stages share.
+        config: Training set, test sets and protocol; its checkpoint is not looked at.
+        checkpoints: Their addresses, such as one of each seed; a path absolute.
+
+    Returns:
+        `mean` and `std` over the checkpoints (0 for one), by test set, `bg_gap` where both of its variants are among
+        them, each corruption (mean over its severities) and `corruption_mean`; `accuracies`, by checkpoint and test
+        set, severities apart; `identities`, of the linear evaluations.
+
+    Raises:
+        InputError: Corruptions differ in their severities.
+    """
+    require_table(config)
+    one = linear_evaluation(config)
+    check_sets(labelled_sets(one))
+    for checkpoint in checkpoints:
+        check_checkpoint(checkpoint, config.image_size)
+    dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
+    root = config.train.root
+    titles = [f"linear evaluation {number}" for number in range(1, len(checkpoints) + 1)]
+    steps = [
+        Step(title, "linear", one.model_copy(update={"checkpoint": checkpoint}), title=title)
+        for title, checkpoint in zip(titles, checkpoints, strict=True)
+    ]
+    with open_study(context, "shift", name=f"shift {root}", dataset=root, config=dumped) as (context, parent):
+        finished = run(context, steps).results
+        results = [finished[title] for title in titles]
+        accuracies = [dict(result.values["accuracies"]) for result in results]
+        mean, std = shift_over_seeds(accuracies)
+        parent.log_table("shift", [{"test set": name, "mean": mean[name], "std": std[name]} for name in mean])
+        rows = [
+            {"checkpoint": checkpoint, **shift_result(cells).cells()}
+            for checkpoint, cells in zip(checkpoints, accuracies, strict=True)
+        ]
+        parent.log_table("shift by checkpoint", rows)
+        parent.log_metrics({f"accuracy.{name}": value for name, value in mean.items()})
+        parent.log_metrics({f"accuracy_std.{name}": value for name, value in std.items()})
+    return {
+        "mean": mean,
+        "std": std,
+        "accuracies": dict(zip(checkpoints, accuracies, strict=True)),
+        "identities": [result.identity for result in results],
+    }
+
+
+def shift_table(values: Mapping[str, Any]) -> str:
+    """Return the table of `run_shift` for the terminal."""
+    num_checkpoints = len(values["identities"])
+    title = "Accuracy under shift" + (f", mean over {num_checkpoints} checkpoints" if num_checkpoints > 1 else "")
+    rows = {name: {"accuracy": value} for name, value in values["mean"].items()}
+    spread = {name: {"accuracy": value} for name, value in values["std"].items()}
+    return format_table(title, rows, digits=2, deviations=spread if num_checkpoints > 1 else None)
