@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from objectaware.studies.sweep import Trial, TrialRecord, TrialStatus
+from objectaware.distributed.tune import TrialStatus
+from objectaware.studies.sweep import Trial, TrialRecord
 from objectaware.studies.sweep_config import SweepConfig
 from objectaware.studies.sweep_table import (
     best,
