@@ -119,12 +119,12 @@ def write_schema() -> None:
 
 
 def _models() -> Iterator[type[Model]]:
-    """Yield the models of configuration: of data sets, `objectaware.config`, `objectaware.stages`, and variants."""
-    from objectaware import config, stages
+    """Yield the models of configuration: of data sets, options' variants, stages and studies."""
+    from objectaware import config, stages, studies
     from objectaware.config.variants import Variant
 
     yield config.DataConfig
-    for package in (config, stages):
+    for package in (config, stages, studies):
         for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for one in vars(importlib.import_module(found.name)).values():
                 if isinstance(one, type) and issubclass(one, config.Model) and one.__module__ == found.name:
