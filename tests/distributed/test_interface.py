@@ -6,7 +6,7 @@ import psutil
 import pytest
 import ray
 
-from objectaware.distributed.stoppable import interface_of, use_rays_interface
+from objectaware.distributed.train import interface_of, use_rays_interface
 
 LOOPBACK = next(name for name, known in psutil.net_if_addrs().items() if "127.0.0.1" in (one.address for one in known))
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
 from objectaware.data.storage import Storage
 from objectaware.data.tensors import normalise
-from objectaware.distributed import localize_actors
-from objectaware.distributed.localize_actors import CamActor, CrfActor
+from objectaware.distributed import localize_steps
+from objectaware.distributed.localize_steps import CamActor, CrfActor
 from objectaware.errors import InputError
 from objectaware.localize import contracam, dense_crf, expand_resolution, extract_boxes
 from objectaware.localize.center_box import center_box
@@ -101,7 +101,7 @@ def test_how_long_a_group_was_waited_for_and_worked_on_is_told_with_it(
 ) -> None:
     # One look at the clock as a group comes, one when it is done: 3 s of work, 5 s without any, 4 s of work.
     clock = iter((10.0, 13.0, 18.0, 22.0))
-    monkeypatch.setattr(localize_actors, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
+    monkeypatch.setattr(localize_steps, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
     actor, crf = CamActor(_config(tiny_checkpoint)), CrfActor(_config(tiny_checkpoint), Storage.from_uri(tmp_path))
     groups = [actor(_group(_pictures(2), _pictures(0), number=number)) for number in range(2)]
     rows = [crf(group).to_pylist()[0] for group in groups]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from objectaware.data.storage import Storage
-from objectaware.distributed.pretrain import pretrain
+from objectaware.distributed.train import pretrain
 from objectaware.training.no_progress import EXIT_STATUS
 from tiny_training import tiny_training
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from objectaware.data.storage import Storage
-from objectaware.distributed.nodes import node_addresses, run_on_nodes
+from objectaware.distributed.cluster import node_addresses, run_on_nodes
 from objectaware.errors import InputError
 from objectaware.stages import shared
 from objectaware.tracking import TrackingStore

@@ -20,8 +20,7 @@ from ray.train.torch import TorchTrainer
 from actors import actors, placement_groups
 from objectaware.config import PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
-from objectaware.distributed.pretrain import pretrain, pretrain_needs
-from objectaware.distributed.ray_train import _explained, _may_pass
+from objectaware.distributed.train import _explained, _may_pass, pretrain, pretrain_needs
 from objectaware.errors import InputError
 from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 from objectaware.training.no_progress import NoProgressError

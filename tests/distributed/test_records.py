@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import ray
 
-from objectaware.distributed.records import DriverLine, RecordPump
+from objectaware.distributed.train_session import DriverLine, RecordPump
 
 
 def test_every_record_arrives_in_order(ray_session: None) -> None:

@@ -17,13 +17,14 @@ from ray.train.v2._internal.constants import ENABLE_PREEMPTION_WATCHER_ENV_VAR
 from ray.train.v2.api.preemption import PreemptionInfo
 
 from objectaware.data.storage import Storage
-from objectaware.distributed import ray_train, train_session
-from objectaware.distributed.records import RecordPump
-from objectaware.distributed.saved_checkpoints import saved_epochs
+from objectaware.distributed import train as distributed_train
+from objectaware.distributed import train_session
+from objectaware.distributed.train import saved_epochs
 from objectaware.distributed.train_session import (
     EpochRecorder,
     FinalError,
     RaySession,
+    RecordPump,
     epoch_records,
 )
 from objectaware.errors import ExplainedError, InputError
@@ -186,7 +187,7 @@ def test_a_checkpoint_that_the_guard_refuses_is_not_handed_over(call: str, monke
     with pytest.raises(LostError) as refused:
         hand_over[call]()
     assert len(reports) == 1
-    assert not ray_train._may_pass(refused.value)  # or the training would begin again three times
+    assert not distributed_train._may_pass(refused.value)  # or the training would begin again three times
 
 
 def test_ray_train_still_knows_the_name_that_switches_its_watch_off() -> None:

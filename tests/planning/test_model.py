@@ -8,9 +8,17 @@ from hypothesis import strategies as st
 
 from objectaware.config.localize import Cost
 from objectaware.errors import InputError
-from objectaware.planning.model import Machine, Part, Prices, StageWork
+from objectaware.planning.model import (
+    Machine,
+    Part,
+    Prices,
+    StageWork,
+    linear_work,
+    localize_work,
+    pretrain_work,
+    soft_mask_work,
+)
 from objectaware.planning.rates import Work
-from objectaware.planning.work import linear_work, localize_work, pretrain_work, soft_mask_work
 from planned import rates
 
 SECONDS = st.floats(0, 1e4)

@@ -1,4 +1,4 @@
-"""The Ray that a command's stages run on, and whether it is large enough for them."""
+"""The Ray that a command uses: reach it, check it, and see that it is large enough."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 import grpc
 import ray
@@ -23,10 +24,12 @@ from ray._private.services import canonicalize_bootstrap_address
 from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest  # type: ignore[attr-defined]
 from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
 from ray.exceptions import AuthenticationError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectaware import job
 from objectaware.distributed.local_ray import local_ray
-from objectaware.errors import InputError
+from objectaware.errors import InputError, one_line
+from objectaware.findings import Finding
 
 _KNOCK_SECONDS = 10.0
 _MIN_LOGICAL_CPUS = 8
@@ -34,6 +37,11 @@ _ADDRESS = re.compile(r"(?P<client>ray://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[
 _MAX_PORT = 65535
 _REMEDY = "Start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone."
 TOKEN_REMEDY = "Set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's token (docs/cluster.md)."
+
+Result = TypeVar("Result")
+
+_NAME = "Ray"
+_TASK_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -213,3 +221,70 @@ def require_resources(stage: str, needs: Sequence[Need]) -> None:
             problem = f"needs {arithmetic} = {total:g} {resource}s, the cluster has {available:g}"
             remedy = "Ask for fewer processes in execution, or use a larger cluster."
             raise InputError("execution", stage, problem, remedy)
+
+
+def node_addresses() -> dict[str, str]:
+    """Address of each node that is alive, by its id; the driver's own first."""
+    nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
+    own = ray.get_runtime_context().get_node_id()
+    return {own: nodes.pop(own), **nodes}
+
+
+def run_on_nodes(function: Callable[..., Result], *args: object, timeout_seconds: float) -> dict[str, Result]:
+    """Runs a function once on every node, where it needs no CPU of its own.
+
+    Args:
+        function: Picklable, as are its arguments and results.
+        args: What is passed to it.
+        timeout_seconds: How long to wait for all nodes.
+
+    Returns:
+        What it returned, by the node's address.
+
+    Raises:
+        ray.exceptions.GetTimeoutError: A node did not answer in time.
+        Exception: What the function raised on a node.
+    """
+    references = {}
+    for node_id, address in node_addresses().items():
+        place = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        task = ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=place)
+        # Two nodes of one machine, as in tests, have one address.
+        references[address if address not in references else f"{address} ({node_id[:8]})"] = task.remote(*args)
+    return dict(zip(references, ray.get(list(references.values()), timeout=timeout_seconds), strict=True))
+
+
+def check_ray(check_nodes: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Starts the local Ray that every command starts, or connects to `RAY_ADDRESS`, and runs one task on it.
+
+    Args:
+        check_nodes: Looks at the nodes of a cluster; called while Ray is connected to one.
+
+    Returns:
+        How it went, and with a cluster what was found on its nodes.
+    """
+    address = os.environ.get("RAY_ADDRESS")
+    on_nodes: list[Finding] = []
+    try:
+        with ray_cluster():
+            version = ray.get(ray.remote(num_cpus=0)(_version).remote(), timeout=_TASK_SECONDS)
+            num_nodes = sum(bool(node["Alive"]) for node in ray.nodes())  # type: ignore[no-untyped-call]
+            resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+            if address:
+                on_nodes.extend(check_nodes())
+    except InputError as error:
+        return [Finding(_NAME, "broken", f"{error.field} = {error.value}: {error.problem}", error.remedy)]
+    except Exception as error:  # Ray has no common base for what goes wrong at its start
+        text = one_line(error)[:300]
+        remedy = "See the log in the folder `ray` of RAY_TMPDIR, by default /tmp/ray."
+        if address:
+            remedy = f"Install Ray {ray.__version__} on the cluster, or the cluster's here; or unset RAY_ADDRESS."
+        return [Finding(_NAME, "broken", f"does not run a task ({type(error).__name__}: {text})", remedy)]
+    where = f"cluster at {address}, {num_nodes} nodes" if address else "started on this machine"
+    gpus = f", {resources['GPU']:g} GPUs" if resources.get("GPU") else ""
+    found = Finding(_NAME, "ok", f"{version}, {where}, {resources.get('CPU', 0):g} logical CPUs{gpus}")
+    return [found, *on_nodes]
+
+
+def _version() -> str:
+    return str(ray.__version__)

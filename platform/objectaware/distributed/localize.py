@@ -21,10 +21,9 @@ from objectaware.data.images import none_readable
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
-from objectaware.distributed.localize_actors import CamActor, CrfActor, localize_group
-from objectaware.distributed.localize_groups import GroupPlan, read_group
-from objectaware.distributed.records import Record
+from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, localize_group, read_group
 from objectaware.distributed.task import run_tasks
+from objectaware.distributed.train_session import Record
 from objectaware.localize.mask_store import delete_shards, finished_shards, read_shard, shard_name
 
 _MAX_FAILURES_LISTED = 100

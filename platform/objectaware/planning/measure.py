@@ -1,34 +1,138 @@
-"""Measures the rates of this machine by running the stages' own code in this process."""
+"""Measure the rates of this machine by running the stages' own code in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
+from itertools import cycle, islice
 from pathlib import Path
 
+import cv2
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from objectaware.config import MeasureConfig
+from objectaware.config import (
+    DataConfig,
+    LocalizeConfig,
+    LocalizeExecution,
+    MeasureConfig,
+    PretrainConfig,
+    PretrainExecution,
+)
+from objectaware.data.folder import ImageFolder, list_image_ids
 from objectaware.data.images import read_image, resize_image
+from objectaware.data.manifest import Manifest
+from objectaware.data.scenes.plan import draw_plan
+from objectaware.data.scenes.variants import render_scene
 from objectaware.data.storage import Storage
+from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, group_table
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
 from objectaware.evaluate.linear import linear_evaluation
+from objectaware.localize.exports import coco_json
+from objectaware.localize.mask_store import read_rows
 from objectaware.methods.backbones import build_backbone, channels_last
-from objectaware.methods.checkpoint import save_checkpoint
+from objectaware.methods.checkpoint import copy_checkpoint, save_checkpoint
 from objectaware.methods.moco import MoCo
-from objectaware.planning.clock import core_seconds, wall_seconds
-from objectaware.planning.hardware import describe, num_cores
-from objectaware.planning.measure_localization import GROUP_SIZE, MeasuredGroup
-from objectaware.planning.measure_training import NUM_STEPS, MeasuredTrainings
-from objectaware.planning.pictures import repeated, source_files
-from objectaware.planning.rates import LinearRates, NetworkRates, Rates, StageName, Work
+from objectaware.planning.rates import (
+    LinearRates,
+    NetworkRates,
+    Rates,
+    StageName,
+    TrainingRates,
+    Work,
+    num_cores,
+    processor_name,
+)
+from objectaware.report.gallery import Look
+from objectaware.training.inputs import build_loader, open_inputs
+from objectaware.training.run import run_pretraining
+from objectaware.training.session import LocalSession
+from objectaware.training.views import ViewLoader
+
+_NUM_SCENES = 64
+_SCENE_SIZE = 480
+
+_NUM_TIMES = 3
 
 _NUM_CLASSES = 4
+
+NUM_STEPS = 8
+"""Steps of an epoch of what is measured."""
+
+# All pictures are decoded in the first epoch, so that the second one shows the steps alone.
+_CACHE_MIB = 8192
+_NUM_VIEWED = 64
+
+GROUP_SIZE = 64
+"""Images of the group that is measured: as many as a stage's."""
+
+_NUM_ITERATIONS = 2
+
+
+def source_files(images: str | None, folder: Path) -> list[Path]:
+    """The user's photos, or scenes that are drawn into a folder, as JPEG files.
+
+    Raises:
+        InputError: The user's folder holds no image.
+    """
+    if images is not None:
+        return [Path(images, image_id) for image_id in list_image_ids(images)]
+    folder.mkdir(parents=True)
+    paths = [folder / f"scene-{index:04d}.jpg" for index in range(_NUM_SCENES)]
+    for index, path in enumerate(paths):
+        plan = draw_plan(0, "train", index, variant="multi-object", correlation=0.9)
+        pixels, *_ = render_scene(plan, 0, "train", index, _SCENE_SIZE)
+        cv2.imwrite(str(path), cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
+    return paths
+
+
+def repeated(files: list[Path], number: int, folder: Path) -> DataConfig:
+    """A folder of so many pictures: copies of the files, from the first again where there are fewer."""
+    folder.mkdir(parents=True)
+    for index, path in enumerate(islice(cycle(files), number)):
+        (folder / f"{index:06d}{path.suffix}").write_bytes(path.read_bytes())
+    return DataConfig(root=str(folder))
+
+
+def soft_masks(number: int, size: int) -> NDArray[np.float32]:
+    """What a CAM looks like: maps (number, size, size) in [0, 1], enlarged from 7 × 7."""
+    coarse = np.random.default_rng(0).random((number, 7, 7), dtype=np.float32)
+    maps = [cv2.resize(one, (size, size), interpolation=cv2.INTER_CUBIC) for one in coarse]
+    return np.clip(np.stack(maps), 0, 1)
+
+
+def core_seconds(work: Callable[[], object]) -> float:
+    """Seconds that this process computes for, whatever else the machine does meanwhile."""
+    return _median(work, time.process_time)
+
+
+def wall_seconds(work: Callable[[], object], *, on_gpu: bool) -> float:
+    """Seconds by the wall clock, until the GPU is done as well where there is one."""
+
+    def finished() -> None:
+        work()
+        if on_gpu:
+            torch.cuda.synchronize()
+
+    return _median(finished, time.perf_counter)
+
+
+def _median(work: Callable[[], object], now: Callable[[], float]) -> float:
+    work()
+    taken = []
+    for _ in range(_NUM_TIMES):
+        begun = now()
+        work()
+        taken.append(now() - begun)
+    return statistics.median(taken)
 
 
 def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[StageName, float]) -> Rates:
@@ -45,6 +149,7 @@ def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[St
     on_gpu = config.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
         raise InputError("device", "cuda", "is not there: PyTorch finds no GPU", "Give cpu.")
+    gpu = f", {torch.cuda.get_device_name()}" if on_gpu else ""
     files = source_files(config.images, folder / "photos")
     with _all_cores():
         checkpoints = {backbone: _checkpoint(folder / "networks" / backbone, backbone) for backbone in config.backbones}
@@ -55,7 +160,7 @@ def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[St
         trainings = MeasuredTrainings(config, training_data, num_files=len(files))
         pictures = [read_image(path) for path in files[:GROUP_SIZE]]
         return Rates(
-            source=f"as measured on {describe(config.device)}",
+            source=f"as measured on {processor_name()}, {num_cores()} cores{gpu}",
             date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             device=config.device,
             num_cores=num_cores(),
@@ -148,3 +253,162 @@ def _linear(config: MeasureConfig, trainings: MeasuredTrainings) -> LinearRates:
     products = [number * features.shape[1] * _NUM_CLASSES for number in numbers]
     slope = max((seconds[1] - seconds[0]) / (products[1] - products[0]), 0.0)
     return LinearRates(seconds=max(seconds[0] - slope * products[0], 0.0), seconds_per_product=slope)
+
+
+class _WatchedSession(LocalSession):
+    """A session that notes when steps end, and stores checkpoints as Ray Train does.
+
+    Args:
+        folder: Where checkpoints go.
+        device: Device to train on.
+
+    Attributes:
+        ends: When each step of each epoch ended, in seconds.
+        waits: How long the epoch had waited for views until then.
+    """
+
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        super().__init__(folder, device)
+        self.ends: tuple[list[float], list[float]] = ([], [])
+        self.waits: tuple[list[float], list[float]] = ([], [])
+        self._stored = Storage.from_uri(folder / "stored")
+
+    def progress(self, state: Mapping[str, float]) -> None:
+        """Notes the end of a step."""
+        epoch = int(state["epoch"])
+        self.ends[epoch].append(time.perf_counter())
+        self.waits[epoch].append(state["data_wait_share"] * state["epoch_seconds"])
+
+    def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
+        """Copies the checkpoint to a storage before it is kept."""
+        assert checkpoint is not None, "every epoch makes one"
+        copy_checkpoint(checkpoint, self._stored.child(str(epoch)))
+        super().report(metrics, epoch=epoch, checkpoint=checkpoint)
+
+
+class MeasuredTrainings:
+    """Trainings of two short epochs.
+
+    Args:
+        config: What is measured.
+        data: Pictures for `NUM_STEPS` steps.
+        num_files: How many of them differ: after so many they begin again.
+    """
+
+    def __init__(self, config: MeasureConfig, data: DataConfig, *, num_files: int) -> None:
+        self._config, self._data, self._num_files = config, data, num_files
+        self._on_gpu = config.device == "cuda"
+
+    @cached_property
+    def views(self) -> float:
+        """Core-seconds to cut a picture's two views, its file decoded."""
+        indices = np.arange(min(_NUM_VIEWED, NUM_STEPS * self._config.batch_size))
+        return core_seconds(lambda: self._loader.load(0, indices)) / len(indices)
+
+    def crops(self, num_classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Both views of all pictures, (2N, S, S, 3), and a class for each, (2N,), the same for the same file."""
+        indices = np.arange(NUM_STEPS * self._config.batch_size)
+        classes = indices % self._num_files % num_classes
+        return np.concatenate(list(self._loader.load(0, indices).pixels)), np.concatenate([classes, classes])
+
+    @cached_property
+    def _loader(self) -> ViewLoader:
+        config = self._training_config(self._config.backbones[0], self._config.methods[0])
+        return build_loader(config, open_inputs(config).images, Path(self._data.root))
+
+    def training(self, backbone: str, method: str, folder: Path) -> TrainingRates:
+        """What a training takes, by the times of its second epoch.
+
+        Args:
+            backbone: The network.
+            method: How it is trained.
+            folder: For its checkpoints.
+        """
+        session = _WatchedSession(folder, torch.device(self._config.device))
+        config, kept = self._training_config(backbone, method), Storage.from_uri(folder / "kept")
+        begun = time.perf_counter()
+        run_pretraining(config, session, cache_folder=folder / "cache", kept_folder=kept)
+        (first_ends, ends), (_, waits) = session.ends, session.waits
+        step = (ends[-1] - ends[0]) / (len(ends) - 1)
+        waiting = (waits[-1] - waits[0]) / (len(waits) - 1)
+        return TrainingRates(
+            step=self._work(step, waiting),
+            start_seconds=max(first_ends[0] - begun - step, 0.0),
+            epoch_seconds=max(ends[0] - first_ends[-1] - step, 0.0),
+        )
+
+    def _work(self, step: float, waiting: float) -> Work:
+        """What an image's share of a step takes, without cutting its views."""
+        if self._on_gpu:
+            # What the GPU waits for is the cores' work, which is counted apart.
+            return Work(gpu_seconds=(step - waiting) / self._config.batch_size)
+        return Work(core_seconds=max(step * num_cores() / self._config.batch_size - self.views, 0.0))
+
+    def _training_config(self, backbone: str, method: str) -> PretrainConfig:
+        execution = PretrainExecution(
+            use_gpu=self._on_gpu, num_loader_threads=max(num_cores(), 2), cache_mib=_CACHE_MIB
+        )
+        sizes = {"image_size": self._config.image_size, "batch_size": self._config.batch_size, "num_epochs": 2}
+        fields = {"data": self._data, "method": method, "backbone": backbone, **sizes, "execution": execution}
+        return PretrainConfig.model_validate(fields)
+
+
+class MeasuredGroup:
+    """One group of pictures on its way through localization.
+
+    Args:
+        config: What is measured.
+        data: `GROUP_SIZE` pictures.
+        checkpoint: Of the network that finds the masks which are stored.
+        store: Where to.
+    """
+
+    def __init__(self, config: MeasureConfig, data: DataConfig, checkpoint: Path, store: Storage) -> None:
+        images = data.open()
+        assert isinstance(images, ImageFolder)
+        self._images, self._data, self._checkpoint, self._store = images, data, checkpoint, store
+        self._on_gpu, self._size = config.device == "cuda", config.image_size
+        self._plan = GroupPlan.of(Manifest.of(images), group_size=GROUP_SIZE, seed=0, image_size=config.image_size)
+        self._table = group_table(self._plan, 0)
+        masked = self._cam_actor(checkpoint, expansion=1)(self._table)
+        # An untrained network may find nothing, which a CRF would not be asked to refine.
+        cams = pa.array([soft_masks(GROUP_SIZE, config.image_size).tobytes()], pa.large_binary())
+        self._masked = masked.set_column(masked.column_names.index("cams"), "cams", cams)
+
+    def rates(self) -> dict[str, float]:
+        """What everything but the network takes an image: fields of `Rates`."""
+        storing, refining = self._storing(crf=False), self._storing(crf=True)
+        row = core_seconds(lambda: deque(coco_json(read_rows(self._store)), maxlen=0)) / GROUP_SIZE
+        return {
+            "reading": core_seconds(lambda: group_table(self._plan, 0)) / GROUP_SIZE,
+            "storing": storing,
+            "crf": max(refining - storing, 0.0),
+            "row_seconds": row,
+            "shown_seconds": max(core_seconds(self._show) / GROUP_SIZE - row, 0.0),
+        }
+
+    def iteration(self, checkpoint: Path, expansion: int) -> Work:
+        """An image's share of an iteration of ContraCAM by a network."""
+        actor = self._cam_actor(checkpoint, expansion)
+        seconds = wall_seconds(lambda: actor(self._table), on_gpu=self._on_gpu) / GROUP_SIZE / _NUM_ITERATIONS
+        return Work(gpu_seconds=seconds) if self._on_gpu else Work(core_seconds=seconds * num_cores())
+
+    def _storing(self, *, crf: bool) -> float:
+        """Core-seconds for a picture's mask, boxes and row of the store, with the CRF or without."""
+        actor = CrfActor(self._config(self._checkpoint, crf=crf).model_dump(), self._store)
+        return core_seconds(lambda: actor(self._masked)) / GROUP_SIZE
+
+    def _show(self) -> None:
+        look = Look(self._images, None)
+        deque(coco_json(look.watch(read_rows(self._store))), maxlen=0)
+        look.gallery("measured")
+
+    def _cam_actor(self, checkpoint: Path, expansion: int) -> CamActor:
+        return CamActor(self._config(checkpoint, expansion=expansion).model_dump())
+
+    def _config(self, checkpoint: Path, *, expansion: int = 1, crf: bool = True) -> LocalizeConfig:
+        localizer = {"name": "contracam", "expansion": expansion, "num_iterations": _NUM_ITERATIONS}
+        fields = {"localizer": localizer, "checkpoint": str(checkpoint), "crf": crf}
+        execution = LocalizeExecution(use_gpu=self._on_gpu, num_compute_threads=num_cores())
+        sizes = {"image_size": self._size, "group_size": GROUP_SIZE}
+        return LocalizeConfig.model_validate({**fields, **sizes, "data": self._data, "execution": execution})

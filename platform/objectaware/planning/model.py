@@ -1,14 +1,19 @@
-"""Time, cost and bottleneck of work on so many GPUs and cores."""
+"""The work of each stage, and its time, cost and bottleneck on a given number of GPUs and cores."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
+from objectaware.config import LocalizeConfig, PretrainExecution
+from objectaware.config.localize import Cost
 from objectaware.errors import InputError
+from objectaware.evaluate.feature_store import PART_SIZE
 from objectaware.planning.rates import NOTHING, Rates, Work
+from objectaware.report.gallery import NUM_GALLERY_IMAGES
+from objectaware.report.tables import aligned
 
 Resource = Literal["GPU", "CPU cores", "one process", "start-up"]
 
@@ -151,3 +156,188 @@ class StageWork:
         gpu_hours, core_hours = machine.num_gpus * total / 3600, machine.num_cores * total / 3600
         cost = gpu_hours * prices.gpu_hour + core_hours * prices.core_hour
         return StageTime(self.stage, total, max(waits, key=waits.__getitem__), gpu_hours, core_hours, cost)
+
+
+def pretrain_work(
+    rates: Rates,
+    *,
+    backbone: str,
+    method: str,
+    num_images: int,
+    num_epochs: int,
+    cache_mib: int,
+    checkpoint_interval: int,
+) -> StageWork:
+    """The work of a training; the arguments are fields of `PretrainConfig` and of its `execution`.
+
+    Raises:
+        InputError: The network or the method was not measured.
+    """
+    training = rates.training(backbone, method)
+    num_views = num_images * num_epochs
+    # First come, first kept: what fits is decoded in the first epoch alone.
+    kept_share = min(1.0, cache_mib * 2**20 / (rates.picture_bytes * num_images))
+    decoded_share = (1 + (num_epochs - 1) * (1 - kept_share)) / num_epochs
+    num_checkpoints = -(-num_epochs // checkpoint_interval)
+    parts = (
+        Part(num_views, training.step.and_cores(rates.views + decoded_share * rates.decoding)),
+        Part(num_checkpoints, alone_seconds=training.epoch_seconds),
+    )
+    return StageWork("pretrain", rates.start_seconds["pretrain"] + training.start_seconds, parts)
+
+
+def soft_mask_work(rates: Rates, *, backbone: str, cost: Cost) -> Work:
+    """What a localizer takes for one image's soft mask.
+
+    Raises:
+        InputError: The network or the expansion was not measured.
+    """
+    if not cost.num_passes:
+        return NOTHING
+    one = rates.network(backbone).forward if cost.expansion is None else rates.iteration(backbone, cost.expansion)
+    return one.times(cost.num_passes)
+
+
+def localize_work(rates: Rates, *, num_images: int, soft_mask: Work, crf: bool, group_size: int) -> StageWork:
+    """The work of a localization.
+
+    Args:
+        rates: What was measured.
+        num_images: Images.
+        soft_mask: What one image's soft mask takes.
+        crf: Whether it is refined.
+        group_size: Images that are read, localized and refined together.
+    """
+    refining = rates.storing + (rates.crf if crf else 0.0)
+    # While the first group is read and the last one is refined, nothing else can be done.
+    num_alone = min(group_size, num_images)
+    share_beside = 1 - num_alone / num_images
+    parts = (
+        Part(num_alone, alone_seconds=rates.reading),
+        Part(num_images, soft_mask.and_cores(share_beside * (rates.reading + refining))),
+        Part(num_alone, alone_seconds=refining),
+        Part(num_images, alone_seconds=rates.row_seconds),
+        Part(min(num_images, NUM_GALLERY_IMAGES), alone_seconds=rates.shown_seconds),
+    )
+    return StageWork("localize", rates.start_seconds["localize"], parts)
+
+
+def feature_parts(rates: Rates, *, backbone: str, num_images: int) -> tuple[Part, ...]:
+    """The work of computing features: a process decodes a batch, then its network computes.
+
+    Raises:
+        InputError: The network was not measured.
+    """
+    forward = rates.network(backbone).forward
+    return Part(num_images, Work(core_seconds=rates.reading)), Part(num_images, forward, piece_size=PART_SIZE)
+
+
+def linear_work(rates: Rates, *, backbone: str, num_train: int, num_tests: int, num_classes: int) -> StageWork:
+    """The work of a linear evaluation.
+
+    Args:
+        rates: What was measured.
+        backbone: The network.
+        num_train: Images that the classifier is fitted to.
+        num_tests: Images that it is measured on.
+        num_classes: Classes.
+
+    Raises:
+        InputError: The network was not measured.
+    """
+    products = num_train * rates.network(backbone).num_features * num_classes
+    fit = rates.linear.seconds + products * rates.linear.seconds_per_product
+    features = feature_parts(rates, backbone=backbone, num_images=num_train + num_tests)
+    return StageWork("linear", rates.start_seconds["linear"], (*features, Part(1, alone_seconds=fit)))
+
+
+@dataclass(frozen=True)
+class Study:
+    """A network trained on images, their objects found with it, and a linear classifier fitted to its features.
+
+    Attributes:
+        num_images: Images.
+        backbone: Network.
+        method: How it is trained.
+        num_epochs: Epochs of the training.
+        num_iterations: Of ContraCAM.
+        expansion: Of ContraCAM.
+        crf: Whether masks are refined.
+        num_classes: Classes of the linear evaluation.
+    """
+
+    num_images: int
+    backbone: str
+    method: str
+    num_epochs: int
+    num_iterations: int
+    expansion: int
+    crf: bool
+    num_classes: int
+
+    def __post_init__(self) -> None:
+        """Refuses what is no number of anything."""
+        names = {"num_images": "images", "num_epochs": "epochs", "num_iterations": "iterations"}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+                name = names.get(field.name, field.name.removeprefix("num_").replace("_", "-"))
+                raise InputError(name, value, "is too few", "Give a number of at least 1.")
+
+    def times(self, rates: Rates, machine: Machine, prices: Prices) -> list[StageTime]:
+        """What each stage takes.
+
+        Raises:
+            InputError: The rates lack the network, the method or the expansion.
+        """
+        execution = PretrainExecution()
+        cost = Cost(self.num_iterations, self.expansion)
+        works = (
+            pretrain_work(
+                rates,
+                backbone=self.backbone,
+                method=self.method,
+                num_images=self.num_images,
+                num_epochs=self.num_epochs,
+                cache_mib=execution.cache_mib,
+                checkpoint_interval=execution.checkpoint_interval,
+            ),
+            localize_work(
+                rates,
+                num_images=self.num_images,
+                soft_mask=soft_mask_work(rates, backbone=self.backbone, cost=cost),
+                crf=self.crf,
+                group_size=LocalizeConfig.model_fields["group_size"].default,
+            ),
+            linear_work(
+                rates, backbone=self.backbone, num_train=self.num_images, num_tests=0, num_classes=self.num_classes
+            ),
+        )
+        return [work.on(machine, prices) for work in works]
+
+
+def format_times(times: Sequence[StageTime]) -> str:
+    """A line a stage, and one for all of them."""
+    head = ("stage", "time", "GPU hours", "core hours", "cost", "waits for")
+    rows = [head, *((one.stage, *_cells(one), one.bottleneck) for one in times), ("all", *_sums(times), "")]
+    return "\n".join(aligned(rows, is_text=[True, *[False] * (len(head) - 2), True]))
+
+
+def _cells(time: StageTime) -> tuple[str, str, str, str]:
+    return format_hours(time.seconds), f"{time.gpu_hours:.2f}", f"{time.core_hours:.2f}", f"{time.cost:.2f}"
+
+
+def _sums(times: Sequence[StageTime]) -> tuple[str, str, str, str]:
+    return (
+        format_hours(sum(time.seconds for time in times)),
+        f"{sum(time.gpu_hours for time in times):.2f}",
+        f"{sum(time.core_hours for time in times):.2f}",
+        f"{sum(time.cost for time in times):.2f}",
+    )
+
+
+def format_hours(seconds: float) -> str:
+    """Seconds below two minutes, minutes below two hours, else hours."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -164,6 +166,19 @@ class Rates(Model):
 
 def _measure_anew(option: str) -> str:
     return f"Measure it as well: `objectaware plan measure --{option} …`."
+
+
+def num_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def processor_name() -> str:
+    """Name of the processor."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = [line for line in lines if line.startswith("model name")]
+    return names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
 
 
 def read_rates(path: Path) -> Rates:
