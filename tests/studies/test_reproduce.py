@@ -30,8 +30,7 @@ from objectaware.paper.nodes import (
     needs,
     ordered,
 )
-from objectaware.paper.plan import plan_table
-from objectaware.paper.trainings import PUBLISHED_NAMES, training
+from objectaware.paper.plan import PUBLISHED_NAMES, plan_table, training
 from objectaware.planning.model import Machine
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.registry import computing_stage

@@ -6,17 +6,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from objectaware.errors import InputError
-from objectaware.paper.background import challenge, in9_network
 from objectaware.paper.content import Figure, load_figures, load_table
-from objectaware.paper.localization import (
+from objectaware.paper.nodes import Images, Localize, MaskScore, Node, options, ordered
+from objectaware.paper.plan import (
     BOXED,
+    COCO_VAL,
+    CROP,
+    MIXUP,
+    SEGMENTED_IMAGES,
+    SUPERVISED_IMAGENET,
+    TRAINING_IMAGES,
+    challenge,
+    class_distance,
+    classified,
+    coco_network,
     contracam,
     imagenet_contracam,
+    in9_network,
+    kept,
     saliency_masks,
+    training,
 )
-from objectaware.paper.multi import COCO_VAL, class_distance, classified, coco_network, kept
-from objectaware.paper.nodes import Images, Localize, MaskScore, Node, options, ordered
-from objectaware.paper.trainings import CROP, MIXUP, SEGMENTED_IMAGES, SUPERVISED_IMAGENET, TRAINING_IMAGES, training
 from objectaware.recipes import merged
 
 EPOCHS = tuple(range(100, 900, 100))

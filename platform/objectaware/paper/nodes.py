@@ -7,11 +7,15 @@ it, at full scale or as a smoke test.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from objectaware.config import Localizer
+
+ValuePath = tuple[str, ...]
+"""Keys from the outside in."""
 
 
 class Options(tuple[tuple[str, object], ...]):
@@ -334,3 +338,32 @@ def _where(images: Images) -> str:
 
 def _sets(node: Linear) -> list[str]:
     return list(dict.fromkeys(images.name for _, images in node.tests))
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number that a node computes, in the table's unit.
+
+    Attributes:
+        node: The stage.
+        paths: Where the number stands in the stage's values: keys from the outside in. Of several numbers it is the
+            mean.
+    """
+
+    node: Node
+    paths: tuple[ValuePath, ...]
+
+    def read(self, values: Mapping[str, Any]) -> float:
+        """Takes the number out of the stage's values.
+
+        Raises:
+            KeyError: The stage has not computed it.
+        """
+        return statistics.fmean(_at(values, path) for path in self.paths)
+
+
+def _at(values: Mapping[str, Any], path: ValuePath) -> float:
+    found: Any = values
+    for key in path:
+        found = found[key]
+    return float(found)

@@ -20,7 +20,7 @@ from objectaware.paper.nodes import (
     Pretrain,
     images_of,
 )
-from objectaware.paper.trainings import recipe_parts
+from objectaware.paper.plan import recipe_parts
 from objectaware.planning.model import (
     Machine,
     Part,
