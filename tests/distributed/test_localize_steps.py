@@ -292,7 +292,7 @@ def test_given_negatives_go_with_every_group(ray_session: None, tiny_images: Pat
     row = _read(plan, 2)
     assert row["filler_ids"] == [chosen[:2]]
     assert len(row["filler"][0]) == 2 * 32 * 32 * 3
-    with pytest.raises(InputError, match=r"negatives = giraffe\.jpg: is no image"):
+    with pytest.raises(InputError, match=r"negatives = giraffe\.jpg: is not an image"):
         GroupPlan.of(manifest, group_size=20, seed=0, image_size=32, negatives=["giraffe.jpg"])
 
 

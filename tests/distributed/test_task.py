@@ -47,7 +47,7 @@ def test_a_tasks_process_waits_for_no_import_of_the_drivers_alone() -> None:
 
 
 def test_tasks_that_hang_are_ended(ray_session: None, tmp_path: Path) -> None:
-    with pytest.raises(NoProgressError, match=r"none of 1 running tasks was done for 0\.5 s"):
+    with pytest.raises(NoProgressError, match=r"none of 1 running tasks ended within 0\.5 s"):
         run_tasks(_wait_for_ever, [(tmp_path / "pid",)], on_result=lambda result: None, no_progress_seconds=0.5)
 
 

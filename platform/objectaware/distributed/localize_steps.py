@@ -39,22 +39,22 @@ Value = TypeVar("Value")
 _NO_NEGATIVES = "has no negatives: no other image that it is compared with could be read"
 
 NUM_KEPT_IMAGES = 12
-"""Images whose iterations are kept where that was asked for."""
+"""Number of images whose iterations are kept with `record_iterations`."""
 
 
 @dataclass(frozen=True)
 class GroupPlan:
-    """Which images make up which group. Arrays only, so that processes share one copy in the object store.
+    """Assign images to groups. Hold arrays only, so that processes share one copy in the object store.
 
     Attributes:
         root: Folder of the images.
         image_ids: Paths relative to `root`, a string array.
         order: Image indices, group after group.
-        group_size: Images a group, the last apart.
-        filler: Image indices that are negatives of the last group besides its own.
+        group_size: Images per group; the last group may have fewer.
+        filler: Image indices that are further negatives of the last group.
         image_size: Side that images are squashed to, in pixels.
-        negatives: Image indices that the user gave as every group's only negatives; None for the groups' own.
-        needs_negatives: Whether an image without any cannot be localized.
+        negatives: Image indices that the user named as every group's only negatives; None for the group's own images.
+        needs_negatives: Whether an image without negatives cannot be localized.
     """
 
     root: str
@@ -77,10 +77,10 @@ class GroupPlan:
         negatives: Sequence[str] | None = None,
         needs_negatives: bool = False,
     ) -> GroupPlan:
-        """Cuts a data set into groups as its manifest says.
+        """Cut a data set into groups by its manifest.
 
         Raises:
-            InputError: One of the negatives is no image of the data set.
+            InputError: One of the negatives is not an image of the data set.
         """
         return cls(
             root=manifest.root,
@@ -95,24 +95,24 @@ class GroupPlan:
 
     @property
     def num_groups(self) -> int:
-        """Number of groups."""
+        """Return the number of groups."""
         return -(-len(self.order) // self.group_size)
 
     def members(self, group: int) -> NDArray[np.int64]:
-        """Image indices of a group, in order."""
+        """Return the image indices of a group, in order."""
         return self.order[group * self.group_size : (group + 1) * self.group_size]
 
     def fillers(self, group: int) -> NDArray[np.int64]:
-        """Image indices that are the group's negatives without being its members, or its only ones."""
+        """Return the image indices of the group's further negatives, or of its only ones."""
         if self.negatives is not None:
             return self.negatives
         return self.filler if group == self.num_groups - 1 else self.filler[:0]
 
     def read(self, index: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-        """One image squashed to (image_size, image_size, 3), and its own height and width.
+        """Return an image squashed to (image_size, image_size, 3), and its own height and width.
 
         Raises:
-            UnreadableImage: The file gives no picture.
+            UnreadableImage: The file cannot be decoded.
         """
         image = read_image(Path(self.root, self.image_ids[int(index)].as_py()))
         return resize_image(image, (self.image_size, self.image_size)), (image.shape[0], image.shape[1])
@@ -123,12 +123,12 @@ def _indices(manifest: Manifest, negatives: Sequence[str]) -> NDArray[np.int64]:
     for image_id in negatives:
         if image_id not in index_of:
             remedy = "Give paths relative to the data's folder."
-            raise InputError("negatives", image_id, f"is no image of the data set in {manifest.root}", remedy)
+            raise InputError("negatives", image_id, f"is not an image of the data set in {manifest.root}", remedy)
     return np.array([index_of[image_id] for image_id in dict.fromkeys(negatives)], dtype=np.int64)
 
 
 def faults_travel(step: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
-    """Lets a step's exception travel on as the group's `fault`: Ray Data would hand over its text alone."""
+    """Pass a step's exception on as the group's `fault`, since Ray Data would pass on only its text."""
 
     @wraps(step)
     def wrapped(*args: Any, **kwargs: Any) -> pa.Table:  # noqa: ANN401 - whatever the step takes
@@ -148,14 +148,14 @@ def _pickled(error: Exception) -> bytes:
     try:
         content = pickle.dumps(error)
         pickle.loads(content)
-    except Exception:  # of a library, with arguments that do not survive pickling
+    except Exception:  # a library's exception, with arguments that do not survive pickling
         return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
     return content
 
 
 @faults_travel
 def read_group(batch: pa.Table, plan: Any) -> pa.Table:  # noqa: ANN401 - Ray's references are Any
-    """`group_table` of the group that a row names.
+    """Return `group_table` of the group in a row.
 
     Args:
         batch: One row with the column `group`.
@@ -165,19 +165,18 @@ def read_group(batch: pa.Table, plan: Any) -> pa.Table:  # noqa: ANN401 - Ray's 
 
 
 def group_table(groups: GroupPlan, group: int) -> pa.Table:
-    """Reads and squashes the images of a group.
+    """Read and squash the images of a group.
 
     Args:
         groups: The plan.
         group: Number of the group.
 
     Returns:
-        One row: `group`; `image_ids`, `heights`, `widths` and `errors` of all members; `pixels` of those that
-        could be read and have the negatives that they need, (n, S, S, 3); `filler`, pixels of further negatives,
-        (m, S, S, 3), and `filler_ids`.
+        One row: `group`; `image_ids`, `heights`, `widths` and `errors` of all members; `pixels` (n, S, S, 3) of the
+        members without an error; `filler`, pixels (m, S, S, 3) of further negatives, and `filler_ids`.
 
     Raises:
-        InputError: One of the negatives that the user gave cannot be read.
+        InputError: One of the negatives that the user named cannot be read.
     """
     pictures, sizes, errors = [], [], []
     for index in groups.members(group):
@@ -225,16 +224,20 @@ def _readable(groups: GroupPlan, indices: NDArray[np.int64]) -> Iterator[tuple[s
         except UnreadableImage as error:
             if groups.negatives is not None:
                 raise InputError("negatives", image_id, error.reason, "Leave it out.") from error
-            continue  # reported with the group that it is a member of
+            continue  # reported with the group to which it belongs
 
 
 class CamActor:
-    """Adds the column `cams`: the soft masks of the images that could be read, (n, S, S) float32.
+    """Localize the images of a group.
 
-    And `iterations`: where asked for, the CAM of each iteration of the first images of the first group, which is a
-    random one, (T, m, S, S) uint8; else nothing. And `waiting_seconds` and `working_seconds`: how long this process
-    waited for the group, the first apart, and worked on it. The checkpoint is loaded with the first group, so that a
-    bad one is reported as any other error.
+    The checkpoint is loaded with the first group, so that a bad one is reported like any other error.
+
+    Add the columns
+    - `cams`: soft masks (n, S, S) float32 of the images that could be read;
+    - `iterations`: with `record_iterations`, the CAMs (T, m, S, S) uint8 of each iteration for the first images of
+      group 0, whose members are random; otherwise empty;
+    - `waiting_seconds`: how long this process waited for the group, 0 for its first one;
+    - `working_seconds`: how long it worked on the group.
 
     Args:
         config: `LocalizeConfig` as plain values.
@@ -248,7 +251,7 @@ class CamActor:
 
     @faults_travel
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Runs the localizer on one group; the filler's results are dropped."""
+        """Run the localizer on one group; drop the fillers' results."""
         started = time.perf_counter()
         waiting_seconds = 0.0 if self._ended is None else started - self._ended
         size, group = self._config.image_size, batch["group"][0].as_py()
@@ -282,7 +285,7 @@ class CamActor:
 
 
 class CrfActor:
-    """Refines the soft masks of a group, finds boxes and writes the group's shard.
+    """Refine the soft masks of a group, find boxes and write the group's shard.
 
     Args:
         config: `LocalizeConfig` as plain values.
@@ -297,14 +300,14 @@ class CrfActor:
 
     @faults_travel
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """Writes one group's shard.
+        """Write one group's shard.
 
         Returns:
-            One row: `group`, the number of images, `failed_ids` and their `reasons`, and the seconds of `CamActor`.
+            One row: `group`, `num_images`, `failed_ids` with their `reasons`, and the seconds of `CamActor`.
         """
         group = batch["group"][0].as_py()
         image_ids, errors = batch["image_ids"][0].as_py(), batch["errors"][0].as_py()
-        # Before the shard, which says that the group is done.
+        # Before the shard, since a shard marks its group as done.
         self._write_iterations(batch, [name for name, error in zip(image_ids, errors, strict=True) if not error])
         write_shard(self._store, group, self._rows(batch, image_ids, errors))
         failed = [(image_id, error) for image_id, error in zip(image_ids, errors, strict=True) if error]
@@ -320,7 +323,7 @@ class CrfActor:
         )
 
     def _rows(self, batch: pa.Table, image_ids: list[str], errors: list[str]) -> Iterator[MaskRow]:
-        """One row a member; a full-size mask lives only until the next row is asked for."""
+        """Yield one row per member. A full-size mask lives only until the next row."""
         size = self._config.image_size
         readable = iter(zip(_images(batch, "pixels", size), _maps(batch, "cams", size), strict=True))
         heights, widths = batch["heights"][0].as_py(), batch["widths"][0].as_py()
@@ -329,20 +332,20 @@ class CrfActor:
                 yield MaskRow(image_id, width, height, status="failed", error=error)
                 continue
             image, cam = next(readable)
-            # Where nothing was found, a CRF would make something of it.
+            # A CRF would find something even in an empty mask.
             refined = dense_crf(image, cam) if self._config.crf and cam.any() else cam
             mask, boxes = self._cut(refined, height, width)
             kept = refined if self._config.crf else None
             yield MaskRow(image_id, width, height, cam=cam, refined=kept, mask=mask, boxes=boxes)
 
     def _cut(self, soft: NDArray[np.float32], height: int, width: int) -> tuple[NDArray[np.bool_], NDArray[np.float32]]:
-        """Mask (height, width) and boxes (n, 4) of one image from its soft mask (S, S)."""
+        """Return the mask (height, width) and boxes (n, 4) of one image from its soft mask (S, S)."""
         if not soft.any():
             return np.zeros((height, width), dtype=np.bool_), np.zeros((0, 4), dtype=np.float32)
         threshold, min_area = self._config.mask_threshold, self._config.min_box_area
         regions = keep_large_components(soft >= threshold, min_area=min_area)
         boxes = extract_boxes(regions, min_area=min_area, margin=self._config.box_margin)
-        # The soft mask is enlarged rather than the binary one: its edges stay smooth.
+        # Enlarge the soft mask, not the binary one, so that edges stay smooth.
         enlarged = cv2.resize(soft, (width, height), interpolation=cv2.INTER_LINEAR)
         return enlarged >= threshold, boxes
 
@@ -357,16 +360,16 @@ class CrfActor:
 
 
 def localize_group(plan: GroupPlan, config: dict[str, Any], store: Storage, group: int) -> pa.Table:
-    """Run one group through all steps in this process, as a task: what is small need not wait for actors to start.
+    """Run one group through all steps as one task, so that small data sets need not wait for actors to start.
 
     Args:
-        plan: Which images make up the group.
+        plan: The groups.
         config: `LocalizeConfig` as plain values.
         store: Folder of the mask store.
         group: Number of the group.
 
     Returns:
-        The row of `CrfActor`, or one with a `fault`.
+        The row of `CrfActor`, or a row with a `fault`.
     """
     return CrfActor(config, store)(CamActor(config)(group_table(plan, group)))
 
@@ -376,10 +379,10 @@ def _columns(batch: pa.Table, *names: str) -> list[list[str]]:
 
 
 def _images(batch: pa.Table, column: str, size: int) -> NDArray[np.uint8]:
-    """Images (n, size, size, 3) of a column, without a copy."""
+    """Return the images (n, size, size, 3) of a column, without a copy."""
     return np.frombuffer(batch[column][0].as_buffer(), dtype=np.uint8).reshape(-1, size, size, 3)
 
 
 def _maps(batch: pa.Table, column: str, size: int) -> NDArray[np.float32]:
-    """Maps (n, size, size) of a column, without a copy."""
+    """Return the maps (n, size, size) of a column, without a copy."""
     return np.frombuffer(batch[column][0].as_buffer(), dtype=np.float32).reshape(-1, size, size)

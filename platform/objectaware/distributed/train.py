@@ -39,8 +39,8 @@ from objectaware.training.preemption import StoppedError, honour_termination
 
 Config = TypeVar("Config", PretrainConfig, DetectionConfig)
 Loop = Callable[[Config, RaySession, Path, Storage], None]
-"""What each worker runs: from the configuration, its session, a folder that the workers of a node share and that goes
-away afterwards, and the folder of checkpoints that are kept for ever."""
+"""The function that each worker runs. Arguments: the configuration, the worker's session, a temporary folder that the
+workers of a node share, and the folder of checkpoints that are never deleted."""
 
 _MAX_RETRIES = 3
 _SECONDS_TO_SAVE = 30.0
@@ -48,7 +48,7 @@ _SECONDS_TO_CLEAN_UP = 60.0
 _SECONDS_AT_ONCE = 5.0
 
 _ENVIRONMENT = {
-    # How often the controller looks at its workers. An epoch's report waits for that; the default is 2 s.
+    # Seconds between the controller's looks at its workers, for which an epoch's report waits; 2 by default.
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
     # Importing PyTorch in several workers at once takes longer than the default of 60 s on a loaded machine.
     "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "180",
@@ -63,11 +63,11 @@ _logger = logging.getLogger(__name__)
 
 
 def pretrain_needs(execution: PretrainExecution, *, least: bool = False) -> list[Need]:
-    """Processes that pretraining runs; on a GPU a worker's CPUs are for decoding, unless others do that.
+    """Return the processes that pretraining runs. On a GPU a worker's CPUs decode, unless decoders do that.
 
     Args:
-        execution: How it runs.
-        least: The fewest workers that may train, in place of all.
+        execution: How pretraining runs.
+        least: Return the needs of the fewest workers that may train, not of all.
     """
     name = "min_workers" if least and execution.min_workers is not None else "num_workers"
     count = execution.worker_counts()[0 if least else -1]
@@ -83,7 +83,7 @@ def pretrain_needs(execution: PretrainExecution, *, least: bool = False) -> list
 
 
 def pretrain(config: PretrainConfig, *, name: str, storage: Storage, on_record: Callable[[Record], None]) -> str:
-    """Pretrains under Ray Train; see `train_on_ray`.
+    """Pretrain under Ray Train; see `train_on_ray`.
 
     Raises:
         TrainingCollapsedError: All images have the same embedding.
@@ -114,14 +114,14 @@ def _pretraining(config: PretrainConfig, session: RaySession, cache_folder: Path
 
 
 def fine_tuning_needs(execution: DetectionExecution) -> list[Need]:
-    """Processes that fine-tuning runs; on a GPU the CPUs are for decoding."""
+    """Return the processes that fine-tuning runs; on a GPU the CPUs decode."""
     if execution.use_gpu:
         return [Need("num_workers", execution.num_workers, execution.num_loader_threads, 1)]
     return [Need("num_workers", execution.num_workers, max(execution.num_compute_threads, 1))]
 
 
 def fine_tune(config: DetectionConfig, *, name: str, storage: Storage, on_record: Callable[[Record], None]) -> str:
-    """Fine-tunes under Ray Train; see `train_on_ray`. An epoch is a log interval.
+    """Fine-tune a detector under Ray Train; see `train_on_ray`. An epoch is a log interval.
 
     Raises:
         InputError: The checkpoint or the images do not fit, or the cluster is too small.
@@ -154,35 +154,34 @@ def train_on_ray(
     storage: Storage,
     on_record: Callable[[Record], None],
 ) -> str:
-    """Runs a training loop under Ray Train and resumes by itself what was begun under the same name.
+    """Run a training loop under Ray Train. Resume a run that was begun under the same name.
 
-    Needs an initialised Ray (`ray_cluster`). Lost workers and other failures that may pass are retried from the
-    newest checkpoint, up to three times in a row without a new one. A worker that is sent SIGTERM has all of them
-    save after the step they are in, and training begins again from there with the workers that are left or come.
+    Needs an initialised Ray (`ray_cluster`). After a lost worker or another failure that may pass, retry from the
+    newest checkpoint, up to three times in a row without a new one. If one worker is sent SIGTERM, all of them save
+    after their current step. Training then continues from there with the workers that remain or join.
 
     Args:
-        loop: What each worker runs.
-        config: What to train; says of how many epochs.
-        needs: Processes that it takes, the workers first.
-        least_needs: The fewest with which it may run.
-        name: Name of the run: its folder in `storage`.
+        loop: Function that each worker runs.
+        config: What to train, and for how many epochs.
+        needs: Processes that training takes, the workers first.
+        least_needs: The fewest processes with which it may run.
+        name: Name of the run, which is its folder in `storage`.
         storage: Folder that all nodes reach. Its guard is asked before each checkpoint is saved.
-        on_record: Called with `{"kind": "epoch", "epoch", …metrics}` once an epoch is saved, and now and then
-            with `{"kind": "progress", …}` and what the loop tells; with `{"kind": "stopping"}` while an
-            interrupted training saves where it stands; with `{"kind": "stuck", "rank", "seconds", "place"}` by a
-            worker that made no step for too long and ends itself. A resumed run begins with all saved epochs again,
-            since some may not have been taken in before.
+        on_record: Called with `{"kind": "epoch", "epoch", …metrics}` after an epoch is saved; now and then with
+            `{"kind": "progress", …}` and the loop's values; with `{"kind": "stopping"}` while an interrupted training
+            saves; with `{"kind": "stuck", "rank", "seconds", "place"}` by a worker that made no step for too long and
+            ends itself. A resumed run first repeats all saved epochs, since the driver may have missed some.
 
     Returns:
         Path or URI of the last epoch's checkpoint folder.
 
     Raises:
         InputError: The configuration does not fit the data, or the cluster is too small.
-        TrainingDivergedError: The loss is not a number any more.
-        NoProgressError: A worker made no step for `no_progress_minutes`, again and again.
-        KeyboardInterrupt: On Ctrl-C or SIGTERM, after the workers have saved where they stood and were stopped;
-            a second one does not wait for them. The same call resumes.
-        Exception: Whatever else a worker raised, or ended its retries, with its traceback in its notes.
+        TrainingDivergedError: The loss has become NaN or infinite.
+        NoProgressError: A worker repeatedly made no step for `no_progress_minutes`.
+        KeyboardInterrupt: On Ctrl-C or SIGTERM, after the workers have saved and stopped; a second one does not wait
+            for them. The same call resumes.
+        Exception: Any other error of a worker that ended the retries, with its traceback in its notes.
     """
     folder = storage
     run = folder.child(name)
@@ -219,7 +218,7 @@ def _fit(
             "fallback": fallback,
             "kept_folder": folder.child(f"{name}/{KEPT_FOLDER}"),
         },
-        # Workers that wait for one that hangs must not give up before that one has told where.
+        # Workers that wait for a hanging one must not give up before that one has reported its place.
         torch_config=TerminationConfig(timeout_s=2 * math.ceil(60 * config.execution.no_progress_minutes)),
         scaling_config=ScalingConfig(
             num_workers=_num_workers(config.execution),
@@ -233,7 +232,7 @@ def _fit(
             failure_config=FailureConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1
                 max_failures=-1, controller_failure_limit=_MAX_RETRIES
             ),
-            # The one before the newest is what `mend_snapshot` falls back to.
+            # `mend_snapshot` falls back to the one before the newest.
             checkpoint_config=CheckpointConfig(num_to_keep=2),
             callbacks=[EpochRecorder(pump.sink, max_failures=_MAX_RETRIES)],  # type: ignore[list-item]  # mypy sees Ray Train V1
             logging_config=LoggingConfig(log_level="ERROR"),
@@ -258,11 +257,11 @@ def _fit(
 
 
 def _explained(error: Exception, stuck: Record | None) -> Exception:
-    """The error itself, unless it is only the death of a worker that ended itself.
+    """Return the error, or a `NoProgressError` if a worker ended itself because it made no progress.
 
     Args:
-        error: What ended the retries.
-        stuck: What the newest attempt's workers told of one that made no progress.
+        error: The error that ended the retries.
+        stuck: The newest attempt's report of a worker that made no progress.
     """
     if stuck is None or isinstance(error, InputError | ExplainedError | OSError):
         return error
@@ -273,19 +272,18 @@ def _explained(error: Exception, stuck: Record | None) -> Exception:
 
 
 def _num_workers(execution: PretrainExecution | DetectionExecution) -> Any:  # noqa: ANN401 - mypy sees Ray Train V1, which takes no pair
-    """The number of workers as Ray Train takes it: one, or the least and the most."""
+    """Return the number of workers for Ray Train: one number, or the least and the most."""
     counts = execution.worker_counts()
     return counts[-1] if len(counts) == 1 else (counts[0], counts[-1])
 
 
 def _train_worker(settings: dict[str, Any]) -> None:
-    """What each worker runs."""
     config: PretrainConfig | DetectionConfig = settings["config"]
     context = train.get_context()
     num_threads = config.execution.num_compute_threads
     torch.set_num_threads(num_threads or max(len(os.sched_getaffinity(0)) // context.get_local_world_size(), 1))
-    # Ray Train gives the workers of a node one working directory. A mapped file outlives its name, so the
-    # first worker that is done may delete the masks under the others.
+    # The workers of a node share one working directory. A mapped file outlives its name, so the first worker to
+    # finish may delete the masks while the others use them.
     cache_folder = Path.cwd() / "cache"
     try:
         with RaySession(
@@ -308,20 +306,20 @@ def _train_worker(settings: dict[str, Any]) -> None:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether a retry can help: a lost peer is a RuntimeError, storage that is away an OSError."""
+    """Return whether a retry can help: a lost peer is a RuntimeError, unreachable storage an OSError."""
     if isinstance(error, ExplainedError | torch.OutOfMemoryError):
         return False
     return isinstance(error, RuntimeError | OSError)
 
 
 def mend_snapshot(run: Storage) -> Path | None:
-    """Removes Ray Train's list of checkpoints where a kill has torn it.
+    """Remove Ray Train's list of checkpoints if a kill has left it half written.
 
-    Ray Train writes the list in place, and refuses to start with half a list. Object stores replace it whole.
+    Ray Train writes the list in place and refuses to start with half a list. Object stores replace it as a whole.
 
     Returns:
-        Where the list is missing, the checkpoint to go on from: the one before the newest, since what the newest
-        has finished is on record only once it is in the list.
+        If the list is missing, the checkpoint to continue from. This is the one before the newest, since the newest
+        counts as complete only once it is in the list.
     """
     if run.exists(_SNAPSHOT):
         try:
@@ -338,7 +336,7 @@ def mend_snapshot(run: Storage) -> Path | None:
 
 
 def saved_checkpoints(run: Storage) -> list[str]:
-    """Names of the checkpoints that Ray Train's list holds, oldest first."""
+    """Return the names of the checkpoints in Ray Train's list, oldest first."""
     if not run.exists(_SNAPSHOT):
         return []
     path, filesystem = ray_storage(run)
@@ -347,26 +345,26 @@ def saved_checkpoints(run: Storage) -> list[str]:
 
 
 def saved_epochs(run: Storage, checkpoint: str) -> list[Record]:
-    """Records of all epochs that a checkpoint stands for, from the first one on."""
+    """Return the records of all epochs up to a checkpoint, the first epoch first."""
     return [{"kind": "epoch", **epoch} for epoch in run.child(checkpoint).read_json(EPOCHS_NAME)]
 
 
 def ray_storage(folder: Storage) -> tuple[str, fs.FileSystem | None]:
-    """A folder as Ray takes it; local ones with their file system, lest `%` or `#` be read as a URI's."""
+    """Return a folder for Ray; a local one with its file system, so that `%` and `#` are not read as a URI's."""
     local = folder.local_path()
     return (folder.uri, None) if local is None else (str(local), fs.LocalFileSystem())
 
 
 class TerminationBackend(TorchConfig().backend_cls):  # type: ignore[misc]  # Ray gives it no type
-    """Ray Train's set-up of PyTorch, over the network that Ray's nodes are in, on workers that heed SIGTERM.
+    """Set up PyTorch for Ray Train on the network of Ray's nodes, with workers that handle SIGTERM.
 
-    Training runs in a thread of a worker's process, where Python lets no handler be set; this runs in the main one.
+    Training runs in a thread of a worker's process, where Python cannot set handlers. This class runs in the main one.
     """
 
     def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:  # noqa: ANN401 - as Ray declares it
-        """Sets up the process group, then the handler, which replaces Ray's that ends the process.
+        """Set up the process group, then replace Ray's SIGTERM handler, which ends the process.
 
-        SIGTERM is then a wish to end (`honour_termination`).
+        SIGTERM then asks training to stop (`honour_termination`).
         """
         worker_group.execute(use_rays_interface)
         super().on_start(worker_group, backend_config)
@@ -374,18 +372,18 @@ class TerminationBackend(TorchConfig().backend_cls):  # type: ignore[misc]  # Ra
 
 
 class TerminationConfig(TorchConfig):
-    """Names the backend to Ray Train."""
+    """Name the backend for Ray Train."""
 
     @property
     def backend_cls(self) -> type[TerminationBackend]:
-        """`TerminationBackend`."""
+        """Return `TerminationBackend`."""
         return TerminationBackend
 
 
 class StoppableTrainer(TorchTrainer):
-    """Ray Train's trainer, on which Ctrl-C is an ordinary `KeyboardInterrupt`.
+    """Run Ray Train's trainer so that Ctrl-C raises an ordinary `KeyboardInterrupt`.
 
-    Ray Train's own handler of Ctrl-C, which this takes the place of, ends the process without any clean-up.
+    Ray Train's own handler of Ctrl-C, which this replaces, ends the process without clean-up.
     """
 
     _controller: Any = None
@@ -394,32 +392,32 @@ class StoppableTrainer(TorchTrainer):
         self._controller = controller
 
     def stop(self, seconds: float) -> None:
-        """Ends the training's processes, workers with their controller, and gives their CPUs and GPUs back.
+        """End the training's workers and controller, and release their CPUs and GPUs.
 
-        The controller is asked first. Killed while it starts workers anew, it would leave a placement group behind that
-        no worker tells of, until this process ends.
+        Ask the controller first. If it were killed while it restarts workers, it would leave a placement group behind
+        that no worker names, until this process ends.
 
         Args:
-            seconds: How long the controller may take.
+            seconds: Longest wait for the controller.
         """
         if self._controller is None:
             return
         try:
             get(self._controller.abort.remote(), timeout=seconds)
         except RayActorError:
-            pass  # it ends itself when it is done
+            pass  # the controller ends itself when it has finished
         except RayError as error:  # such as GetTimeoutError
-            _logger.warning("the training's controller is killed (%s)", error)
+            _logger.warning("the training's controller does not end and is killed (%s)", error)
         finally:
             kill(self._controller)
             wait_and_remove_abandoned_groups(_SECONDS_TO_DIE)
 
 
 def use_rays_interface() -> None:
-    """Makes gloo talk through the interface at which Ray's nodes know this one, unless the user has named one.
+    """Make gloo use the network interface by which Ray's nodes know this one, unless the user has named one.
 
-    Left alone it takes the address that the host's name stands for: on Debian and Ubuntu that is 127.0.1.1, at which
-    no other machine is to be found. NCCL chooses among the interfaces itself.
+    By default gloo takes the address of the host's name. On Debian and Ubuntu that is 127.0.1.1, which no other machine
+    can reach. NCCL chooses among the interfaces itself.
     """
     interface = interface_of(util.get_node_ip_address())  # type: ignore[no-untyped-call]
     if interface is not None:
@@ -427,13 +425,10 @@ def use_rays_interface() -> None:
 
 
 def interface_of(address: str) -> str | None:
-    """The interface of this machine that has an address.
-
-    Args:
-        address: An IP address.
+    """Return the name of this machine's network interface with an IP address, such as `eth0`.
 
     Returns:
-        Its name, `eth0` for example; None where no interface has the address, as behind a translated one.
+        The name, or None if no interface has the address, for example behind address translation.
     """
     for name, addresses in psutil.net_if_addrs().items():
         if address in (known.address for known in addresses):
