@@ -221,7 +221,7 @@ def test_every_figure_is_planned_from_what_its_file_says() -> None:
         assert set(figure.trainings) == recipes
         assert {node.name for node in nodes if isinstance(node, Published)} == set(figure.published_networks)
         assert plan.stages or plan.images
-    with pytest.raises(InputError, match="is no figure of the paper"):
+    with pytest.raises(InputError, match="is not a figure of the paper"):
         plan_figure("loc-main")
 
 

@@ -41,7 +41,7 @@ TRAINING_IMAGES = {
     "cub": Images("CUB-200-2011", "redo-train"),
     "flowers": Images("Flowers102", "redo-train"),
 }
-"""What a recipe learns from, by the part of its name behind the backbone."""
+"""Training images by the part of a recipe's name after the backbone."""
 
 SEGMENTED_IMAGES = {
     "CUB": Images("CUB-200-2011", "redo-test"),
@@ -49,15 +49,15 @@ SEGMENTED_IMAGES = {
     "COCO": Images("COCO", "val"),
     "ImageNet-9": Images("ImageNet-9", "val"),
 }
-"""Images whose masks are measured, by the tables' names of the data sets."""
+"""Images whose masks are scored, by the tables' names of the data sets."""
 
 CROP: Options = options(PRESETS["crop"])
-"""Boxes for object crop, and the masks that are measured."""
+"""Options for object crop's boxes and for the masks that are scored."""
 MIXUP: Options = options(PRESETS["mixup"])
-"""Soft masks for background mixup."""
+"""Options for background mixup's soft masks."""
 
 METHODS = {"MoCov2": "moco", "BYOL": "byol"}
-"""The paper's names of the methods, and those of the recipes."""
+"""Methods in the names of recipes, by the paper's names."""
 
 SUPERVISED_IMAGENET = Published("torchvision ResNet-50 (ImageNet, supervised)")
 MOCO_IMAGENET = Published("MoCo v2 ResNet-50 (ImageNet)")
@@ -67,7 +67,7 @@ REDO = {name: Published(f"ReDO ({name})", "masks", images) for name, images in S
 PUBLISHED_NAMES = tuple(
     one.name for one in (SUPERVISED_IMAGENET, MOCO_IMAGENET, FASTER_RCNN, MASK_RCNN, *REDO.values())
 )
-"""Networks and masks of others, as `--networks` names them."""
+"""Names of published networks and masks, as `--networks` takes them."""
 
 _MIX_PROBABILITIES = {"moco": 0.4, "byol": 0.3}
 
@@ -80,9 +80,10 @@ BOXED = {
     "VOC": Images("VOC2012", "val"),
     "OpenImages": Images("OpenImages", "wsol-test"),
 }
-"""Data sets with boxes, the part that is measured; the paper does not say which part of Flowers."""
+"""Measured parts of the data sets with boxes. The paper does not say which part of Flowers."""
 
-# The classifier of MoCo v2's published network. How its penalty was chosen is not said: by as many images as of COCO.
+# The classifier of MoCo v2's published network. The paper does not say how its penalty was chosen. Take as many images
+# as for COCO.
 _IMAGENET_CLASSIFIER = Linear(
     MOCO_IMAGENET, Images("ImageNet", "train"), (("val", Images("ImageNet", "val")),), holdout=10000
 )
@@ -96,7 +97,7 @@ _CROP_POLICIES = {
     "GT": "_object_crop_ground_truth",
     "OA-Crop (GT)": "_object_crop_ground_truth",
 }
-"""The paper's names of the crops, and the ends of their recipes' names."""
+"""Ends of recipes' names by the paper's names of the crops."""
 _PUBLISHED = {"Faster R-CNN": FASTER_RCNN, "Mask R-CNN": MASK_RCNN}
 
 COCO_TRAIN = Images("COCO", "train")
@@ -118,7 +119,7 @@ _BACKGROUND_POLICIES = {
     "BG-HardMix (CAM)": "_background_hardmix",
     "BG-HardMix (GT)": "_background_hardmix_ground_truth",
 }
-"""The paper's names of the augmentations, and the ends of their recipes' names."""
+"""Ends of recipes' names by the paper's names of the augmentations."""
 
 CHALLENGE_VARIANTS = ("original", "only_bg_b", "only_bg_t", "only_fg", "mixed_same", "mixed_rand", "mixed_next")
 """Variants of the Backgrounds Challenge in the table's order; the paper prints no `no_fg`."""
@@ -141,16 +142,16 @@ CORRUPTIONS = {
     "Pixel": "pixelate",
     "JPEG": "jpeg_compression",
 }
-"""The paper's names of the corruptions, and those of ImageNet-C's folders; a test holds them to the data set's."""
+"""Folders of ImageNet-C by the paper's names of the corruptions; a test compares them with the data set."""
 SEVERITIES = range(1, 6)
 SCORED_FACTORS = ("size", "location", "rotation")
-"""SI-Score's factors that the paper averages; a test holds them to the data set's."""
+"""SI-Score's factors that the paper averages; a test compares them with the data set."""
 
 Place = tuple[Key, Key]
 
 
 def recipe_parts(recipe: str) -> tuple[str, str, str, str]:
-    """Splits the name of a recipe, METHOD_BACKBONE_DATA_POLICY; the policy is empty where there is none."""
+    """Split the name of a recipe into METHOD, BACKBONE, DATA and POLICY, which is empty if there is none."""
     found = re.fullmatch(rf"([^_]+)_(.+?)_({'|'.join(TRAINING_IMAGES)})(?:_(.+))?", recipe)
     assert found is not None, f"{recipe} is not METHOD_BACKBONE_DATA_POLICY of a data set of the paper"
     method, backbone, data, policy = found.groups(default="")
@@ -158,20 +159,20 @@ def recipe_parts(recipe: str) -> tuple[str, str, str, str]:
 
 
 def training(recipe: str, *, seed: int = 0, mix_probability: float | None = None) -> Pretrain:
-    """A training with all that comes before it.
+    """Return a training with the stages that it needs.
 
-    Masks are computed once, by the network of seed 0, for all seeds.
+    All seeds share the masks that the network of seed 0 finds.
 
     Args:
-        recipe: METHOD_BACKBONE_DATA, with the policy behind it.
-        seed: Its seed.
+        recipe: METHOD_BACKBONE_DATA or METHOD_BACKBONE_DATA_POLICY.
+        seed: Seed of the training.
         mix_probability: p_mix of a background policy; by default the recipe's.
     """
     method, backbone, data, policy = recipe_parts(recipe)
     images = TRAINING_IMAGES[data]
     masks = None
     if policy in ("object_crop", "object_crop_second"):
-        # Boxes are those of MoCo v2 for both methods (appendix B.2).
+        # Both methods use the boxes of MoCo v2 (appendix B.2).
         source = f"moco_{backbone}_{data}" + ("_object_crop" if policy.endswith("second") else "")
         masks = Localize(images, training(source), CROP)
     elif policy in ("background_mixup", "background_hardmix"):
@@ -182,7 +183,7 @@ def training(recipe: str, *, seed: int = 0, mix_probability: float | None = None
 
 
 def contracam(column: str, seed: int = 0, *, group_size: int | None = None, **changed: object) -> Localize:
-    """ContraCAM on a data set by MoCo v2 trained on it, some of its settings (appendix B.1) changed."""
+    """Return ContraCAM by MoCo v2 trained on the same data set, with some fields of appendix B.1 changed."""
     network = training(f"moco_resnet18_{_RECIPE_DATA[column]}", seed=seed)
     size = {} if group_size is None else {"group_size": group_size}
     return Localize(SEGMENTED_IMAGES[column], network, options(merged(CROP.fields(), {"localizer": changed, **size})))
@@ -208,13 +209,13 @@ def _loc_iter(row: Key, column: Key, seed: int) -> Value:
 
 
 def _loc_batch(row: Key, column: Key, seed: int) -> Value:
-    """`loc-batch`; a group of 64 is the default, and named so that its masks are those of the other tables."""
+    """`loc-batch`; 64 is the default and is left out, so that these masks are the same as in the other tables."""
     found = contracam(column[0], seed, group_size=None if row[0] == "64" else int(row[0]))
     return _miou(found, found.images)
 
 
 def _loc_cam(row: Key, column: Key, seed: int) -> Value:
-    """`loc-cam`: each network trained on the data set that it is measured on."""
+    """`loc-cam`: each network is trained on the data set that it is measured on."""
     images = SEGMENTED_IMAGES[column[0]]
     if row[0] == "MoCov2":
         return _miou(contracam(column[0], seed), images)
@@ -241,13 +242,13 @@ def _loc_cam_full(row: Key, column: Key, seed: int) -> Value:
 
 
 def imagenet_contracam(column: str, expansion: int = 2) -> Localize:
-    """ContraCAM by the published MoCo v2, one iteration."""
+    """Return ContraCAM by the published MoCo v2, with one iteration."""
     localizer = {"name": "contracam", "num_iterations": 1, "expansion": expansion}
     return Localize(BOXED[column], MOCO_IMAGENET, options(localizer=localizer, crf=False))
 
 
 def saliency_masks(method: str, column: str) -> Localize:
-    """A method of `loc-saliency` with the published MoCo v2; ContraCAM is the row Res×2 of `loc-cam-full`."""
+    """Return a method of `loc-saliency` by the published MoCo v2; ContraCAM is the row Res×2 of `loc-cam-full`."""
     if method.startswith("ContraCAM"):
         return imagenet_contracam(column)
     localizer = {"name": load_table("loc-saliency").localizers[method], "num_gradients": 10}
@@ -260,7 +261,7 @@ def _loc_saliency(row: Key, column: Key, seed: int) -> Value:
 
 
 def _boxes(masks: Localize, column: str) -> Value:
-    """MaxBoxAccV2 of soft masks; PxAP on OpenImages, which is what the official tool measures there."""
+    """Return MaxBoxAccV2 of soft masks; on OpenImages PxAP, as the official tool does."""
     measure = "px_ap" if column == "OpenImages" else "max_box_acc_v2"
     return Value(MaskScore(masks, masks.images), (("scores", "found", measure),))
 
@@ -278,18 +279,18 @@ CLASSIFIED = {
     "Food": _classified("Food-101", "train", "test", 7575),
     "Pets": _classified("Oxford-IIIT Pets", "train", "test", 740),
 }
-"""Data sets of linear evaluation: training part, test part, and how many of the former choose the penalty."""
+"""Data sets of linear evaluation: training part, test part, number of training images that choose the penalty."""
 
 
 def coco_network(model: str, backbone: str, crop: str, seed: int) -> Network:
-    """A network trained on COCO by the paper's names of method, backbone and crop; or a published detector."""
+    """Return a network trained on COCO, by the paper's names of method, backbone and crop, or a published detector."""
     if model in _PUBLISHED:
         return _PUBLISHED[model]
     return training(f"{METHODS[model]}_{backbone.lower().replace('-', '')}_coco{_CROP_POLICIES[crop]}", seed=seed)
 
 
 def classified(network: Network, name: str) -> Linear:
-    """Linear evaluation on a data set by its name in the tables."""
+    """Return the linear evaluation on a data set, by its name in the tables."""
     train, test, holdout = CLASSIFIED[name]
     return Linear(network, train, (("test", test),), holdout)
 
@@ -339,7 +340,7 @@ def _multi_bias(row: Key, column: Key, seed: int) -> Value:
 
 
 def class_distance(network: Network) -> ClassDistance:
-    """Distance of giraffes and zebras among the objects of COCO's validation images."""
+    """Return the distance of giraffes and zebras among the objects of COCO's validation images."""
     return ClassDistance(network, _OBJECTS, BIASED_CLASSES)
 
 
@@ -350,7 +351,7 @@ def _multi_bias_epoch(row: Key, column: Key, seed: int) -> Value:
 
 
 def kept(crop: str, epoch: int, seed: int = 0) -> Kept:
-    """MoCo v2's ResNet-50 on COCO after some epochs; `crop` is a row of `multi-bias-epoch`."""
+    """Return MoCo v2's ResNet-50 on COCO after some epochs; `crop` is a row of `multi-bias-epoch`."""
     recipe = "moco_resnet50_coco" + ("" if crop == "MoCov2" else _CROP_POLICIES[crop])
     network = training(recipe, seed=seed)
     assert isinstance(network, Pretrain)
@@ -364,12 +365,12 @@ def _multi_det(row: Key, column: Key, seed: int) -> Value:
 
 
 def in9_network(model: str, augmentation: str, seed: int) -> Pretrain:
-    """A network trained on ImageNet-9, by the paper's names of method and augmentation."""
+    """Return a network trained on ImageNet-9, by the paper's names of method and augmentation."""
     return training(f"{METHODS[model]}_resnet18_in9{_BACKGROUND_POLICIES[augmentation.removeprefix('+')]}", seed=seed)
 
 
 def challenge(network: Network) -> Linear:
-    """Linear evaluation on ImageNet-9, measured on every variant of the Backgrounds Challenge."""
+    """Return the linear evaluation on ImageNet-9, measured on every variant of the Backgrounds Challenge."""
     tests = tuple((variant, Images("Backgrounds Challenge", variant)) for variant in CHALLENGE_VARIANTS)
     return Linear(network, IN9_TRAIN, tests, IN9_HOLDOUT)
 
@@ -380,12 +381,12 @@ def _challenge_accuracy(network: Network, name: str) -> Value:
 
 
 def _bg_main(row: Key, column: Key, seed: int) -> Value:
-    """`bg-main` and `bg-soft-hard`: a row a test set, a column a network."""
+    """`bg-main` and `bg-soft-hard`: one row per test set, one column per network."""
     return _challenge_accuracy(in9_network(column[0], column[1], seed), row[0])
 
 
 def _bg_more_bg(row: Key, column: Key, seed: int) -> Value:
-    """`bg-more-bg`: a row a network, a column a test set."""
+    """`bg-more-bg`: one row per network, one column per test set."""
     return _challenge_accuracy(in9_network(row[0], row[1], seed), column[0])
 
 
@@ -414,12 +415,12 @@ _SHIFTED: dict[str, tuple[tuple[str, Images], ...]] = {
 
 
 def shifted(network: Network, name: str) -> Linear:
-    """Linear evaluation on ImageNet-9, measured on a shifted set or on its own validation images."""
+    """Return the linear evaluation on ImageNet-9, measured on a shifted set or on its own validation images."""
     return Linear(network, IN9_TRAIN, _SHIFTED[name], IN9_HOLDOUT)
 
 
 def _shifted_accuracy(network: Network, name: str) -> Value:
-    """Accuracy on a test set: the mean over its parts, which are equally large."""
+    """Return the accuracy on a test set: the mean over its parts, which are equally large."""
     paths: tuple[ValuePath, ...] = tuple(("accuracies", part) for part, _ in _SHIFTED[name])
     return Value(shifted(network, name), paths)
 
@@ -473,12 +474,12 @@ _CELLS: dict[str, Callable[[Key, Key, int], Value]] = {
 
 @dataclass(frozen=True)
 class TablePlan:
-    """What a table is computed from.
+    """Hold the stages behind a table.
 
     Attributes:
         table: The table, with the paper's numbers.
         seeds: Seeds of the trainings behind each number.
-        cells: By row and column, a value for each seed; none for a dash of the paper's.
+        cells: One value per seed, by row and column; no entry for a dash in the paper.
     """
 
     table: Table
@@ -486,19 +487,19 @@ class TablePlan:
     cells: dict[Place, tuple[Value, ...]]
 
     def nodes(self) -> list[Node]:
-        """All stages, each once, after what it needs."""
+        """Return all stages, each once and after the stages that it needs."""
         return ordered(value.node for values in self.cells.values() for value in values)
 
 
 def plan_table(label: str, *, num_seeds: int | None = None) -> TablePlan:
-    """Plans a table.
+    """Plan a table.
 
     Args:
         label: One of `TABLE_LABELS`.
-        num_seeds: Trainings behind a number, of seed 0 and up; by default as many as in the paper.
+        num_seeds: Trainings per number, with seeds from 0; by default as many as in the paper.
 
     Raises:
-        InputError: The paper has no such table, or there is no seed.
+        InputError: The paper has no such table, or `num_seeds` is below 1.
     """
     table = load_table(label)
     if num_seeds is not None and num_seeds < 1:

@@ -65,20 +65,20 @@ _NUM_TIMES = 3
 _NUM_CLASSES = 4
 
 NUM_STEPS = 8
-"""Steps of an epoch of what is measured."""
+"""Steps per epoch of the measured trainings."""
 
-# All pictures are decoded in the first epoch, so that the second one shows the steps alone.
+# Decode all pictures in the first epoch, so that the second one measures the steps alone.
 _CACHE_MIB = 8192
 _NUM_VIEWED = 64
 
 GROUP_SIZE = 64
-"""Images of the group that is measured: as many as a stage's."""
+"""Images in the measured group, as many as in a stage's."""
 
 _NUM_ITERATIONS = 2
 
 
 def source_files(images: str | None, folder: Path) -> list[Path]:
-    """The user's photos, or scenes that are drawn into a folder, as JPEG files.
+    """Return the user's photos, or draw scenes into a folder as JPEG files.
 
     Raises:
         InputError: The user's folder holds no image.
@@ -95,7 +95,7 @@ def source_files(images: str | None, folder: Path) -> list[Path]:
 
 
 def repeated(files: list[Path], number: int, folder: Path) -> DataConfig:
-    """A folder of so many pictures: copies of the files, from the first again where there are fewer."""
+    """Fill a folder with `number` pictures, repeating the files if there are fewer."""
     folder.mkdir(parents=True)
     for index, path in enumerate(islice(cycle(files), number)):
         (folder / f"{index:06d}{path.suffix}").write_bytes(path.read_bytes())
@@ -103,19 +103,19 @@ def repeated(files: list[Path], number: int, folder: Path) -> DataConfig:
 
 
 def soft_masks(number: int, size: int) -> NDArray[np.float32]:
-    """What a CAM looks like: maps (number, size, size) in [0, 1], enlarged from 7 × 7."""
+    """Return maps like CAMs: (number, size, size) in [0, 1], enlarged from 7 × 7."""
     coarse = np.random.default_rng(0).random((number, 7, 7), dtype=np.float32)
     maps = [cv2.resize(one, (size, size), interpolation=cv2.INTER_CUBIC) for one in coarse]
     return np.clip(np.stack(maps), 0, 1)
 
 
 def core_seconds(work: Callable[[], object]) -> float:
-    """Seconds that this process computes for, whatever else the machine does meanwhile."""
+    """Return the CPU seconds of this process, which do not depend on the machine's other processes."""
     return _median(work, time.process_time)
 
 
 def wall_seconds(work: Callable[[], object], *, on_gpu: bool) -> float:
-    """Seconds by the wall clock, until the GPU is done as well where there is one."""
+    """Return the seconds by the wall clock, until the GPU has finished too."""
 
     def finished() -> None:
         work()
@@ -136,19 +136,19 @@ def _median(work: Callable[[], object], now: Callable[[], float]) -> float:
 
 
 def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[StageName, float]) -> Rates:
-    """Measures what pieces of work take on this machine: seconds on a GPU, minutes on a CPU.
+    """Measure the rates of this machine, in seconds on a GPU and in minutes on a CPU.
 
     Args:
-        config: What is measured.
+        config: What to measure.
         folder: An empty folder for pictures and checkpoints.
-        start_seconds: What stages take to start and end.
+        start_seconds: Seconds that stages take to start and end.
 
     Raises:
-        InputError: There is no GPU to measure on, or the folder of images holds none.
+        InputError: There is no GPU to measure on, or the folder holds no image.
     """
     on_gpu = config.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
-        raise InputError("device", "cuda", "is not there: PyTorch finds no GPU", "Give cpu.")
+        raise InputError("device", "cuda", "is not available: PyTorch finds no GPU", "Give cpu.")
     gpu = f", {torch.cuda.get_device_name()}" if on_gpu else ""
     files = source_files(config.images, folder / "photos")
     with _all_cores():
@@ -190,7 +190,7 @@ def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[St
 
 @contextmanager
 def _all_cores() -> Iterator[None]:
-    """Lets PyTorch compute on all cores."""
+    """Let PyTorch compute on all cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(num_cores())
     try:
@@ -200,7 +200,7 @@ def _all_cores() -> Iterator[None]:
 
 
 def _checkpoint(folder: Path, backbone: str) -> Path:
-    """A checkpoint of an untrained network."""
+    """Write a checkpoint of an untrained network and return its folder."""
     folder.mkdir(parents=True)
     torch.manual_seed(0)
     save_checkpoint(folder, MoCo(backbone), {"backbone": backbone}, {"optimizer": {}, "next_epoch": 0})
@@ -208,7 +208,7 @@ def _checkpoint(folder: Path, backbone: str) -> Path:
 
 
 class _Squashed:
-    """Pictures in memory at the size that the network sees."""
+    """Hold pictures in memory at the network's input size."""
 
     def __init__(self, pictures: list[NDArray[np.uint8]], size: int) -> None:
         self._pictures = [resize_image(picture, (size, size)) for picture in pictures]
@@ -217,12 +217,12 @@ class _Squashed:
         return len(self._pictures)
 
     def read(self, index: int) -> NDArray[np.uint8]:
-        """Pixels (S, S, 3) of one picture."""
+        """Return the pixels (S, S, 3) of one picture."""
         return self._pictures[index]
 
 
 def _forward(config: MeasureConfig, backbone: str, pictures: list[NDArray[np.uint8]]) -> Work:
-    """What an image takes through the network for its features."""
+    """Measure the work per image to compute its features."""
     device, on_gpu = torch.device(config.device), config.device == "cuda"
     network, images = channels_last(build_backbone(backbone), device), _Squashed(pictures, config.image_size)
     indices = [index % len(images) for index in range(config.batch_size)]
@@ -235,7 +235,7 @@ def _forward(config: MeasureConfig, backbone: str, pictures: list[NDArray[np.uin
 
 
 def _linear(config: MeasureConfig, trainings: MeasuredTrainings) -> LinearRates:
-    """What fitting the linear classifier takes, on features of crops; those of one photo are of one class."""
+    """Measure the fit of the linear classifier on features of crops, whose class is their photo."""
     device, on_gpu = torch.device(config.device), config.device == "cuda"
     network = channels_last(build_backbone(config.backbones[0]), device)
     crops, classes = trainings.crops(_NUM_CLASSES)
@@ -244,7 +244,7 @@ def _linear(config: MeasureConfig, trainings: MeasuredTrainings) -> LinearRates:
         network, images, range(len(images)), size=config.image_size, center_crop=False, device=device
     )
     features, labels = computed.values.to(device), torch.from_numpy(classes)
-    # Two sizes tell what a fit takes however small it is from what each sample adds.
+    # Two sizes separate the constant time of a fit from the time per sample.
     numbers = (len(labels) // 2, len(labels))
     seconds = [
         wall_seconds(partial(linear_evaluation, features[:number], labels[:number]), on_gpu=on_gpu)
@@ -256,15 +256,15 @@ def _linear(config: MeasureConfig, trainings: MeasuredTrainings) -> LinearRates:
 
 
 class _WatchedSession(LocalSession):
-    """A session that notes when steps end, and stores checkpoints as Ray Train does.
+    """Note when steps end, and store checkpoints as Ray Train does.
 
     Args:
-        folder: Where checkpoints go.
+        folder: Folder for checkpoints.
         device: Device to train on.
 
     Attributes:
-        ends: When each step of each epoch ended, in seconds.
-        waits: How long the epoch had waited for views until then.
+        ends: Time at which each step of each epoch ended, in seconds.
+        waits: Seconds that the epoch had waited for views by then.
     """
 
     def __init__(self, folder: Path, device: torch.device) -> None:
@@ -274,25 +274,25 @@ class _WatchedSession(LocalSession):
         self._stored = Storage.from_uri(folder / "stored")
 
     def progress(self, state: Mapping[str, float]) -> None:
-        """Notes the end of a step."""
+        """Note the end of a step."""
         epoch = int(state["epoch"])
         self.ends[epoch].append(time.perf_counter())
         self.waits[epoch].append(state["data_wait_share"] * state["epoch_seconds"])
 
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
-        """Copies the checkpoint to a storage before it is kept."""
+        """Copy the checkpoint to a storage, as Ray Train does, before keeping it."""
         assert checkpoint is not None, "every epoch makes one"
         copy_checkpoint(checkpoint, self._stored.child(str(epoch)))
         super().report(metrics, epoch=epoch, checkpoint=checkpoint)
 
 
 class MeasuredTrainings:
-    """Trainings of two short epochs.
+    """Measure trainings of two short epochs.
 
     Args:
-        config: What is measured.
+        config: What to measure.
         data: Pictures for `NUM_STEPS` steps.
-        num_files: How many of them differ: after so many they begin again.
+        num_files: Number of different pictures, after which they repeat.
     """
 
     def __init__(self, config: MeasureConfig, data: DataConfig, *, num_files: int) -> None:
@@ -301,12 +301,12 @@ class MeasuredTrainings:
 
     @cached_property
     def views(self) -> float:
-        """Core-seconds to cut a picture's two views, its file decoded."""
+        """Measure the core-seconds to cut a decoded picture's two views."""
         indices = np.arange(min(_NUM_VIEWED, NUM_STEPS * self._config.batch_size))
         return core_seconds(lambda: self._loader.load(0, indices)) / len(indices)
 
     def crops(self, num_classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Both views of all pictures, (2N, S, S, 3), and a class for each, (2N,), the same for the same file."""
+        """Return both views of all pictures (2N, S, S, 3) and their classes (2N,), equal for equal files."""
         indices = np.arange(NUM_STEPS * self._config.batch_size)
         classes = indices % self._num_files % num_classes
         return np.concatenate(list(self._loader.load(0, indices).pixels)), np.concatenate([classes, classes])
@@ -317,12 +317,12 @@ class MeasuredTrainings:
         return build_loader(config, open_inputs(config).images, Path(self._data.root))
 
     def training(self, backbone: str, method: str, folder: Path) -> TrainingRates:
-        """What a training takes, by the times of its second epoch.
+        """Measure a training by the times of its second epoch.
 
         Args:
-            backbone: The network.
-            method: How it is trained.
-            folder: For its checkpoints.
+            backbone: Name of the network.
+            method: Name of the method.
+            folder: Folder for checkpoints.
         """
         session = _WatchedSession(folder, torch.device(self._config.device))
         config, kept = self._training_config(backbone, method), Storage.from_uri(folder / "kept")
@@ -338,9 +338,9 @@ class MeasuredTrainings:
         )
 
     def _work(self, step: float, waiting: float) -> Work:
-        """What an image's share of a step takes, without cutting its views."""
+        """Return the work per image of a step, without cutting its views."""
         if self._on_gpu:
-            # What the GPU waits for is the cores' work, which is counted apart.
+            # The GPU waits for the cores' work, which is measured separately.
             return Work(gpu_seconds=(step - waiting) / self._config.batch_size)
         return Work(core_seconds=max(step * num_cores() / self._config.batch_size - self.views, 0.0))
 
@@ -354,13 +354,13 @@ class MeasuredTrainings:
 
 
 class MeasuredGroup:
-    """One group of pictures on its way through localization.
+    """Measure one group of pictures in localization by calling the steps in this process.
 
     Args:
-        config: What is measured.
+        config: What to measure.
         data: `GROUP_SIZE` pictures.
-        checkpoint: Of the network that finds the masks which are stored.
-        store: Where to.
+        checkpoint: Checkpoint of the network that finds the stored masks.
+        store: Folder for the masks.
     """
 
     def __init__(self, config: MeasureConfig, data: DataConfig, checkpoint: Path, store: Storage) -> None:
@@ -371,12 +371,12 @@ class MeasuredGroup:
         self._plan = GroupPlan.of(Manifest.of(images), group_size=GROUP_SIZE, seed=0, image_size=config.image_size)
         self._table = group_table(self._plan, 0)
         masked = self._cam_actor(checkpoint, expansion=1)(self._table)
-        # An untrained network may find nothing, which a CRF would not be asked to refine.
+        # An untrained network may find nothing, and an empty mask gets no CRF.
         cams = pa.array([soft_masks(GROUP_SIZE, config.image_size).tobytes()], pa.large_binary())
         self._masked = masked.set_column(masked.column_names.index("cams"), "cams", cams)
 
     def rates(self) -> dict[str, float]:
-        """What everything but the network takes an image: fields of `Rates`."""
+        """Measure the work per image apart from the network: fields of `Rates`."""
         storing, refining = self._storing(crf=False), self._storing(crf=True)
         row = core_seconds(lambda: deque(coco_json(read_rows(self._store)), maxlen=0)) / GROUP_SIZE
         return {
@@ -388,13 +388,13 @@ class MeasuredGroup:
         }
 
     def iteration(self, checkpoint: Path, expansion: int) -> Work:
-        """An image's share of an iteration of ContraCAM by a network."""
+        """Measure the work per image of one iteration of ContraCAM."""
         actor = self._cam_actor(checkpoint, expansion)
         seconds = wall_seconds(lambda: actor(self._table), on_gpu=self._on_gpu) / GROUP_SIZE / _NUM_ITERATIONS
         return Work(gpu_seconds=seconds) if self._on_gpu else Work(core_seconds=seconds * num_cores())
 
     def _storing(self, *, crf: bool) -> float:
-        """Core-seconds for a picture's mask, boxes and row of the store, with the CRF or without."""
+        """Measure the core-seconds for a picture's mask, boxes and row of the store, with the CRF or without."""
         actor = CrfActor(self._config(self._checkpoint, crf=crf).model_dump(), self._store)
         return core_seconds(lambda: actor(self._masked)) / GROUP_SIZE
 
