@@ -131,7 +131,7 @@ def _refusing(address: str) -> Iterator[None]:
     except (OSError, UnicodeError) as error:  # includes time-outs and invalid host names
         raise InputError("RAY_ADDRESS", address, "no Ray cluster answers there", _REMEDY) from error
     except RuntimeError as error:  # another version of Ray, or of Python
-        problem = f"does not take this command ({' '.join(str(error).split())[:300]})"
+        problem = f"does not take this command ({one_line(error)[:300]})"
         raise InputError("RAY_ADDRESS", address, problem, _REMEDY) from error
 
 

@@ -126,15 +126,11 @@ def _start(num_cpus: int, folder: Path) -> None:
             if is_full_disk(error):
                 raise
             if is_last:
-                raise _not_started(folder, error) from None
+                reason = one_line(error)[:300].rstrip(".")
+                remedy = "If the machine is short of processors or memory, try the same command again later."
+                raise ExplainedError(f"Ray did not start in {folder}, in two tries: {reason}. {remedy}") from None
         else:
             return
-
-
-def _not_started(folder: Path, error: Exception) -> ExplainedError:
-    reason = one_line(error)[:300].rstrip(".")
-    remedy = "Where the machine is short of processors or memory, try the same command again when it is not."
-    return ExplainedError(f"Ray did not start in {folder}, in two tries: {reason}. {remedy}")
 
 
 def _try_to_start(num_cpus: int, folder: Path) -> None:

@@ -234,15 +234,12 @@ def _quiet_data_context() -> Iterator[None]:
         "execution_no_progress_timeout_s": _NO_PROGRESS_SECONDS,
     }
     before, level = {name: getattr(context, name) for name in settings}, logger.level
-    _set_all(context, settings)
+    for name, value in settings.items():
+        setattr(context, name, value)
     logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        _set_all(context, before)
+        for name, value in before.items():
+            setattr(context, name, value)
         logger.setLevel(level)
-
-
-def _set_all(context: DataContext, settings: Mapping[str, object]) -> None:
-    for name, value in settings.items():
-        setattr(context, name, value)

@@ -18,7 +18,7 @@ from ray.job_submission import JobStatus, JobSubmissionClient
 from ray.util.state import list_nodes
 
 from objectaware.distributed.cluster import TOKEN_REMEDY, require_answer
-from objectaware.errors import InputError
+from objectaware.errors import InputError, one_line
 
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 _DEFAULT_ADDRESS = "http://127.0.0.1:8265"
@@ -98,7 +98,7 @@ def connect_jobs(address: str | None) -> JobSubmissionClient:
     except AuthenticationError as error:
         raise InputError("address", shown, "refuses the token", TOKEN_REMEDY) from error
     except (ConnectionError, RuntimeError, requests.RequestException) as error:
-        raise _no_dashboard(shown, f" ({' '.join(str(error).split())[:300]})") from error
+        raise _no_dashboard(shown, f" ({one_line(error)[:300]})") from error
 
 
 def _require_dashboard(address: str) -> None:

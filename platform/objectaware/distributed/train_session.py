@@ -239,7 +239,7 @@ class RaySession:
         collector.restore()
         # After Ctrl-C Ray Train restarts workers that have saved and ended, until its controller is stopped too.
         if self.rank == 0 and self._driver.begin():
-            raise StoppedError("training was told to end before this attempt began")
+            raise StoppedError("training was asked to end before this attempt began")
         with ExitStack() as opened:
             opened.enter_context(self._watch)
             checkpoint = train.get_checkpoint()
