@@ -29,10 +29,10 @@ from inputs import photo_source, photos
 from objectaware.config import DataConfig, LocalizeConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster
-from objectaware.distributed.localize_actors import CrfActor
+from objectaware.distributed.localize_steps import CrfActor
 from objectaware.localize.full_image import FullImage
 from objectaware.localize.mask_store import read_rows
-from objectaware.planning.pictures import soft_masks
+from objectaware.planning.measure import soft_masks
 
 _LIMIT = 0.9
 _NUM_PROCESSES = 2

@@ -26,12 +26,11 @@ from objectaware.data.folder import ImageFolder
 from objectaware.data.images import read_image
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
-from objectaware.distributed.localize_actors import CamActor, CrfActor
-from objectaware.distributed.localize_groups import GroupPlan, group_table
+from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, group_table
 from objectaware.evaluate.linear import PATH_TOLERANCE
 from objectaware.localize.contracam import ContraCAM, contracam
 from objectaware.localize.crf import dense_crf
-from objectaware.planning.pictures import soft_masks
+from objectaware.planning.measure import soft_masks
 from objectaware.training.preparation import blur_kernel_size
 from roof import Work, bytes_of, bytes_of_weights, counted_operations
 

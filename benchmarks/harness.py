@@ -15,7 +15,7 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from objectaware.planning.hardware import num_cores, processor_name
+from objectaware.planning.rates import num_cores, processor_name
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -21,7 +21,7 @@ from inputs import blob_masks
 from objectaware.evaluate.localization import mask_miou
 from objectaware.evaluate.max_box_acc import SCORE_THRESHOLDS, max_box_acc
 from objectaware.localize.boxes import extract_boxes
-from objectaware.planning.pictures import soft_masks
+from objectaware.planning.measure import soft_masks
 
 _LIMIT = 1 / 5
 _IOUS = (30, 50, 70)

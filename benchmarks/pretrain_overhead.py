@@ -29,7 +29,7 @@ from objectaware.data.cache import TrainingImages
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster
-from objectaware.distributed.pretrain import pretrain
+from objectaware.distributed.train import pretrain
 from objectaware.plain_yaml import parse_yaml
 from objectaware.training.policies import PlainViews
 from objectaware.training.preparation import blur_kernel_size

@@ -6,8 +6,8 @@ import numpy as np
 
 from crf_throughput import Work, check_against_bare, stage_config, tables
 from objectaware.data.storage import Storage
-from objectaware.distributed.localize_actors import CrfActor
-from objectaware.planning.pictures import soft_masks
+from objectaware.distributed.localize_steps import CrfActor
+from objectaware.planning.measure import soft_masks
 
 
 def test_the_stage_takes_the_groups_that_are_made_for_it_and_stores_what_the_bare_loop_gets(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from inputs import write_pictures
 from objectaware.data.storage import Storage
-from objectaware.distributed.pretrain import pretrain
+from objectaware.distributed.train import pretrain
 from objectaware.errors import InputError
 from tiny_training import tiny_training
 

@@ -14,7 +14,7 @@ import pytest
 from inputs import write_pictures
 from objectaware.cli import run
 from objectaware.data.storage import Storage
-from objectaware.distributed.pretrain import pretrain
+from objectaware.distributed.train import pretrain
 from tiny_training import tiny_training
 
 

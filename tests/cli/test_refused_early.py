@@ -98,7 +98,7 @@ def test_pretrain_on_incomplete_annotations(
     [
         ("nowhere", [], "does not exist"),
         ("text.pth", [], "text.pth: "),
-        ("ours", ["--recipe", "negatives"], "is no image of the data set"),
+        ("ours", ["--recipe", "negatives"], "is not an image of the data set"),
         ("ours", ["--recipe", "box", "--localizer", "center_box"], "localizer.side_fraction = 2"),
         ("ours", ["--localizer.num_iterations", "0"], "localizer.num_iterations = 0"),
         ("ours", ["--localizer.side_fraction", "2", "--localizer=center_box"], "localizer.side_fraction = 2"),

@@ -16,7 +16,7 @@ from objectaware.data.pack import pack_images
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import require_resources
 from objectaware.distributed.decoding import DecodedViews, Decoder, stream_places, view_source
-from objectaware.distributed.pretrain import pretrain_needs
+from objectaware.distributed.train import pretrain_needs
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_state
 from objectaware.training.inputs import build_loader, open_inputs

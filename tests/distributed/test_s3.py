@@ -15,7 +15,7 @@ from objectaware.config import DataConfig
 from objectaware.data.pack import pack_images
 from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
-from objectaware.distributed.pretrain import pretrain
+from objectaware.distributed.train import pretrain
 from objectaware.methods.checkpoint import BACKBONE_NAME
 from s3_server import object_store
 from tiny_training import tiny_training

@@ -39,7 +39,7 @@ def _die_once(marker: Path) -> str:
 
 def test_a_tasks_process_waits_for_no_import_of_the_drivers_alone() -> None:
     """MLflow, Ray Data and their pandas take as long to import as PyTorch does; the driver alone uses them."""
-    modules = ["distributed.localize_actors", "stages.features", "stages.linear", "stages.localization"]
+    modules = ["distributed.localize_steps", "stages.features", "stages.linear", "stages.localization"]
     imports = ", ".join(f"objectaware.{module}" for module in modules)
     code = f"import sys, {imports}; print(sorted({{'mlflow', 'pandas', 'ray.data'}} & sys.modules.keys()))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -47,7 +47,7 @@ def test_a_tasks_process_waits_for_no_import_of_the_drivers_alone() -> None:
 
 
 def test_tasks_that_hang_are_ended(ray_session: None, tmp_path: Path) -> None:
-    with pytest.raises(NoProgressError, match=r"none of 1 running tasks was done for 0\.5 s"):
+    with pytest.raises(NoProgressError, match=r"none of 1 running tasks ended within 0\.5 s"):
         run_tasks(_wait_for_ever, [(tmp_path / "pid",)], on_result=lambda result: None, no_progress_seconds=0.5)
 
 

@@ -1,3 +1,5 @@
+"""A worker's session, and its records on their way to the driver."""
+
 from __future__ import annotations
 
 import pickle
@@ -17,13 +19,15 @@ from ray.train.v2._internal.constants import ENABLE_PREEMPTION_WATCHER_ENV_VAR
 from ray.train.v2.api.preemption import PreemptionInfo
 
 from objectaware.data.storage import Storage
-from objectaware.distributed import ray_train, train_session
-from objectaware.distributed.records import RecordPump
-from objectaware.distributed.saved_checkpoints import saved_epochs
+from objectaware.distributed import train as distributed_train
+from objectaware.distributed import train_session
+from objectaware.distributed.train import saved_epochs
 from objectaware.distributed.train_session import (
+    DriverLine,
     EpochRecorder,
     FinalError,
     RaySession,
+    RecordPump,
     epoch_records,
 )
 from objectaware.errors import ExplainedError, InputError
@@ -186,8 +190,65 @@ def test_a_checkpoint_that_the_guard_refuses_is_not_handed_over(call: str, monke
     with pytest.raises(LostError) as refused:
         hand_over[call]()
     assert len(reports) == 1
-    assert not ray_train._may_pass(refused.value)  # or the training would begin again three times
+    assert not distributed_train._may_pass(refused.value)  # or the training would begin again three times
 
 
 def test_ray_train_still_knows_the_name_that_switches_its_watch_off() -> None:
     assert train_session._WATCHER == ENABLE_PREEMPTION_WATCHER_ENV_VAR
+
+
+def test_every_record_arrives_in_order(ray_session: None) -> None:
+    received: list[dict[str, Any]] = []
+    with RecordPump(received.append) as pump:
+        ray.get([pump.sink.push.remote({"kind": "epoch", "epoch": epoch}) for epoch in range(50)])
+    assert [record["epoch"] for record in received] == list(range(50))
+
+
+def test_a_failing_receiver_is_reported_and_later_records_still_reach_it(ray_session: None) -> None:
+    received: list[int] = []
+
+    def receive(record: dict[str, Any]) -> None:
+        received.append(record["epoch"])
+        if record["epoch"] < 2:
+            raise KeyError(f"epoch {record['epoch']}")
+
+    with pytest.raises(KeyError, match="epoch 0"), RecordPump(receive) as pump:
+        ray.get([pump.sink.push.remote({"kind": "epoch", "epoch": epoch}) for epoch in range(4)])
+    assert received == [0, 1, 2, 3]
+
+
+def test_the_bodys_own_error_comes_first(ray_session: None) -> None:
+    def receive(record: dict[str, Any]) -> None:
+        raise KeyError("receiver")
+
+    def body() -> None:
+        with RecordPump(receive) as pump:
+            ray.get(pump.sink.push.remote({"kind": "epoch"}))
+            raise RuntimeError("body")
+
+    with pytest.raises(RuntimeError, match="body"):
+        body()
+
+
+def test_a_worker_hears_the_drivers_wish_also_where_a_record_follows_before_it_asks(ray_session: None) -> None:
+    """Steps may be slower than records: each is followed by the next one before anybody asks."""
+    with RecordPump(lambda record: None) as pump:
+        line = DriverLine(pump.sink)
+        line.push({"kind": "progress"})
+        ray.get(pump.sink.stop.remote())
+        assert not line.shall_stop()
+        line.push({"kind": "progress"})
+        ray.get(pump.sink.push.remote({"kind": "progress"}))  # by now the one before has been answered
+        line.push({"kind": "progress"})
+        assert line.shall_stop()
+
+
+def test_the_last_workers_word_on_being_stuck_counts(ray_session: None) -> None:
+    stuck = {"kind": "stuck", "rank": 1, "seconds": 60.0, "place": "in read"}
+    with RecordPump(lambda record: None) as pump:
+        assert pump.stuck() is None
+        for leave in (pump.sink.begin.remote, lambda: pump.sink.push.remote({"kind": "progress"})):
+            ray.get(pump.sink.push.remote(stuck))
+            assert pump.stuck() == stuck
+            ray.get(leave())
+            assert pump.stuck() is None

@@ -10,8 +10,8 @@ from objectaware.commands.sweep import read_sweep
 from objectaware.config import PRESETS, LocalizeConfig, PretrainConfig
 from objectaware.data.published import published_data
 from objectaware.paper import load_table
-from objectaware.paper.localization import contracam
 from objectaware.paper.nodes import Pretrain
+from objectaware.paper.plan import contracam
 from objectaware.recipes import read_recipe
 from objectaware.stages.localization import LocalizationConfig
 from objectaware.studies.sweep import check_sweep, planned_trials

@@ -5,19 +5,17 @@ from __future__ import annotations
 from objectaware.data.sets import backgrounds_challenge
 from objectaware.data.sets.si_score import FACTORS
 from objectaware.evaluate import background, shift
-from objectaware.paper import background as background_tables
-from objectaware.paper import figures
-from objectaware.paper import shift as shift_tables
+from objectaware.paper import figures, plan
 
 
 def test_the_variants_are_those_of_the_backgrounds_challenge() -> None:
     assert sorted(figures.VARIANTS) == sorted(backgrounds_challenge.VARIANTS)
-    assert tuple(name for name in background.VARIANTS if name != "no_fg") == background_tables.VARIANTS
+    assert tuple(name for name in background.VARIANTS if name != "no_fg") == plan.CHALLENGE_VARIANTS
 
 
 def test_the_corruptions_are_those_of_imagenet_c_in_the_order_of_the_table() -> None:
-    assert tuple(shift_tables.CORRUPTIONS.values()) == shift.CORRUPTIONS
+    assert tuple(plan.CORRUPTIONS.values()) == shift.CORRUPTIONS
 
 
 def test_the_factors_are_those_of_si_score() -> None:
-    assert shift_tables.SCORED_FACTORS == FACTORS
+    assert plan.SCORED_FACTORS == FACTORS

@@ -24,8 +24,7 @@ from objectaware.paper.nodes import (
     options,
     title,
 )
-from objectaware.paper.plan import plan_table
-from objectaware.paper.trainings import CROP, MIXUP, PUBLISHED_NAMES, TRAINING_IMAGES, training
+from objectaware.paper.plan import CROP, MIXUP, PUBLISHED_NAMES, TRAINING_IMAGES, plan_table, training
 from objectaware.recipes import merged, read_recipe
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"

@@ -50,10 +50,10 @@ def test_a_table_has_a_line_a_stage_with_cost_and_bottleneck(capsys: pytest.Capt
     ("words", "message"),
     [
         (["--backbone", "resnet10_narrow"], "backbone = resnet10_narrow: is not among the rates"),
-        (["--gpus", "0"], "gpus = 0: does not go with rates of the device cuda"),
+        (["--gpus", "0"], "gpus = 0: does not fit rates of the device cuda"),
         (["--epochs", "0"], "epochs = 0: is too few"),
-        (["--cpu-hour-price", "-1"], "cpu-hour-price = -1.0: is no price"),
-        (["--rates", "none.json"], "rates = none.json: is no file"),
+        (["--cpu-hour-price", "-1"], "cpu-hour-price = -1.0: is not a valid price"),
+        (["--rates", "none.json"], "rates = none.json: is not a file"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

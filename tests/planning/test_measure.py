@@ -64,7 +64,7 @@ def test_threads_are_left_as_they_were(measured: Rates) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused(photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="device = cuda: is not there"):
+    with pytest.raises(InputError, match="device = cuda: is not available"):
         measure.measure_rates(_config(photos, device="cuda"), tmp_path / "in", STARTS)
 
 

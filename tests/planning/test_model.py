@@ -8,9 +8,17 @@ from hypothesis import strategies as st
 
 from objectaware.config.localize import Cost
 from objectaware.errors import InputError
-from objectaware.planning.model import Machine, Part, Prices, StageWork
+from objectaware.planning.model import (
+    Machine,
+    Part,
+    Prices,
+    StageWork,
+    linear_work,
+    localize_work,
+    pretrain_work,
+    soft_mask_work,
+)
 from objectaware.planning.rates import Work
-from objectaware.planning.work import linear_work, localize_work, pretrain_work, soft_mask_work
 from planned import rates
 
 SECONDS = st.floats(0, 1e4)
@@ -124,9 +132,9 @@ def test_more_images_take_longer(machine: Machine, num_images: int, more: int) -
 def test_a_machine_that_the_rates_say_nothing_of_is_refused() -> None:
     assert Machine.of(rates()) == Machine(1, 4)
     assert Machine.of(rates(), num_gpus=8, num_cores=64) == Machine(8, 64)
-    with pytest.raises(InputError, match="gpus = 0: does not go with rates of the device cuda"):
+    with pytest.raises(InputError, match="gpus = 0: does not fit rates of the device cuda"):
         Machine.of(rates(), num_gpus=0)
-    with pytest.raises(InputError, match="gpus = 2: does not go with rates of the device cpu"):
+    with pytest.raises(InputError, match="gpus = 2: does not fit rates of the device cpu"):
         Machine.of(rates(device="cpu", num_gpus=0), num_gpus=2)
     with pytest.raises(InputError, match="cpus = 0: is too few"):
         Machine.of(rates(), num_cores=0)
@@ -134,5 +142,5 @@ def test_a_machine_that_the_rates_say_nothing_of_is_refused() -> None:
 
 @pytest.mark.parametrize("price", [-1.0, float("nan"), float("inf")])
 def test_what_is_no_price_is_refused(price: float) -> None:
-    with pytest.raises(InputError, match=r"gpu-hour-price = .*: is no price"):
+    with pytest.raises(InputError, match=r"gpu-hour-price = .*: is not a valid price"):
         Prices(gpu_hour=price)

@@ -21,12 +21,12 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "rates.json"
     path.write_text(content)
-    with pytest.raises(InputError, match=r"holds no rates .*objectaware plan measure --out FILE"):
+    with pytest.raises(InputError, match=r"does not hold rates .*objectaware plan measure --out FILE"):
         read_rates(path)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is no file"):
+    with pytest.raises(InputError, match="is not a file"):
         read_rates(tmp_path / "rates.json")
 
 

@@ -79,4 +79,4 @@ def test_a_table_is_written_as_data_with_its_gains(tmp_path: Path) -> None:
 
 def test_an_unknown_table_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["reproduce", "show", "bg-mian"]) == 2
-    assert "table = bg-mian: is no table of the paper" in capsys.readouterr().err
+    assert "table = bg-mian: is not a table of the paper" in capsys.readouterr().err

@@ -28,7 +28,7 @@ PACKAGE = Path(__file__).parents[2] / "platform" / "objectaware"
 ESCAPES = ("../secret.png", "a/../../secret.png", "/etc/secret.png", "nul\0.png")
 _FORBIDDEN = ("eval", "exec", "yaml.load", "yaml.full_load", "yaml.unsafe_load", "pickle.load", "os.system")
 # Errors that our own workers hand to our own driver, through Ray.
-_OWN_PICKLES = {"distributed/localize.py", "distributed/localize_groups.py"}
+_OWN_PICKLES = {"distributed/localize.py", "distributed/localize_steps.py"}
 
 
 class _Bomb:

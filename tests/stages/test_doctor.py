@@ -11,7 +11,7 @@ import pytest
 
 from objectaware.cli import run
 from objectaware.data.storage import Storage
-from objectaware.distributed.check import check_ray
+from objectaware.distributed.cluster import check_ray
 from objectaware.findings import Finding
 from objectaware.stages import doctor
 from objectaware.tracking.check import check_tracking
@@ -110,7 +110,7 @@ def test_nodes_that_do_not_share_the_storage_are_named(tmp_path: Path, monkeypat
     answers = {"storage_problems": {"10.0.0.1": "", "10.0.0.2": "does not see what the driver wrote"}}
     monkeypatch.setattr("objectaware.stages.shared.storage_problems", lambda _: answers["storage_problems"])
     monkeypatch.setattr(
-        "objectaware.distributed.nodes.run_on_nodes", lambda *_, **__: {"10.0.0.1": 8.0, "10.0.0.2": 0.1}
+        "objectaware.distributed.cluster.run_on_nodes", lambda *_, **__: {"10.0.0.1": 8.0, "10.0.0.2": 0.1}
     )
     shared, memory = doctor._check_nodes(storage)
     assert shared.state == "broken"

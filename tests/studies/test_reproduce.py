@@ -30,8 +30,7 @@ from objectaware.paper.nodes import (
     needs,
     ordered,
 )
-from objectaware.paper.plan import plan_table
-from objectaware.paper.trainings import PUBLISHED_NAMES, training
+from objectaware.paper.plan import PUBLISHED_NAMES, plan_table, training
 from objectaware.planning.model import Machine
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.registry import computing_stage
@@ -222,7 +221,7 @@ def test_every_figure_is_planned_from_what_its_file_says() -> None:
         assert set(figure.trainings) == recipes
         assert {node.name for node in nodes if isinstance(node, Published)} == set(figure.published_networks)
         assert plan.stages or plan.images
-    with pytest.raises(InputError, match="is no figure of the paper"):
+    with pytest.raises(InputError, match="is not a figure of the paper"):
         plan_figure("loc-main")
 
 

@@ -15,10 +15,9 @@ from objectaware.config import DetectionConfig, LocalizeConfig, PretrainConfig
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.detection.run import run_fine_tuning
-from objectaware.distributed import localize_groups, task
+from objectaware.distributed import localize_steps, task
 from objectaware.distributed.localize import LocalizeSummary
-from objectaware.distributed.localize_actors import CamActor, CrfActor
-from objectaware.distributed.localize_groups import GroupPlan, read_group
+from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, read_group
 from objectaware.stages import detection, localize, pretrain, runner
 from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name
 from objectaware.training.run import run_pretraining
@@ -32,7 +31,7 @@ def work_in_process(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(pretrain, "train", _pretrain)
     patch.setattr(localize, "localize_images", _localize)
     patch.setattr(detection, "fine_tune", _fine_tune)
-    patch.setattr(localize_groups, "ray", _InlineRay())
+    patch.setattr(localize_steps, "ray", _InlineRay())
     patch.setattr(task, "ray", _InlineRay())
     patch.setattr(task, "require_resources", lambda *_: None)
     patch.setattr(runner, "require_resources", lambda *_: None)

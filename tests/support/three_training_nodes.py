@@ -19,7 +19,7 @@ from ray.cluster_utils import Cluster
 from actors import actors
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
-from objectaware.distributed.pretrain import pretrain
+from objectaware.distributed.train import pretrain
 from objectaware.methods.moco import MoCoConfig
 from ports import free_port
 from tiny_training import tiny_training

@@ -104,9 +104,8 @@ def plan_show(program: str, arguments: list[str]) -> None:
             cpu_hour_price: Price of a core for an hour.
             json: File that the table is written to as data.
         """
-        from objectaware.planning.model import Machine, Prices
+        from objectaware.planning.model import Machine, Prices, Study, format_times
         from objectaware.planning.rates import read_rates
-        from objectaware.planning.table import Study, format_times
 
         common = require_json(Common(json=json))
         known = read_rates(rates)

@@ -199,7 +199,7 @@ def _workshop(common: Common, at: Place, scale: str) -> Workshop:
 
 
 def _full(at: Place) -> Full:
-    from objectaware.paper.trainings import PUBLISHED_NAMES
+    from objectaware.paper.plan import PUBLISHED_NAMES
     from objectaware.studies.reproduce.full import Full, read_names
 
     folders, networks = read_names(at.datasets, "datasets"), read_names(at.networks, "networks", PUBLISHED_NAMES)

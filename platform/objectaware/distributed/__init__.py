@@ -4,7 +4,7 @@ import os
 
 from objectaware import collector
 
-# Ray reads it when it is imported: the seconds that it waits for its dashboard, 60 by default.
+# Seconds that Ray waits for its dashboard, 60 by default. Ray reads the variable when it is imported.
 os.environ.setdefault("RAY_DASHBOARD_STARTUP_TIMEOUT_S", "300")
-# Ray's workers come here first, on their way to PyTorch.
+# Every Ray worker imports this package before it imports PyTorch.
 collector.relax()

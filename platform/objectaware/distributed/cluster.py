@@ -1,4 +1,4 @@
-"""The Ray that a command's stages run on, and whether it is large enough for them."""
+"""The Ray that a command uses: reach it, check it, and see that it is large enough."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import re
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 import grpc
 import ray
@@ -23,10 +24,12 @@ from ray._private.services import canonicalize_bootstrap_address
 from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest  # type: ignore[attr-defined]
 from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
 from ray.exceptions import AuthenticationError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectaware import job
 from objectaware.distributed.local_ray import local_ray
-from objectaware.errors import InputError
+from objectaware.errors import InputError, one_line
+from objectaware.findings import Finding
 
 _KNOCK_SECONDS = 10.0
 _MIN_LOGICAL_CPUS = 8
@@ -35,16 +38,21 @@ _MAX_PORT = 65535
 _REMEDY = "Start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone."
 TOKEN_REMEDY = "Set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's token (docs/cluster.md)."
 
+Result = TypeVar("Result")
+
+_NAME = "Ray"
+_TASK_SECONDS = 60.0
+
 
 @dataclass(frozen=True)
 class Need:
-    """Processes of one kind that a stage keeps running at once.
+    """Describe processes of one kind that a stage keeps running at once.
 
     Attributes:
-        name: What they are, in the words of the configuration.
-        count: How many.
-        num_cpus: Logical CPUs each.
-        num_gpus: GPUs each.
+        name: Their name in the configuration.
+        count: Number of processes.
+        num_cpus: Logical CPUs per process.
+        num_gpus: GPUs per process.
     """
 
     name: str
@@ -54,18 +62,18 @@ class Need:
 
 
 def total_cpus(needs: Sequence[Need]) -> float:
-    """Logical CPUs of all processes together."""
+    """Return the logical CPUs of all processes together."""
     return sum(need.count * need.num_cpus for need in needs)
 
 
 @contextmanager
 def ray_cluster(*, min_cpus: float = 0) -> Iterator[None]:
-    """Provides Ray for the stages inside the `with` block.
+    """Provide Ray for the stages inside the `with` block.
 
-    A Ray that this process has initialised already is used as it is. Otherwise `RAY_ADDRESS` is connected to, or,
-    where it is not set or `local`, a Ray is started on this machine (`local_ray`) with at least 8 logical CPUs: a
-    stage's processes wait for each other most of the time. On leaving, only a Ray that was started or connected to
-    here is ended. SIGTERM inside is a `KeyboardInterrupt`.
+    If this process has already initialised Ray, use that. Otherwise connect to `RAY_ADDRESS`. If that is not set or is
+    `local`, start a Ray on this machine (`local_ray`) with at least 8 logical CPUs, since a stage's processes wait for
+    each other most of the time. On leaving, disconnect from or stop only what was connected to or started here. Inside
+    the block, SIGTERM raises `KeyboardInterrupt`.
 
     Args:
         min_cpus: Logical CPUs that the stages need (`total_cpus`); a local Ray gets at least as many.
@@ -85,7 +93,7 @@ def ray_cluster(*, min_cpus: float = 0) -> Iterator[None]:
 
 @contextmanager
 def termination_as_interrupt() -> Iterator[None]:
-    """Makes of SIGTERM, which `ray job stop` sends, what Ctrl-C is; Ray's own handler aborts the process."""
+    """Raise `KeyboardInterrupt` on SIGTERM, which `ray job stop` sends; Ray's own handler aborts the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -102,7 +110,7 @@ def termination_as_interrupt() -> Iterator[None]:
 
 @contextmanager
 def _connected(address: str) -> Iterator[None]:
-    """Connects to a cluster for the `with` block. What Ray warns of stays visible: somebody has to operate it."""
+    """Connect to a cluster for the `with` block. Leave Ray's warnings visible for the people who operate it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     require_answer(address)
     with _refusing(address):
@@ -115,26 +123,26 @@ def _connected(address: str) -> Iterator[None]:
 
 @contextmanager
 def _refusing(address: str) -> Iterator[None]:
-    """Makes a refusal of `RAY_ADDRESS` of whatever Ray raises inside the `with` block, where it connects to it."""
+    """Turn the errors that Ray raises while it connects into an `InputError` about `RAY_ADDRESS`."""
     try:
         yield
     except AuthenticationError as error:
         raise InputError("RAY_ADDRESS", address, "refuses the token", TOKEN_REMEDY) from error
-    except (OSError, UnicodeError) as error:  # time-outs among them, and names that no host can have
+    except (OSError, UnicodeError) as error:  # includes time-outs and invalid host names
         raise InputError("RAY_ADDRESS", address, "no Ray cluster answers there", _REMEDY) from error
     except RuntimeError as error:  # another version of Ray, or of Python
-        problem = f"does not take this command ({' '.join(str(error).split())[:300]})"
+        problem = f"does not take this command ({one_line(error)[:300]})"
         raise InputError("RAY_ADDRESS", address, problem, _REMEDY) from error
 
 
 def require_answer(address: str) -> None:
-    """Asks the Ray at an address for a sign of life: Ray itself tries for minutes, and then ends the process.
+    """Check that Ray answers at an address, because Ray itself tries for minutes and then ends the process.
 
     Args:
         address: Value of `RAY_ADDRESS`.
 
     Raises:
-        InputError: It is not an address that Ray takes, no Ray answers there, or the token is not the cluster's.
+        InputError: Ray does not take such an address, no Ray answers there, or the token is not the cluster's.
     """
     with _refusing(address):
         parts = _ADDRESS.fullmatch(_found_address() if address == "auto" else address)
@@ -146,7 +154,7 @@ def require_answer(address: str) -> None:
 
 
 def _found_address() -> str:
-    """The address of a Ray that runs on this machine, which `auto` stands for."""
+    """Return the address of the Ray that runs on this machine, for `auto`."""
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)  # as `ray.init` does for `auto`
     return canonicalize_bootstrap_address("auto") or ""
 
@@ -170,23 +178,23 @@ def _ask(server: str, *, is_client_server: bool) -> None:
 
 
 def _uploaded_package() -> dict[str, dict[str, str]]:
-    """Runtime environment in which a job's workers find this package where its driver did: in what was uploaded."""
+    """Return the runtime environment with which a job's workers find the uploaded copy of this package."""
     source_root = Path(__file__).resolve().parents[2]
     if job.submission_id() is None or "PYTHONPATH" in job.environment_variables():
         return {}
     if not source_root.is_relative_to(Path.cwd()):
         return {}
-    # Relative: every node unpacks the upload to a place of its own, where its workers start.
+    # Relative, since every node unpacks the upload into another folder, in which its workers start.
     return {"env_vars": {"PYTHONPATH": str(source_root.relative_to(Path.cwd()))}}
 
 
 def has_gpus() -> bool:
-    """Whether the Ray that this process is connected to has GPUs; it has none where there is no Ray."""
+    """Return whether the connected Ray has GPUs; False without Ray."""
     return num_gpus() > 0
 
 
 def num_gpus() -> int:
-    """How many GPUs the Ray that this process is connected to has; none where there is no Ray."""
+    """Return the number of GPUs of the connected Ray; 0 without Ray."""
     if not ray.is_initialized():
         return 0
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
@@ -194,14 +202,14 @@ def num_gpus() -> int:
 
 
 def require_resources(stage: str, needs: Sequence[Need]) -> None:
-    """Refuses a stage that the cluster could never run, instead of waiting for it for ever.
+    """Refuse a stage that the cluster could never run, instead of waiting forever.
 
     Args:
         stage: Name of the stage.
-        needs: All processes that it keeps running at once.
+        needs: All processes that the stage keeps running at once.
 
     Raises:
-        InputError: They need more CPUs or GPUs than the cluster has; the message shows the sum.
+        InputError: The processes need more CPUs or GPUs than the cluster has; the message shows the sum.
     """
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     for resource, attribute in (("CPU", "num_cpus"), ("GPU", "num_gpus")):
@@ -213,3 +221,70 @@ def require_resources(stage: str, needs: Sequence[Need]) -> None:
             problem = f"needs {arithmetic} = {total:g} {resource}s, the cluster has {available:g}"
             remedy = "Ask for fewer processes in execution, or use a larger cluster."
             raise InputError("execution", stage, problem, remedy)
+
+
+def node_addresses() -> dict[str, str]:
+    """Return the address of each living node by its id, the driver's own node first."""
+    nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
+    own = ray.get_runtime_context().get_node_id()
+    return {own: nodes.pop(own), **nodes}
+
+
+def run_on_nodes(function: Callable[..., Result], *args: object, timeout_seconds: float) -> dict[str, Result]:
+    """Run a function once on every node, without reserving a CPU.
+
+    Args:
+        function: The function; it, its arguments and its results are picklable.
+        args: Its arguments.
+        timeout_seconds: How long to wait for all nodes.
+
+    Returns:
+        Results by node address.
+
+    Raises:
+        ray.exceptions.GetTimeoutError: A node did not answer in time.
+        Exception: What the function raised on a node.
+    """
+    references = {}
+    for node_id, address in node_addresses().items():
+        place = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        task = ray.remote(function).options(num_cpus=0, max_retries=0, scheduling_strategy=place)
+        # Two nodes of one machine, as in tests, have one address.
+        references[address if address not in references else f"{address} ({node_id[:8]})"] = task.remote(*args)
+    return dict(zip(references, ray.get(list(references.values()), timeout=timeout_seconds), strict=True))
+
+
+def check_ray(check_nodes: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    """Start the local Ray as every command does, or connect to `RAY_ADDRESS`, and run one task on it.
+
+    Args:
+        check_nodes: Checks the nodes of a cluster. It is called while Ray is connected to one.
+
+    Returns:
+        The finding about Ray, and for a cluster the findings about its nodes.
+    """
+    address = os.environ.get("RAY_ADDRESS")
+    on_nodes: list[Finding] = []
+    try:
+        with ray_cluster():
+            version = ray.get(ray.remote(num_cpus=0)(_version).remote(), timeout=_TASK_SECONDS)
+            num_nodes = sum(bool(node["Alive"]) for node in ray.nodes())  # type: ignore[no-untyped-call]
+            resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+            if address:
+                on_nodes.extend(check_nodes())
+    except InputError as error:
+        return [Finding(_NAME, "broken", f"{error.field} = {error.value}: {error.problem}", error.remedy)]
+    except Exception as error:  # Ray has no common base class for errors at its start
+        text = one_line(error)[:300]
+        remedy = "See the log in the folder `ray` of RAY_TMPDIR, by default /tmp/ray."
+        if address:
+            remedy = f"Install Ray {ray.__version__} on the cluster, or the cluster's here; or unset RAY_ADDRESS."
+        return [Finding(_NAME, "broken", f"does not run a task ({type(error).__name__}: {text})", remedy)]
+    where = f"cluster at {address}, {num_nodes} nodes" if address else "started on this machine"
+    gpus = f", {resources['GPU']:g} GPUs" if resources.get("GPU") else ""
+    found = Finding(_NAME, "ok", f"{version}, {where}, {resources.get('CPU', 0):g} logical CPUs{gpus}")
+    return [found, *on_nodes]
+
+
+def _version() -> str:
+    return str(ray.__version__)

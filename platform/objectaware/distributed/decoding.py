@@ -1,8 +1,8 @@
-"""Decoding away from the workers: processes on any CPUs of the cluster cut the views of each worker's batches.
+"""Decode away from the workers: processes on any CPUs of the cluster cut the views of each worker's batches.
 
-Each worker reads a Ray Data stream of its own, whose rows are the worker's columns of the plan, in order. Ray Data's
-own split of one stream among workers promises no order (`OutputSplitter`), and begins with the first row after each
-restart; training needs exactly its rows, from where it stands.
+Each worker reads its own Ray Data stream, whose rows are the worker's batches in order. Ray Data can also split one
+stream among workers (`OutputSplitter`). That split guarantees no order and starts at the first row after each restart,
+whereas training needs exactly its rows, from its position on.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from objectaware.training.schedule import worker_share
 from objectaware.training.views import ViewBatch, ViewLoader, ViewPart, ViewSource
 
 Columns = dict[str, NDArray[Any]]
-"""Views of a batch on their way, a row a sample."""
+"""Views of a batch, one row per sample."""
 
 _MAX_STEPS = 4096
 _SECONDS_TO_START = 300
 
 
 class Decoder:
-    """A process that loads the views of a worker's batches. Ray Data runs a pool of them.
+    """Load the views of a worker's batches. Ray Data runs a pool of such processes.
 
     Args:
-        config: Of the training, `PretrainConfig.model_dump()`.
+        config: The training's `PretrainConfig.model_dump()`.
         rank: The worker's number.
         world_size: Number of workers.
     """
@@ -53,13 +53,13 @@ class Decoder:
         self._share = lru_cache(maxsize=2)(lambda epoch: worker_share(inputs.batches(epoch), rank, world_size))
 
     def __call__(self, place: Columns) -> Columns:
-        """Loads the batch of one step.
+        """Load the batch of one step.
 
         Args:
-            place: `epoch` and `step` in it, (1,) each.
+            place: The `epoch` and the `step` inside it, (1,) each.
 
         Returns:
-            The fields of `ViewPart`, samples first, and `index`, the samples.
+            The fields of `ViewPart`, samples first, and `index`, the samples' numbers.
         """
         epoch, step = int(place["epoch"][0]), int(place["step"][0])
         indices = self._share(epoch)[step]
@@ -76,13 +76,13 @@ class Decoder:
 
 
 class DecodedViews:
-    """A worker's views as decoders cut them: `training.views.ViewSource`.
+    """Yield a worker's views as decoders cut them (`training.views.ViewSource`).
 
-    Memory is bounded: decoders rest while Ray Data holds enough that the worker has not taken yet.
+    Memory is bounded: decoders pause while Ray Data holds enough views that the worker has not taken yet.
 
     Args:
-        loader: What would load the views here; it puts batches together.
-        config: Of the training.
+        loader: Loader that puts batches together; without decoders it would also load the views.
+        config: The training's configuration.
         rank: The worker's number.
         world_size: Number of workers.
     """
@@ -96,10 +96,10 @@ class DecodedViews:
         self._stream: Generator[Columns, None, None] = (columns for columns in none)
 
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
-        """Yields an epoch's batches in order (`training.views.ViewSource.epoch`).
+        """Yield an epoch's batches in order (`training.views.ViewSource.epoch`).
 
         Raises:
-            InputError: As the loader itself.
+            InputError: As for the loader.
             RuntimeError: Decoders do not start, or are lost for good.
         """
         try:
@@ -118,7 +118,7 @@ class DecodedViews:
     def _decoded(self, places: list[tuple[int, int]], batch_size: int) -> Generator[Columns, None, None]:
         execution = self._config.execution
         assert execution.num_decoders is not None
-        # A block a place, so that decoders take turns; what they give is cut at the batches again.
+        # One block per step, so that decoders take turns. Their output is cut into batches again.
         steps = [{"epoch": epoch, "step": step} for epoch, step in places]
         views = ray.data.from_items(steps, override_num_blocks=len(steps)).map_batches(
             Decoder,
@@ -141,25 +141,25 @@ class DecodedViews:
 
 
 def view_source(loader: ViewLoader, config: PretrainConfig, rank: int, world_size: int) -> ViewSource:
-    """Where a worker's views come from, as `execution.decode_on` says; arguments as `DecodedViews`."""
+    """Return the source of a worker's views by `execution.decode_on`; arguments as for `DecodedViews`."""
     on_workers = config.execution.decode_on == "workers"
     return loader if on_workers else DecodedViews(loader, config, rank, world_size)
 
 
 def stream_places(epoch: int, step: int, *, num_epochs: int, num_steps: int) -> list[tuple[int, int]]:
-    """The steps that one stream serves: the rest of an epoch, and whole ones after it up to some thousand steps.
+    """Return the steps of one stream: the rest of an epoch, then whole epochs up to some thousand steps.
 
-    Decoders take seconds to start, so that a stream an epoch would hold short epochs up; and Ray Data keeps
-    statistics of every block, so that a stream must not serve weeks.
+    Decoders take seconds to start, so one stream per epoch would delay short epochs. Ray Data keeps statistics of every
+    block, so one stream must not serve weeks.
 
     Args:
-        epoch: Where training stands, from 0.
+        epoch: Current epoch, from 0.
         step: Step in the epoch, from 0.
         num_epochs: Epochs of the training.
-        num_steps: Steps an epoch.
+        num_steps: Steps per epoch.
 
     Returns:
-        (epoch, step) each, in order.
+        Pairs (epoch, step) in order.
     """
     num_following = max((_MAX_STEPS - (num_steps - step)) // num_steps, 0)
     end = min(epoch + 1 + num_following, num_epochs)

@@ -1,4 +1,4 @@
-"""The Ray that a command starts on this machine for itself."""
+"""Start a Ray on this machine for one command."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ _OBJECT_STORE_BYTES = 2**30
 _SECONDS_TO_END = 10.0
 
 _ENVIRONMENT = {
-    # Ray's C++ side writes warnings that only its authors can act on into the terminal of the command.
+    # Ray's C++ code writes warnings to the command's terminal that only Ray's authors can act on.
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # Seconds that Ray waits for its first process; 30 are too few on a busy machine.
+    # Seconds that Ray waits for its first process. Its default of 30 is too short on a busy machine.
     "RAY_gcs_server_port_wait_time_s": "120",
-    # The work is done in Ray's workers; by default they give way to whatever else the machine runs.
+    # Ray's workers do the work. By default they yield to every other process of the machine.
     "RAY_worker_niceness": "0",
-    # Ray looks for new logs of its workers twice a second, to forward them to drivers. Ours do not want them.
+    # Ray looks for new worker logs twice per second to forward them. Our drivers do not use them.
     "LOG_NAME_UPDATE_INTERVAL_S": "10",
-    # Nobody reclaims this machine; the watcher would be one more process.
+    # Nobody reclaims this machine, so the watcher would be a needless process.
     "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER": "0",
 }
-# Ray's C++ side announces that it obeys RAY_BACKEND_LOG_LEVEL, whatever the level.
+# Ray's C++ code announces at every level that it obeys RAY_BACKEND_LOG_LEVEL.
 _ANNOUNCEMENT = b"Set ray log level from environment variable"
 
-# The longest path that the system takes as the name of a socket, and the longest of Ray's names below its folder.
+# The longest path that the system accepts as a socket's name, and Ray's longest socket name below its folder.
 _MAX_SOCKET_BYTES = 103 if sys.platform == "darwin" else 107
 _LONGEST_SOCKET = "ray/session_2026-01-01_00-00-00_000000_{process_id}/sockets/dash_MetricsHead"
 
 
 @contextmanager
 def local_ray(num_cpus: int) -> Iterator[None]:
-    """Starts a Ray for the `with` block: dashboard on and bound to loopback, nothing of its own in the terminal.
+    """Start a Ray for the `with` block, with its dashboard bound to loopback and no output in the terminal.
 
-    A Ray that does not come up is cleaned up and started once more. Its files lie in `RAY_TMPDIR`, `TMPDIR` or
-    `/tmp`. Where such a path is too long for the names of sockets, Ray's processes reach the folder by a short link.
+    If Ray does not start, clean up and try once more. Its files lie in `RAY_TMPDIR`, `TMPDIR` or `/tmp`. If such a
+    path is too long for the names of sockets, Ray's processes reach the folder by a short link.
 
     Args:
         num_cpus: Logical CPUs.
 
     Raises:
         InputError: The folder cannot be written to.
-        ExplainedError: Ray did not come up the second time either.
+        ExplainedError: Ray did not start the second time either.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    # It warns that it protects the local Ray by a token.
+    # Ray warns that it protects the local Ray by a token.
     logging.getLogger("ray._private.authentication").setLevel(logging.ERROR)
     _require_writable(temporary_folder(os.environ))
     with _short_paths():
@@ -70,36 +70,36 @@ def local_ray(num_cpus: int) -> Iterator[None]:
 
 
 def temporary_folder(environment: Mapping[str, str]) -> Path:
-    """The folder below which Ray keeps its files: `RAY_TMPDIR`, else `TMPDIR` on Linux, else `/tmp`."""
+    """Return the folder for Ray's files: `RAY_TMPDIR`, else `TMPDIR` on Linux, else `/tmp`."""
     named = environment.get("RAY_TMPDIR") or (environment.get("TMPDIR") if sys.platform == "linux" else None)
     return Path(named or "/tmp").absolute()
 
 
 def fits_sockets(folder: Path, process_id: int) -> bool:
-    """Whether the names of Ray's sockets fit below a folder, for a driver of that process id."""
+    """Return whether the names of Ray's sockets fit below a folder, for a driver with this process id."""
     longest = folder / _LONGEST_SOCKET.format(process_id=process_id)
     return len(os.fsencode(longest)) <= _MAX_SOCKET_BYTES
 
 
 def _require_writable(folder: Path) -> None:
-    """Refuses a folder that Ray could not write its files to, and makes it where it is missing."""
+    """Refuse a folder that Ray could not write to; create it if it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         if is_full_disk(error):
             raise
-        problem = f"is where Ray's files would go, and cannot be written to ({error.strerror})"
+        problem = f"cannot be written to, and would hold Ray's files ({error.strerror})"
         raise InputError("RAY_TMPDIR or TMPDIR", folder, problem, "Name a folder that you may write to.") from error
 
 
 @contextmanager
 def _short_paths() -> Iterator[None]:
-    """Names folders for temporary files by links in the `with` block, where their paths are too long for sockets.
+    """Replace folders for temporary files by short links in the `with` block, if their paths are too long for sockets.
 
-    Not only Ray has sockets there: the dashboard's processes, which know TMPDIR alone, talk through some of their own.
+    The dashboard's processes, which read only TMPDIR, also have sockets there.
     """
-    tempfile.gettempdir()  # remembers its answer, which must not be a link that goes away
+    tempfile.gettempdir()  # caches its answer, which must not be a temporary link
     names = ("RAY_TMPDIR", "TMPDIR")
     before = {name: os.environ[name] for name in names if os.environ.get(name)}
     long = {name: Path(path).absolute() for name, path in before.items()}
@@ -122,19 +122,15 @@ def _start(num_cpus: int, folder: Path) -> None:
     for is_last in (False, True):
         try:
             _try_to_start(num_cpus, folder)
-        except Exception as error:  # Ray has no common base for what goes wrong at its start
+        except Exception as error:  # Ray has no common base class for errors at its start
             if is_full_disk(error):
                 raise
             if is_last:
-                raise _not_started(folder, error) from None
+                reason = one_line(error)[:300].rstrip(".")
+                remedy = "If the machine is short of processors or memory, try the same command again later."
+                raise ExplainedError(f"Ray did not start in {folder}, in two tries: {reason}. {remedy}") from None
         else:
             return
-
-
-def _not_started(folder: Path, error: Exception) -> ExplainedError:
-    reason = one_line(error)[:300].rstrip(".")
-    remedy = "Where the machine is short of processors or memory, try the same command again when it is not."
-    return ExplainedError(f"Ray did not start in {folder}, in two tries: {reason}. {remedy}")
 
 
 def _try_to_start(num_cpus: int, folder: Path) -> None:
@@ -159,14 +155,14 @@ def _try_to_start(num_cpus: int, folder: Path) -> None:
 
 
 def _sessions(folder: Path) -> set[Path]:
-    """The folders of the Rays that this process has started."""
+    """Return the folders of the Rays that this process has started."""
     return set(folder.glob(f"session_*_{os.getpid()}"))
 
 
 def _remove(sessions: set[Path]) -> None:
-    """Ends the processes of Rays that this process has started, and deletes their folders.
+    """End the processes of Rays that this process has started, and delete their folders.
 
-    A start that fails leaves both behind: Ray hands over what it has started only when all of it runs.
+    A failed start leaves both behind, since Ray keeps track of its processes only once all of them run.
     """
     names = {session.name for session in sessions}
     children = [child for child in psutil.Process().children() if _mentions(child, names)]
@@ -174,7 +170,7 @@ def _remove(sessions: set[Path]) -> None:
     for process in every:
         try:
             process.kill()
-        except psutil.NoSuchProcess:  # ended with the one above it
+        except psutil.NoSuchProcess:  # ended together with its parent
             continue
     psutil.wait_procs(every, timeout=_SECONDS_TO_END)
     for session in sessions:
@@ -191,7 +187,7 @@ def _mentions(process: psutil.Process, names: set[str]) -> bool:
 
 @contextmanager
 def _without_announcement() -> Iterator[None]:
-    """Holds standard error back, that of C++ too, and then writes all of it but one line."""
+    """Hold back standard error, also that of C++, and then write all of it except one line."""
     if sys.stderr is None:  # closed by the caller
         yield
         return

@@ -1,4 +1,4 @@
-"""Localization on Ray Data: groups of images through ContraCAM and CRF into a mask store."""
+"""Localize on Ray Data: pass groups of images through a localizer and the CRF into a mask store."""
 
 from __future__ import annotations
 
@@ -21,52 +21,51 @@ from objectaware.data.images import none_readable
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
-from objectaware.distributed.localize_actors import CamActor, CrfActor, localize_group
-from objectaware.distributed.localize_groups import GroupPlan, read_group
-from objectaware.distributed.records import Record
+from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, localize_group, read_group
 from objectaware.distributed.task import run_tasks
+from objectaware.distributed.train_session import Record
 from objectaware.localize.mask_store import delete_shards, finished_shards, read_shard, shard_name
 
 _MAX_FAILURES_LISTED = 100
-# Longer than any group takes: 64 images through 10 iterations of a ResNet-50 at 4 times its resolution.
+# Longer than any group takes: 64 images, 10 iterations, a ResNet-50 at 4 times its resolution.
 _NO_PROGRESS_SECONDS = 1800.0
-# So few take less time than Ray Data needs to start its actors. Tasks reuse the processes of the stages before.
+# So few groups take less time than Ray Data needs to start actors. Tasks reuse the processes of earlier stages.
 _MAX_GROUPS_AS_TASKS = 4
 
 
 @dataclass
 class LocalizeSummary:
-    """What a localization came to.
+    """Count the results of a localization.
 
     Attributes:
         num_images: Images of the data set.
         num_ok: Images whose masks are in the store.
         num_failed: Images that could not be read.
-        failures: Id and reason of the first of those, up to 100.
-        waiting_seconds: How long localizers' processes waited for a group, over all that were computed now.
-        working_seconds: How long they worked on them.
+        failures: Id and reason of the first failed images, up to 100.
+        waiting_seconds: Total time that localizers waited for the groups computed by this call.
+        working_seconds: Total time that they worked on these groups.
     """
 
     num_images: int
     num_ok: int = 0
     num_failed: int = 0
     failures: list[tuple[str, str]] = field(default_factory=list)
-    # Summaries are equal that counted the same, however long it took.
+    # Summaries with the same counts are equal, however long the work took.
     waiting_seconds: float = field(default=0.0, compare=False)
     working_seconds: float = field(default=0.0, compare=False)
 
     def add(self, num_images: int, failures: list[tuple[str, str]]) -> None:
-        """Counts a finished group."""
+        """Count a finished group."""
         self.num_ok += num_images - len(failures)
         self.num_failed += len(failures)
         self.failures += failures[: _MAX_FAILURES_LISTED - len(self.failures)]
 
 
 def localize_needs(execution: LocalizeExecution) -> list[Need]:
-    """Processes that localization keeps running at once."""
+    """Return the processes that localization keeps running at once."""
     num_actors = execution.num_cam_actors
     if execution.use_gpu:
-        # Decoding 64 photos takes half a second; ContraCAM on a GPU is several times faster than that.
+        # Decoding 64 photos takes half a second. ContraCAM on a GPU is several times faster.
         readers, cam = Need("readers", 8 * num_actors, 1), Need("num_cam_actors", num_actors, 0, 1)
     else:
         readers = Need("readers", num_actors, 1)
@@ -77,27 +76,27 @@ def localize_needs(execution: LocalizeExecution) -> list[Need]:
 def localize(
     config: LocalizeConfig, *, manifest: Manifest, store: Storage, on_record: Callable[[Record], None]
 ) -> LocalizeSummary:
-    """Localizes the objects of a data set into a mask store and resumes by itself what was begun there.
+    """Localize the objects of a data set into a mask store. Resume a localization that was begun there.
 
-    Needs an initialised Ray (`ray_cluster`). The manifest's groups are each other's negatives and the unit of
-    work: a group whose shard is in the store is not computed again, and results do not depend on the number
-    of processes. An image that cannot be read becomes a row with `status` failed and is nobody's
-    negative. So does an image that has no negatives, where the localizer needs some.
-    Lost processes are replaced and their group is computed again.
+    Needs an initialised Ray (`ray_cluster`). The manifest's groups are the unit of work, and the images of a group are
+    each other's negatives. A group whose shard is in the store is not computed again. Results do not depend on the
+    number of processes. An image that cannot be read becomes a row with `status` failed and is no image's negative. So
+    does an image without negatives if the localizer needs some. Lost processes are replaced, and their group is
+    computed again.
 
     Args:
-        config: How; `config.data` is not looked at.
-        manifest: Which images.
+        config: Configuration of the localization; `config.data` is not used.
+        manifest: Images.
         store: Folder of the mask store, which all nodes reach.
         on_record: Called with `{"kind": "progress", "done", "total", "images_per_second"}` after each group.
 
     Returns:
-        Counts over the whole store, what was there before included.
+        Counts over the whole store, including the groups that were finished before.
 
     Raises:
         InputError: The checkpoint does not fit, a finished shard is damaged, the cluster is too small, or no image can
             be read.
-        Exception: Whatever else a process raised, with its traceback in its notes.
+        Exception: Any other error of a process, with its traceback in its notes.
     """
     plan = GroupPlan.of(
         manifest,
@@ -115,7 +114,7 @@ def localize(
     if pending:
         require_resources("localize", localize_needs(config.execution))
         _run(config, plan, pending, store, summary, on_record)
-        store.delete_unfinished()  # an actor that is killed while it writes a shard cannot do it
+        store.delete_unfinished()  # an actor that is killed while it writes a shard cannot delete it
     assert summary.num_ok + summary.num_failed == summary.num_images, summary
     if not summary.num_ok:
         delete_shards(store)  # so that the same command reads the images again
@@ -124,13 +123,13 @@ def localize(
 
 
 def _outcome(store: Storage, group: int) -> tuple[int, list[tuple[str, str]]]:
-    """Number of images and failures in a finished shard."""
+    """Return the number of images and the failures in a finished shard."""
     path = store.local_path(shard_name(group))
     columns = ["image_id", "status", "error"]
     try:
         table = pq.read_table(path, columns=columns) if path else read_shard(store, group).select(columns)
     except (OSError, pa.ArrowException):
-        table = read_shard(store, group)  # says what is wrong with it, and what to do
+        table = read_shard(store, group)  # names the problem and the remedy
     rows = table.to_pylist()
     return len(rows), [(row["image_id"], row["error"]) for row in rows if row["status"] == "failed"]
 
@@ -155,7 +154,7 @@ def _run(
         progress = {"done": done, "total": summary.num_images, "images_per_second": speed.after(done)}
         on_record({"kind": "progress", **progress})
 
-    # The reference is held here for as long as readers ask for the plan.
+    # Keep the reference for as long as readers ask for the plan.
     plan_reference = ray.put(plan)
     if len(pending) <= _MAX_GROUPS_AS_TASKS and not config.execution.use_gpu:
         run_tasks(
@@ -173,7 +172,7 @@ def _run(
 
 
 class _Speed:
-    """Images a second, without the time in which processes start and load the network.
+    """Measure images per second, without the time in which processes start and load the network.
 
     Args:
         done: Images done at the start.
@@ -184,7 +183,7 @@ class _Speed:
         self._is_warm = False
 
     def after(self, done: int) -> float:
-        """Speed up to now, counted from the first group on as soon as there are two."""
+        """Return the speed so far. From the second group on, count from the end of the first."""
         now = time.perf_counter()
         speed = (done - self._done) / (now - self._started)
         if not self._is_warm:
@@ -194,9 +193,9 @@ class _Speed:
 
 def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Storage) -> Dataset:  # noqa: ANN401
     readers, cam, crf = localize_needs(config.execution)
-    num_cams, num_crfs = (min(need.count, len(pending)) for need in (cam, crf))  # others would have nothing to do
+    num_cams, num_crfs = (min(need.count, len(pending)) for need in (cam, crf))  # more would have nothing to do
     values = config.model_dump()
-    # One block a group, so that groups move on one by one.
+    # One block per group, so that groups move on one by one.
     groups = ray.data.from_items([{"group": group} for group in pending], override_num_blocks=len(pending))
     one_group: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
     return (
@@ -227,7 +226,7 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
 
 @contextmanager
 def _quiet_data_context() -> Iterator[None]:
-    """Ray Data without its own progress display, and with an end to waiting."""
+    """Run Ray Data without its progress display, and limit its waiting."""
     context, logger = DataContext.get_current(), logging.getLogger("ray.data")
     settings = {
         "enable_progress_bars": False,
@@ -235,15 +234,12 @@ def _quiet_data_context() -> Iterator[None]:
         "execution_no_progress_timeout_s": _NO_PROGRESS_SECONDS,
     }
     before, level = {name: getattr(context, name) for name in settings}, logger.level
-    _set_all(context, settings)
+    for name, value in settings.items():
+        setattr(context, name, value)
     logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        _set_all(context, before)
+        for name, value in before.items():
+            setattr(context, name, value)
         logger.setLevel(level)
-
-
-def _set_all(context: DataContext, settings: Mapping[str, object]) -> None:
-    for name, value in settings.items():
-        setattr(context, name, value)

@@ -1,4 +1,4 @@
-"""How busy the cluster's machines are while a stage runs, under the names that MLflow gives its system metrics."""
+"""Measure how busy the cluster's machines are while a stage runs, under the names of MLflow's system metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from objectaware.background import Background
 
 _SECONDS_TO_FIRST = 1.0
 _SECONDS_BETWEEN = 10.0
-# Of weeks on many GPUs there would else be millions of values.
+# Thin out: several weeks on many GPUs would otherwise log millions of values.
 _SHARE_BETWEEN = 0.005
 _SECONDS_OF_REMOTE_CPU = 1.0
 _SECONDS_BETWEEN_LOOKS = 0.1
@@ -27,20 +27,20 @@ _GPU_FIELDS = {
     "memory.used": ("memory_usage_megabytes", 2**20 / 1e6),
     "power.draw": ("power_usage_watts", 1.0),
 }
-"""What nvidia-smi is asked for, and MLflow's name and unit of it."""
+"""Fields of nvidia-smi, each with MLflow's name and the factor to its unit."""
 
 _logger = logging.getLogger(__name__)
 
 
 class MachineWatch(Background):
-    """Samples all machines of the cluster from a thread, as a context manager.
+    """Sample all machines of the cluster from a thread, as a context manager.
 
-    The first sample comes after a second, the others every ten; in long runs every 200th of the time that has passed.
-    A machine that does not answer, since it goes, is left out.
+    The first sample comes after one second, the others every ten seconds, in long runs after each 200th of the elapsed
+    time. A machine that does not answer, for example because it is being removed, is left out.
 
     Args:
         on_sample: Called with the metrics of a sample: `system/NAME` of the machine that this process runs on,
-            `system/ADDRESS/NAME` of any other. Not called any more once the `with` block has ended.
+            `system/ADDRESS/NAME` of any other. It is not called after the `with` block has ended.
     """
 
     def __init__(self, on_sample: Callable[[Mapping[str, float]], None]) -> None:
@@ -49,7 +49,7 @@ class MachineWatch(Background):
 
     def _run(self) -> None:
         started = time.monotonic()
-        psutil.cpu_percent()  # the next call tells of the time since this one
+        psutil.cpu_percent()  # the next call measures the time since this one
         seconds = _SECONDS_TO_FIRST
         while not self._stop.wait(seconds):
             sample = self._sample()
@@ -58,7 +58,7 @@ class MachineWatch(Background):
             seconds = max(_SECONDS_BETWEEN, (time.monotonic() - started) * _SHARE_BETWEEN)
 
     def _sample(self) -> dict[str, float]:
-        """Metrics of this machine and of the others."""
+        """Return the metrics of this machine and of the others."""
         sample = {f"system/{name}": value for name, value in reading(None).items()}
         task = ray.remote(reading)
         waiting = {}
@@ -74,11 +74,11 @@ class MachineWatch(Background):
 
 
 def reading(cpu_seconds: float | None) -> dict[str, float]:
-    """How busy the machine is that this process runs on, by MLflow's names.
+    """Return how busy this process's machine is, by MLflow's names.
 
     Args:
-        cpu_seconds: Waits so long and tells of the CPUs in that time; None tells of the time since this thread's last
-            call.
+        cpu_seconds: Time in which the CPUs are measured, while the function waits; None measures the time since this
+            thread's last call.
     """
     memory = psutil.virtual_memory()
     return {
@@ -90,7 +90,7 @@ def reading(cpu_seconds: float | None) -> dict[str, float]:
 
 
 def _gpu_reading() -> dict[str, float]:
-    """The same of NVIDIA's GPUs; nothing where there are none."""
+    """Return the metrics of NVIDIA's GPUs; empty if there are none."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return {}
@@ -98,13 +98,13 @@ def _gpu_reading() -> dict[str, float]:
     try:
         shown = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS_FOR_GPUS, check=True)
     except (OSError, subprocess.SubprocessError) as error:
-        _logger.info("nvidia-smi tells nothing of the GPUs: %s", error)
+        _logger.info("nvidia-smi reports nothing about the GPUs: %s", error)
         return {}
     return parsed_gpus(shown.stdout)
 
 
 def parsed_gpus(lines: str) -> dict[str, float]:
-    """Metrics from nvidia-smi's lines; what a GPU does not tell (`[N/A]`) is left out."""
+    """Parse nvidia-smi's lines into metrics; leave out values that a GPU does not report (`[N/A]`)."""
     found = {}
     for line in lines.splitlines():
         index, *cells = (cell.strip() for cell in line.split(","))
@@ -115,7 +115,7 @@ def parsed_gpus(lines: str) -> dict[str, float]:
 
 
 def _other_machines() -> dict[str, str]:
-    """A node of each machine that this process does not run on, by the machine's address."""
+    """Return one node of each machine other than this process's, by the machine's address."""
     if not ray.is_initialized():
         return {}
     here = ray.get_runtime_context().get_node_id()
@@ -128,5 +128,5 @@ def _result(reference: ray.ObjectRef[dict[str, float]], address: str) -> dict[st
     try:
         return {f"system/{address}/{name}": value for name, value in ray.get(reference).items()}
     except RayError as error:
-        _logger.info("%s tells nothing of itself: %s", address, error)
+        _logger.info("%s does not report its metrics: %s", address, error)
         return {}

@@ -1,4 +1,4 @@
-"""A command as a Ray job: uploaded, followed, stopped."""
+"""Run a command as a Ray job: upload, follow and stop it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ray.job_submission import JobStatus, JobSubmissionClient
 from ray.util.state import list_nodes
 
 from objectaware.distributed.cluster import TOKEN_REMEDY, require_answer
-from objectaware.errors import InputError
+from objectaware.errors import InputError, one_line
 
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
 _DEFAULT_ADDRESS = "http://127.0.0.1:8265"
@@ -27,27 +27,27 @@ _TOKEN_REFUSED = (401, 403)
 _SECONDS_TO_ANSWER = 10.0
 _SECONDS_AWAY = 300.0
 _SECONDS_BETWEEN_TRIES = 1.0
-# Pretraining saves where it stands when it is stopped; Ray's own patience is 3 s.
+# A stopped pretraining first saves a checkpoint. Ray's default is 3 s.
 _SECONDS_TO_STOP = 60
 
 EXCLUDES = (
-    # A slash in front means the working directory's own: platform/objectaware/data is code.
+    # A leading slash limits a pattern to the working directory: platform/objectaware/data is code.
     *("/data", "/runs", "/ray_results", "/mlruns", "/mlartifacts", "mlflow.db*", "*.log", ".env"),
     *(".git", ".venv", "venv", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis", "node_modules"),
 )
-"""What is never uploaded, as patterns of .gitignore; what .gitignore and .rayignore name is not either."""
+"""Patterns of .gitignore for files that are never uploaded, besides those in .gitignore and .rayignore."""
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What is submitted.
+    """Describe a job.
 
     Attributes:
-        submission_id: Name of the job; a cluster takes each once.
+        submission_id: Name of the job, unique in a cluster.
         entrypoint: Shell command that the job runs in a copy of the working directory.
         working_dir: Folder that is uploaded.
-        environment: Environment variables of the job's processes. They stand in Ray's logs: no secrets.
-        excludes: Further patterns of what is not uploaded.
+        environment: Environment variables of the job's processes. Ray logs them, so they must not hold secrets.
+        excludes: Further patterns of files that are not uploaded.
         metadata: Notes that Ray keeps with the job.
     """
 
@@ -61,7 +61,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class ClusterShape:
-    """How many machines a cluster has.
+    """Describe the machines of a cluster.
 
     Attributes:
         has_several_nodes: Whether work may run on another node than the head.
@@ -73,46 +73,46 @@ class ClusterShape:
 
 
 def connect_jobs(address: str | None) -> JobSubmissionClient:
-    """Connects to a cluster's dashboard, which takes jobs.
+    """Connect to a cluster's dashboard, which takes jobs.
 
     Args:
-        address: Of the dashboard; by default RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or port 8265 of this machine,
+        address: Address of the dashboard; by default RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or port 8265 of this machine,
             where `ray dashboard cluster.yaml` opens a tunnel.
 
     Raises:
-        InputError: Nobody answers there, or the token is not the cluster's.
+        InputError: No dashboard answers there, or the token is not the cluster's.
     """
     if address is None and not any(os.environ.get(name) for name in _ADDRESS_VARIABLES):
         address = _DEFAULT_ADDRESS
     if address is not None:
-        # Ray gives the environment precedence over what it is passed.
+        # Ray gives the environment precedence over its arguments.
         os.environ[_ADDRESS_VARIABLES[0]] = address if "://" in address else f"http://{address}"
     variable = next(name for name in _ADDRESS_VARIABLES if os.environ.get(name))
     shown = os.environ[variable]
     if variable == _ADDRESS_VARIABLES[0] or shown.startswith("http"):
         _require_dashboard(shown)
     else:
-        require_answer(shown)  # of the cluster, which knows where its dashboard is
+        require_answer(shown)  # a cluster's address, from which Ray finds the dashboard
     try:
         return JobSubmissionClient()
     except AuthenticationError as error:
         raise InputError("address", shown, "refuses the token", TOKEN_REMEDY) from error
     except (ConnectionError, RuntimeError, requests.RequestException) as error:
-        raise _no_dashboard(shown, f" ({' '.join(str(error).split())[:300]})") from error
+        raise _no_dashboard(shown, f" ({one_line(error)[:300]})") from error
 
 
 def _require_dashboard(address: str) -> None:
-    """Refuses an address where no dashboard of Ray answers: Ray's client waits for minutes, or fails in its own words.
+    """Refuse an address where no Ray dashboard answers, since Ray's client waits for minutes or fails unclearly.
 
     Raises:
-        InputError: It is not http://HOST:PORT, or something else answers there, or nothing.
+        InputError: The address is not http://HOST:PORT, or nothing or something else answers there.
     """
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError("address", address, "is not http://HOST:PORT", _REMEDY)
     try:
         answer = requests.get(f"{address.rstrip('/')}/api/version", timeout=_SECONDS_TO_ANSWER)
-    except (requests.RequestException, ValueError) as error:  # ValueError: a name that no host can have
+    except (requests.RequestException, ValueError) as error:  # ValueError: an invalid host name
         raise _no_dashboard(address) from error
     if answer.status_code not in _TOKEN_REFUSED and "ray_version" not in answer.text:
         raise _no_dashboard(address, ", but something else")
@@ -123,10 +123,10 @@ def _no_dashboard(address: str, detail: str = "") -> InputError:
 
 
 def cluster_shape() -> ClusterShape:
-    """Asks the dashboard that `connect_jobs` found about the cluster's nodes."""
+    """Ask the dashboard that `connect_jobs` found about the cluster's nodes."""
     alive = [node for node in list_nodes(detail=True) if node.state == "ALIVE"]
     head = next(node for node in alive if node.is_head_node)
-    # A head that takes no work has an autoscaler beside it, which adds nodes for the job.
+    # A head without CPUs has an autoscaler, which adds nodes for the job.
     is_idle_head = not head.resources_total.get("CPU")
     return ClusterShape(len(alive) > 1 or is_idle_head, _is_own_address(head.node_ip))
 
@@ -141,7 +141,7 @@ def _is_own_address(address: str) -> bool:
 
 
 def submit_job(client: JobSubmissionClient, submission: Submission) -> None:
-    """Uploads the working directory and starts the job.
+    """Upload the working directory and start the job.
 
     Raises:
         InputError: The id is taken, or the directory cannot be uploaded.
@@ -162,13 +162,13 @@ def submit_job(client: JobSubmissionClient, submission: Submission) -> None:
             runtime_env=runtime_env,
             metadata=dict(submission.metadata),
         )
-    except (ValueError, RuntimeError) as error:  # too large a package, or refused by the dashboard
+    except (ValueError, RuntimeError) as error:  # the package is too large, or the dashboard refuses it
         remedy = "Name what the job does not need in .rayignore; Ray takes 100 MiB."
         raise InputError("working-dir", str(submission.working_dir), f"is not taken ({error})", remedy) from error
 
 
 def follow_job(client: JobSubmissionClient, submission_id: str, write: Callable[[str], object]) -> int:
-    """Passes a job's log on until the job has ended. On Ctrl-C the job is stopped, and waited for.
+    """Write a job's log until the job has ended. On Ctrl-C stop the job and wait for its end.
 
     Args:
         client: Connection to the cluster.
@@ -176,11 +176,10 @@ def follow_job(client: JobSubmissionClient, submission_id: str, write: Callable[
         write: Called with each piece of the log.
 
     Returns:
-        Exit status of the job's command, 128 + n where signal n ended it; 1 where Ray could not run it or somebody
-        stopped it.
+        Exit status of the job's command; 128 + n if signal n ended it; 1 if Ray could not run it or it was stopped.
 
     Raises:
-        KeyboardInterrupt: On Ctrl-C, after the job has ended; a second one does not wait for that.
+        KeyboardInterrupt: On Ctrl-C, after the job has ended; on a second one, at once.
     """
     log = _Log(client, submission_id, write)
     try:
@@ -197,12 +196,12 @@ def follow_job(client: JobSubmissionClient, submission_id: str, write: Callable[
     if status is None and details.message:
         # Ray itself could not start or keep the command, and its log does not say why.
         write(f"{details.message}\n")
-    # As a shell says that a signal ended a command.
+    # As shells report a command that a signal ended.
     return 128 - status if status is not None and status < 0 else status or 1
 
 
 class _Log:
-    """A job's log, of which each character is passed on once, also over a connection that breaks."""
+    """Write each character of a job's log once, even if the connection breaks."""
 
     def __init__(self, client: JobSubmissionClient, submission_id: str, write: Callable[[str], object]) -> None:
         self._client = client
@@ -211,7 +210,7 @@ class _Log:
         self._num_written = 0
 
     async def follow(self) -> None:
-        """Returns when the job has ended and its log is written."""
+        """Write the log until the job has ended."""
         deadline = time.monotonic() + _SECONDS_AWAY
         while True:
             try:
@@ -220,13 +219,13 @@ class _Log:
                     return
                 deadline = time.monotonic() + _SECONDS_AWAY
             except (RuntimeError, OSError, aiohttp.ClientError, requests.RequestException):
-                # The dashboard or the tunnel to it is away; the job goes on without them.
+                # The dashboard or its tunnel is unreachable. The job continues without them.
                 if time.monotonic() > deadline:
                     raise
             await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
 
     async def _pass_on(self) -> None:
-        """Passes on what is new, from one connection."""
+        """Write the new part of the log from one connection."""
         position = 0
         async for text in self._client.tail_job_logs(self._submission_id):
             new = position + len(text) - self._num_written

@@ -1,4 +1,4 @@
-"""A function as tasks on the cluster."""
+"""Run a function as tasks on the cluster."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Result = TypeVar("Result")
 
 
 class NoProgressError(ExplainedError):
-    """Tasks that run for longer than they may."""
+    """Report that no task ended for longer than allowed."""
 
 
 def run_task(function: Callable[..., Result], *args: object, use_gpu: bool = False, num_cpus: float = 1.0) -> Result:
-    """Runs a function on the cluster and waits for its result; see `run_tasks`."""
+    """Run a function on the cluster and wait for its result; see `run_tasks`."""
     return run_tasks(function, [args], use_gpu=use_gpu, num_cpus=num_cpus)[0]
 
 
@@ -34,32 +34,32 @@ def run_tasks(
     on_result: Callable[[Result], None] | None = None,
     no_progress_seconds: float | None = None,
 ) -> list[Result]:
-    """Runs a function on the cluster once for each set of arguments and waits for all.
+    """Run a function on the cluster once for each set of arguments and wait for all results.
 
-    A task whose process or node is lost is run again, up to three times.
+    A task whose process or node is lost runs again, up to three times.
 
     Args:
-        function: Picklable, as are its arguments and results.
-        arguments: What is passed to the function, a tuple a task.
+        function: The function; it, its arguments and its results are picklable.
+        arguments: The arguments, one tuple per task.
         use_gpu: Give each task one GPU.
-        num_cpus: Logical CPUs that each takes.
-        at_once: Tasks that run at the same time, at most; by default as many as fit. The local Ray has more logical
-            CPUs than the machine has cores, and every task's process takes memory.
-        on_result: Called with each result as it comes, in whatever order; an error ends all at once then.
-        no_progress_seconds: With `on_result`, how long it may take until the next task is done; by default for ever.
+        num_cpus: Logical CPUs per task.
+        at_once: Largest number of tasks that run at the same time; by default as many as fit. The local Ray has more
+            logical CPUs than the machine has cores, and every task's process takes memory.
+        on_result: Called with each result as it arrives, in any order. With it, an error ends all tasks at once.
+        no_progress_seconds: With `on_result`, the longest wait for the next result; by default without end.
 
     Returns:
-        What the function returns, in the order of the arguments.
+        Results in the order of the arguments.
 
     Raises:
         InputError: The cluster has no GPU, or too few CPUs for one task.
-        NoProgressError: No task was done for `no_progress_seconds`.
-        Exception: What the function raised, as itself; its traceback on the worker stands in its notes.
+        NoProgressError: No task ended for `no_progress_seconds`.
+        Exception: The function's own exception, with its traceback on the worker in its notes.
         KeyboardInterrupt: On Ctrl-C, after the tasks have been stopped.
     """
     name = getattr(function, "__name__", "task")
     require_resources(name, [Need("task", 1, num_cpus, float(use_gpu))])
-    # Anywhere: in a trial of a sweep it would else wait for a place in the trial's own placement group, which has none.
+    # Anywhere: otherwise a trial's task would wait for room in the trial's placement group, which has none.
     task = ray.remote(_at_work).options(
         num_cpus=num_cpus, num_gpus=float(use_gpu), name=name, scheduling_strategy="DEFAULT"
     )
@@ -84,10 +84,10 @@ def run_tasks(
 
 
 def _cancel(references: list[ray.ObjectRef[Result]]) -> None:
-    """Ends the tasks that run or wait, and leaves the others alone as far as that can be known.
+    """Cancel tasks that run or wait, but, as far as is known, no task that has ended.
 
-    Ray hands a result over a moment before it has done with the task, and one that is cancelled in that moment takes
-    the whole process with it ("Tried to complete task that was not pending").
+    Ray delivers a result a moment before it closes the task. Cancelling the task in that moment aborts the whole
+    process ("Tried to complete task that was not pending").
     """
     for reference in references:
         _, running = ray.wait([reference], timeout=0, fetch_local=False)
@@ -96,7 +96,7 @@ def _cancel(references: list[ray.ObjectRef[Result]]) -> None:
 
 
 def _at_work(function: Callable[..., Result], *args: object) -> Result:
-    """What a task's process runs; the function was imported with it."""
+    """Run the function in the task's process, which has imported the function's modules by now."""
     collector.restore()
     return function(*args)
 
@@ -104,10 +104,10 @@ def _at_work(function: Callable[..., Result], *args: object) -> Result:
 def _wait(
     running: list[ray.ObjectRef[Result]], on_result: Callable[[Result], None] | None, seconds: float | None
 ) -> list[ray.ObjectRef[Result]]:
-    """Waits for one of the tasks and gives the others."""
+    """Wait for one of the tasks and return the others."""
     finished, others = ray.wait(running, timeout=seconds)
     if not finished:
-        raise NoProgressError(f"none of {len(running)} running tasks was done for {seconds:g} s: they are ended")
+        raise NoProgressError(f"none of {len(running)} running tasks ended within {seconds:g} s; they are cancelled")
     (done,) = finished
     if on_result is not None:
         on_result(ray.get(done))

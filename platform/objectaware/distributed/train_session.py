@@ -1,52 +1,209 @@
-"""The training loop's session on top of Ray Train, and what listens to it beside Ray Train's controller."""
+"""A training worker's session on Ray Train, and its records on their way to the driver."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
+import ray
 import torch
-from ray import get, train
+from ray import train
+from ray.exceptions import RayError
 from ray.train.torch import get_device
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectaware import collector
-from objectaware.distributed.records import DriverLine, Record
+from objectaware.background import Background
 from objectaware.training.checkpoints import checkpoint_name
 from objectaware.training.no_progress import NoProgressWatch
 from objectaware.training.preemption import StoppedError, is_terminated
 
+Record = dict[str, Any]
+"""Plain values. `kind` is `epoch`, `progress`, `stopping`, `stopped` or `stuck`."""
+
+_SECONDS_BETWEEN_DRAINS = 0.3
+
+_logger = logging.getLogger(__name__)
+
 _SECONDS_BETWEEN_PROGRESS = 1.0
 _SECONDS_TO_COMMIT = 60.0
 _SECONDS_TO_TELL = 10.0
-# Workers wait for each other at a look, a hundredth of a second or so; clusters give notice half a minute ahead.
+# At each look workers wait for each other, for about 10 ms. Clusters announce a removal half a minute ahead.
 _STEPS_BETWEEN_LOOKS = 20
 _WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
 _EARLIER = "epochs_since_the_last_checkpoint"
 EPOCHS_NAME = "epochs.json"
-"""File in a checkpoint with the metrics of each epoch since the beginning."""
+"""File in a checkpoint with the metrics of each epoch so far."""
 _STEP = "step_inside_the_epoch"
 
 
+class RecordSink:
+    """Hold the workers' records until the driver fetches them. Runs as an actor."""
+
+    def __init__(self) -> None:
+        self._records: list[Record] = []
+        self._stops = False
+        self._stuck: Record | None = None
+
+    def push(self, record: Record) -> bool:
+        """Add a record and return whether the driver wants the workers to end."""
+        self._records.append(record)
+        self._stuck = record if record["kind"] == "stuck" else None
+        return self._stops
+
+    def begin(self) -> bool:
+        """Start a new attempt: forget the last attempt's `stuck` record. Return whether the driver wants an end."""
+        self._stuck = None
+        return self._stops
+
+    def stuck(self) -> Record | None:
+        """Return the last `stuck` record, or None if another record has come since."""
+        return self._stuck
+
+    def stop(self) -> None:
+        """Make `push` and `begin` return that the workers should end."""
+        self._stops = True
+
+    def drain(self) -> list[Record]:
+        """Return all records in order and forget them."""
+        records, self._records = self._records, []
+        return records
+
+
+class DriverLine:
+    """Connect a worker to the driver: send records and learn, some time later, whether training should end.
+
+    Only `begin` and `last_word` wait.
+
+    Args:
+        sink: Handle of the `RecordSink` actor.
+    """
+
+    def __init__(self, sink: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
+        self._sink = sink
+        self._answer: ray.ObjectRef[bool] | None = None
+        self._stops = False
+
+    def begin(self) -> bool:
+        """Start a new attempt (`RecordSink.begin`)."""
+        wants_end: bool = ray.get(self._sink.begin.remote())
+        return wants_end
+
+    def last_word(self, record: Record, seconds: float) -> None:
+        """Send a record before this process ends, and wait up to `seconds` until it has arrived."""
+        ray.wait([self._sink.push.remote(record)], timeout=seconds)
+
+    def push(self, record: Record) -> None:
+        """Send a record."""
+        self._hear()  # otherwise, with slow steps, each answer would be replaced before it was read
+        self._answer = self._sink.push.remote(record)
+
+    def shall_stop(self) -> bool:
+        """Return whether the driver wants training to end, as far as this worker knows."""
+        self._hear()
+        return self._stops
+
+    def _hear(self) -> None:
+        if self._answer is not None and ray.wait([self._answer], timeout=0)[0]:
+            self._stops |= ray.get(self._answer)
+            self._answer = None
+
+
+class RecordPump(Background):
+    """Call the driver's function with every record of the workers, as a context manager.
+
+    One thread makes all calls, one record at a time. After an exception, later records still reach the function. Its
+    first exception is raised on leaving the `with` block.
+
+    Args:
+        on_record: Called with each record.
+
+    Attributes:
+        sink: Handle of the `RecordSink` actor, inside the `with` block.
+    """
+
+    sink: Any
+
+    def __init__(self, on_record: Callable[[Record], None]) -> None:
+        super().__init__("records")
+        self._on_record = on_record
+        self._error: Exception | None = None
+        self._stopped = threading.Event()
+
+    def __enter__(self) -> Self:
+        # On the driver's node, since its loss ends the command in any case.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        actor = ray.remote(RecordSink)
+        self.sink = actor.options(num_cpus=0, max_restarts=-1, max_task_retries=-1, scheduling_strategy=here).remote()
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self._pass_on()
+        ray.kill(self.sink)
+        if self._error is not None and error is None:
+            raise self._error
+
+    def stuck(self) -> Record | None:
+        """Return `RecordSink.stuck`, or None if the actor is lost."""
+        try:
+            record: Record | None = ray.get(self.sink.stuck.remote())
+        except RayError as error:
+            _logger.warning("the workers' reports of their progress are lost: %s", error)
+            return None
+        return record
+
+    def stop_training(self, seconds: float) -> None:
+        """Ask the workers to end, and wait up to `seconds` until one reports `stopped`."""
+        self._on_record({"kind": "stopping"})
+        self._stopped.clear()
+        self.sink.stop.remote()
+        self._stopped.wait(seconds)
+
+    def _run(self) -> None:
+        while not self._stop.wait(_SECONDS_BETWEEN_DRAINS):
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        try:
+            records = ray.get(self.sink.drain.remote())
+        except RayError as error:
+            _logger.warning("records of the workers are lost: %s", error)
+            return
+        for record in records:
+            if record["kind"] == "stopped":
+                self._stopped.set()
+            try:
+                self._on_record(record)
+            except Exception as error:
+                _logger.exception("a record could not be processed: %s", record)
+                self._error = self._error or error
+
+
 def epoch_records(metrics: Mapping[str, Any]) -> list[Record]:
-    """Records of the epochs that one checkpoint is the first to save, from the metrics that it was reported with."""
+    """Return the records of the epochs that a checkpoint is the first to save, from its reported metrics."""
     this = {name: value for name, value in metrics.items() if name != _EARLIER}
     return [{"kind": "epoch", **epoch} for epoch in (*metrics[_EARLIER], *([] if _STEP in metrics else [this]))]
 
 
 class RaySession:
-    """A Ray Train worker's place among the others: `training.session.Session`, as a context manager.
+    """Implement `training.session.Session` for a Ray Train worker, as a context manager.
 
     Args:
-        sink: `RecordSink` that progress goes to.
-        no_progress_seconds: After how long without a step this process is ended.
-        fallback: Folder of the checkpoint to go on from where Ray Train knows of none.
-        guard: Called before a checkpoint is handed over; raises an exception where none may be saved any more.
+        sink: `RecordSink` that receives the progress.
+        no_progress_seconds: Seconds without a step after which this process ends itself.
+        fallback: Folder of the checkpoint to continue from if Ray Train has none.
+        guard: Called before each checkpoint is reported; raises an exception if none may be saved any more.
 
     Attributes:
         rank: This worker's number, from 0.
@@ -75,14 +232,14 @@ class RaySession:
         self._watch = NoProgressWatch(no_progress_seconds, self._tell_stuck)
         self._next_progress = 0.0
         self._num_steps = 0
-        # On by default; a Ray that was started for the command alone has nobody to take machines away.
+        # On by default; `local_ray` turns it off, since nobody takes away its machine.
         self._is_watched = os.environ.get(_WATCHER, "1") != "0"
 
     def __enter__(self) -> RaySession:
         collector.restore()
-        # Ray Train starts the workers again that have saved and ended on Ctrl-C, until its controller is stopped, too.
+        # After Ctrl-C Ray Train restarts workers that have saved and ended, until its controller is stopped too.
         if self.rank == 0 and self._driver.begin():
-            raise StoppedError("training was told to end before this attempt began")
+            raise StoppedError("training was asked to end before this attempt began")
         with ExitStack() as opened:
             opened.enter_context(self._watch)
             checkpoint = train.get_checkpoint()
@@ -90,7 +247,7 @@ class RaySession:
                 self._restored = Path(opened.enter_context(checkpoint.as_directory()))
             if self._restored is not None:
                 epochs = self._restored / EPOCHS_NAME
-                # Checkpoints from before the file are of an older stage number, hence never in this folder.
+                # Checkpoints without the file have an older stage version, so they are never in this folder.
                 assert epochs.is_file(), f"{self._restored} holds no {EPOCHS_NAME}"
                 self._epochs = json.loads(epochs.read_text())
             self._open = opened.pop_all()
@@ -102,14 +259,14 @@ class RaySession:
         self._open.close()
 
     def restored(self) -> Path | None:
-        """Folder of the newest checkpoint, local or downloaded, or None at the start."""
+        """Return the folder of the newest checkpoint, local or downloaded, or None at the start."""
         return self._restored
 
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
-        """Hands an epoch over to Ray Train and returns when the checkpoint, if there is one, is in storage.
+        """Report an epoch to Ray Train, and return when its checkpoint, if there is one, is in storage.
 
-        Every worker calls it after every epoch. The driver hears of it, and of the epochs since the last checkpoint,
-        through `EpochRecorder`.
+        Every worker calls it after every epoch. `EpochRecorder` sends this epoch and those since the last checkpoint to
+        the driver.
         """
         self._watch.moved()
         this = {**metrics, "epoch": epoch}
@@ -128,9 +285,9 @@ class RaySession:
         self._unsaved = []
 
     def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
-        """Hands a checkpoint made inside an epoch over to Ray Train and returns when a restart would find it.
+        """Report a checkpoint inside an epoch to Ray Train, and return when a restart would find it.
 
-        It records no epoch but those that ended since the last checkpoint.
+        The checkpoint records only the epochs that ended since the last one.
         """
         self._watch.moved()
         if checkpoint is None:
@@ -149,15 +306,15 @@ class RaySession:
         )
 
     def _write_epochs(self, checkpoint: Path) -> None:
-        """Puts the metrics of all epochs so far into a checkpoint.
+        """Write the metrics of all epochs so far into a checkpoint.
 
-        Ray Train keeps two checkpoints, and a driver may die long before its workers do: what it had not recorded then
-        is found here.
+        Ray Train keeps two checkpoints, and a driver may die long before its workers. The next driver finds here what
+        that one had not recorded.
         """
         (checkpoint / EPOCHS_NAME).write_text(json.dumps(self._epochs))
 
     def should_stop(self) -> bool:
-        """Whether this process was sent SIGTERM, a machine is to be taken away, or the driver wants training to end.
+        """Return whether training should end: on SIGTERM, before a machine is removed, or if the driver wants it.
 
         All workers call it after every step.
         """
@@ -166,13 +323,13 @@ class RaySession:
         return is_drained or self._driver.shall_stop() or is_terminated()
 
     def _is_drained(self) -> bool:
-        """Whether Ray is about to take a machine of the workers' away (`ray drain-node`, spot instances)."""
+        """Return whether Ray is about to remove a worker's machine (`ray drain-node`, spot instances)."""
         self._num_steps += 1
         looks = self._is_watched and self._num_steps % _STEPS_BETWEEN_LOOKS == 0
         return looks and train.get_preemption_info() is not None
 
     def progress(self, state: Mapping[str, float]) -> None:
-        """Tells the driver, from rank 0 and at most once a second, how far an epoch has come; never waits."""
+        """Report the progress of an epoch to the driver, from rank 0 and at most once per second; never wait."""
         now = time.monotonic()
         if self.rank == 0 and now >= self._next_progress:
             self._next_progress = now + _SECONDS_BETWEEN_PROGRESS
@@ -184,7 +341,7 @@ class RaySession:
 
 
 class FinalError(Exception):
-    """Carries an error out of a worker that the same work would meet again, so that nothing is tried again.
+    """Carry an error out of a worker that a retry would meet again, so that there is no retry.
 
     Args:
         error: The error itself.
@@ -196,15 +353,15 @@ class FinalError(Exception):
 
 
 class EpochRecorder(train.UserCallback):
-    """Tells the driver of epochs once they are saved, and stops Ray Train where a retry would not help.
+    """Send epochs to the driver once they are saved, and stop Ray Train if a retry would not help.
 
-    It runs in Ray Train's controller, which calls it after its own book-keeping: what was recorded is never
+    It runs in Ray Train's controller, which calls it after its own book-keeping, so that a recorded epoch is never
     computed again.
 
     Args:
-        sink: `RecordSink` that the records go to.
-        max_failures: Failures in a row, without a checkpoint between them, after which the last one is raised.
-            A run of weeks on machines that are taken away may fail any number of times, as long as it moves.
+        sink: `RecordSink` that receives the records.
+        max_failures: Most failures in a row without a checkpoint between them; after one more, the last is raised. A
+            run of weeks on machines that come and go may fail any number of times, as long as it makes progress.
     """
 
     def __init__(self, sink: Any, *, max_failures: int) -> None:  # noqa: ANN401 - Ray's handles are Any
@@ -218,17 +375,17 @@ class EpochRecorder(train.UserCallback):
         metrics: list[dict[str, Any]],
         checkpoint: train.Checkpoint | None,
     ) -> None:
-        """Records the epochs that a checkpoint has saved, with rank 0's metrics."""
+        """Record the epochs that a checkpoint has saved, with rank 0's metrics."""
         if checkpoint is not None:
             self._num_failures = 0
-            get([self._sink.push.remote(record) for record in epoch_records(metrics[0])])
+            ray.get([self._sink.push.remote(record) for record in epoch_records(metrics[0])])
 
     def after_exception(
         self,
         run_context: Any,  # noqa: ANN401 - as Ray Train declares it
         worker_exceptions: dict[int, Exception],
     ) -> None:
-        """Raises what no retry would mend, as a `FinalError`."""
+        """Raise errors that no retry would solve, as `FinalError`."""
         for error in worker_exceptions.values():
             if isinstance(error, FinalError):
                 raise error
@@ -238,6 +395,6 @@ class EpochRecorder(train.UserCallback):
 
 
 def root_cause(failures: dict[int, Exception]) -> Exception:
-    """Of the errors of several workers, the one that is not just a lost connection to another worker."""
+    """Return the workers' error that is more than a lost connection to another worker."""
     ranks = sorted(failures, key=lambda rank: (isinstance(failures[rank], RuntimeError), rank))
     return failures[ranks[0]]

@@ -1,7 +1,7 @@
-"""What the paper shows: its tables with their numbers, and its figures.
+"""The content of the paper: its tables with their numbers, and its figures.
 
-Everything is read off the paper's LaTeX, lines that are commented out left aside; `tests/paper` checks it against it.
-Gains are not stored: some printed ones are wrong, and `gains` computes them.
+It was read from the paper's LaTeX, without lines that are commented out, and `tests/paper` compares the two. Gains are
+not stored: some printed ones are wrong, so `gains` computes them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from objectaware.errors import InputError
 from objectaware.model import Model, Positive
 
 Key = tuple[str, ...]
-"""Name of a row or column: one part for each of the table's row or column headers."""
+"""Name of a row or column: one part per row header or column header of the table."""
 
 
 class Cell(NamedTuple):
-    """A number of a table.
+    """Hold a number of a table.
 
     Attributes:
         mean: Mean over the trials, in the table's unit.
-        std: Standard deviation over the trials, where it is printed.
+        std: Standard deviation over the trials, if it is printed.
     """
 
     mean: float
@@ -37,11 +37,11 @@ def _pair(value: object) -> object:
 
 
 class Row(Model):
-    """A row of a table.
+    """Hold a row of a table.
 
     Attributes:
-        name: What stands before the numbers, by row header.
-        cells: The numbers, by column; None where the paper has a dash.
+        name: Name of the row, one part per row header.
+        cells: Numbers by column; None for a dash in the paper.
     """
 
     name: Key
@@ -49,7 +49,7 @@ class Row(Model):
 
 
 class Misprint(Model):
-    """A gain that is printed beside a cell and is not that cell less its baseline.
+    """Hold a printed gain that is not the difference of its cell from the baseline.
 
     Attributes:
         row: Row of the cell.
@@ -63,16 +63,16 @@ class Misprint(Model):
 
 
 class Display(Model):
-    """What tables and figures have in common.
+    """Hold the fields that tables and figures share.
 
     Attributes:
         label: Name in the LaTeX, without `tab:` or `fig:`.
-        caption: What it shows, in short.
-        datasets: Data sets that it takes, those of its trainings included.
-        trainings: What has to be trained: names of recipes in `jobs/recipes`, with the fields that are set on the
-            command line. What their masks come from stands in the recipes.
-        published_networks: What is taken from others.
-        notes: What the paper leaves open, and what is assumed here.
+        caption: Short description.
+        datasets: Data sets that it needs, including those of its trainings.
+        trainings: Trainings that it needs: names of recipes in `jobs/recipes`, with the fields that are set on the
+            command line. The recipes name the sources of their masks.
+        published_networks: Networks of others that it needs.
+        notes: Questions that the paper leaves open, and the assumptions made here.
     """
 
     label: str
@@ -84,32 +84,32 @@ class Display(Model):
 
 
 class Figure(Display):
-    """A figure.
+    """Hold a figure.
 
     Attributes:
-        panels: Captions of its parts; none where it is one picture.
+        panels: Captions of its parts; empty for a single picture.
     """
 
     panels: tuple[str, ...]
 
 
 class Table(Display):
-    """A table with its numbers.
+    """Hold a table with its numbers.
 
     Attributes:
-        measure: What the numbers are.
+        measure: Measure that the numbers give.
         unit: `%`, or `1` for plain numbers.
         num_digits: Decimals as printed.
         better: Which direction is better.
-        lower_is_better: Rows or columns, by any part of their name, in which lower is better although elsewhere in the
-            table higher is.
-        num_trials: Trainings with different seeds behind a number.
-        localizers: Localizers by the names that rows have for them.
-        baseline: What gains are counted from: the row (or column) with these values under these headers and its
-            own under the others; empty where the paper prints no gains.
-        misprinted_gains: Gains that are printed wrongly, by more than rounding.
-        row_headers: What the parts of a row's name are.
-        column_headers: What the parts of a column's name are.
+        lower_is_better: Parts of the names of rows or columns in which, unlike in the rest of the table, lower is
+            better.
+        num_trials: Trainings with different seeds per number.
+        localizers: Localizers by the names of their rows.
+        baseline: Baseline of the gains: the row (or column) with these values under these headers and the cell's own
+            values under the others; empty if the paper prints no gains.
+        misprinted_gains: Printed gains that are wrong by more than rounding.
+        row_headers: Headers of the parts of a row's name.
+        column_headers: Headers of the parts of a column's name.
         columns: Names of the columns.
         rows: The rows.
     """
@@ -130,7 +130,7 @@ class Table(Display):
 
     @model_validator(mode="after")
     def _is_rectangular(self) -> Self:
-        """Finds slips in the files before they become wrong numbers."""
+        """Find mistakes in the files before they become wrong numbers."""
         for row in self.rows:
             if len(row.name) != len(self.row_headers) or len(row.cells) != len(self.columns):
                 raise ValueError(f"the row {row.name} has {len(row.cells)} cells for {len(self.columns)} columns")
@@ -141,24 +141,24 @@ class Table(Display):
         return self
 
     def cells(self) -> dict[tuple[Key, Key], Cell | None]:
-        """The numbers by row and column, row by row."""
+        """Return the numbers by row and column, row by row."""
         return {
             (row.name, column): cell for row in self.rows for column, cell in zip(self.columns, row.cells, strict=True)
         }
 
     def is_lower_better(self, row: Key, column: Key) -> bool:
-        """Whether a smaller number is the better one in a cell."""
+        """Return whether a smaller number is better in a cell."""
         return self.better == "lower" or any(part in self.lower_is_better for part in (*row, *column))
 
 
 def gains(table: Table) -> dict[tuple[Key, Key], float]:
-    """Differences of the cells from their baseline, in the table's unit, rounded to its decimals.
+    """Return the differences of the cells from their baseline, in the table's unit, rounded to its decimals.
 
-    Whether a positive one is an improvement says `Table.is_lower_better`. Cells of a baseline have none. A gain may
-    differ from the printed one in the last decimal, since the paper's were computed from more decimals than it prints.
+    `Table.is_lower_better` says whether a positive one is an improvement. Cells of a baseline have no gain. A gain may
+    differ from the printed one in the last decimal, since the paper computed its gains from more decimals.
 
     Returns:
-        Gains by row and column; none where the paper compares with no baseline.
+        Gains by row and column; empty if the paper compares with no baseline.
     """
     cells = table.cells()
     found: dict[tuple[Key, Key], float] = {}
@@ -207,7 +207,7 @@ TABLE_LABELS = (
 
 @cache
 def load_table(label: str) -> Table:
-    """Reads a table.
+    """Read a table.
 
     Args:
         label: One of `TABLE_LABELS`.
@@ -216,13 +216,13 @@ def load_table(label: str) -> Table:
         InputError: The paper has no such table.
     """
     if label not in TABLE_LABELS:
-        raise InputError("table", label, "is no table of the paper", "objectaware reproduce list shows them all.")
+        raise InputError("table", label, "is not a table of the paper", "objectaware reproduce list shows them all.")
     text = files("objectaware.paper").joinpath("tables", f"{label}.yaml").read_text(encoding="utf-8")
     return Table.model_validate(yaml.safe_load(text))
 
 
 @cache
 def load_figures() -> tuple[Figure, ...]:
-    """Reads the list of the figures, in the order of the paper."""
+    """Read the list of the figures, in the order of the paper."""
     text = files("objectaware.paper").joinpath("figures.yaml").read_text(encoding="utf-8")
     return tuple(Figure.model_validate(entry) for entry in yaml.safe_load(text))

@@ -1,4 +1,4 @@
-"""The plans of the figures: which stages and images each is drawn from."""
+"""The plan of each figure: the stages and images that it is drawn from."""
 
 from __future__ import annotations
 
@@ -6,34 +6,44 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from objectaware.errors import InputError
-from objectaware.paper.background import challenge, in9_network
 from objectaware.paper.content import Figure, load_figures, load_table
-from objectaware.paper.localization import (
+from objectaware.paper.nodes import Images, Localize, MaskScore, Node, options, ordered
+from objectaware.paper.plan import (
     BOXED,
+    COCO_VAL,
+    CROP,
+    MIXUP,
+    SEGMENTED_IMAGES,
+    SUPERVISED_IMAGENET,
+    TRAINING_IMAGES,
+    challenge,
+    class_distance,
+    classified,
+    coco_network,
     contracam,
     imagenet_contracam,
+    in9_network,
+    kept,
     saliency_masks,
+    training,
 )
-from objectaware.paper.multi import COCO_VAL, class_distance, classified, coco_network, kept
-from objectaware.paper.nodes import Images, Localize, MaskScore, Node, options, ordered
-from objectaware.paper.trainings import CROP, MIXUP, SEGMENTED_IMAGES, SUPERVISED_IMAGENET, TRAINING_IMAGES, training
 from objectaware.recipes import merged
 
 EPOCHS = tuple(range(100, 900, 100))
-"""Epochs whose checkpoints the curves are drawn from."""
+"""Epochs of the checkpoints on the curves."""
 CROPS = ("MoCov2", "+OA-Crop")
 VARIANTS = ("original", "mixed_same", "mixed_rand", "mixed_next", "only_fg", "no_fg", "only_bg_b", "only_bg_t")
-"""Variants of the Backgrounds Challenge in the figure's order; a test holds them to the data set's."""
+"""Variants of the Backgrounds Challenge in the figure's order; a test compares them with the data set."""
 
 
 @dataclass(frozen=True)
 class FigurePlan:
-    """What a figure is drawn from.
+    """Hold the stages and images that a figure is drawn from.
 
     Attributes:
         figure: The figure.
-        stages: By the name that its drawing knows them under, in the order of the columns.
-        images: Parts of data sets that are shown as they are.
+        stages: Stages by their names in the drawing, in the order of the columns.
+        images: Parts of data sets that are shown unchanged.
     """
 
     figure: Figure
@@ -41,7 +51,7 @@ class FigurePlan:
     images: dict[str, Images] = field(default_factory=dict)
 
     def nodes(self) -> list[Node]:
-        """All stages, each once, after what it needs."""
+        """Return all stages, each once and after the stages that it needs."""
         return ordered(self.stages.values())
 
 
@@ -150,7 +160,7 @@ _PARTS: dict[str, Callable[[], Parts]] = {
 
 
 def plan_figure(label: str) -> FigurePlan:
-    """Plans a figure.
+    """Plan a figure.
 
     Args:
         label: Its label, without `figure:`.
@@ -161,5 +171,5 @@ def plan_figure(label: str) -> FigurePlan:
     figures = {figure.label: figure for figure in load_figures()}
     if label not in figures:
         remedy = "objectaware reproduce list shows them all."
-        raise InputError("figure", label, "is no figure of the paper", remedy)
+        raise InputError("figure", label, "is not a figure of the paper", remedy)
     return FigurePlan(figures[label], *_PARTS[label]())

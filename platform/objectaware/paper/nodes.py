@@ -1,21 +1,25 @@
-"""What the paper's results are computed from: stages as values that hold what they need.
+"""The stages behind the paper's results, as values that hold the stages that they need.
 
-Two nodes that say the same are equal, so that what several cells, tables or figures need is planned once. A node says
-nothing of where images lie or how large a network is: `objectaware.studies.reproduce` makes a stage's configuration of
-it, at full scale or as a smoke test.
+Two nodes with the same fields are equal, so that a stage that several cells, tables or figures need is planned once. A
+node does not say where images are stored or how large a network is. `objectaware.studies.reproduce` turns it into a
+stage's configuration, at full scale or as a smoke test.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Literal, TypeVar, cast
 
 from objectaware.config import Localizer
 
+ValuePath = tuple[str, ...]
+"""Keys from the outside in."""
+
 
 class Options(tuple[tuple[str, object], ...]):
-    """Fields of a configuration as a value that can be compared and hashed: sorted by name, those of a field below."""
+    """Hold fields of a configuration, nested ones too, sorted by name, as a value that can be compared and hashed."""
 
     def fields(self) -> dict[str, Any]:
         """Return the fields as a recipe has them."""
@@ -23,7 +27,7 @@ class Options(tuple[tuple[str, object], ...]):
 
 
 def options(fields: Mapping[str, object] | None = None, /, **more: object) -> Options:
-    """Take fields of a configuration, and further ones, as `Options`."""
+    """Return fields of a configuration, and further ones, as `Options`."""
     values = {**(fields or {}), **more}
     frozen = {name: options(value) if isinstance(value, Mapping) else value for name, value in values.items()}
     return Options(sorted(frozen.items()))
@@ -34,12 +38,12 @@ _NO_OPTIONS = Options()
 
 @dataclass(frozen=True)
 class Images:
-    """A part of a published data set.
+    """Name a part of a published data set.
 
     Attributes:
         name: Name of the set (`objectaware.data.published`).
-        part: Its part, such as `train`.
-        subset: List of the images that count, a path under the data folder.
+        part: Name of the part, such as `train`.
+        subset: List of the images that are used, a path under the data folder.
     """
 
     name: str
@@ -49,12 +53,12 @@ class Images:
 
 @dataclass(frozen=True)
 class Published:
-    """A network, or the masks, of others: no stage, but a file or folder that the user has.
+    """Name a published network or masks: not a stage, but a file or folder of the user's.
 
     Attributes:
-        name: What the paper calls it.
-        kind: `network`, or `masks` of the images.
-        images: What the masks are of.
+        name: The paper's name for it.
+        kind: `network` or `masks`.
+        images: Images of the masks.
     """
 
     name: str
@@ -64,14 +68,14 @@ class Published:
 
 @dataclass(frozen=True)
 class Pretrain:
-    """A training.
+    """Describe a training.
 
     Attributes:
         recipe: Name of a file in `jobs/recipes`.
-        images: What it learns from.
-        seed: Its seed.
-        masks: Where its masks or boxes come from; None where it takes none, or the data set's own.
-        mix_probability: p_mix; None where its policy has none.
+        images: Training images.
+        seed: Seed.
+        masks: Source of its masks or boxes; None if it takes none, or the data set's own.
+        mix_probability: p_mix; None if its policy has none.
     """
 
     kind: ClassVar[str] = "pretrain"
@@ -85,11 +89,11 @@ class Pretrain:
 
 @dataclass(frozen=True)
 class Kept:
-    """The checkpoint of a training after an epoch in the middle of it.
+    """Describe a checkpoint from the middle of a training.
 
     Attributes:
         training: The training.
-        epoch: After so many epochs.
+        epoch: Number of epochs before the checkpoint.
     """
 
     training: Pretrain
@@ -101,12 +105,12 @@ Network = Pretrain | Kept | Published
 
 @dataclass(frozen=True)
 class Linear:
-    """Linear evaluation.
+    """Describe a linear evaluation.
 
     Attributes:
-        network: Whose features.
-        train: What the classifier is fitted to.
-        tests: What it is measured on, by name.
+        network: Network that computes the features.
+        train: Images that the classifier is fitted to.
+        tests: Names and images of the test sets.
         holdout: Number (int) or share (float) of the training images that choose the penalty; None for the default.
     """
 
@@ -120,14 +124,14 @@ class Linear:
 
 @dataclass(frozen=True)
 class Localize:
-    """Localization of a data set's objects.
+    """Describe a localization of a data set's objects.
 
     Attributes:
-        images: The images.
-        network: What looks at them; None for baselines that need none.
+        images: Images to localize.
+        network: Network of the localizer; None for baselines without one.
         options: Further fields of `LocalizeConfig`.
-        classifier: Of a classifier CAM: a linear evaluation, or the network that was trained with it.
-        negatives: Name of a class; its images are the only negatives.
+        classifier: Classifier of a classifier CAM: a linear evaluation, or the network that was trained with it.
+        negatives: Name of the class whose images are the only negatives.
         record_iterations: Keep the CAM of each iteration of some images.
     """
 
@@ -143,11 +147,11 @@ class Localize:
 
 @dataclass(frozen=True)
 class MaskScore:
-    """Masks against true ones; its values are those of the row `found`.
+    """Describe the scoring of masks. Its values are those of the row `found`.
 
     Attributes:
-        masks: What found the masks.
-        images: Whose true masks.
+        masks: Source of the masks.
+        images: Images with the true masks.
     """
 
     kind: ClassVar[str] = "localization"
@@ -158,14 +162,14 @@ class MaskScore:
 
 @dataclass(frozen=True)
 class FewShot:
-    """Error of a classifier that has seen a few images of two classes.
+    """Describe the error of a classifier that was fitted to a few images of two classes.
 
     Attributes:
-        network: Whose features.
-        images: Where both classes are.
-        classes: Their names.
-        num_shots: Images of each class.
-        num_seeds: Draws that are averaged.
+        network: Network that computes the features.
+        images: Images of both classes.
+        classes: Names of the classes.
+        num_shots: Images per class.
+        num_seeds: Number of draws in the mean.
     """
 
     kind: ClassVar[str] = "few_shot"
@@ -179,12 +183,12 @@ class FewShot:
 
 @dataclass(frozen=True)
 class ClassDistance:
-    """Distance between the embeddings of two classes.
+    """Describe the distance between the embeddings of two classes.
 
     Attributes:
-        network: Whose embeddings.
-        images: Where both classes are.
-        classes: Their names.
+        network: Network that computes the embeddings.
+        images: Images of both classes.
+        classes: Names of the classes.
     """
 
     kind: ClassVar[str] = "class_distance"
@@ -196,12 +200,12 @@ class ClassDistance:
 
 @dataclass(frozen=True)
 class Detection:
-    """A Mask R-CNN fine-tuned from a network; a published detector is measured as it is.
+    """Describe a Mask R-CNN fine-tuned from a network; a published detector is measured without fine-tuning.
 
     Attributes:
-        network: The backbone's training, or a published detector.
+        network: Training of the backbone, or a published detector.
         train: Annotated images.
-        test: What average precision is measured on.
+        test: Images for the average precision.
     """
 
     kind: ClassVar[str] = "detection"
@@ -217,13 +221,13 @@ AnyNode = TypeVar("AnyNode", bound=Node)
 
 
 def needs(node: Node) -> tuple[Node, ...]:
-    """The nodes that a node is computed from, directly."""
+    """Return the nodes that a node directly needs."""
     values = (getattr(node, field.name) for field in fields(node))
     return tuple(value for value in values if isinstance(value, _NODES))
 
 
 def is_stage(node: Node) -> bool:
-    """Whether a node is computed: published files and checkpoints from the middle of a training are not."""
+    """Return whether a node is a stage; published files and checkpoints from inside a training are not."""
     return not isinstance(node, Published | Kept)
 
 
@@ -240,7 +244,7 @@ def stages_below(node: Node) -> tuple[Node, ...]:
 
 
 def images_of(node: Node) -> tuple[Images, ...]:
-    """The parts of data sets that a node itself reads."""
+    """Return the parts of data sets that a node itself reads."""
     found: list[Images] = []
     for field in fields(node):
         value = getattr(node, field.name)
@@ -252,7 +256,7 @@ def images_of(node: Node) -> tuple[Images, ...]:
 
 
 def ordered(nodes: Iterable[Node]) -> list[Node]:
-    """All nodes that the given ones take, themselves included: each once, after what it needs."""
+    """Return the nodes and all nodes that they need, each once and after the nodes that it needs."""
     found: dict[Node, None] = {}
 
     def visit(node: Node) -> None:
@@ -267,11 +271,11 @@ def ordered(nodes: Iterable[Node]) -> list[Node]:
 
 
 def rewrite(node: AnyNode, change: Callable[[Node], Node]) -> AnyNode:
-    """A node with everything below it, and then itself, put through a function.
+    """Rewrite all nodes below a node, then the node itself.
 
     Args:
         node: The node.
-        change: Gives a node's replacement, or the node itself.
+        change: Returns a node's replacement, or the node itself.
     """
     below = {
         field.name: rewrite(value, change)
@@ -279,12 +283,12 @@ def rewrite(node: AnyNode, change: Callable[[Node], Node]) -> AnyNode:
         if isinstance(value := getattr(node, field.name), _NODES)
     }
     rebuilt = replace(cast(Any, node), **below) if below else node
-    # A stand-in is of a kind that its place takes.
+    # A replacement has a type that fits the field.
     return cast(AnyNode, change(rebuilt))
 
 
 def title(node: Node) -> str:
-    """What a node is called where stages are listed."""
+    """Return the title of a node in lists of stages."""
     match node:
         case Published():
             return f"{node.kind} of others: {node.name}"
@@ -297,9 +301,10 @@ def title(node: Node) -> str:
             described = ", ".join(_described(node.options))
             by = "" if node.network is None else f" by {_short(node.network)}"
             only = "" if node.negatives is None else f", negatives {node.negatives}"
-            return f"localize {_where(node.images)}{by} ({described}{only})"
+            return f"localize {node.images.name} {node.images.part}{by} ({described}{only})"
         case Linear():
-            return f"linear {_short(node.network)} on {', '.join(_sets(node))}"
+            sets = dict.fromkeys(images.name for _, images in node.tests)
+            return f"linear {_short(node.network)} on {', '.join(sets)}"
         case MaskScore():
             return f"score {title(node.masks)}"
         case FewShot():
@@ -311,7 +316,7 @@ def title(node: Node) -> str:
 
 
 def _described(chosen: Options) -> Iterator[str]:
-    """Fields in words, by name; those of the localizer beside the others, and its name unless it is the paper's."""
+    """Yield all fields in words, sorted by name, with the localizer's name unless it is the default."""
     fields = chosen.fields()
     fields |= fields.pop("localizer", {})
     name = fields.pop("name", Localizer.default_name)
@@ -328,9 +333,30 @@ def _short(node: Node) -> str:
     return node.name if isinstance(node, Published) else title(node).removeprefix("pretrain ")
 
 
-def _where(images: Images) -> str:
-    return f"{images.name} {images.part}"
+@dataclass(frozen=True)
+class Value:
+    """Name a number that a node computes, in the table's unit.
+
+    Attributes:
+        node: The stage.
+        paths: Paths to the number in the stage's values, as keys from the outside in. With several paths it is the mean
+            of their numbers.
+    """
+
+    node: Node
+    paths: tuple[ValuePath, ...]
+
+    def read(self, values: Mapping[str, Any]) -> float:
+        """Return the number from the stage's values.
+
+        Raises:
+            KeyError: The stage has not computed it.
+        """
+        return statistics.fmean(_at(values, path) for path in self.paths)
 
 
-def _sets(node: Linear) -> list[str]:
-    return list(dict.fromkeys(images.name for _, images in node.tests))
+def _at(values: Mapping[str, Any], path: ValuePath) -> float:
+    found: Any = values
+    for key in path:
+        found = found[key]
+    return float(found)

@@ -1,1 +1,1 @@
-"""How long stages take on so many GPUs and cores, from what was measured on one machine. Knows no Ray and no MLflow."""
+"""Estimate how long stages take on a given number of GPUs and cores, from the rates measured on one machine."""

@@ -1,50 +1,155 @@
-"""Measures the rates of this machine by running the stages' own code in this process."""
+"""Measure the rates of this machine by running the stages' own code in this process."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
+from itertools import cycle, islice
 from pathlib import Path
 
+import cv2
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from objectaware.config import MeasureConfig
+from objectaware.config import (
+    DataConfig,
+    LocalizeConfig,
+    LocalizeExecution,
+    MeasureConfig,
+    PretrainConfig,
+    PretrainExecution,
+)
+from objectaware.data.folder import ImageFolder, list_image_ids
 from objectaware.data.images import read_image, resize_image
+from objectaware.data.manifest import Manifest
+from objectaware.data.scenes.plan import draw_plan
+from objectaware.data.scenes.variants import render_scene
 from objectaware.data.storage import Storage
+from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, group_table
 from objectaware.errors import InputError
 from objectaware.evaluate.features import compute_features
 from objectaware.evaluate.linear import linear_evaluation
+from objectaware.localize.exports import coco_json
+from objectaware.localize.mask_store import read_rows
 from objectaware.methods.backbones import build_backbone, channels_last
-from objectaware.methods.checkpoint import save_checkpoint
+from objectaware.methods.checkpoint import copy_checkpoint, save_checkpoint
 from objectaware.methods.moco import MoCo
-from objectaware.planning.clock import core_seconds, wall_seconds
-from objectaware.planning.hardware import describe, num_cores
-from objectaware.planning.measure_localization import GROUP_SIZE, MeasuredGroup
-from objectaware.planning.measure_training import NUM_STEPS, MeasuredTrainings
-from objectaware.planning.pictures import repeated, source_files
-from objectaware.planning.rates import LinearRates, NetworkRates, Rates, StageName, Work
+from objectaware.planning.rates import (
+    LinearRates,
+    NetworkRates,
+    Rates,
+    StageName,
+    TrainingRates,
+    Work,
+    num_cores,
+    processor_name,
+)
+from objectaware.report.gallery import Look
+from objectaware.training.inputs import build_loader, open_inputs
+from objectaware.training.run import run_pretraining
+from objectaware.training.session import LocalSession
+from objectaware.training.views import ViewLoader
+
+_NUM_SCENES = 64
+_SCENE_SIZE = 480
+
+_NUM_TIMES = 3
 
 _NUM_CLASSES = 4
 
+NUM_STEPS = 8
+"""Steps per epoch of the measured trainings."""
 
-def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[StageName, float]) -> Rates:
-    """Measures what pieces of work take on this machine: seconds on a GPU, minutes on a CPU.
+# Decode all pictures in the first epoch, so that the second one measures the steps alone.
+_CACHE_MIB = 8192
+_NUM_VIEWED = 64
 
-    Args:
-        config: What is measured.
-        folder: An empty folder for pictures and checkpoints.
-        start_seconds: What stages take to start and end.
+GROUP_SIZE = 64
+"""Images in the measured group, as many as in a stage's."""
+
+_NUM_ITERATIONS = 2
+
+
+def source_files(images: str | None, folder: Path) -> list[Path]:
+    """Return the user's photos, or draw scenes into a folder as JPEG files.
 
     Raises:
-        InputError: There is no GPU to measure on, or the folder of images holds none.
+        InputError: The user's folder holds no image.
+    """
+    if images is not None:
+        return [Path(images, image_id) for image_id in list_image_ids(images)]
+    folder.mkdir(parents=True)
+    paths = [folder / f"scene-{index:04d}.jpg" for index in range(_NUM_SCENES)]
+    for index, path in enumerate(paths):
+        plan = draw_plan(0, "train", index, variant="multi-object", correlation=0.9)
+        pixels, *_ = render_scene(plan, 0, "train", index, _SCENE_SIZE)
+        cv2.imwrite(str(path), cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
+    return paths
+
+
+def repeated(files: list[Path], number: int, folder: Path) -> DataConfig:
+    """Fill a folder with `number` pictures, repeating the files if there are fewer."""
+    folder.mkdir(parents=True)
+    for index, path in enumerate(islice(cycle(files), number)):
+        (folder / f"{index:06d}{path.suffix}").write_bytes(path.read_bytes())
+    return DataConfig(root=str(folder))
+
+
+def soft_masks(number: int, size: int) -> NDArray[np.float32]:
+    """Return maps like CAMs: (number, size, size) in [0, 1], enlarged from 7 × 7."""
+    coarse = np.random.default_rng(0).random((number, 7, 7), dtype=np.float32)
+    maps = [cv2.resize(one, (size, size), interpolation=cv2.INTER_CUBIC) for one in coarse]
+    return np.clip(np.stack(maps), 0, 1)
+
+
+def core_seconds(work: Callable[[], object]) -> float:
+    """Return the CPU seconds of this process, which do not depend on the machine's other processes."""
+    return _median(work, time.process_time)
+
+
+def wall_seconds(work: Callable[[], object], *, on_gpu: bool) -> float:
+    """Return the seconds by the wall clock, until the GPU has finished too."""
+
+    def finished() -> None:
+        work()
+        if on_gpu:
+            torch.cuda.synchronize()
+
+    return _median(finished, time.perf_counter)
+
+
+def _median(work: Callable[[], object], now: Callable[[], float]) -> float:
+    work()
+    taken = []
+    for _ in range(_NUM_TIMES):
+        begun = now()
+        work()
+        taken.append(now() - begun)
+    return statistics.median(taken)
+
+
+def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[StageName, float]) -> Rates:
+    """Measure the rates of this machine, in seconds on a GPU and in minutes on a CPU.
+
+    Args:
+        config: What to measure.
+        folder: An empty folder for pictures and checkpoints.
+        start_seconds: Seconds that stages take to start and end.
+
+    Raises:
+        InputError: There is no GPU to measure on, or the folder holds no image.
     """
     on_gpu = config.device == "cuda"
     if on_gpu and not torch.cuda.is_available():
-        raise InputError("device", "cuda", "is not there: PyTorch finds no GPU", "Give cpu.")
+        raise InputError("device", "cuda", "is not available: PyTorch finds no GPU", "Give cpu.")
+    gpu = f", {torch.cuda.get_device_name()}" if on_gpu else ""
     files = source_files(config.images, folder / "photos")
     with _all_cores():
         checkpoints = {backbone: _checkpoint(folder / "networks" / backbone, backbone) for backbone in config.backbones}
@@ -55,7 +160,7 @@ def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[St
         trainings = MeasuredTrainings(config, training_data, num_files=len(files))
         pictures = [read_image(path) for path in files[:GROUP_SIZE]]
         return Rates(
-            source=f"as measured on {describe(config.device)}",
+            source=f"as measured on {processor_name()}, {num_cores()} cores{gpu}",
             date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             device=config.device,
             num_cores=num_cores(),
@@ -85,7 +190,7 @@ def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[St
 
 @contextmanager
 def _all_cores() -> Iterator[None]:
-    """Lets PyTorch compute on all cores."""
+    """Let PyTorch compute on all cores."""
     before = torch.get_num_threads()
     torch.set_num_threads(num_cores())
     try:
@@ -95,7 +200,7 @@ def _all_cores() -> Iterator[None]:
 
 
 def _checkpoint(folder: Path, backbone: str) -> Path:
-    """A checkpoint of an untrained network."""
+    """Write a checkpoint of an untrained network and return its folder."""
     folder.mkdir(parents=True)
     torch.manual_seed(0)
     save_checkpoint(folder, MoCo(backbone), {"backbone": backbone}, {"optimizer": {}, "next_epoch": 0})
@@ -103,7 +208,7 @@ def _checkpoint(folder: Path, backbone: str) -> Path:
 
 
 class _Squashed:
-    """Pictures in memory at the size that the network sees."""
+    """Hold pictures in memory at the network's input size."""
 
     def __init__(self, pictures: list[NDArray[np.uint8]], size: int) -> None:
         self._pictures = [resize_image(picture, (size, size)) for picture in pictures]
@@ -112,12 +217,12 @@ class _Squashed:
         return len(self._pictures)
 
     def read(self, index: int) -> NDArray[np.uint8]:
-        """Pixels (S, S, 3) of one picture."""
+        """Return the pixels (S, S, 3) of one picture."""
         return self._pictures[index]
 
 
 def _forward(config: MeasureConfig, backbone: str, pictures: list[NDArray[np.uint8]]) -> Work:
-    """What an image takes through the network for its features."""
+    """Measure the work per image to compute its features."""
     device, on_gpu = torch.device(config.device), config.device == "cuda"
     network, images = channels_last(build_backbone(backbone), device), _Squashed(pictures, config.image_size)
     indices = [index % len(images) for index in range(config.batch_size)]
@@ -130,7 +235,7 @@ def _forward(config: MeasureConfig, backbone: str, pictures: list[NDArray[np.uin
 
 
 def _linear(config: MeasureConfig, trainings: MeasuredTrainings) -> LinearRates:
-    """What fitting the linear classifier takes, on features of crops; those of one photo are of one class."""
+    """Measure the fit of the linear classifier on features of crops, whose class is their photo."""
     device, on_gpu = torch.device(config.device), config.device == "cuda"
     network = channels_last(build_backbone(config.backbones[0]), device)
     crops, classes = trainings.crops(_NUM_CLASSES)
@@ -139,7 +244,7 @@ def _linear(config: MeasureConfig, trainings: MeasuredTrainings) -> LinearRates:
         network, images, range(len(images)), size=config.image_size, center_crop=False, device=device
     )
     features, labels = computed.values.to(device), torch.from_numpy(classes)
-    # Two sizes tell what a fit takes however small it is from what each sample adds.
+    # Two sizes separate the constant time of a fit from the time per sample.
     numbers = (len(labels) // 2, len(labels))
     seconds = [
         wall_seconds(partial(linear_evaluation, features[:number], labels[:number]), on_gpu=on_gpu)
@@ -148,3 +253,162 @@ def _linear(config: MeasureConfig, trainings: MeasuredTrainings) -> LinearRates:
     products = [number * features.shape[1] * _NUM_CLASSES for number in numbers]
     slope = max((seconds[1] - seconds[0]) / (products[1] - products[0]), 0.0)
     return LinearRates(seconds=max(seconds[0] - slope * products[0], 0.0), seconds_per_product=slope)
+
+
+class _WatchedSession(LocalSession):
+    """Note when steps end, and store checkpoints as Ray Train does.
+
+    Args:
+        folder: Folder for checkpoints.
+        device: Device to train on.
+
+    Attributes:
+        ends: Time at which each step of each epoch ended, in seconds.
+        waits: Seconds that the epoch had waited for views by then.
+    """
+
+    def __init__(self, folder: Path, device: torch.device) -> None:
+        super().__init__(folder, device)
+        self.ends: tuple[list[float], list[float]] = ([], [])
+        self.waits: tuple[list[float], list[float]] = ([], [])
+        self._stored = Storage.from_uri(folder / "stored")
+
+    def progress(self, state: Mapping[str, float]) -> None:
+        """Note the end of a step."""
+        epoch = int(state["epoch"])
+        self.ends[epoch].append(time.perf_counter())
+        self.waits[epoch].append(state["data_wait_share"] * state["epoch_seconds"])
+
+    def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
+        """Copy the checkpoint to a storage, as Ray Train does, before keeping it."""
+        assert checkpoint is not None, "every epoch makes one"
+        copy_checkpoint(checkpoint, self._stored.child(str(epoch)))
+        super().report(metrics, epoch=epoch, checkpoint=checkpoint)
+
+
+class MeasuredTrainings:
+    """Measure trainings of two short epochs.
+
+    Args:
+        config: What to measure.
+        data: Pictures for `NUM_STEPS` steps.
+        num_files: Number of different pictures, after which they repeat.
+    """
+
+    def __init__(self, config: MeasureConfig, data: DataConfig, *, num_files: int) -> None:
+        self._config, self._data, self._num_files = config, data, num_files
+        self._on_gpu = config.device == "cuda"
+
+    @cached_property
+    def views(self) -> float:
+        """Measure the core-seconds to cut a decoded picture's two views."""
+        indices = np.arange(min(_NUM_VIEWED, NUM_STEPS * self._config.batch_size))
+        return core_seconds(lambda: self._loader.load(0, indices)) / len(indices)
+
+    def crops(self, num_classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """Return both views of all pictures (2N, S, S, 3) and their classes (2N,), equal for equal files."""
+        indices = np.arange(NUM_STEPS * self._config.batch_size)
+        classes = indices % self._num_files % num_classes
+        return np.concatenate(list(self._loader.load(0, indices).pixels)), np.concatenate([classes, classes])
+
+    @cached_property
+    def _loader(self) -> ViewLoader:
+        config = self._training_config(self._config.backbones[0], self._config.methods[0])
+        return build_loader(config, open_inputs(config).images, Path(self._data.root))
+
+    def training(self, backbone: str, method: str, folder: Path) -> TrainingRates:
+        """Measure a training by the times of its second epoch.
+
+        Args:
+            backbone: Name of the network.
+            method: Name of the method.
+            folder: Folder for checkpoints.
+        """
+        session = _WatchedSession(folder, torch.device(self._config.device))
+        config, kept = self._training_config(backbone, method), Storage.from_uri(folder / "kept")
+        begun = time.perf_counter()
+        run_pretraining(config, session, cache_folder=folder / "cache", kept_folder=kept)
+        (first_ends, ends), (_, waits) = session.ends, session.waits
+        step = (ends[-1] - ends[0]) / (len(ends) - 1)
+        waiting = (waits[-1] - waits[0]) / (len(waits) - 1)
+        return TrainingRates(
+            step=self._work(step, waiting),
+            start_seconds=max(first_ends[0] - begun - step, 0.0),
+            epoch_seconds=max(ends[0] - first_ends[-1] - step, 0.0),
+        )
+
+    def _work(self, step: float, waiting: float) -> Work:
+        """Return the work per image of a step, without cutting its views."""
+        if self._on_gpu:
+            # The GPU waits for the cores' work, which is measured separately.
+            return Work(gpu_seconds=(step - waiting) / self._config.batch_size)
+        return Work(core_seconds=max(step * num_cores() / self._config.batch_size - self.views, 0.0))
+
+    def _training_config(self, backbone: str, method: str) -> PretrainConfig:
+        execution = PretrainExecution(
+            use_gpu=self._on_gpu, num_loader_threads=max(num_cores(), 2), cache_mib=_CACHE_MIB
+        )
+        sizes = {"image_size": self._config.image_size, "batch_size": self._config.batch_size, "num_epochs": 2}
+        fields = {"data": self._data, "method": method, "backbone": backbone, **sizes, "execution": execution}
+        return PretrainConfig.model_validate(fields)
+
+
+class MeasuredGroup:
+    """Measure one group of pictures in localization by calling the steps in this process.
+
+    Args:
+        config: What to measure.
+        data: `GROUP_SIZE` pictures.
+        checkpoint: Checkpoint of the network that finds the stored masks.
+        store: Folder for the masks.
+    """
+
+    def __init__(self, config: MeasureConfig, data: DataConfig, checkpoint: Path, store: Storage) -> None:
+        images = data.open()
+        assert isinstance(images, ImageFolder)
+        self._images, self._data, self._checkpoint, self._store = images, data, checkpoint, store
+        self._on_gpu, self._size = config.device == "cuda", config.image_size
+        self._plan = GroupPlan.of(Manifest.of(images), group_size=GROUP_SIZE, seed=0, image_size=config.image_size)
+        self._table = group_table(self._plan, 0)
+        masked = self._cam_actor(checkpoint, expansion=1)(self._table)
+        # An untrained network may find nothing, and an empty mask gets no CRF.
+        cams = pa.array([soft_masks(GROUP_SIZE, config.image_size).tobytes()], pa.large_binary())
+        self._masked = masked.set_column(masked.column_names.index("cams"), "cams", cams)
+
+    def rates(self) -> dict[str, float]:
+        """Measure the work per image apart from the network: fields of `Rates`."""
+        storing, refining = self._storing(crf=False), self._storing(crf=True)
+        row = core_seconds(lambda: deque(coco_json(read_rows(self._store)), maxlen=0)) / GROUP_SIZE
+        return {
+            "reading": core_seconds(lambda: group_table(self._plan, 0)) / GROUP_SIZE,
+            "storing": storing,
+            "crf": max(refining - storing, 0.0),
+            "row_seconds": row,
+            "shown_seconds": max(core_seconds(self._show) / GROUP_SIZE - row, 0.0),
+        }
+
+    def iteration(self, checkpoint: Path, expansion: int) -> Work:
+        """Measure the work per image of one iteration of ContraCAM."""
+        actor = self._cam_actor(checkpoint, expansion)
+        seconds = wall_seconds(lambda: actor(self._table), on_gpu=self._on_gpu) / GROUP_SIZE / _NUM_ITERATIONS
+        return Work(gpu_seconds=seconds) if self._on_gpu else Work(core_seconds=seconds * num_cores())
+
+    def _storing(self, *, crf: bool) -> float:
+        """Measure the core-seconds for a picture's mask, boxes and row of the store, with the CRF or without."""
+        actor = CrfActor(self._config(self._checkpoint, crf=crf).model_dump(), self._store)
+        return core_seconds(lambda: actor(self._masked)) / GROUP_SIZE
+
+    def _show(self) -> None:
+        look = Look(self._images, None)
+        deque(coco_json(look.watch(read_rows(self._store))), maxlen=0)
+        look.gallery("measured")
+
+    def _cam_actor(self, checkpoint: Path, expansion: int) -> CamActor:
+        return CamActor(self._config(checkpoint, expansion=expansion).model_dump())
+
+    def _config(self, checkpoint: Path, *, expansion: int = 1, crf: bool = True) -> LocalizeConfig:
+        localizer = {"name": "contracam", "expansion": expansion, "num_iterations": _NUM_ITERATIONS}
+        fields = {"localizer": localizer, "checkpoint": str(checkpoint), "crf": crf}
+        execution = LocalizeExecution(use_gpu=self._on_gpu, num_compute_threads=num_cores())
+        sizes = {"image_size": self._size, "group_size": GROUP_SIZE}
+        return LocalizeConfig.model_validate({**fields, **sizes, "data": self._data, "execution": execution})

@@ -1,25 +1,35 @@
-"""Time, cost and bottleneck of work on so many GPUs and cores."""
+"""The work of each stage, and its time, cost and bottleneck on a given number of GPUs and cores.
+
+A stage's work is a list of parts that follow one another. The estimate assumes that `execution` gives a stage the whole
+machine. That means one worker per GPU, with the cores shared out among the workers for decoding and the CRF. Without a
+GPU, it means one process with as many threads as cores.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
+from objectaware.config import LocalizeConfig, PretrainExecution
+from objectaware.config.localize import Cost
 from objectaware.errors import InputError
+from objectaware.evaluate.feature_store import PART_SIZE
 from objectaware.planning.rates import NOTHING, Rates, Work
+from objectaware.report.gallery import NUM_GALLERY_IMAGES
+from objectaware.report.tables import aligned
 
 Resource = Literal["GPU", "CPU cores", "one process", "start-up"]
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What the stages run on, one machine or a cluster.
+    """Describe the hardware that stages run on, one machine or a cluster.
 
     Attributes:
-        num_gpus: GPUs.
-        num_cores: CPU cores.
+        num_gpus: Number of GPUs.
+        num_cores: Number of CPU cores.
     """
 
     num_gpus: int
@@ -27,32 +37,32 @@ class Machine:
 
     @classmethod
     def of(cls, rates: Rates, *, num_gpus: int | None = None, num_cores: int | None = None) -> Machine:
-        """Checks a machine against the rates; what is left open is as where they were measured.
+        """Check a machine against the rates. Numbers that are None are those of the measured machine.
 
         Raises:
-            InputError: Rates of GPUs say nothing of a machine without, and the other way round; or a number is none.
+            InputError: One of the two has GPUs and the other has none, or a number is too small.
         """
         gpus = rates.num_gpus if num_gpus is None else num_gpus
         cores = rates.num_cores if num_cores is None else num_cores
         if cores < 1:
             raise InputError("cpus", cores, "is too few", "Give at least one core.")
         if gpus < 0 or (gpus == 0) != (rates.device == "cpu"):
-            problem = f"does not go with rates of the device {rates.device}"
+            problem = f"does not fit rates of the device {rates.device}"
             other = "cuda" if rates.device == "cpu" else "cpu"
-            remedy = f"Measure on one of the kind: `objectaware plan measure --device {other}`."
+            remedy = f"Measure on such a machine: `objectaware plan measure --device {other}`."
             raise InputError("gpus", gpus, problem, remedy)
         return cls(gpus, cores)
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a stage's work. Its parts follow one another; inside a part, GPUs and cores work side by side.
+    """Hold a part of a stage's work. Parts follow one another; inside a part, GPUs and cores work side by side.
 
     Attributes:
-        num_units: How many units it has, such as images.
-        work: What one of them takes.
-        alone_seconds: What one process takes for one of them, whatever else there is.
-        piece_size: Units that one GPU takes at a time, where it takes no fewer.
+        num_units: Number of units, such as images.
+        work: Work per unit.
+        alone_seconds: Seconds per unit of a single process, on any machine.
+        piece_size: Units that one GPU takes at a time, if they cannot be divided further.
     """
 
     num_units: float
@@ -61,15 +71,15 @@ class Part:
     piece_size: int | None = None
 
     def seconds(self, machine: Machine) -> dict[Resource, float]:
-        """How long each resource is at work on it: the part takes as long as the one that is longest."""
-        gpu = self._units_a_gpu(machine.num_gpus) * self.work.gpu_seconds if self.work.gpu_seconds else 0.0
+        """Return the working time of each resource. The part takes as long as the longest of them."""
+        gpu = self._units_per_gpu(machine.num_gpus) * self.work.gpu_seconds if self.work.gpu_seconds else 0.0
         return {
             "GPU": gpu,
             "CPU cores": self.num_units * self.work.core_seconds / machine.num_cores,
             "one process": self.num_units * self.alone_seconds,
         }
 
-    def _units_a_gpu(self, num_gpus: int) -> float:
+    def _units_per_gpu(self, num_gpus: int) -> float:
         if self.piece_size is None:
             return self.num_units / num_gpus
         num_pieces = math.ceil(self.num_units / self.piece_size)
@@ -78,21 +88,21 @@ class Part:
 
 @dataclass(frozen=True)
 class Prices:
-    """What a machine costs, in any currency.
+    """Hold a machine's prices, in any currency.
 
     Attributes:
-        gpu_hour: A GPU for an hour.
-        core_hour: A core for an hour.
+        gpu_hour: Price per GPU and hour.
+        core_hour: Price per core and hour.
     """
 
     gpu_hour: float = 0.0
     core_hour: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuses what is no price."""
+        """Refuse negative and infinite prices."""
         for name, price in (("gpu-hour-price", self.gpu_hour), ("cpu-hour-price", self.core_hour)):
             if not 0 <= price < math.inf:
-                raise InputError(name, price, "is no price", "Give a number of at least 0.")
+                raise InputError(name, price, "is not a valid price", "Give a number of at least 0.")
 
 
 FREE = Prices()
@@ -100,15 +110,15 @@ FREE = Prices()
 
 @dataclass(frozen=True)
 class StageTime:
-    """What a stage takes on a machine.
+    """Hold a stage's time and cost on a machine.
 
     Attributes:
-        stage: Its name.
-        seconds: From its begin to its end.
-        bottleneck: The resource that its parts wait for longest.
-        gpu_hours: Hours of all the machine's GPUs meanwhile, busy or not.
+        stage: Name of the stage.
+        seconds: Seconds from its start to its end.
+        bottleneck: Resource that its parts wait for longest.
+        gpu_hours: Hours of all the machine's GPUs during the stage, busy or not.
         core_hours: Hours of all its cores.
-        cost: At the prices given.
+        cost: Cost at the given prices.
     """
 
     stage: str
@@ -121,12 +131,12 @@ class StageTime:
 
 @dataclass(frozen=True)
 class StageWork:
-    """All of a stage's work.
+    """Hold all of a stage's work.
 
     Attributes:
-        stage: Its name.
-        start_seconds: Of processes that start and end, whatever the work.
-        parts: One after the other.
+        stage: Name of the stage.
+        start_seconds: Seconds to start and end its processes, for any amount of work.
+        parts: Parts of the work, in order.
     """
 
     stage: str
@@ -134,14 +144,14 @@ class StageWork:
     parts: Sequence[Part]
 
     def total(self) -> Work:
-        """All that GPUs and cores do, but for the start-up."""
+        """Return the work of all GPUs and cores, without the start-up."""
         return Work(
             core_seconds=sum(part.num_units * (part.work.core_seconds + part.alone_seconds) for part in self.parts),
             gpu_seconds=sum(part.num_units * part.work.gpu_seconds for part in self.parts),
         )
 
     def on(self, machine: Machine, prices: Prices = FREE) -> StageTime:
-        """How long it takes on a machine, what that costs, and what it waits for."""
+        """Return the stage's time, cost and bottleneck on a machine."""
         waits: dict[Resource, float] = {"start-up": self.start_seconds}
         for part in self.parts:
             seconds = part.seconds(machine)
@@ -151,3 +161,184 @@ class StageWork:
         gpu_hours, core_hours = machine.num_gpus * total / 3600, machine.num_cores * total / 3600
         cost = gpu_hours * prices.gpu_hour + core_hours * prices.core_hour
         return StageTime(self.stage, total, max(waits, key=waits.__getitem__), gpu_hours, core_hours, cost)
+
+
+def pretrain_work(
+    rates: Rates,
+    *,
+    backbone: str,
+    method: str,
+    num_images: int,
+    num_epochs: int,
+    cache_mib: int,
+    checkpoint_interval: int,
+) -> StageWork:
+    """Return the work of a training. The arguments are fields of `PretrainConfig` and of its `execution`.
+
+    Raises:
+        InputError: The network or the method was not measured.
+    """
+    training = rates.training(backbone, method)
+    num_views = num_images * num_epochs
+    # The cache keeps the first images that fit, so these are decoded in the first epoch alone.
+    kept_share = min(1.0, cache_mib * 2**20 / (rates.picture_bytes * num_images))
+    decoded_share = (1 + (num_epochs - 1) * (1 - kept_share)) / num_epochs
+    num_checkpoints = -(-num_epochs // checkpoint_interval)
+    parts = (
+        Part(num_views, training.step.and_cores(rates.views + decoded_share * rates.decoding)),
+        Part(num_checkpoints, alone_seconds=training.epoch_seconds),
+    )
+    return StageWork("pretrain", rates.start_seconds["pretrain"] + training.start_seconds, parts)
+
+
+def soft_mask_work(rates: Rates, *, backbone: str, cost: Cost) -> Work:
+    """Return a localizer's work for one image's soft mask.
+
+    Raises:
+        InputError: The network or the expansion was not measured.
+    """
+    if not cost.num_passes:
+        return NOTHING
+    one = rates.network(backbone).forward if cost.expansion is None else rates.iteration(backbone, cost.expansion)
+    return one.times(cost.num_passes)
+
+
+def localize_work(rates: Rates, *, num_images: int, soft_mask: Work, crf: bool, group_size: int) -> StageWork:
+    """Return the work of a localization.
+
+    Args:
+        rates: Rates of the measured machine.
+        num_images: Number of images.
+        soft_mask: Work for one image's soft mask.
+        crf: Whether masks are refined.
+        group_size: Images that are read, localized and refined together.
+    """
+    refining = rates.storing + (rates.crf if crf else 0.0)
+    # While the first group is read and while the last one is refined, there is nothing else to do.
+    num_alone = min(group_size, num_images)
+    share_beside = 1 - num_alone / num_images
+    parts = (
+        Part(num_alone, alone_seconds=rates.reading),
+        Part(num_images, soft_mask.and_cores(share_beside * (rates.reading + refining))),
+        Part(num_alone, alone_seconds=refining),
+        Part(num_images, alone_seconds=rates.row_seconds),
+        Part(min(num_images, NUM_GALLERY_IMAGES), alone_seconds=rates.shown_seconds),
+    )
+    return StageWork("localize", rates.start_seconds["localize"], parts)
+
+
+def feature_parts(rates: Rates, *, backbone: str, num_images: int) -> tuple[Part, ...]:
+    """Return the work of computing features: a process decodes a batch, then its network computes.
+
+    Raises:
+        InputError: The network was not measured.
+    """
+    forward = rates.network(backbone).forward
+    return Part(num_images, Work(core_seconds=rates.reading)), Part(num_images, forward, piece_size=PART_SIZE)
+
+
+def linear_work(rates: Rates, *, backbone: str, num_train: int, num_tests: int, num_classes: int) -> StageWork:
+    """Return the work of a linear evaluation.
+
+    Args:
+        rates: Rates of the measured machine.
+        backbone: Name of the network.
+        num_train: Number of images that the classifier is fitted to.
+        num_tests: Number of images that it is measured on.
+        num_classes: Number of classes.
+
+    Raises:
+        InputError: The network was not measured.
+    """
+    products = num_train * rates.network(backbone).num_features * num_classes
+    fit = rates.linear.seconds + products * rates.linear.seconds_per_product
+    features = feature_parts(rates, backbone=backbone, num_images=num_train + num_tests)
+    return StageWork("linear", rates.start_seconds["linear"], (*features, Part(1, alone_seconds=fit)))
+
+
+@dataclass(frozen=True)
+class Study:
+    """Describe a study: train a network on images, find their objects, fit a linear classifier to its features.
+
+    Attributes:
+        num_images: Number of images.
+        backbone: Name of the network.
+        method: Name of the method.
+        num_epochs: Epochs of the training.
+        num_iterations: Iterations of ContraCAM.
+        expansion: Expansion of ContraCAM.
+        crf: Whether masks are refined.
+        num_classes: Classes of the linear evaluation.
+    """
+
+    num_images: int
+    backbone: str
+    method: str
+    num_epochs: int
+    num_iterations: int
+    expansion: int
+    crf: bool
+    num_classes: int
+
+    def __post_init__(self) -> None:
+        """Refuse numbers below 1."""
+        names = {"num_images": "images", "num_epochs": "epochs", "num_iterations": "iterations"}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
+                name = names.get(field.name, field.name.removeprefix("num_").replace("_", "-"))
+                raise InputError(name, value, "is too few", "Give a number of at least 1.")
+
+    def times(self, rates: Rates, machine: Machine, prices: Prices) -> list[StageTime]:
+        """Return the time and cost of each stage.
+
+        Raises:
+            InputError: The rates lack the network, the method or the expansion.
+        """
+        execution = PretrainExecution()
+        cost = Cost(self.num_iterations, self.expansion)
+        works = (
+            pretrain_work(
+                rates,
+                backbone=self.backbone,
+                method=self.method,
+                num_images=self.num_images,
+                num_epochs=self.num_epochs,
+                cache_mib=execution.cache_mib,
+                checkpoint_interval=execution.checkpoint_interval,
+            ),
+            localize_work(
+                rates,
+                num_images=self.num_images,
+                soft_mask=soft_mask_work(rates, backbone=self.backbone, cost=cost),
+                crf=self.crf,
+                group_size=LocalizeConfig.model_fields["group_size"].default,
+            ),
+            linear_work(
+                rates, backbone=self.backbone, num_train=self.num_images, num_tests=0, num_classes=self.num_classes
+            ),
+        )
+        return [work.on(machine, prices) for work in works]
+
+
+def format_times(times: Sequence[StageTime]) -> str:
+    """Return a text table with one line per stage and one for all of them."""
+    head = ("stage", "time", "GPU hours", "core hours", "cost", "waits for")
+    rows = [head, *((one.stage, *_sums([one]), one.bottleneck) for one in times), ("all", *_sums(times), "")]
+    return "\n".join(aligned(rows, is_text=[True, *[False] * (len(head) - 2), True]))
+
+
+def _sums(times: Sequence[StageTime]) -> tuple[str, str, str, str]:
+    return (
+        format_hours(sum(time.seconds for time in times)),
+        f"{sum(time.gpu_hours for time in times):.2f}",
+        f"{sum(time.core_hours for time in times):.2f}",
+        f"{sum(time.cost for time in times):.2f}",
+    )
+
+
+def format_hours(seconds: float) -> str:
+    """Format a time in seconds below two minutes, in minutes below two hours, else in hours."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

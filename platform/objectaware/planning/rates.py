@@ -1,7 +1,9 @@
-"""What pieces of work take on one machine: measured or stated, kept as JSON."""
+"""Rates of one machine, measured or stated: the time that pieces of work take on it. Kept as JSON."""
 
 from __future__ import annotations
 
+import os
+import platform
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,22 +18,22 @@ StageName = Literal["pretrain", "localize", "linear"]
 
 
 class Work(Model):
-    """What a piece of work takes.
+    """Hold the time that a piece of work takes.
 
     Attributes:
-        core_seconds: Seconds of one core, while all cores of the machine are at work.
-        gpu_seconds: Seconds of one GPU; 0 where the cores do that work.
+        core_seconds: Seconds of one core, while all cores of the machine work.
+        gpu_seconds: Seconds of one GPU; 0 if the cores do that work.
     """
 
     core_seconds: NonNegative = 0.0
     gpu_seconds: NonNegative = 0.0
 
     def times(self, number: float) -> Work:
-        """So many of it."""
+        """Return the work of `number` such pieces."""
         return Work(core_seconds=number * self.core_seconds, gpu_seconds=number * self.gpu_seconds)
 
     def and_cores(self, core_seconds: float) -> Work:
-        """It with further work of the cores beside it."""
+        """Return this work with further work of the cores."""
         return Work(core_seconds=self.core_seconds + core_seconds, gpu_seconds=self.gpu_seconds)
 
 
@@ -39,12 +41,12 @@ NOTHING = Work()
 
 
 class TrainingRates(Model):
-    """What training a network by one method takes.
+    """Hold the rates of training a network by one method.
 
     Attributes:
-        step: An image's share of a step: its two views coloured, through the network and back.
-        start_seconds: Before the first step: weights and the first batch's views.
-        epoch_seconds: Between two epochs: a checkpoint is written and stored, and the loader begins anew.
+        step: Work per image: colour its two views, forward and backward pass.
+        start_seconds: Seconds before the first step, for weights and the first batch's views.
+        epoch_seconds: Seconds between two epochs, to write and store a checkpoint and restart the loader.
     """
 
     step: Work
@@ -53,14 +55,14 @@ class TrainingRates(Model):
 
 
 class NetworkRates(Model):
-    """What one network takes.
+    """Hold the rates of one network.
 
     Attributes:
-        backbone: The network.
+        backbone: Name of the network.
         num_features: Length of its pooled features.
-        training: By method.
-        forward: An image through the network, for its features.
-        iteration: An image's share of an iteration of ContraCAM, by expansion.
+        training: Rates of its training by method.
+        forward: Work per image to compute its features.
+        iteration: Work per image and iteration of ContraCAM, by expansion.
     """
 
     backbone: str
@@ -71,11 +73,11 @@ class NetworkRates(Model):
 
 
 class LinearRates(Model):
-    """What fitting the linear classifier takes, in the one process that does it.
+    """Hold the rates of fitting the linear classifier, in one process.
 
     Attributes:
-        seconds: However few samples.
-        seconds_per_product: For each of samples × features × classes.
+        seconds: Seconds for any number of samples.
+        seconds_per_product: Further seconds, times samples × features × classes.
     """
 
     seconds: NonNegative = 0.0
@@ -83,26 +85,26 @@ class LinearRates(Model):
 
 
 class Rates(Model):
-    """What was measured on one machine, or is stated of one.
+    """Hold the rates of one machine, measured or stated.
 
     Attributes:
-        source: Where the numbers are from, such as `as measured on … on …`.
-        date: When; empty where they are stated.
-        device: Whether networks compute on GPUs there.
-        num_cores: Cores that it has.
-        num_gpus: GPUs that it has.
-        image_size: Side in pixels of what the networks see.
-        picture_bytes: Of a decoded picture in memory.
+        source: Origin of the numbers, such as `as measured on … on …`.
+        date: Time of the measurement; empty if the rates are stated.
+        device: Device that networks compute on.
+        num_cores: CPU cores of the machine.
+        num_gpus: GPUs of the machine.
+        image_size: Side of the networks' input, in pixels.
+        picture_bytes: Bytes of a decoded picture in memory.
         decoding: Core-seconds to read a picture's file.
         views: Core-seconds to cut a picture's two views.
         reading: Core-seconds to read a picture's file and bring it to the network's size.
         storing: Core-seconds for a picture's mask, boxes and row of the mask store.
-        crf: Core-seconds for its dense CRF.
-        row_seconds: Of the driver, to read a row back and export it.
-        shown_seconds: Of the driver, for a picture of the gallery.
-        linear: The linear classifier.
-        networks: The networks.
-        start_seconds: Of a stage, until its processes work and after they have: by stage.
+        crf: Core-seconds for a picture's dense CRF.
+        row_seconds: Seconds of the driver to read a row back and export it.
+        shown_seconds: Seconds of the driver per picture of the gallery.
+        linear: Rates of the linear classifier.
+        networks: Rates of the networks.
+        start_seconds: Seconds by stage to start its processes and to end them.
     """
 
     source: str
@@ -124,66 +126,79 @@ class Rates(Model):
     start_seconds: dict[StageName, NonNegative]
 
     def network(self, backbone: str) -> NetworkRates:
-        """The rates of a network.
+        """Return the rates of a network.
 
         Raises:
-            InputError: It was not measured.
+            InputError: The network was not measured.
         """
         for network in self.networks:
             if network.backbone == backbone:
                 return network
         known = ", ".join(network.backbone for network in self.networks)
         raise InputError(
-            "backbone", backbone, f"is not among the rates, which are of {known}", _measure_anew("backbones")
+            "backbone", backbone, f"is not among the rates, which are of {known}", _measure_also("backbones")
         )
 
     def training(self, backbone: str, method: str) -> TrainingRates:
-        """The rates of a network's training.
+        """Return the rates of a network's training.
 
         Raises:
-            InputError: It was not measured.
+            InputError: The network or the method was not measured.
         """
         known = self.network(backbone).training
         if method not in known:
             problem = f"is not among the rates of {backbone}, which are of {', '.join(known)}"
-            raise InputError("method", method, problem, _measure_anew("methods"))
+            raise InputError("method", method, problem, _measure_also("methods"))
         return known[method]
 
     def iteration(self, backbone: str, expansion: int) -> Work:
-        """What an iteration of ContraCAM takes an image.
+        """Return the work per image of one iteration of ContraCAM.
 
         Raises:
-            InputError: It was not measured.
+            InputError: The network or the expansion was not measured.
         """
         known = self.network(backbone).iteration
         if expansion not in known:
             problem = f"is not among the rates of {backbone}, which are of {', '.join(map(str, known))}"
-            raise InputError("expansion", expansion, problem, _measure_anew("expansions"))
+            raise InputError("expansion", expansion, problem, _measure_also("expansions"))
         return known[expansion]
 
 
-def _measure_anew(option: str) -> str:
+def _measure_also(option: str) -> str:
     return f"Measure it as well: `objectaware plan measure --{option} …`."
 
 
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def processor_name() -> str:
+    """Return the processor's name."""
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    names = [line for line in lines if line.startswith("model name")]
+    return names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
+
+
 def read_rates(path: Path) -> Rates:
-    """Reads rates that `write_rates` wrote.
+    """Read rates that `write_rates` wrote.
 
     Raises:
-        InputError: There is no such file, or it holds something else.
+        InputError: There is no such file, or it does not hold rates.
     """
     remedy = "Write one with `objectaware plan measure --out FILE`."
     if not path.is_file():
-        raise InputError("rates", path, "is no file", remedy)
+        raise InputError("rates", path, "is not a file", remedy)
     try:
         return Rates.model_validate_json(path.read_bytes())
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise InputError("rates", path, f"holds no rates ({where}: {first['msg']})", remedy) from error
+        raise InputError("rates", path, f"does not hold rates ({where}: {first['msg']})", remedy) from error
 
 
 def write_rates(path: Path, rates: Rates) -> None:
-    """Writes rates as JSON."""
+    """Write rates as JSON."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(rates.model_dump_json(indent=2) + "\n")

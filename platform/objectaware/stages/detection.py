@@ -21,8 +21,8 @@ from objectaware.detection.published import LABELS, load_published, published_de
 from objectaware.detection.run import open_training
 from objectaware.detection.score import Kind, Scores, average_precision, category_numbers
 from objectaware.distributed.cluster import Need
-from objectaware.distributed.detection import fine_tune, fine_tuning_needs
 from objectaware.distributed.task import run_task, run_tasks
+from objectaware.distributed.train import fine_tune, fine_tuning_needs
 from objectaware.evaluate.coverage import Coverage
 from objectaware.methods.checkpoint import local_checkpoint
 from objectaware.stages.identity import checkpoint_hash, data_hash

@@ -47,7 +47,7 @@ def diagnose(storage: Storage, experiment: str, data_folder: Path) -> Iterator[F
 
     yield check_tracking(storage, experiment)
 
-    from objectaware.distributed.check import check_ray
+    from objectaware.distributed.cluster import check_ray
 
     yield from check_ray(partial(_check_nodes, storage))
 
@@ -163,7 +163,7 @@ def _check_data(folder: Path) -> Iterator[Finding]:
 
 def _check_nodes(storage: Storage) -> Iterator[Finding]:
     """Looks at every node of the cluster that this process is connected to."""
-    from objectaware.distributed.nodes import run_on_nodes
+    from objectaware.distributed.cluster import run_on_nodes
     from objectaware.stages.shared import storage_problems
 
     problems = storage_problems(storage)

@@ -13,7 +13,7 @@ from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.distributed.localize import localize as localize_images
 from objectaware.distributed.localize import localize_needs
-from objectaware.distributed.localize_groups import GroupPlan
+from objectaware.distributed.localize_steps import GroupPlan
 from objectaware.errors import InputError
 from objectaware.evaluate.localization import box_count_histogram
 from objectaware.localize.expansion import expand_resolution

@@ -8,8 +8,8 @@ from typing import Any
 from objectaware.config import GROUND_TRUTH, MaskedPolicyConfig, PretrainConfig
 from objectaware.data.coco_json import forget_instances
 from objectaware.data.dataset import Dataset
-from objectaware.distributed.pretrain import pretrain as train
-from objectaware.distributed.pretrain import pretrain_needs
+from objectaware.distributed.train import pretrain as train
+from objectaware.distributed.train import pretrain_needs
 from objectaware.methods.backbones import check_image_size
 from objectaware.stages.identity import mask_store_hash
 from objectaware.stages.outputs import TRAINING_OUTPUTS

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from objectaware.data.storage import Storage
-from objectaware.distributed.nodes import node_addresses, run_on_nodes
+from objectaware.distributed.cluster import node_addresses, run_on_nodes
 from objectaware.errors import InputError
 from objectaware.tracking import TrackingStore
 

@@ -20,10 +20,18 @@ from objectaware.paper.nodes import (
     Pretrain,
     images_of,
 )
-from objectaware.paper.trainings import recipe_parts
-from objectaware.planning.model import Machine, Part, Resource, StageWork
+from objectaware.paper.plan import recipe_parts
+from objectaware.planning.model import (
+    Machine,
+    Part,
+    Resource,
+    StageWork,
+    feature_parts,
+    localize_work,
+    pretrain_work,
+    soft_mask_work,
+)
 from objectaware.planning.rates import NetworkRates, Rates, TrainingRates, Work
-from objectaware.planning.work import feature_parts, localize_work, pretrain_work, soft_mask_work
 from objectaware.studies.reproduce.workshop import Workshop
 
 PAPER_RATES: Final = (183.0, 46.0)

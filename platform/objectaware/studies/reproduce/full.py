@@ -10,8 +10,7 @@ from typing import Any
 from objectaware.config import DataConfig
 from objectaware.data.published import published_data, published_set
 from objectaware.errors import InputError
-from objectaware.paper.nodes import Images, Node, Published, images_of
-from objectaware.paper.values import ValuePath
+from objectaware.paper.nodes import Images, Node, Published, ValuePath, images_of
 from objectaware.plain_yaml import read_yaml
 
 

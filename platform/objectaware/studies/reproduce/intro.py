@@ -15,8 +15,8 @@ from objectaware.evaluate.features import compute_features
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.methods.classifier import load_classifier
 from objectaware.paper.figures import CROPS, EPOCHS
-from objectaware.paper.multi import BIASED_CLASSES
 from objectaware.paper.nodes import Linear
+from objectaware.paper.plan import BIASED_CLASSES
 from objectaware.report.figures import Tile, curves
 from objectaware.stages.linear import LinearConfig
 from objectaware.studies.reproduce.materials import NUM_ROWS, Materials, Pictures

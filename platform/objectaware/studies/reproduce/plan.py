@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from objectaware.data.published import published_set
 from objectaware.paper.nodes import Images, Node, images_of, is_stage, title
-from objectaware.planning.model import Machine
+from objectaware.planning.model import Machine, format_hours
 from objectaware.planning.rates import Rates
-from objectaware.planning.table import format_hours
 from objectaware.studies.reproduce.estimate import Cost, cost_of
 from objectaware.studies.reproduce.full import published_number
 from objectaware.studies.reproduce.workshop import Workshop, obstacles

@@ -22,11 +22,11 @@ from objectaware.paper.nodes import (
     Node,
     Pretrain,
     Published,
+    ValuePath,
     options,
     rewrite,
 )
-from objectaware.paper.trainings import MOCO_IMAGENET, training
-from objectaware.paper.values import ValuePath
+from objectaware.paper.plan import MOCO_IMAGENET, training
 
 Fields = dict[str, Any]
 

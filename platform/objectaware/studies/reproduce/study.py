@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from objectaware.errors import InputError
-from objectaware.paper.nodes import Node, is_stage, ordered, stage_kind, stages_below
+from objectaware.paper.nodes import Node, Value, is_stage, ordered, stage_kind, stages_below
 from objectaware.paper.plan import TablePlan
-from objectaware.paper.values import Value
 from objectaware.report.paper_tables import Measured, TableReport
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult

@@ -1,4 +1,4 @@
-"""Each run of Ray Train costs ten seconds: seven runs, some asked several things."""
+"""Training on Ray Train. Each run costs ten seconds: few runs, some asked several things."""
 
 from __future__ import annotations
 
@@ -6,30 +6,78 @@ import inspect
 import json
 import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import ray
 import safetensors.torch
 import torch
 from ray.train.torch import TorchTrainer
+from ray.train.v2._internal import constants
 
 from actors import actors, placement_groups
 from objectaware.config import PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
-from objectaware.distributed.pretrain import pretrain, pretrain_needs
-from objectaware.distributed.ray_train import _explained, _may_pass
+from objectaware.distributed import train
+from objectaware.distributed.train import (
+    _explained,
+    _may_pass,
+    interface_of,
+    pretrain,
+    pretrain_needs,
+    use_rays_interface,
+)
 from objectaware.errors import InputError
 from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
-from objectaware.training.no_progress import NoProgressError
+from objectaware.training.no_progress import EXIT_STATUS, NoProgressError
 from tiny_training import tiny_training
 
 pytestmark = pytest.mark.timeout(900)
 slow = pytest.mark.slow
 NUM_EPOCHS = 3
+
+HANGS_AFTER_SOME_STEPS = """
+import threading
+from objectaware.training.no_progress import NoProgressWatch
+
+def wait_for_a_disk_that_is_away():
+    threading.Event().wait()
+
+with NoProgressWatch(3, lambda place: print(place, flush=True)) as watch:
+    for step in range(16):
+        threading.Event().wait(0.25)  # together longer than the limit
+        watch.moved()
+    print("all steps", flush=True)
+    wait_for_a_disk_that_is_away()
+"""
+
+# Enough for the driver to swap the picture before training ends, on however slow a machine.
+NUM_EPOCHS_TO_SWAP = 10
+
+WAITS = """
+import sys, threading, time, torch
+from objectaware.training.no_progress import NoProgressWatch
+began = time.monotonic()
+with NoProgressWatch(0.5, lambda place: print(time.monotonic() - began, flush=True), seconds_for_others=3):
+    torch.futures.Future().wait() if sys.argv[1] == "for others" else threading.Event().wait()
+"""
+
+ENDS_IN_TIME = """
+from objectaware.training.no_progress import NoProgressWatch
+with NoProgressWatch(0.2, print):
+    pass
+import threading
+threading.Event().wait(0.6)
+"""
+
+LOOPBACK = next(name for name, known in psutil.net_if_addrs().items() if "127.0.0.1" in (one.address for one in known))
 
 
 def _config(
@@ -300,3 +348,101 @@ def test_ray_train_still_has_the_method_that_keeps_ctrl_c_ours() -> None:
 def test_a_gpu_worker_asks_for_cpus_to_decode_with() -> None:
     (need,) = pretrain_needs(PretrainExecution(num_workers=4, use_gpu=True, num_loader_threads=6))
     assert (need.count, need.num_cpus, need.num_gpus) == (4, 6, 1)
+
+
+def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_process_that_does_not_move_tells_where_it_stands_and_ends() -> None:
+    done = _run(HANGS_AFTER_SOME_STEPS)
+    assert done.returncode == EXIT_STATUS, done.stderr
+    steps, place = done.stdout.split("\n", 1)
+    assert steps == "all steps"
+    assert "wait_for_a_disk_that_is_away" in place
+
+
+def test_a_process_that_has_ended_its_work_is_left_alone() -> None:
+    done = _run(ENDS_IN_TIME)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_process_that_waits_for_others_leaves_it_to_them_to_tell_first() -> None:
+    itself, for_others = (float(_run(WAITS, what).stdout) for what in ("for itself", "for others"))
+    assert 0.5 <= itself < 3.5 <= for_others
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.chaos(fault="a training worker hangs in a read", holds="it ends itself, says where, and training goes on")
+def test_a_worker_that_hangs_in_a_read_is_begun_again(ray_session: None, tiny_images: Path, tmp_path: Path) -> None:
+    """A picture becomes a pipe that nobody writes to, whose reading never returns, until a worker has ended over it."""
+    images = tmp_path / "images"
+    shutil.copytree(tiny_images, images)
+    picture = next(path for path in sorted(images.rglob("*")) if path.is_file())
+    content = picture.read_bytes()
+    stuck: list[dict[str, Any]] = []
+    epochs: list[int] = []
+
+    def swap(record: dict[str, Any]) -> None:
+        if record["kind"] == "epoch":
+            epochs.append(record["epoch"])
+            if len(epochs) == 1:
+                os.mkfifo(tmp_path / "pipe")
+                (tmp_path / "pipe").replace(picture)
+        if record["kind"] == "stuck":
+            stuck.append(record)
+            (tmp_path / "whole").write_bytes(content)
+            (tmp_path / "whole").replace(picture)
+
+    config = tiny_training(images, num_epochs=NUM_EPOCHS_TO_SWAP, num_workers=2, cache_mib=0, no_progress_minutes=1 / 3)
+    checkpoint = pretrain(config, name="train", storage=Storage.from_uri(tmp_path / "runs"), on_record=swap)
+    assert Path(checkpoint).name == f"epoch_{NUM_EPOCHS_TO_SWAP - 1:04d}"
+    assert sorted(set(epochs)) == list(range(NUM_EPOCHS_TO_SWAP))
+    # The one that reads, and not the one that waits for it in PyTorch.
+    told = stuck[0]
+    assert told["seconds"] == 20
+    assert "in thread views" in told["place"]
+    assert "pathlib.py" in told["place"]
+
+
+def test_an_address_has_its_interface() -> None:
+    for name, addresses in psutil.net_if_addrs().items():
+        assert interface_of(addresses[0].address) == name
+
+
+def test_an_address_of_another_machine_has_none() -> None:
+    assert interface_of("192.0.2.1") is None  # reserved for examples
+
+
+@pytest.fixture
+def no_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is set first goes again afterwards, whatever the test has set.
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+
+
+@pytest.mark.usefixtures("no_choice")
+def test_gloo_is_told_where_ray_is_and_not_where_the_name_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "127.0.0.1")
+    use_rays_interface()
+    assert os.environ["GLOO_SOCKET_IFNAME"] == LOOPBACK
+
+
+@pytest.mark.usefixtures("no_choice")
+@pytest.mark.parametrize(("address", "named"), [("127.0.0.1", "eth7"), ("192.0.2.1", None)])
+def test_what_the_user_chose_stays_and_nothing_is_guessed(
+    address: str, named: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if named is not None:
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", named)
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: address)
+    use_rays_interface()
+    assert os.environ.get("GLOO_SOCKET_IFNAME") == named
+
+
+def test_epochs_do_not_wait_for_the_controller() -> None:
+    """It looks every 2 s by default, by a setting that Ray must still know under the name that we set."""
+    assert float(train._ENVIRONMENT[constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR]) <= 0.2
+    assert constants.DEFAULT_HEALTH_CHECK_INTERVAL_S >= 1

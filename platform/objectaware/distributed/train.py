@@ -1,0 +1,436 @@
+"""Pretraining and fine-tuning on Ray Train: one worker or many, resumed after any failure."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+import psutil
+import torch
+from pyarrow import fs
+from ray import get, kill, train, util
+from ray.exceptions import RayActorError, RayError
+from ray.train import CheckpointConfig, FailureConfig, LoggingConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+
+from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
+from objectaware.data.storage import Storage
+from objectaware.distributed.abandoned import wait_and_remove_abandoned_groups
+from objectaware.distributed.cluster import Need, require_resources
+from objectaware.distributed.train_session import (
+    EPOCHS_NAME,
+    EpochRecorder,
+    FinalError,
+    RaySession,
+    Record,
+    RecordPump,
+    root_cause,
+)
+from objectaware.errors import ExplainedError, InputError
+from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name, checkpoint_position
+from objectaware.training.no_progress import NoProgressError
+from objectaware.training.preemption import StoppedError, honour_termination
+
+Config = TypeVar("Config", PretrainConfig, DetectionConfig)
+Loop = Callable[[Config, RaySession, Path, Storage], None]
+"""The function that each worker runs. Arguments: the configuration, the worker's session, a temporary folder that the
+workers of a node share, and the folder of checkpoints that are never deleted."""
+
+_MAX_RETRIES = 3
+_SECONDS_TO_SAVE = 30.0
+_SECONDS_TO_CLEAN_UP = 60.0
+_SECONDS_AT_ONCE = 5.0
+
+_ENVIRONMENT = {
+    # Seconds between the controller's looks at its workers, for which an epoch's report waits; 2 by default.
+    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
+    # Importing PyTorch in several workers at once takes longer than the default of 60 s on a loaded machine.
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "180",
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+}
+
+_SNAPSHOT = "checkpoint_manager_snapshot.json"
+
+_SECONDS_TO_DIE = 30.0
+
+_logger = logging.getLogger(__name__)
+
+
+def pretrain_needs(execution: PretrainExecution, *, least: bool = False) -> list[Need]:
+    """Return the processes that pretraining runs. On a GPU a worker's CPUs decode, unless decoders do that.
+
+    Args:
+        execution: How pretraining runs.
+        least: Return the needs of the fewest workers that may train, not of all.
+    """
+    name = "min_workers" if least and execution.min_workers is not None else "num_workers"
+    count = execution.worker_counts()[0 if least else -1]
+    decodes = execution.num_decoders is None
+    if execution.use_gpu:
+        workers = Need(name, count, execution.num_loader_threads if decodes else 1, 1)
+    else:
+        workers = Need(name, count, max(execution.num_compute_threads, 1))
+    if execution.num_decoders is None:
+        return [workers]
+    num_decoders = count * execution.num_decoders
+    return [workers, Need(f"decoders ({name} × num_decoders)", num_decoders, execution.num_loader_threads)]
+
+
+def pretrain(config: PretrainConfig, *, name: str, storage: Storage, on_record: Callable[[Record], None]) -> str:
+    """Pretrain under Ray Train; see `train_on_ray`.
+
+    Raises:
+        TrainingCollapsedError: All images have the same embedding.
+    """
+    return train_on_ray(
+        _pretraining,
+        config,
+        needs=pretrain_needs(config.execution),
+        least_needs=pretrain_needs(config.execution, least=True),
+        name=name,
+        storage=storage,
+        on_record=on_record,
+    )
+
+
+def _pretraining(config: PretrainConfig, session: RaySession, cache_folder: Path, kept_folder: Storage) -> None:
+    # Ray Data takes over a second to import, which fine-tuning and evaluations would wait for.
+    from objectaware.distributed.decoding import view_source
+    from objectaware.training.run import run_pretraining
+
+    run_pretraining(
+        config,
+        session,
+        cache_folder=cache_folder,
+        kept_folder=kept_folder,
+        feed=lambda loader: view_source(loader, config, session.rank, session.world_size),
+    )
+
+
+def fine_tuning_needs(execution: DetectionExecution) -> list[Need]:
+    """Return the processes that fine-tuning runs; on a GPU the CPUs decode."""
+    if execution.use_gpu:
+        return [Need("num_workers", execution.num_workers, execution.num_loader_threads, 1)]
+    return [Need("num_workers", execution.num_workers, max(execution.num_compute_threads, 1))]
+
+
+def fine_tune(config: DetectionConfig, *, name: str, storage: Storage, on_record: Callable[[Record], None]) -> str:
+    """Fine-tune a detector under Ray Train; see `train_on_ray`. An epoch is a log interval.
+
+    Raises:
+        InputError: The checkpoint or the images do not fit, or the cluster is too small.
+    """
+    needs = fine_tuning_needs(config.execution)
+    return train_on_ray(
+        _fine_tuning,
+        config,
+        needs=needs,
+        least_needs=needs,
+        name=name,
+        storage=storage,
+        on_record=on_record,
+    )
+
+
+def _fine_tuning(config: DetectionConfig, session: RaySession, cache_folder: Path, kept_folder: Storage) -> None:
+    from objectaware.detection.run import run_fine_tuning  # torchvision's detection, which pretraining does not need
+
+    run_fine_tuning(config, session)
+
+
+def train_on_ray(
+    loop: Loop[Config],
+    config: Config,
+    *,
+    needs: Sequence[Need],
+    least_needs: Sequence[Need],
+    name: str,
+    storage: Storage,
+    on_record: Callable[[Record], None],
+) -> str:
+    """Run a training loop under Ray Train. Resume a run that was begun under the same name.
+
+    Needs an initialised Ray (`ray_cluster`). After a lost worker or another failure that may pass, retry from the
+    newest checkpoint, up to three times in a row without a new one. If one worker is sent SIGTERM, all of them save
+    after their current step. Training then continues from there with the workers that remain or join.
+
+    Args:
+        loop: Function that each worker runs.
+        config: What to train, and for how many epochs.
+        needs: Processes that training takes, the workers first.
+        least_needs: The fewest processes with which it may run.
+        name: Name of the run, which is its folder in `storage`.
+        storage: Folder that all nodes reach. Its guard is asked before each checkpoint is saved.
+        on_record: Called with `{"kind": "epoch", "epoch", …metrics}` after an epoch is saved; now and then with
+            `{"kind": "progress", …}` and the loop's values; with `{"kind": "stopping"}` while an interrupted training
+            saves; with `{"kind": "stuck", "rank", "seconds", "place"}` by a worker that made no step for too long and
+            ends itself. A resumed run first repeats all saved epochs, since the driver may have missed some.
+
+    Returns:
+        Path or URI of the last epoch's checkpoint folder.
+
+    Raises:
+        InputError: The configuration does not fit the data, or the cluster is too small.
+        TrainingDivergedError: The loss has become NaN or infinite.
+        NoProgressError: A worker repeatedly made no step for `no_progress_minutes`.
+        KeyboardInterrupt: On Ctrl-C or SIGTERM, after the workers have saved and stopped; a second one does not wait
+            for them. The same call resumes.
+        Exception: Any other error of a worker that ended the retries, with its traceback in its notes.
+    """
+    folder = storage
+    run = folder.child(name)
+    last = checkpoint_name(config.num_epochs - 1)
+    fallback = mend_snapshot(run)
+    saved = saved_checkpoints(run) or ([] if fallback is None else [fallback.name])
+    for record in saved_epochs(run, saved[-1]) if saved else ():
+        on_record(record)
+    if last not in saved:
+        require_resources("training", least_needs)
+        with RecordPump(on_record) as pump:
+            _fit(loop, config, needs[0], folder, name, pump, fallback)
+    return run.child(last).uri
+
+
+def _fit(
+    loop: Loop[Config],
+    config: Config,
+    need: Need,
+    folder: Storage,
+    name: str,
+    pump: RecordPump,
+    fallback: Path | None,
+) -> None:
+    for variable, value in _ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    path, filesystem = ray_storage(folder)
+    trainer = StoppableTrainer(
+        _train_worker,
+        train_loop_config={
+            "loop": loop,
+            "config": config,
+            "sink": pump.sink,
+            "fallback": fallback,
+            "kept_folder": folder.child(f"{name}/{KEPT_FOLDER}"),
+        },
+        # Workers that wait for a hanging one must not give up before that one has reported its place.
+        torch_config=TerminationConfig(timeout_s=2 * math.ceil(60 * config.execution.no_progress_minutes)),
+        scaling_config=ScalingConfig(
+            num_workers=_num_workers(config.execution),
+            use_gpu=bool(need.num_gpus),
+            resources_per_worker={"CPU": need.num_cpus, "GPU": need.num_gpus},
+        ),
+        run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1
+            name=name,
+            storage_path=path,
+            storage_filesystem=filesystem,
+            failure_config=FailureConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1
+                max_failures=-1, controller_failure_limit=_MAX_RETRIES
+            ),
+            # `mend_snapshot` falls back to the one before the newest.
+            checkpoint_config=CheckpointConfig(num_to_keep=2),
+            callbacks=[EpochRecorder(pump.sink, max_failures=_MAX_RETRIES)],  # type: ignore[list-item]  # mypy sees Ray Train V1
+            logging_config=LoggingConfig(log_level="ERROR"),
+        ),
+    )
+    try:
+        trainer.fit()
+    except train.ControllerError as error:
+        failure = error.controller_failure
+        raise _explained(failure.error if isinstance(failure, FinalError) else failure, pump.stuck()) from None
+    except train.WorkerGroupError as error:
+        raise _explained(root_cause(error.worker_failures), pump.stuck()) from None
+    except KeyboardInterrupt:
+        seconds = _SECONDS_AT_ONCE  # after a second one
+        try:
+            folder.require_writable()
+            pump.stop_training(_SECONDS_TO_SAVE)
+            seconds = _SECONDS_TO_CLEAN_UP
+        finally:
+            trainer.stop(seconds)
+        raise
+
+
+def _explained(error: Exception, stuck: Record | None) -> Exception:
+    """Return the error, or a `NoProgressError` if a worker ended itself because it made no progress.
+
+    Args:
+        error: The error that ended the retries.
+        stuck: The newest attempt's report of a worker that made no progress.
+    """
+    if stuck is None or isinstance(error, InputError | ExplainedError | OSError):
+        return error
+    return NoProgressError(
+        f"worker {stuck['rank']} made no step for {stuck['seconds'] / 60:g} minutes; it was at\n{stuck['place']}"
+        "If a step may take that long, raise execution.no_progress_minutes."
+    )
+
+
+def _num_workers(execution: PretrainExecution | DetectionExecution) -> Any:  # noqa: ANN401 - mypy sees Ray Train V1, which takes no pair
+    """Return the number of workers for Ray Train: one number, or the least and the most."""
+    counts = execution.worker_counts()
+    return counts[-1] if len(counts) == 1 else (counts[0], counts[-1])
+
+
+def _train_worker(settings: dict[str, Any]) -> None:
+    config: PretrainConfig | DetectionConfig = settings["config"]
+    context = train.get_context()
+    num_threads = config.execution.num_compute_threads
+    torch.set_num_threads(num_threads or max(len(os.sched_getaffinity(0)) // context.get_local_world_size(), 1))
+    # The workers of a node share one working directory. A mapped file outlives its name, so the first worker to
+    # finish may delete the masks while the others use them.
+    cache_folder = Path.cwd() / "cache"
+    try:
+        with RaySession(
+            settings["sink"],
+            no_progress_seconds=60 * config.execution.no_progress_minutes,
+            fallback=settings["fallback"],
+            guard=settings["kept_folder"].require_writable,
+        ) as session:
+            settings["loop"](config, session, cache_folder, settings["kept_folder"])
+    except StoppedError:
+        settings["sink"].push.remote({"kind": "stopped"})
+        raise
+    except Exception as error:
+        error.add_note(f"On worker {context.get_world_rank()}:\n{traceback.format_exc()}")
+        if _may_pass(error):
+            raise
+        raise FinalError(error) from error
+    finally:
+        shutil.rmtree(cache_folder, ignore_errors=True)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Return whether a retry can help: a lost peer is a RuntimeError, unreachable storage an OSError."""
+    if isinstance(error, ExplainedError | torch.OutOfMemoryError):
+        return False
+    return isinstance(error, RuntimeError | OSError)
+
+
+def mend_snapshot(run: Storage) -> Path | None:
+    """Remove Ray Train's list of checkpoints if a kill has left it half written.
+
+    Ray Train writes the list in place and refuses to start with half a list. Object stores replace it as a whole.
+
+    Returns:
+        If the list is missing, the checkpoint to continue from. This is the one before the newest, since the newest
+        counts as complete only once it is in the list.
+    """
+    if run.exists(_SNAPSHOT):
+        try:
+            run.read_json(_SNAPSHOT)
+        except InputError:
+            run.delete(_SNAPSHOT)
+        else:
+            return None
+    local = run.local_path()
+    if local is None:
+        return None
+    folders = sorted(local.glob("epoch_*"), key=lambda folder: checkpoint_position(folder.name))
+    return folders[-2] if len(folders) > 1 else None
+
+
+def saved_checkpoints(run: Storage) -> list[str]:
+    """Return the names of the checkpoints in Ray Train's list, oldest first."""
+    if not run.exists(_SNAPSHOT):
+        return []
+    path, filesystem = ray_storage(run)
+    result = train.Result.from_path(path, storage_filesystem=filesystem)
+    return [PurePosixPath(checkpoint.path).name for checkpoint, _ in result.best_checkpoints or ()]
+
+
+def saved_epochs(run: Storage, checkpoint: str) -> list[Record]:
+    """Return the records of all epochs up to a checkpoint, the first epoch first."""
+    return [{"kind": "epoch", **epoch} for epoch in run.child(checkpoint).read_json(EPOCHS_NAME)]
+
+
+def ray_storage(folder: Storage) -> tuple[str, fs.FileSystem | None]:
+    """Return a folder for Ray; a local one with its file system, so that `%` and `#` are not read as a URI's."""
+    local = folder.local_path()
+    return (folder.uri, None) if local is None else (str(local), fs.LocalFileSystem())
+
+
+class TerminationBackend(TorchConfig().backend_cls):  # type: ignore[misc]  # Ray gives it no type
+    """Set up PyTorch for Ray Train on the network of Ray's nodes, with workers that handle SIGTERM.
+
+    Training runs in a thread of a worker's process, where Python cannot set handlers. This class runs in the main one.
+    """
+
+    def on_start(self, worker_group: Any, backend_config: TorchConfig) -> None:  # noqa: ANN401 - as Ray declares it
+        """Set up the process group, then replace Ray's SIGTERM handler, which ends the process.
+
+        SIGTERM then asks training to stop (`honour_termination`).
+        """
+        worker_group.execute(use_rays_interface)
+        super().on_start(worker_group, backend_config)
+        worker_group.execute(honour_termination)
+
+
+class TerminationConfig(TorchConfig):
+    """Name the backend for Ray Train."""
+
+    @property
+    def backend_cls(self) -> type[TerminationBackend]:
+        """Return `TerminationBackend`."""
+        return TerminationBackend
+
+
+class StoppableTrainer(TorchTrainer):
+    """Run Ray Train's trainer so that Ctrl-C raises an ordinary `KeyboardInterrupt`.
+
+    Ray Train's own handler of Ctrl-C, which this replaces, ends the process without clean-up.
+    """
+
+    _controller: Any = None
+
+    def _register_sigint_handler(self, controller: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
+        self._controller = controller
+
+    def stop(self, seconds: float) -> None:
+        """End the training's workers and controller, and release their CPUs and GPUs.
+
+        Ask the controller first. If it were killed while it restarts workers, it would leave a placement group behind
+        that no worker names, until this process ends.
+
+        Args:
+            seconds: Longest wait for the controller.
+        """
+        if self._controller is None:
+            return
+        try:
+            get(self._controller.abort.remote(), timeout=seconds)
+        except RayActorError:
+            pass  # the controller ends itself when it has finished
+        except RayError as error:  # such as GetTimeoutError
+            _logger.warning("the training's controller does not end and is killed (%s)", error)
+        finally:
+            kill(self._controller)
+            wait_and_remove_abandoned_groups(_SECONDS_TO_DIE)
+
+
+def use_rays_interface() -> None:
+    """Make gloo use the network interface by which Ray's nodes know this one, unless the user has named one.
+
+    By default gloo takes the address of the host's name. On Debian and Ubuntu that is 127.0.1.1, which no other machine
+    can reach. NCCL chooses among the interfaces itself.
+    """
+    interface = interface_of(util.get_node_ip_address())  # type: ignore[no-untyped-call]
+    if interface is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+
+
+def interface_of(address: str) -> str | None:
+    """Return the name of this machine's network interface with an IP address, such as `eth0`.
+
+    Returns:
+        The name, or None if no interface has the address, for example behind address translation.
+    """
+    for name, addresses in psutil.net_if_addrs().items():
+        if address in (known.address for known in addresses):
+            return name
+    return None
