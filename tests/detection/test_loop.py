@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -62,12 +63,14 @@ def test_intervals_are_reported_with_all_losses(whole: Whole) -> None:
 def test_the_same_two_pictures_are_learnt(small: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "two").write_text("000000000001.jpg\n000000000002.jpg\n")
     data = small["data"].model_copy(update={"subset": str(tmp_path / "two")})
-    changes = {"data": data, "short_sides": (48,), "num_iterations": 8, "log_interval": 1, "num_precise_batches": 0}
+    changes = {"data": data, "short_sides": (48,), "num_iterations": 12, "log_interval": 1, "num_precise_batches": 0}
     session = LocalSession(tmp_path)
     run_fine_tuning(DetectionConfig(**{**small, **changes}), session)
     # Boxes are learnt from two objects or so an image, too few for a curve that falls within seconds.
     losses = [record["loss_classifier"] for record in session.history]
-    assert max(losses[-2:]) < min(losses[:2]) - 0.2  # seen: 2.32, 2.21 … 1.85, 1.80
+    # Means over four iterations, since single losses depend on the number of threads. Seen with one thread: 1.54, 1.08;
+    # with two: 1.54, 1.02; with a learning rate of 1e-9: 1.61, 1.61.
+    assert fmean(losses[-4:]) < fmean(losses[:4]) - 0.2
 
 
 # Inside an interval, at the end of one, and at the end of all.
