@@ -21,8 +21,8 @@ from objectaware.detection.export import export_detectron2
 from objectaware.detection.network import MaskRCNN
 from objectaware.distributed.localizers import Localizer
 from objectaware.errors import InputError
+from objectaware.evaluate.embeddings import knn_accuracy
 from objectaware.evaluate.features import compute_features
-from objectaware.evaluate.knn import knn_accuracy
 from objectaware.evaluate.linear import linear_evaluation
 from objectaware.localize import classifier_cam, contracam, expand_resolution
 from objectaware.methods.backbones import Backbone, build_backbone, check_image_size

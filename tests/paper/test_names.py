@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from objectaware.data.sets import backgrounds_challenge
 from objectaware.data.sets.si_score import FACTORS
-from objectaware.evaluate import background, shift
+from objectaware.evaluate import shift
 from objectaware.paper import background as background_tables
 from objectaware.paper import figures
 from objectaware.paper import shift as shift_tables
@@ -12,7 +12,7 @@ from objectaware.paper import shift as shift_tables
 
 def test_the_variants_are_those_of_the_backgrounds_challenge() -> None:
     assert sorted(figures.VARIANTS) == sorted(backgrounds_challenge.VARIANTS)
-    assert tuple(name for name in background.VARIANTS if name != "no_fg") == background_tables.VARIANTS
+    assert tuple(name for name in shift.VARIANTS if name != "no_fg") == background_tables.VARIANTS
 
 
 def test_the_corruptions_are_those_of_imagenet_c_in_the_order_of_the_table() -> None:

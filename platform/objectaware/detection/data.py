@@ -1,9 +1,11 @@
-"""COCO's images and objects as the network takes them."""
+"""COCO's images and objects as the network takes them, and the batches of an epoch."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 
 import cv2
 import numpy as np
@@ -19,7 +21,7 @@ from objectaware.data.coco_masks import union_mask
 from objectaware.data.dataset import Dataset
 from objectaware.data.images import UnreadableImage, resize_image
 from objectaware.data.tensors import normalise
-from objectaware.detection.regions import Target
+from objectaware.detection.network import Target
 from objectaware.errors import InputError
 
 _STREAM_CHANGES, _STREAM_KEYS = 10, 11
@@ -213,3 +215,101 @@ def _clipped(annotation: CocoAnnotation, width: int, height: int) -> Box:
     left, right = (min(max(value, 0.0), width) for value in (x, x + box_width))
     top, bottom = (min(max(value, 0.0), height) for value in (y, y + box_height))
     return left, top, right, bottom
+
+
+class BatchPlan:
+    """Batches of images, a function of seed and iteration.
+
+    An epoch goes through the images in random order. Wide and tall images fill batches of their own, which need
+    little padding; what is left of both at the end of an epoch is put together, and less than a batch is left out.
+
+    Args:
+        is_wide: Whether each image is wider than high, (N,).
+        batch_size: Images a batch.
+        seed: Seed of the run.
+
+    Attributes:
+        batches_per_epoch: Batches that all images give.
+
+    Source:
+        detectron2, data/common.py, `AspectRatioGroupedDataset`, whose groups go on from epoch to epoch.
+    """
+
+    def __init__(self, is_wide: NDArray[np.bool_], batch_size: int, *, seed: int) -> None:
+        assert len(is_wide) >= batch_size, "fewer images than one batch takes"
+        self._is_wide = is_wide
+        self._batch_size = batch_size
+        self._seed = seed
+        self._drawn: tuple[int, NDArray[np.int64]] | None = None
+        self.batches_per_epoch = len(is_wide) // batch_size
+
+    def epoch_of(self, iteration: int) -> int:
+        """Epoch that an iteration, from 0, belongs to."""
+        return iteration // self.batches_per_epoch
+
+    def batch(self, iteration: int) -> NDArray[np.int64]:
+        """Images of an iteration, from 0: indices (batch size,)."""
+        epoch, place = divmod(iteration, self.batches_per_epoch)
+        if self._drawn is None or self._drawn[0] != epoch:
+            self._drawn = epoch, self._epoch(epoch)
+        batch: NDArray[np.int64] = self._drawn[1][place]
+        return batch
+
+    def _epoch(self, epoch: int) -> NDArray[np.int64]:
+        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self._seed, epoch])))
+        waiting: dict[bool, list[int]] = {True: [], False: []}
+        batches: list[list[int]] = []
+        for index in generator.permutation(len(self._is_wide)).tolist():
+            group = waiting[bool(self._is_wide[index])]
+            group.append(index)
+            if len(group) == self._batch_size:
+                batches.append(list(group))
+                group.clear()
+        rest = waiting[True] + waiting[False]
+        if len(rest) >= self._batch_size:
+            batches.append(rest[: self._batch_size])
+        return np.array(batches, dtype=np.int64)
+
+
+Batch = tuple[list[Tensor], list[Target]]
+_NUM_BATCHES_AHEAD = 2
+
+
+class BatchLoader:
+    """Loads one worker's share of each iteration's batch.
+
+    Args:
+        images: The images.
+        plan: Which of them are in which batch.
+        rank: This worker's number, from 0.
+        world_size: Number of workers, which divides the batch.
+        num_threads: Threads that decode, resize and draw.
+    """
+
+    def __init__(
+        self, images: TrainingImages, plan: BatchPlan, *, rank: int, world_size: int, num_threads: int
+    ) -> None:
+        self._images = images
+        self._plan = plan
+        self._rank = rank
+        self._world_size = world_size
+        self._num_threads = num_threads
+
+    def batches(self, first: int) -> Iterator[Batch]:
+        """Yields this worker's images of every iteration from the first one on, without end."""
+        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="images") as pool:
+            waiting: deque[list[Future[tuple[Tensor, Target]]]] = deque()
+            for iteration in count(first):
+                epoch = self._plan.epoch_of(iteration)
+                waiting.append(
+                    [
+                        pool.submit(self._images.load, index, epoch=epoch, iteration=iteration)
+                        for index in self._share(iteration).tolist()
+                    ]
+                )
+                if len(waiting) > _NUM_BATCHES_AHEAD:
+                    loaded = [future.result() for future in waiting.popleft()]
+                    yield [image for image, _ in loaded], [target for _, target in loaded]
+
+    def _share(self, iteration: int) -> NDArray[np.int64]:
+        return np.split(self._plan.batch(iteration), self._world_size)[self._rank]

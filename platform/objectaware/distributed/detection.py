@@ -7,7 +7,7 @@ from pathlib import Path
 
 from objectaware.config import DetectionConfig, DetectionExecution
 from objectaware.data.storage import Storage
-from objectaware.detection.run import run_fine_tuning
+from objectaware.detection.fine_tuning import run_fine_tuning
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.ray_train import train_on_ray
 from objectaware.distributed.records import Record

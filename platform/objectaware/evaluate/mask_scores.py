@@ -1,17 +1,378 @@
-"""All localization measures of one system's soft masks, an image at a time."""
+"""Localization measures of soft masks: each alone as a function, and all of one system's masks in `MaskScores`."""
 
 from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.masks import resize_mask
-from objectaware.evaluate.corloc import is_correctly_localized, largest_region_box
-from objectaware.evaluate.localization import mask_ious
-from objectaware.evaluate.max_box_acc import SCORE_THRESHOLDS, box_hits
-from objectaware.evaluate.px_ap import average_precision, pixel_histograms
+from objectaware.data.masks import region_boxes, resize_mask
+from objectaware.errors import InputError
 from objectaware.localize.components import keep_large_components
+from objectaware.localize.trivial import center_box_edges
+
+
+def binarise(soft: NDArray[np.floating], threshold: float = 0.5) -> NDArray[np.bool_]:
+    """Foreground of a soft mask: strictly above the threshold.
+
+    Args:
+        soft: Mask of any shape, values in [0, 1].
+        threshold: In [0, 1), excluded. The paper's mIoU takes 0.5. The official component filter truncates to
+            8 bits and keeps what is not 0, that is values from 1/255 on.
+
+    Returns:
+        Boolean mask of the same shape.
+    """
+    if not 0 <= threshold < 1:
+        raise InputError("threshold", threshold, "must lie in [0, 1)", "The paper takes 0.5.")
+    return soft > threshold
+
+
+def mask_ious(predicted: NDArray[np.bool_], truth: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Foreground intersection over union of each image; two empty masks count as 1.
+
+    Args:
+        predicted: (N, H, W) boolean.
+        truth: (N, H, W) boolean.
+
+    Returns:
+        (N,) in [0, 1].
+
+    Raises:
+        InputError: Masks that are not boolean, not (N, H, W) or not of one shape.
+    """
+    for field, masks in (("predicted", predicted), ("truth", truth)):
+        if masks.dtype != np.bool_ or masks.ndim != 3:
+            found = f"{masks.dtype} {masks.shape}"
+            raise InputError(field, found, "must be boolean (N, H, W)", "Binarise soft masks first.")
+    if predicted.shape != truth.shape:
+        raise InputError("predicted", predicted.shape, f"truth has {truth.shape}", "Give masks of one size.")
+    intersection = np.count_nonzero(predicted & truth, axis=(1, 2))
+    union = np.count_nonzero(predicted | truth, axis=(1, 2))
+    return np.where(union == 0, 1.0, intersection / np.maximum(union, 1))
+
+
+def mask_miou(predicted: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
+    """Mean over images of the foreground IoU, the paper's mask mIoU (section 4.1).
+
+    Args:
+        predicted: (N, H, W) boolean, N at least 1.
+        truth: (N, H, W) boolean.
+
+    Returns:
+        Mean IoU in [0, 1].
+
+    Raises:
+        InputError: No image, or what `mask_ious` refuses.
+    """
+    if len(predicted) == 0:
+        raise InputError("predicted", predicted.shape, "holds no mask", "Give at least one image.")
+    return float(mask_ious(predicted, truth).mean())
+
+
+def best_center_box(truths: Iterable[NDArray[np.bool_]], num_sides: int = 100) -> tuple[float, float]:
+    """The centred box that fits a whole data set best: an oracle, chosen by the truth that it is scored on.
+
+    Args:
+        truths: Boolean masks (H, W) of possibly different sizes, at least one; an (N, H, W) array will do.
+        num_sides: How many side fractions 1/num_sides, 2/num_sides, … 1 are tried.
+
+    Returns:
+        Fraction of the picture's sides, and the mean IoU of that box over the set; the smallest of equal
+        boxes.
+
+    Raises:
+        InputError: No mask.
+    """
+    fractions = [side / num_sides for side in range(1, num_sides + 1)]
+    ious = [_center_box_ious(truth, fractions) for truth in truths]
+    if not ious:
+        raise InputError("truths", "none", "holds no mask", "Give at least one image.")
+    mious = np.mean(ious, axis=0)
+    best = int(np.argmax(mious))
+    return fractions[best], float(mious[best])
+
+
+def _center_box_ious(truth: NDArray[np.bool_], fractions: Sequence[float]) -> NDArray[np.float64]:
+    """IoU of one mask with each centred box; its summed-area table makes 100 boxes as cheap as one."""
+    height, width = truth.shape
+    table = np.zeros((height + 1, width + 1), dtype=np.int64)
+    table[1:, 1:] = truth.cumsum(axis=0).cumsum(axis=1)
+    edges = np.array([center_box_edges(height, width, fraction) for fraction in fractions])
+    top, left, bottom, right = edges.T
+    intersection = table[bottom, right] - table[top, right] - table[bottom, left] + table[top, left]
+    union = (bottom - top) * (right - left) + table[-1, -1] - intersection
+    return np.asarray(intersection / union)
+
+
+def box_count_histogram(counts: Iterable[int]) -> dict[int, int]:
+    """How many images have each number of boxes.
+
+    Args:
+        counts: Number of boxes of each image.
+
+    Returns:
+        Number of boxes -> number of images, from 0 to the largest count without gaps; empty for no image.
+    """
+    images_by_count = Counter(counts)
+    return {count: images_by_count[count] for count in range(max(images_by_count, default=-1) + 1)}
+
+
+_REQUIRED_IOU = 0.5
+
+
+def largest_region_box(mask: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+    """The box around the largest 4-connected region of a mask, as LOST and TokenCut predict one box an image.
+
+    Args:
+        mask: (H, W).
+
+    Returns:
+        x0 y0 x1 y1 relative to the picture, without margin; None for an empty mask.
+    """
+    boxes, areas = region_boxes(mask)
+    return boxes[areas.argmax()] if len(boxes) else None
+
+
+def is_correctly_localized(box: NDArray[np.floating] | None, true_boxes: NDArray[np.floating]) -> bool:
+    """Whether a box has an IoU of at least 0.5 with any true one; CorLoc is the share of images where it has.
+
+    Args:
+        box: x0 y0 x1 y1; None where nothing was found.
+        true_boxes: (n, 4), in the same unit.
+    """
+    if box is None:
+        return False
+    intersection = np.minimum(box[2:], true_boxes[:, 2:]) - np.maximum(box[:2], true_boxes[:, :2])
+    shared = np.clip(intersection, 0, None).prod(axis=1)
+    areas = (true_boxes[:, 2:] - true_boxes[:, :2]).prod(axis=1)
+    return bool((shared >= _REQUIRED_IOU * ((box[2:] - box[:2]).prod() + areas - shared)).any())
+
+
+_LEVELS_A_LOOK = 12
+
+Rectangle = Sequence[int]
+
+# The tool's own grid, 0 to 0.999: the floating-point steps of its arange decide where int(τ·max) changes.
+SCORE_THRESHOLDS: NDArray[np.float64] = np.arange(0, 1, 0.001)
+
+
+def max_box_acc(
+    score_maps: Iterable[NDArray[np.floating]],
+    boxes: Iterable[NDArray[np.number]],
+    *,
+    iou_thresholds: Sequence[int] = (30, 50, 70),
+    multi_contour: bool = True,
+) -> dict[int, float]:
+    """Share of images with a predicted box that meets an IoU, at the score threshold best for the whole set.
+
+    MaxBoxAccV2 is the mean of the returned values (multi_contour=True, IoU 30, 50, 70); MaxBoxAcc is the
+    value at IoU 50 with multi_contour=False. The score threshold is an oracle: it is chosen by the truth it
+    is scored on.
+
+    Args:
+        score_maps: Maps (H, W) in [0, 1], an (N, H, W) array or a stream; the tool has H = W = 224.
+        boxes: For each map its true boxes (n, 4), n at least 1: x0 y0 x1 y1 in pixels of the map.
+        iou_thresholds: Per cent, each in 1 … 100.
+        multi_contour: Every contour gives a box; False takes that of largest area alone.
+
+    Returns:
+        IoU threshold -> per cent of images.
+
+    Raises:
+        InputError: No map, not as many lists of boxes as maps, or what `box_hits` refuses.
+    """
+    hits = np.zeros((len(iou_thresholds), len(SCORE_THRESHOLDS)), dtype=np.int64)
+    num_images = 0
+    remaining_boxes = iter(boxes)
+    for score_map in score_maps:
+        true_boxes = next(remaining_boxes, None)
+        if true_boxes is None:
+            raise InputError("boxes", num_images, "fewer lists of boxes than maps", "Give one a map.")
+        hits += box_hits(score_map, true_boxes, iou_thresholds=iou_thresholds, multi_contour=multi_contour)
+        num_images += 1
+    if next(remaining_boxes, None) is not None:
+        raise InputError("boxes", f"over {num_images}", "more lists of boxes than maps", "Give one a map.")
+    if num_images == 0:
+        raise InputError("score_maps", "none", "holds no map", "Give at least one image.")
+    best = hits.max(axis=1) * 100 / num_images
+    return {iou: float(per_cent) for iou, per_cent in zip(iou_thresholds, best, strict=True)}
+
+
+def box_hits(
+    score_map: NDArray[np.floating],
+    true_boxes: NDArray[np.number],
+    *,
+    iou_thresholds: Sequence[int] = (30, 50, 70),
+    multi_contour: bool = True,
+) -> NDArray[np.bool_]:
+    """Whether one image counts as found, at each IoU and score threshold; their sums make `max_box_acc`.
+
+    Args:
+        score_map: (H, W) in [0, 1].
+        true_boxes: (n, 4), n at least 1: x0 y0 x1 y1 in pixels.
+        iou_thresholds: Per cent.
+        multi_contour: Every contour gives a box; False takes that of largest area alone.
+
+    Returns:
+        Boolean (len(iou_thresholds), 1000), a column for each of `SCORE_THRESHOLDS`.
+
+    Raises:
+        InputError: A map that is not (H, W) in [0, 1], boxes that are not (n, 4) corners, an IoU threshold
+            out of range.
+    """
+    _check_arguments(score_map, true_boxes, iou_thresholds)
+    grey = (score_map * 255).astype(np.uint8)
+    levels = (SCORE_THRESHOLDS * grey.max()).astype(np.int64)
+    # A map has at most 256 values, and a nearly binary one a few: most of the 1000 thresholds share their boxes. They
+    # rise, so that no sorting is needed to tell them apart.
+    num_values_up_to = np.cumsum(cv2.calcHist([grey], [0], None, [256], [0, 256]) > 0)
+    is_new = np.diff(num_values_up_to[levels], prepend=-1) > 0
+    distinct_levels, level_of_threshold = levels[is_new], is_new.cumsum() - 1
+    rectangles = list(_rectangles(grey, distinct_levels.tolist(), multi_contour))
+    # All levels' boxes at once: a call of NumPy a level would take longer than finding the contours.
+    boxes = _corners(np.array(list(chain(*rectangles)), dtype=np.int64), *grey.shape)
+    best_of_box = _pairwise_ious(boxes, true_boxes).max(axis=1)
+    first_of_level = np.cumsum([0, *map(len, rectangles[:-1])])
+    best_ious = np.maximum.reduceat(best_of_box, first_of_level)  # (levels,)
+    required = np.array(iou_thresholds)[:, None] / 100
+    return np.asarray(best_ious[level_of_threshold][None] >= required)
+
+
+def _rectangles(grey: NDArray[np.uint8], levels: Sequence[int], multi_contour: bool) -> Iterator[list[Rectangle]]:
+    """Left, top, width and height around each contour of what is above each level, holes included; never none.
+
+    Levels rise, so that a level's pixels lie within the boxes of any level before it: nothing else is searched. Where
+    that is, is looked up now and then, which is cheaper than always.
+    """
+    left, top, right, bottom = 0, 0, grey.shape[1], grey.shape[0]
+    for number, level in enumerate(levels):
+        _, foreground = cv2.threshold(grey[top:bottom, left:right], level, 1, cv2.THRESH_BINARY)
+        contours, _ = cv2.findContours(foreground, cv2.RETR_TREE, cv2.CHAIN_APPROX_SIMPLE, offset=(left, top))
+        found = list(map(cv2.boundingRect, contours))
+        if not found:
+            yield [(0, 0, 0, 0)]
+            continue
+        yield found if multi_contour else [found[int(np.argmax([cv2.contourArea(contour) for contour in contours]))]]
+        if number % _LEVELS_A_LOOK == 0:
+            left, top = min(x for x, _, _, _ in found), min(y for _, y, _, _ in found)
+            right = max(x + width for x, _, width, _ in found)
+            bottom = max(y + height for _, y, _, height in found)
+
+
+def _corners(rectangles: NDArray[np.int64], height: int, width: int) -> NDArray[np.int64]:
+    """Boxes x0 y0 x1 y1 (n, 4), whose far edges stop at the last pixel."""
+    x, y, box_width, box_height = rectangles.T
+    right, bottom = np.minimum(x + box_width, width - 1), np.minimum(y + box_height, height - 1)
+    return np.stack([x, y, right, bottom], axis=1)
+
+
+def _pairwise_ious(predicted: NDArray[np.int64], truth: NDArray[np.number]) -> NDArray[np.float64]:
+    """IoU (p, t) of boxes whose far edges belong to them, hence the +1 of the tool."""
+    top_left = np.maximum(predicted[:, None, :2], truth[None, :, :2])
+    bottom_right = np.minimum(predicted[:, None, 2:], truth[None, :, 2:])
+    intersection = np.clip(bottom_right - top_left + 1, 0, None).prod(axis=2)
+    predicted_area = (predicted[:, 2:] - predicted[:, :2] + 1).prod(axis=1)
+    true_area = (truth[:, 2:] - truth[:, :2] + 1).prod(axis=1)
+    return np.asarray(intersection / (predicted_area[:, None] + true_area[None] - intersection))
+
+
+def _check_arguments(
+    score_map: NDArray[np.floating], true_boxes: NDArray[np.number], iou_thresholds: Sequence[int]
+) -> None:
+    if score_map.ndim != 2 or score_map.size == 0:
+        raise InputError("score_maps", score_map.shape, "must be (H, W) each", "Give one map an image.")
+    # NaN fails both comparisons, so the negation refuses it too.
+    if not (score_map.min() >= 0 and score_map.max() <= 1):
+        found = f"{score_map.min()} to {score_map.max()}"
+        raise InputError("score_maps", found, "must lie in [0, 1]", "Normalise each map to it.")
+    if true_boxes.ndim != 2 or true_boxes.shape[1] != 4 or len(true_boxes) == 0:
+        raise InputError("boxes", true_boxes.shape, "must be (n, 4), n > 0", "Leave out images without box.")
+    if (true_boxes[:, 2:] < true_boxes[:, :2]).any():
+        raise InputError("boxes", true_boxes.tolist(), "must be x0 y0 x1 y1", "Turn widths into right edges.")
+    if not iou_thresholds or not all(0 < iou <= 100 for iou in iou_thresholds):
+        raise InputError("iou_thresholds", iou_thresholds, "must be per cent", "The usual are 30, 50, 70.")
+
+
+# The tool's bins: a step each, [1, 2] for scores of 1, and one that stays empty and begins the curve at recall 0.
+_EDGES: NDArray[np.float64] = np.append(SCORE_THRESHOLDS, [1.0, 2.0, 3.0])
+
+
+def px_ap(
+    score_maps: Iterable[NDArray[np.floating]],
+    truths: Iterable[NDArray[np.bool_]],
+    ignored: Iterable[NDArray[np.bool_]] | None = None,
+) -> float:
+    """Area under the curve of precision over recall of all pixels of all images together.
+
+    Precision and recall are taken at 1000 thresholds; the area is the sum of each step in recall times the
+    precision after it. No threshold is chosen, so that nothing in it is an oracle.
+
+    Args:
+        score_maps: Maps (H, W) in [0, 1], an array or a stream.
+        truths: For each map its true foreground (H, W).
+        ignored: For each map the pixels (H, W) that take no part; by default all take part.
+
+    Returns:
+        Per cent.
+
+    Raises:
+        InputError: No true pixel, not as many masks as maps, or what `pixel_histograms` refuses.
+    """
+    total = np.zeros((2, len(_EDGES) - 1), dtype=np.int64)
+    for score_map, truth, left_out in itertools.zip_longest(score_maps, truths, () if ignored is None else ignored):
+        if score_map is None or truth is None or (ignored is not None and left_out is None):
+            raise InputError("truths", "another number", "not as many masks as maps", "Give one a map.")
+        total += pixel_histograms(score_map, truth, left_out)
+    return average_precision(total)
+
+
+def pixel_histograms(
+    score_map: NDArray[np.floating], truth: NDArray[np.bool_], ignored: NDArray[np.bool_] | None = None
+) -> NDArray[np.int64]:
+    """How many true pixels (row 0) and other pixels (row 1) of one image have each score; sums make `px_ap`.
+
+    Args:
+        score_map: (H, W) in [0, 1].
+        truth: (H, W) boolean.
+        ignored: (H, W) boolean, pixels that are in neither row whatever the truth says.
+
+    Returns:
+        (2, 1002), scores ascending.
+
+    Raises:
+        InputError: Shapes differ, a mask is not boolean, or scores lie outside [0, 1].
+    """
+    counted = np.ones_like(truth, dtype=np.bool_) if ignored is None else ~ignored
+    for field, mask in (("truths", truth), ("ignored", counted)):
+        if mask.dtype != np.bool_ or mask.shape != score_map.shape:
+            found = f"{mask.dtype} {mask.shape}"
+            raise InputError(field, found, f"must be boolean {score_map.shape}", "Give masks of the maps' size.")
+    if not (score_map.min() >= 0 and score_map.max() <= 1):  # NaN fails both comparisons
+        found = f"{score_map.min()} to {score_map.max()}"
+        raise InputError("score_maps", found, "must lie in [0, 1]", "Normalise each map to it.")
+    return np.stack([np.histogram(score_map[pixels], bins=_EDGES)[0] for pixels in (truth & counted, ~truth & counted)])
+
+
+def average_precision(histograms: NDArray[np.int64]) -> float:
+    """The area under the curve in per cent, of summed `pixel_histograms`.
+
+    Raises:
+        InputError: There is no true pixel.
+    """
+    true_positives, false_positives = histograms[:, ::-1].cumsum(axis=1)
+    if true_positives[-1] == 0:
+        raise InputError("truths", "no foreground", "holds no true pixel", "Give images with objects.")
+    predicted = true_positives + false_positives
+    precision = true_positives / np.maximum(predicted, 1)  # where nothing is predicted, recall does not step either
+    recall = true_positives / true_positives[-1]
+    return float((precision[1:] * np.diff(recall)).sum() * 100)
+
 
 MEASURES = {
     "miou": "mIoU at 0.5",

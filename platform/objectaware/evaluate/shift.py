@@ -1,4 +1,4 @@
-"""Accuracies under background and distribution shift, put together as the paper's tables have them."""
+"""Accuracies put together: over seeds, over backgrounds, and over corruptions."""
 
 from __future__ import annotations
 
@@ -6,11 +6,75 @@ import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from objectaware.data.sets.imagenet_shifts import CORRUPTIONS as CORRUPTIONS_BY_KIND
 from objectaware.errors import InputError
-from objectaware.evaluate.background import bg_gap
-from objectaware.evaluate.summary import mean_and_std
+
+
+def mean_and_std(results: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns mean and standard deviation of each number over results of the same shape.
+
+    Args:
+        results: One nested mapping for each seed, whose leaves are numbers.
+
+    Returns:
+        Two mappings in the same shape. The standard deviation is that of a sample (divisor n - 1), and 0 for
+        a single result.
+
+    Raises:
+        ValueError: There is no result, two differ in their keys, or a leaf is not a number.
+    """
+    if not results:
+        raise ValueError("there is no result to summarise")
+    means: dict[str, Any] = {}
+    deviations: dict[str, Any] = {}
+    for result in results[1:]:
+        if result.keys() != results[0].keys():
+            raise ValueError(f"results differ in their keys: {sorted(results[0])} and {sorted(result)}")
+    for key in results[0]:
+        values = [result[key] for result in results]
+        if all(isinstance(value, Mapping) for value in values):
+            means[key], deviations[key] = mean_and_std(values)
+        elif all(isinstance(value, int | float) for value in values):
+            means[key] = statistics.fmean(values)
+            deviations[key] = statistics.stdev(values) if len(values) > 1 else 0.0
+        else:
+            raise ValueError(f"{key} is not a number in each result: {values}")
+    return means, deviations
+
+
+VARIANTS = (
+    "original",
+    "only_bg_b",
+    "only_bg_t",
+    "no_fg",
+    "only_fg",
+    "mixed_same",
+    "mixed_rand",
+    "mixed_next",
+)
+"""The variants in the order of the paper's table `bg-main` (with its row `no_fg`, left out in print)."""
+
+
+def bg_gap(accuracies: Mapping[str, float]) -> float:
+    """Returns BG-Gap: what a classifier loses when the background no longer goes with the object's class.
+
+    Args:
+        accuracies: Accuracy of each variant; `mixed_same` and `mixed_rand` must be among them.
+
+    Returns:
+        Accuracy on `mixed_same` less that on `mixed_rand`, in the unit of the accuracies.
+
+    Raises:
+        InputError: One of the two is missing.
+    """
+    for variant in ("mixed_same", "mixed_rand"):
+        if variant not in accuracies:
+            remedy = "Evaluate on mixed_same and mixed_rand to have the gap between them."
+            raise InputError("accuracies", sorted(accuracies), f"lack {variant}", remedy)
+    return accuracies["mixed_same"] - accuracies["mixed_rand"]
+
 
 CORRUPTIONS = tuple(corruption for kind in CORRUPTIONS_BY_KIND.values() for corruption in kind)
 """ImageNet-C's corruptions (Hendrycks & Dietterich, 2019), in the order of the paper's table `bg-imagenetc`."""

@@ -7,7 +7,7 @@ many as the cores.
 
 from __future__ import annotations
 
-from objectaware.evaluate.feature_store import PART_SIZE
+from objectaware.evaluate.features import PART_SIZE
 from objectaware.planning.model import Part, StageWork
 from objectaware.planning.rates import Rates, Work
 from objectaware.report.gallery import NUM_GALLERY_IMAGES

@@ -13,7 +13,7 @@ from torchvision.models.detection import MaskRCNN
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops.misc import FrozenBatchNorm2d
 
-from objectaware.detection.published import load_published, published_detector
+from objectaware.detection.detect import load_published, published_detector
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_encoder
 from objectaware.methods.foreign import find_weights

@@ -1,10 +1,10 @@
-"""The fine-tuning loop: iterations, the same for one worker or many."""
+"""Fine-tuning of a detector: the learning rate, the iterations, the same for one worker or many."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,21 +12,73 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from objectaware.config import DetectionConfig
-from objectaware.detection.loader import Batch, BatchLoader
+from objectaware.detection.data import Batch, BatchLoader, BatchPlan, TrainingImages, open_coco
 from objectaware.detection.network import MaskRCNN
-from objectaware.detection.precise import take_statistics
-from objectaware.detection.schedule import learning_rate_at, parameter_groups
+from objectaware.errors import InputError
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
-from objectaware.methods.checkpoint import load_state
+from objectaware.methods.checkpoint import Encoder, load_encoder, load_state, local_checkpoint
 from objectaware.methods.gather import mean_over_workers
 from objectaware.training.checkpoints import passing_checkpoint
 from objectaware.training.collapse import TrainingDivergedError
-from objectaware.training.precision import autocast
+from objectaware.training.precision import autocast, require_precision
 from objectaware.training.preemption import StoppedError, any_worker
 from objectaware.training.session import Session
+
+_FIRST_FRACTION = 0.001
+_DECAY = 0.1
+
+
+def learning_rate_at(
+    iteration: int, learning_rate: float, *, decay_iterations: Sequence[int], num_warmup_iterations: int
+) -> float:
+    """Learning rate of an iteration, from 0: a linear rise from a thousandth, a tenth after each of the steps.
+
+    Source:
+        detectron2, solver/lr_scheduler.py, `WarmupMultiStepLR` with its defaults.
+    """
+    rate = learning_rate * _DECAY ** sum(iteration >= step for step in decay_iterations)
+    if iteration >= num_warmup_iterations:
+        return rate
+    progress = iteration / num_warmup_iterations
+    return rate * (_FIRST_FRACTION * (1 - progress) + progress)
+
+
+def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Parameters of a network for an optimizer, those of batch norm without weight decay.
+
+    Source:
+        detectron2's default WEIGHT_DECAY_NORM 0.
+    """
+    norms = [one for module in network.modules() if isinstance(module, _BatchNorm) for one in module.parameters()]
+    names = {id(parameter) for parameter in norms}
+    others = [parameter for parameter in network.parameters() if id(parameter) not in names]
+    return [{"params": others, "weight_decay": weight_decay}, {"params": norms, "weight_decay": 0.0}]
+
+
+@torch.no_grad()
+def take_statistics(network: nn.Module, batches: Iterator[Batch], number: int) -> None:
+    """Sets every batch norm's running statistics to their mean over some batches of one set of weights.
+
+    Args:
+        network: In training mode, on all workers.
+        batches: This worker's share of each batch, on the network's device.
+        number: Batches, at least 1.
+
+    Source:
+        detectron2's TEST.PRECISE_BN, which MoCo's configuration turns on; fvcore, nn/precise_bn.py.
+    """
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    before = [norm.momentum for norm in norms]
+    for place in range(number):
+        for norm in norms:
+            norm.momentum = 1 / (place + 1)  # a running mean of all batches so far
+        network(*next(batches))
+    for norm, momentum in zip(norms, before, strict=True):
+        norm.momentum = momentum
 
 
 @dataclass
@@ -210,3 +262,64 @@ class FineTuner:
             "totals": asdict(self._totals),
         }
         return passing_checkpoint(self.network, self._description, state, rank=self._session.rank)
+
+
+def open_training(config: DetectionConfig) -> tuple[TrainingImages, Encoder]:
+    """Opens what a configuration fine-tunes, and on what.
+
+    Args:
+        config: What to train; has a checkpoint.
+
+    Raises:
+        InputError: The checkpoint cannot be read, or the images do not fit the configuration.
+    """
+    assert config.checkpoint is not None
+    assert config.data is not None
+    coco = open_coco(config.data)
+    images = TrainingImages(coco, short_sides=config.short_sides, max_side=config.max_side, seed=config.seed)
+    if len(images) < config.batch_size:
+        problem = f"is more than the {len(images)} images with objects"
+        raise InputError("batch_size", config.batch_size, problem, "Lower it.")
+    with local_checkpoint(config.checkpoint) as local:
+        encoder = load_encoder(local)
+    encoder.backbone.as_resnet()
+    return images, encoder
+
+
+def run_fine_tuning(config: DetectionConfig, session: Session) -> None:
+    """Fine-tunes as one of the session's workers.
+
+    Args:
+        config: What to train; has a checkpoint.
+        session: This worker's place among the others.
+
+    Raises:
+        InputError: The checkpoint cannot be read, the images do not fit the configuration, or this worker's processor
+            does not compute in its precision.
+        TrainingDivergedError: A loss is not a number any more.
+        StoppedError: A worker was told to end; where training stood is saved.
+    """
+    require_precision(config.precision, session.device)
+    images, encoder = open_training(config)
+    # The new parts' weights come from the seed; nothing after that draws from this generator.
+    torch.manual_seed(config.seed)
+    network = MaskRCNN(
+        encoder.backbone,
+        len(images.category_names),
+        num_regions=config.num_regions,
+        num_train_proposals=config.num_train_proposals,
+        num_test_proposals=config.num_test_proposals,
+    )
+    loader = BatchLoader(
+        images,
+        BatchPlan(images.are_wide(), config.batch_size, seed=config.seed),
+        rank=session.rank,
+        world_size=session.world_size,
+        num_threads=config.execution.num_loader_threads,
+    )
+    description = {
+        **config.model_dump(mode="json"),
+        "backbone": encoder.config["backbone"],
+        "category_names": list(images.category_names),
+    }
+    FineTuner(network, loader, config, session, description=description).run()
