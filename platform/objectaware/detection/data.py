@@ -304,12 +304,9 @@ class BatchLoader:
                 waiting.append(
                     [
                         pool.submit(self._images.load, index, epoch=epoch, iteration=iteration)
-                        for index in self._share(iteration).tolist()
+                        for index in np.split(self._plan.batch(iteration), self._world_size)[self._rank].tolist()
                     ]
                 )
                 if len(waiting) > _NUM_BATCHES_AHEAD:
                     loaded = [future.result() for future in waiting.popleft()]
                     yield [image for image, _ in loaded], [target for _, target in loaded]
-
-    def _share(self, iteration: int) -> NDArray[np.int64]:
-        return np.split(self._plan.batch(iteration), self._world_size)[self._rank]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import safetensors
@@ -36,9 +38,7 @@ def load_detector(address: str, *, num_test_proposals: int = 1000) -> tuple[Mask
             state, about = load_state(path)["method"], load_config(path)
         else:
             state, about = load_weights(path), _metadata(path)
-    if _NAMES not in about:
-        problem = "holds no fine-tuned detector"
-        raise InputError("checkpoint", address, problem, "Give what evaluate detection trained.")
+    _require_detector(address, about)
     names = tuple(about[_NAMES])
     network = MaskRCNN(build_backbone(about["backbone"]), len(names), num_test_proposals=num_test_proposals)
     network.load_state_dict(state)
@@ -54,16 +54,11 @@ def export_detector(address: str, path: Path) -> None:
     with local_checkpoint(address) as local:
         state = load_state(local)["method"]
         about = load_config(local)
-    if _NAMES not in about:
-        problem = "holds no fine-tuned detector"
-        raise InputError("checkpoint", address, problem, "Give what evaluate detection trained.")
+    _require_detector(address, about)
     tensors = {name: value.contiguous().clone() for name, value in state.items()}
     metadata = {"backbone": str(about["backbone"]), _NAMES: json.dumps(about[_NAMES])}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with _writing(path):
         safetensors.torch.save_file(tensors, path, metadata=metadata)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise InputError("out", str(path), f"cannot be written ({error})", "Give another file.") from error
 
 
 def export_detectron2(address: str, path: Path) -> str:
@@ -93,11 +88,8 @@ def export_detectron2(address: str, path: Path) -> str:
         "__author__": "objectaware",
         "matching_heuristics": True,
     }
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with _writing(path):
         path.write_bytes(pickle.dumps(content))
-    except OSError as error:
-        raise InputError("out", str(path), f"cannot be written ({error})", "Give another file.") from error
     return str(encoder.config["backbone"])
 
 
@@ -110,6 +102,22 @@ def detectron2_name(name: str) -> str:
         parts.insert(0, "stem")
     renamed = ".".join(f"conv{part[2:]}.norm" if part in ("bn1", "bn2", "bn3") else part for part in parts)
     return renamed.replace("downsample.0", "shortcut").replace("downsample.1", "shortcut.norm")
+
+
+def _require_detector(address: str, about: Mapping[str, object]) -> None:
+    if _NAMES not in about:
+        problem = "holds no fine-tuned detector"
+        raise InputError("checkpoint", address, problem, "Give what evaluate detection trained.")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Make the file's folder, and refuse the file if it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError("out", str(path), f"cannot be written ({error})", "Give another file.") from error
 
 
 def _metadata(path: Path) -> dict[str, object]:

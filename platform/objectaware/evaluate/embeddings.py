@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from objectaware.errors import InputError
-from objectaware.evaluate.features import Array, check_features, check_labels
+from objectaware.evaluate.features import Array, as_checked, check_features
 
 # Pairs whose similarities or distances are held at a time: 64 MiB in float32, 128 MiB in float64.
 MAX_PAIRS = 2**24
@@ -43,8 +43,8 @@ def knn_accuracy(
     """
     assert num_neighbours >= 1, num_neighbours
     assert temperature > 0, temperature
-    bank, bank_labels = _checked("train_features", train_features, "train_labels", train_labels)
-    queries, truth = _checked("features", features, "labels", labels)
+    bank, bank_labels = as_checked(train_features, train_labels, "train_")
+    queries, truth = as_checked(features, labels)
     if queries.shape[1] != bank.shape[1]:
         problem = f"must have the {bank.shape[1]} columns of the training features"
         raise InputError("features", tuple(queries.shape), problem, "Compute both with the same backbone.")
@@ -57,13 +57,6 @@ def knn_accuracy(
         predicted = _vote(bank, bank_labels, queries[part], num_neighbours, temperature)
         num_right += int((predicted == truth[part]).sum())
     return 100.0 * num_right / len(queries)
-
-
-def _checked(field: str, features: Array, labels_field: str, labels: Array) -> tuple[Tensor, Tensor]:
-    rows, classes = torch.as_tensor(features), torch.as_tensor(labels)
-    check_features(field, rows)
-    check_labels(labels_field, classes, rows)
-    return rows, classes
 
 
 def _vote(bank: Tensor, bank_labels: Tensor, queries: Tensor, num_neighbours: int, temperature: float) -> Tensor:

@@ -61,6 +61,23 @@ def check_labels(field: str, labels: Tensor, features: Tensor) -> None:
         raise InputError(field, given, problem, "Give the class number of each image.")
 
 
+def as_checked(features: Array, labels: Array, prefix: str = "") -> tuple[Tensor, Tensor]:
+    """Return features (N, D) and labels (N,) as tensors, checked.
+
+    Args:
+        features: Passed to `check_features` as `{prefix}features`.
+        labels: Passed to `check_labels` as `{prefix}labels`.
+        prefix: First part of both fields' names.
+
+    Raises:
+        InputError: Features are not a finite matrix, or labels do not fit them.
+    """
+    rows, classes = torch.as_tensor(features), torch.as_tensor(labels)
+    check_features(f"{prefix}features", rows)
+    check_labels(f"{prefix}labels", classes, rows)
+    return rows, classes
+
+
 def evaluation_view(image: NDArray[np.uint8], size: int, *, center_crop: bool) -> NDArray[np.uint8]:
     """Brings an image to the network's size.
 

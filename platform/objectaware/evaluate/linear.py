@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from objectaware.errors import InputError
-from objectaware.evaluate.features import Array, check_features, check_labels
+from objectaware.evaluate.features import Array, as_checked
 from objectaware.evaluate.logistic import (
     FeatureBatches,
     LogisticModel,
@@ -107,9 +107,7 @@ def linear_evaluation(
         InputError: Features are not finite, labels are out of range, a class has no sample, or no sample can
             be held out.
     """
-    features, labels = torch.as_tensor(train_features), torch.as_tensor(train_labels)
-    check_features("train_features", features)
-    check_labels("train_labels", labels, features)
+    features, labels = as_checked(train_features, train_labels, "train_")
     classes = int(labels.max()) + 1 if num_classes is None else num_classes
     kept, held = stratified_holdout(labels.cpu().numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
     penalties = np.geomspace(max_penalty, min_penalty, num_values)
@@ -234,9 +232,7 @@ def classwise_accuracy(model: LogisticModel, features: Array, labels: Array) -> 
 
 
 def _is_right(model: LogisticModel, features: Array, labels: Array) -> Tensor:
-    rows, truth = torch.as_tensor(features), torch.as_tensor(labels)
-    check_features("features", rows)
-    check_labels("labels", truth, rows)
+    rows, truth = as_checked(features, labels)
     return model.predict(rows) == truth.to(rows.device)
 
 
@@ -340,9 +336,7 @@ def official_linear_evaluation(
     Source:
         official-implementation §2, "Linear eval".
     """
-    features, labels = torch.as_tensor(train_features).float(), torch.as_tensor(train_labels)
-    check_features("train_features", features)
-    check_labels("train_labels", labels, features)
+    features, labels = as_checked(torch.as_tensor(train_features).float(), train_labels, "train_")
     classes = int(labels.max()) + 1 if num_classes is None else num_classes
     kept, held = stratified_holdout(labels.cpu().numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
     labels = labels.to(features.device, torch.int64)
@@ -410,9 +404,7 @@ def few_shot_error(features: Array, labels: Array, *, num_shots: int, seed: int)
     Raises:
         InputError: Features are not finite, labels do not fit, or a class has no image beside its shots.
     """
-    rows, classes = torch.as_tensor(features), torch.as_tensor(labels)
-    check_features("features", rows)
-    check_labels("labels", classes, rows)
+    rows, classes = as_checked(features, labels)
     truth = classes.cpu().numpy()
     shown = draw_shots(truth, num_shots=num_shots, seed=seed)
     rest = np.setdiff1d(np.arange(len(truth)), shown)

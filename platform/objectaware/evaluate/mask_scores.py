@@ -287,10 +287,7 @@ def _check_arguments(
 ) -> None:
     if score_map.ndim != 2 or score_map.size == 0:
         raise InputError("score_maps", score_map.shape, "must be (H, W) each", "Give one map an image.")
-    # NaN fails both comparisons, so the negation refuses it too.
-    if not (score_map.min() >= 0 and score_map.max() <= 1):
-        found = f"{score_map.min()} to {score_map.max()}"
-        raise InputError("score_maps", found, "must lie in [0, 1]", "Normalise each map to it.")
+    _check_range(score_map)
     if true_boxes.ndim != 2 or true_boxes.shape[1] != 4 or len(true_boxes) == 0:
         raise InputError("boxes", true_boxes.shape, "must be (n, 4), n > 0", "Leave out images without box.")
     if (true_boxes[:, 2:] < true_boxes[:, :2]).any():
@@ -301,6 +298,13 @@ def _check_arguments(
 
 # The tool's bins: a step each, [1, 2] for scores of 1, and one that stays empty and begins the curve at recall 0.
 _EDGES: NDArray[np.float64] = np.append(SCORE_THRESHOLDS, [1.0, 2.0, 3.0])
+
+
+def _check_range(score_map: NDArray[np.floating]) -> None:
+    # NaN fails both comparisons, so the negation refuses it too.
+    if not (score_map.min() >= 0 and score_map.max() <= 1):
+        found = f"{score_map.min()} to {score_map.max()}"
+        raise InputError("score_maps", found, "must lie in [0, 1]", "Normalise each map to it.")
 
 
 def px_ap(
@@ -353,9 +357,7 @@ def pixel_histograms(
         if mask.dtype != np.bool_ or mask.shape != score_map.shape:
             found = f"{mask.dtype} {mask.shape}"
             raise InputError(field, found, f"must be boolean {score_map.shape}", "Give masks of the maps' size.")
-    if not (score_map.min() >= 0 and score_map.max() <= 1):  # NaN fails both comparisons
-        found = f"{score_map.min()} to {score_map.max()}"
-        raise InputError("score_maps", found, "must lie in [0, 1]", "Normalise each map to it.")
+    _check_range(score_map)
     return np.stack([np.histogram(score_map[pixels], bins=_EDGES)[0] for pixels in (truth & counted, ~truth & counted)])
 
 
