@@ -30,11 +30,11 @@ Box = tuple[float, float, float, float]
 
 
 def open_coco(data: DataConfig, *more_fields: CocoField) -> CocoDataset:
-    """Opens images and annotations of a configuration of a layout that has them in COCO's format.
+    """Open images and annotations of a configuration of a layout that has them in COCO's format.
 
     Args:
         data: The configuration.
-        more_fields: What will be used of the annotations besides what training takes.
+        more_fields: Fields of the annotations to read besides those that training uses.
 
     Raises:
         InputError: Something is missing or malformed.
@@ -45,13 +45,12 @@ def open_coco(data: DataConfig, *more_fields: CocoField) -> CocoDataset:
 class TrainingImages:
     """Images with objects to learn from, resized and mirrored at random.
 
-    Crowds are left out, and images without any other object. What is drawn is a function of seed, epoch and image.
-    Labels count the categories that have an object to learn from: a category that the file merely lists changes
-    nothing.
+    Crowds are left out, and so are images without any other object. Sizes and flips are a function of seed, epoch and
+    image. Only categories that have an object get a label, so that a category without objects changes nothing.
 
     Args:
         coco: The data set.
-        short_sides: One of them, at random, is the short side of an image in pixels …
+        short_sides: Short sides in pixels, of which each image gets one at random …
         max_side: … unless the long one would be longer than this.
         seed: Seed of the run.
 
@@ -72,7 +71,7 @@ class TrainingImages:
         self._seed = seed
         self._places = [index for index in range(len(coco)) if _usable(coco, index)]
         if not self._places:
-            problem = "has no image with an object that is no crowd"
+            problem = "has no image with an object that is not a crowd"
             raise InputError("data", coco.images.root, problem, "Give COCO's images with their annotations.")
         used = usable_categories(coco)
         self.category_names = tuple(coco.category_names[category] for category in used)
@@ -82,17 +81,17 @@ class TrainingImages:
         return len(self._places)
 
     def are_wide(self) -> NDArray[np.bool_]:
-        """Whether each image is wider than high as it was annotated, (N,)."""
+        """Return whether each image is wider than high as annotated, (N,)."""
         sizes = [self._coco.size(place) for place in self._places]
         return np.array([width > height for height, width in sizes], dtype=np.bool_)
 
     def load(self, index: int, *, epoch: int, iteration: int) -> tuple[Tensor, Target]:
-        """Loads an image, (3, H, W) normalised, and its objects as `MaskRCNN` takes them.
+        """Load an image, (3, H, W) normalised, and its objects as `MaskRCNN` takes them.
 
         Args:
-            index: Of the image.
-            epoch: Epoch, which its size and flip are drawn for.
-            iteration: Iteration, which its anchors and regions are drawn for.
+            index: Index of the image.
+            epoch: Epoch, from which its size and flip are drawn.
+            iteration: Iteration, from which its anchors and regions are drawn.
 
         Raises:
             InputError: The image or a mask of it cannot be read.
@@ -128,7 +127,7 @@ class TrainingImages:
 
 
 def read_pixels(coco: CocoDataset, index: int) -> NDArray[np.uint8]:
-    """Reads an image, (H, W, 3), upright, of the size that the annotations are for.
+    """Read an image, (H, W, 3), upright, of the size that the annotations are for.
 
     Raises:
         InputError: It cannot be read, or has another size.
@@ -147,13 +146,13 @@ def read_pixels(coco: CocoDataset, index: int) -> NDArray[np.uint8]:
 
 
 def prepared(image: NDArray[np.uint8], size: tuple[int, int], *, flip: bool = False) -> Tensor:
-    """An image (H, W, 3) resized, mirrored where `flip`, and normalised: (3, height, width)."""
+    """Return an image (H, W, 3) resized, mirrored where `flip`, and normalised: (3, height, width)."""
     resized = resize_image(image, size)
     return normalise(np.ascontiguousarray(resized[:, ::-1] if flip else resized)[None])[0]
 
 
 def resized_shape(shape: tuple[int, ...], short_side: int, max_side: int) -> tuple[int, int]:
-    """Height and width of an image whose short side is set, unless the long one would be longer than `max_side`.
+    """Return height and width of an image resized to a short side, or to `max_side` if the long one would exceed it.
 
     Source:
         detectron2, data/transforms/augmentation_impl.py, `ResizeShortestEdge.get_output_shape`.
@@ -164,10 +163,10 @@ def resized_shape(shape: tuple[int, ...], short_side: int, max_side: int) -> tup
 
 
 def draw_mask(annotation: CocoAnnotation, shape: tuple[int, int], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Draws an object as it looks in the resized image: polygons at the new size, run lengths by the nearest pixel.
+    """Draw an object in the resized image: polygons at the new size, run lengths by the nearest pixel.
 
     Args:
-        annotation: Of the object.
+        annotation: Annotation of the object.
         shape: Height and width of the image as annotated.
         size: Height and width wanted.
 
@@ -191,7 +190,7 @@ def draw_mask(annotation: CocoAnnotation, shape: tuple[int, int], size: tuple[in
 
 
 def usable_categories(coco: CocoDataset) -> dict[int, int]:
-    """Counts the objects that are no crowds and have a box and an outline, by category index in ascending order.
+    """Count the objects that are not crowds and have a box and an outline, by category index in ascending order.
 
     Categories without such an object are absent.
     """
@@ -200,7 +199,7 @@ def usable_categories(coco: CocoDataset) -> dict[int, int]:
 
 
 def _usable(coco: CocoDataset, index: int) -> list[CocoAnnotation]:
-    """An image's objects that are no crowds and have a box and an outline."""
+    """Return an image's objects that are not crowds and have a box and an outline."""
     height, width = coco.size(index)
     found = []
     for one in coco.annotations(index):
@@ -220,16 +219,16 @@ def _clipped(annotation: CocoAnnotation, width: int, height: int) -> Box:
 class BatchPlan:
     """Batches of images, a function of seed and iteration.
 
-    An epoch goes through the images in random order. Wide and tall images fill batches of their own, which need
-    little padding; what is left of both at the end of an epoch is put together, and less than a batch is left out.
+    An epoch goes through the images in random order. Wide and tall images fill separate batches, which need
+    little padding. The rest of both at the end of an epoch is put together; less than a full batch is left out.
 
     Args:
         is_wide: Whether each image is wider than high, (N,).
-        batch_size: Images a batch.
+        batch_size: Images per batch.
         seed: Seed of the run.
 
     Attributes:
-        batches_per_epoch: Batches that all images give.
+        batches_per_epoch: Number of full batches per epoch.
 
     Source:
         detectron2, data/common.py, `AspectRatioGroupedDataset`, whose groups go on from epoch to epoch.
@@ -244,11 +243,11 @@ class BatchPlan:
         self.batches_per_epoch = len(is_wide) // batch_size
 
     def epoch_of(self, iteration: int) -> int:
-        """Epoch that an iteration, from 0, belongs to."""
+        """Return the epoch of an iteration; both count from 0."""
         return iteration // self.batches_per_epoch
 
     def batch(self, iteration: int) -> NDArray[np.int64]:
-        """Images of an iteration, from 0: indices (batch size,)."""
+        """Return the indices (batch size,) of an iteration's images; iterations count from 0."""
         epoch, place = divmod(iteration, self.batches_per_epoch)
         if self._drawn is None or self._drawn[0] != epoch:
             self._drawn = epoch, self._epoch(epoch)
@@ -276,7 +275,7 @@ _NUM_BATCHES_AHEAD = 2
 
 
 class BatchLoader:
-    """Loads one worker's share of each iteration's batch.
+    """Load one worker's share of each iteration's batch.
 
     Args:
         images: The images.
@@ -296,7 +295,7 @@ class BatchLoader:
         self._num_threads = num_threads
 
     def batches(self, first: int) -> Iterator[Batch]:
-        """Yields this worker's images of every iteration from the first one on, without end."""
+        """Yield this worker's images of every iteration from the first one on, without end."""
         with ThreadPoolExecutor(self._num_threads, thread_name_prefix="images") as pool:
             waiting: deque[list[Future[tuple[Tensor, Target]]]] = deque()
             for iteration in count(first):

@@ -31,13 +31,13 @@ a network that finds masks, `masks` (n, 1, H, W) in [0, 1]."""
 
 
 def fine_tuned_detector(network: MaskRCNN, *, short_side: int, max_side: int, device: torch.device) -> Detector:
-    """Makes a detector of a network in evaluation mode on a device.
+    """Make a detector from a network in evaluation mode.
 
     Args:
         network: The network.
-        short_side: Short side in pixels that images are resized to …
+        short_side: Short side in pixels to which images are resized …
         max_side: … unless the long one would be longer than this.
-        device: Where the network is.
+        device: Device of the network.
     """
 
     @torch.inference_mode()
@@ -54,13 +54,13 @@ def fine_tuned_detector(network: MaskRCNN, *, short_side: int, max_side: int, de
 def detect_objects(
     detector: Detector, coco: CocoDataset, indices: Sequence[int], category_numbers: Mapping[int, int]
 ) -> list[Record]:
-    """Finds the objects of some images.
+    """Find the objects of some images.
 
     Args:
-        detector: Finds the objects of one.
+        detector: Finds the objects of one image.
         coco: The data set.
-        indices: Images of it.
-        category_numbers: COCO's number of each of the detector's labels; what has none is left out.
+        indices: Images of the data set.
+        category_numbers: COCO's number of each of the detector's labels; objects of other labels are left out.
 
     Returns:
         COCO's results: `image_id`, `category_id`, `bbox` (x, y, width, height), `score`, and `segmentation` where
@@ -81,7 +81,7 @@ def detect_objects(
 def _records(
     found: Target, turn_back: Orientation, image_number: int, category_numbers: Mapping[int, int]
 ) -> list[Record]:
-    """Results in the pixels in which the image was annotated."""
+    """Return the results in the pixels in which the image was annotated."""
     boxes = turn_back.boxes(found["boxes"].cpu().numpy(), turn_back.shape).tolist()
     scores = found["scores"].cpu().tolist()
     codes = [None] * len(boxes) if "masks" not in found else _run_lengths(found["masks"], turn_back)
@@ -98,7 +98,7 @@ def _records(
 
 
 def _run_lengths(masks: Tensor, turn_back: Orientation) -> list[Any]:
-    """Run-length codes of soft masks (n, 1, H, W), foreground from one half on, once they are turned."""
+    """Turn soft masks (n, 1, H, W) and return their run-length codes, with foreground from one half on."""
     binary = (masks[:, 0] >= 0.5).to(torch.uint8).cpu().numpy()
     if not len(binary):
         return []
@@ -120,14 +120,14 @@ _EPSILON = 0.0  # of batch norm, which the published weights were trained with (
 
 
 def load_published(path: Path, *, short_side: int = 800, max_side: int = 1333, num_proposals: int = 1000) -> nn.Module:
-    """Loads fasterrcnn_resnet50_fpn or maskrcnn_resnet50_fpn, told by its keys.
+    """Load fasterrcnn_resnet50_fpn or maskrcnn_resnet50_fpn, recognised by its keys.
 
     Args:
         path: State dict: fasterrcnn_resnet50_fpn_coco-258fb6c6.pth or maskrcnn_resnet50_fpn_coco-bf2d0c1e.pth as
             torchvision publishes them, or one of the same form.
-        short_side: Short side in pixels that images are resized to …
+        short_side: Short side in pixels to which images are resized …
         max_side: … unless the long one would be longer than this.
-        num_proposals: Proposals an image.
+        num_proposals: Proposals per image.
 
     Returns:
         torchvision's network in evaluation mode.
@@ -153,7 +153,7 @@ def load_published(path: Path, *, short_side: int = 800, max_side: int = 1333, n
     try:
         network.load_state_dict(state)
     except (RuntimeError, TypeError, AttributeError) as error:
-        problem = f"is no {'maskrcnn' if has_masks else 'fasterrcnn'}_resnet50_fpn ({_first_reasons(error)})"
+        problem = f"is not a {'maskrcnn' if has_masks else 'fasterrcnn'}_resnet50_fpn ({_first_reasons(error)})"
         remedy = "Give the state dict of torchvision's fasterrcnn_resnet50_fpn or maskrcnn_resnet50_fpn."
         raise InputError("published", str(path), problem, remedy) from error
     overwrite_eps(network, _EPSILON)
@@ -161,7 +161,7 @@ def load_published(path: Path, *, short_side: int = 800, max_side: int = 1333, n
 
 
 def published_detector(network: nn.Module, device: torch.device) -> Detector:
-    """Makes a detector of a network of `load_published`, which resizes and normalises by itself."""
+    """Make a detector from a network of `load_published`, which resizes and normalises its input."""
 
     @torch.inference_mode()
     def detect(image: NDArray[np.uint8]) -> Target:

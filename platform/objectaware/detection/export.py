@@ -21,17 +21,17 @@ _NAMES = "category_names"
 
 
 def load_detector(address: str, *, num_test_proposals: int = 1000) -> tuple[MaskRCNN, tuple[str, ...]]:
-    """Loads a fine-tuned network: a checkpoint's folder, or what `export_detector` wrote.
+    """Load a fine-tuned network: a checkpoint's folder, or a file of `export_detector`.
 
     Args:
         address: Path or URI.
-        num_test_proposals: Proposals an image.
+        num_test_proposals: Proposals per image.
 
     Returns:
         The network in evaluation mode, and the names of its classes, of which the first has label 1.
 
     Raises:
-        InputError: There is none.
+        InputError: The address holds no fine-tuned network.
     """
     with local_checkpoint(address) as path:
         if path.is_dir():
@@ -46,7 +46,7 @@ def load_detector(address: str, *, num_test_proposals: int = 1000) -> tuple[Mask
 
 
 def export_detector(address: str, path: Path) -> None:
-    """Writes a fine-tuned network as safetensors, with the names of its backbone and classes in the metadata.
+    """Write a fine-tuned network as safetensors, with the names of its backbone and classes in the metadata.
 
     Raises:
         InputError: There is no fine-tuned network, or the file cannot be written.
@@ -62,10 +62,10 @@ def export_detector(address: str, path: Path) -> None:
 
 
 def export_detectron2(address: str, path: Path) -> str:
-    """Writes a checkpoint's backbone as detectron2's models load it (MODEL.WEIGHTS, with STRIDE_IN_1X1 False).
+    """Write a checkpoint's backbone as detectron2's models load it (MODEL.WEIGHTS, with STRIDE_IN_1X1 False).
 
     Args:
-        address: Of any checkpoint that `load_encoder` reads.
+        address: Address of any checkpoint that `load_encoder` reads.
         path: The new file, whose name has to end in `.pkl` for detectron2 to take it.
 
     Returns:
@@ -79,7 +79,7 @@ def export_detectron2(address: str, path: Path) -> str:
         facebookresearch/moco, detection/convert-pretrain-to-detectron2.py.
     """
     if path.suffix != ".pkl":
-        raise InputError("out", str(path), "is no name that detectron2 takes", "Give a file such as backbone.pkl.")
+        raise InputError("out", str(path), "is not a name that detectron2 takes", "Give a file such as backbone.pkl.")
     with local_checkpoint(address) as local:
         encoder = load_encoder(local)
     weights = encoder.backbone.as_resnet().weights()
@@ -94,7 +94,7 @@ def export_detectron2(address: str, path: Path) -> str:
 
 
 def detectron2_name(name: str) -> str:
-    """Detectron2's name of a backbone's tensor: `layer1.0.bn1.weight` is `res2.0.conv1.norm.weight`."""
+    """Return detectron2's name of a backbone's tensor: `layer1.0.bn1.weight` is `res2.0.conv1.norm.weight`."""
     parts = name.split(".")
     if parts[0].startswith("layer"):
         parts[0] = f"res{int(parts[0].removeprefix('layer')) + 1}"
@@ -107,7 +107,7 @@ def detectron2_name(name: str) -> str:
 def _require_detector(address: str, about: Mapping[str, object]) -> None:
     if _NAMES not in about:
         problem = "holds no fine-tuned detector"
-        raise InputError("checkpoint", address, problem, "Give what evaluate detection trained.")
+        raise InputError("checkpoint", address, problem, "Give a checkpoint of `evaluate detection`.")
 
 
 @contextmanager

@@ -35,7 +35,9 @@ _DECAY = 0.1
 def learning_rate_at(
     iteration: int, learning_rate: float, *, decay_iterations: Sequence[int], num_warmup_iterations: int
 ) -> float:
-    """Learning rate of an iteration, from 0: a linear rise from a thousandth, a tenth after each of the steps.
+    """Return the learning rate of an iteration, which counts from 0.
+
+    It rises linearly from a thousandth of the full rate, and falls to a tenth at each of the decay iterations.
 
     Source:
         detectron2, solver/lr_scheduler.py, `WarmupMultiStepLR` with its defaults.
@@ -48,7 +50,7 @@ def learning_rate_at(
 
 
 def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameters of a network for an optimizer, those of batch norm without weight decay.
+    """Return a network's parameters for an optimizer, with no weight decay for batch norm.
 
     Source:
         detectron2's default WEIGHT_DECAY_NORM 0.
@@ -61,12 +63,12 @@ def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, 
 
 @torch.no_grad()
 def take_statistics(network: nn.Module, batches: Iterator[Batch], number: int) -> None:
-    """Sets every batch norm's running statistics to their mean over some batches of one set of weights.
+    """Set every batch norm's running statistics to their mean over some batches of one set of weights.
 
     Args:
         network: In training mode, on all workers.
         batches: This worker's share of each batch, on the network's device.
-        number: Batches, at least 1.
+        number: Number of batches, at least 1.
 
     Source:
         detectron2's TEST.PRECISE_BN, which MoCo's configuration turns on; fvcore, nn/precise_bn.py.
@@ -83,7 +85,7 @@ def take_statistics(network: nn.Module, batches: Iterator[Batch], number: int) -
 
 @dataclass
 class IntervalTotals:
-    """Sums over the iterations of a log interval; saved with a checkpoint inside of one."""
+    """Sums over the iterations of a log interval; saved with a checkpoint inside an interval."""
 
     losses: dict[str, float] = field(default_factory=dict)
     num_iterations: int = 0
@@ -91,14 +93,14 @@ class IntervalTotals:
     waiting_seconds: float = 0.0
 
     def add(self, losses: Mapping[str, float], seconds: float) -> None:
-        """Adds an iteration."""
+        """Add one iteration."""
         self.num_iterations += 1
         self.seconds += seconds
         for name, value in losses.items():
             self.losses[name] = self.losses.get(name, 0.0) + value
 
     def metrics(self, batch_size: int) -> dict[str, float]:
-        """Mean losses, seconds an iteration, images a second, and the share of the time spent waiting for data."""
+        """Return mean losses, seconds per iteration, images per second and the share of time spent waiting for data."""
         means = {name: value / self.num_iterations for name, value in self.losses.items()}
         seconds = self.seconds / self.num_iterations
         return {
@@ -112,14 +114,14 @@ class IntervalTotals:
 class FineTuner:
     """Fine-tunes a network on one worker's share of the batches.
 
-    What it reports to its session as an epoch is a log interval.
+    It reports each log interval to its session as an epoch.
 
     Args:
         network: The network.
         loader: Loads this worker's images.
         config: How the weights are fitted.
         session: This worker's place among the others.
-        description: What `config.json` beside a checkpoint holds; has the key `backbone`.
+        description: Content of `config.json` in a checkpoint; has the key `backbone`.
     """
 
     def __init__(
@@ -147,7 +149,7 @@ class FineTuner:
         self._restore()
         self._step_module: nn.Module = self.network
         if session.world_size > 1:
-            # Batch norm's statistics are those of all workers already.
+            # Batch norm's statistics are already those of all workers.
             self._step_module = nn.parallel.DistributedDataParallel(self.network, forward_sync_buffers=False)
 
     def _restore(self) -> None:
@@ -161,19 +163,19 @@ class FineTuner:
         self._totals = IntervalTotals(**state["totals"])
 
     def run(self) -> None:
-        """Trains from where the restored checkpoint stands to the last iteration.
+        """Train from where the restored checkpoint stands to the last iteration.
 
         Raises:
-            TrainingDivergedError: A loss is not a number any more.
-            StoppedError: A worker was told to end; all of them end after the same iteration, which is saved.
+            TrainingDivergedError: A loss is no longer finite.
+            StoppedError: A worker was asked to stop; all workers stop after the same iteration, which is saved.
         """
         batches = self._batches()
         self.network.train()
-        # An interval that a stop has cut off at its very end is still to be reported.
+        # An interval that a stop cut off at its very end still has to be reported.
         while self.iteration < self._config.num_iterations or self._totals.num_iterations:
             if not self._interval_is_whole():
                 self._iterate(self._next(batches))
-                self._tell()
+                self._report_progress()
                 if any_worker(self._session.should_stop(), self._session.device):
                     self._stop()
             if self._interval_is_whole():
@@ -184,7 +186,7 @@ class FineTuner:
         return at_end and self._totals.num_iterations > 0
 
     def _next(self, batches: Iterator[Batch]) -> Batch:
-        """The next batch; counts how long it was waited for."""
+        """Return the next batch, and count how long it took."""
         asked = time.perf_counter()
         batch = next(batches)
         self._totals.waiting_seconds += time.perf_counter() - asked
@@ -227,7 +229,7 @@ class FineTuner:
     def _autocast(self) -> torch.autocast:
         return autocast(self._config.precision, self._session.device)
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         place = {"iteration": self.iteration, "num_iterations": self._config.num_iterations}
         self._session.progress({**place, **self._totals.metrics(self._config.batch_size)})
 
@@ -235,7 +237,7 @@ class FineTuner:
         interval, step = divmod(self.iteration - 1, self._config.log_interval)
         with self._checkpoint() as folder:
             self._session.save(folder, epoch=interval, step=step)
-        raise StoppedError(f"fine-tuning was told to end and is saved at iteration {self.iteration}")
+        raise StoppedError(f"fine-tuning was asked to stop and is saved at iteration {self.iteration}")
 
     def _end_interval(self, batches: Iterator[Batch]) -> None:
         config = self._config
@@ -255,7 +257,7 @@ class FineTuner:
             self._session.report(metrics, epoch=interval, checkpoint=folder)
 
     def _checkpoint(self) -> AbstractContextManager[Path | None]:
-        """Rank 0's checkpoint in a folder that goes away afterwards; None for the other workers."""
+        """Return rank 0's checkpoint in a folder that is deleted afterwards; None for the other workers."""
         state: dict[str, Any] = {
             "optimizer": self.optimizer.state_dict(),
             "iteration": self.iteration,
@@ -265,10 +267,10 @@ class FineTuner:
 
 
 def open_training(config: DetectionConfig) -> tuple[TrainingImages, Encoder]:
-    """Opens what a configuration fine-tunes, and on what.
+    """Open the checkpoint to fine-tune and the images to learn from.
 
     Args:
-        config: What to train; has a checkpoint.
+        config: Configuration with a checkpoint.
 
     Raises:
         InputError: The checkpoint cannot be read, or the images do not fit the configuration.
@@ -287,17 +289,17 @@ def open_training(config: DetectionConfig) -> tuple[TrainingImages, Encoder]:
 
 
 def run_fine_tuning(config: DetectionConfig, session: Session) -> None:
-    """Fine-tunes as one of the session's workers.
+    """Fine-tune as one of the session's workers.
 
     Args:
-        config: What to train; has a checkpoint.
+        config: Configuration with a checkpoint.
         session: This worker's place among the others.
 
     Raises:
         InputError: The checkpoint cannot be read, the images do not fit the configuration, or this worker's processor
             does not compute in its precision.
-        TrainingDivergedError: A loss is not a number any more.
-        StoppedError: A worker was told to end; where training stood is saved.
+        TrainingDivergedError: A loss is no longer finite.
+        StoppedError: A worker was asked to stop; the training is saved.
     """
     require_precision(config.precision, session.device)
     images, encoder = open_training(config)

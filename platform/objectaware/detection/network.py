@@ -20,13 +20,14 @@ from objectaware.methods.backbones import Backbone
 
 
 class KeyedSampler:
-    """Draws positives and negatives of each image by a key of the image.
+    """Draw positives and negatives of each image with a generator seeded by the image's key.
 
     torchvision's sampler draws from the process's generator, so that a result would depend on how many images the
-    worker has seen. It is called in that one's place (`torchvision.models.detection._utils`).
+    worker has seen. This class takes its place (`BalancedPositiveNegativeSampler` in
+    `torchvision.models.detection._utils`).
 
     Args:
-        num_samples: Drawn an image, at most.
+        num_samples: Samples per image, at most.
         positive_fraction: Share of positives, at most; negatives fill the rest.
 
     Attributes:
@@ -42,13 +43,13 @@ class KeyedSampler:
         self._num_positive = int(num_samples * positive_fraction)
 
     def __call__(self, labels: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Draws.
+        """Draw the samples of each image of a batch.
 
         Args:
-            labels: Of each image, (n,): from 1 on positive, 0 negative, below 0 neither.
+            labels: Labels per image, (n,): from 1 on positive, 0 negative, below 0 neither.
 
         Returns:
-            For each image what was drawn of the positives and of the negatives, uint8 (n,) each.
+            Per image, masks of the drawn positives and of the drawn negatives, uint8 (n,) each.
         """
         positives, negatives = [], []
         for values, key in zip(labels, self.keys, strict=True):
@@ -61,7 +62,7 @@ class KeyedSampler:
 
 
 def _draw(candidates: Tensor, number: int, generator: torch.Generator) -> Tensor:
-    """Up to `number` of the candidates (n,), drawn on the CPU so that every device draws the same."""
+    """Return a mask of up to `number` of the candidates (n,), drawn on the CPU so that every device draws the same."""
     places = torch.where(candidates)[0]
     drawn = torch.randperm(len(places), generator=generator)[:number].to(places.device)
     chosen = torch.zeros_like(candidates, dtype=torch.uint8)
@@ -88,8 +89,8 @@ class ProposalNetwork(RegionProposalNetwork):  # type: ignore[misc]  # torchvisi
 
     Args:
         in_channels: Channels of the map.
-        num_train_proposals: Proposals an image kept in training.
-        num_test_proposals: Proposals an image kept in the test.
+        num_train_proposals: Proposals per image kept in training.
+        num_test_proposals: Proposals per image kept in the test.
 
     Source:
         detectron2's defaults (config/defaults.py, MODEL.RPN); torchvision rounds anchors to whole pixels, detectron2
@@ -117,13 +118,15 @@ class ProposalNetwork(RegionProposalNetwork):  # type: ignore[misc]  # torchvisi
         labels: list[Tensor],
         regression_targets: list[Tensor],
     ) -> tuple[Tensor, Tensor]:
-        """Cross-entropy of objectness and L1 of the boxes over the drawn anchors, each over 256 an image.
+        """Return the cross-entropy of objectness and the L1 loss of the boxes over the drawn anchors.
+
+        Both sums are divided by 256 per image.
 
         Args:
             objectness: Logits of all anchors of all images, (A, 1).
             pred_bbox_deltas: Predicted changes of the anchors, (A, 4).
-            labels: Of each image 1 object, 0 background, -1 neither, (a,).
-            regression_targets: Of each image the true changes, (a, 4).
+            labels: Labels per image, (a,): 1 object, 0 background, -1 neither.
+            regression_targets: True changes per image, (a, 4).
 
         Source:
             detectron2, modeling/proposal_generator/rpn.py, `RPN.losses` with SMOOTH_L1_BETA 0.
@@ -138,7 +141,7 @@ class ProposalNetwork(RegionProposalNetwork):  # type: ignore[misc]  # torchvisi
         return objectness_loss / normaliser, box_loss / normaliser
 
     def set_keys(self, keys: list[int]) -> None:
-        """Sets the seeds that the anchors of the next batch's images are drawn by."""
+        """Set the seeds from which the anchors of the next batch's images are drawn."""
         self.fg_bg_sampler.keys = keys
 
 
@@ -151,15 +154,15 @@ _MASK_CHANNELS = 256
 class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
     """Box and mask predictions from the trunk's maps of the regions.
 
-    torchvision's heads pool and compute features for boxes and masks apart; here a region goes through the trunk
-    once, as the trunk is a whole stage of the backbone whose batch norm learns. Boxes and masks are predicted for
+    torchvision's heads pool and compute features for boxes and masks separately. Here a region goes through the trunk
+    once, because the trunk is a whole stage of the backbone whose batch norm learns. Boxes and masks are predicted for
     each class.
 
     Args:
-        stride: Pixels of the image a unit of the map.
+        stride: Pixels of the image per unit of the map.
         trunk_channels: Channels of the trunk's output.
         num_classes: Classes without background.
-        num_regions: Regions an image that training draws, a quarter of them on objects.
+        num_regions: Regions per image that training draws, a quarter of them on objects.
 
     Source:
         detectron2, modeling/roi_heads/roi_heads.py, `Res5ROIHeads`, and its defaults (ROIAlignV2, L1 loss of boxes,
@@ -185,7 +188,7 @@ class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
         self._initialise()
 
     def _initialise(self) -> None:
-        """As detectron2 begins: FastRCNNOutputLayers and MaskRCNNConvUpsampleHead."""
+        """Initialise the layers as detectron2 does: FastRCNNOutputLayers and MaskRCNNConvUpsampleHead."""
         nn.init.normal_(self.box_predictor.cls_score.weight, std=0.01)
         nn.init.normal_(self.box_predictor.bbox_pred.weight, std=0.001)
         nn.init.normal_(self.mask_predictor.mask_fcn_logits.weight, std=0.001)
@@ -194,13 +197,13 @@ class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
                 nn.init.zeros_(layer.bias)
 
     def set_keys(self, keys: list[int]) -> None:
-        """Sets the seeds that the regions of the next batch's images are drawn by."""
+        """Set the seeds from which the regions of the next batch's images are drawn."""
         self.fg_bg_sampler.keys = keys
 
     def losses(
         self, features: Tensor, proposals: list[Tensor], targets: list[Target], trunk: Trunk
     ) -> dict[str, Tensor]:
-        """Losses of class, box and mask over the drawn regions.
+        """Return the losses of class, box and mask over the drawn regions.
 
         Args:
             features: Maps (N, C, h, w).
@@ -226,7 +229,7 @@ class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
     def detections(
         self, features: Tensor, proposals: list[Tensor], sizes: list[tuple[int, int]], trunk: Trunk
     ) -> list[Target]:
-        """What is found in each image.
+        """Return the objects found in each image.
 
         Args:
             features: Maps (N, C, h, w).
@@ -252,7 +255,9 @@ class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
 
 
 def box_losses(scores: Tensor, deltas: Tensor, labels: Tensor, changes: Tensor) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the regions' classes, and L1 of the boxes of those on objects over the number of all.
+    """Return the cross-entropy of the regions' classes, and the L1 loss of the boxes of regions on objects.
+
+    The L1 loss is divided by the number of all regions.
 
     Args:
         scores: (R, K + 1), background first.
@@ -270,13 +275,13 @@ def box_losses(scores: Tensor, deltas: Tensor, labels: Tensor, changes: Tensor) 
 
 
 def mask_truth(masks: Tensor, boxes: Tensor, matched: Tensor, side: int) -> Tensor:
-    """True masks within boxes.
+    """Cut the true masks out at boxes.
 
     Args:
-        masks: Of an image's objects, (m, H, W) uint8.
+        masks: Masks of an image's objects, (m, H, W) uint8.
         boxes: Regions in pixels, (r, 4).
         matched: Index of each region's object, (r,).
-        side: Of the result.
+        side: Side of the result.
 
     Returns:
         0 or 1, float32 (r, side, side).
@@ -290,11 +295,11 @@ def mask_truth(masks: Tensor, boxes: Tensor, matched: Tensor, side: int) -> Tens
 
 
 STRIDE = 16
-"""Pixels a unit of the map after the third stage, of every backbone."""
+"""Pixels per unit of the map after the third stage, the same for every backbone."""
 
 
 class MaskRCNN(nn.Module):
-    """Finds objects, their classes and masks.
+    """Find objects, their classes and masks.
 
     Nothing is frozen, batch norm learns and is normalised by the batch, and another batch norm follows the last
     stage.
@@ -302,9 +307,9 @@ class MaskRCNN(nn.Module):
     Args:
         backbone: A ResNet; it becomes a part of this network.
         num_classes: Classes without background.
-        num_regions: Regions an image that training draws.
-        num_train_proposals: Proposals an image in training.
-        num_test_proposals: Proposals an image in the test.
+        num_regions: Regions per image that training draws.
+        num_train_proposals: Proposals per image in training.
+        num_test_proposals: Proposals per image in the test.
 
     Raises:
         InputError: The backbone is not a ResNet.
@@ -333,7 +338,7 @@ class MaskRCNN(nn.Module):
         )
 
     def forward(self, images: list[Tensor], targets: list[Target] | None = None) -> dict[str, Tensor] | list[Target]:
-        """Losses in training, else what is found.
+        """Return losses in training, else the objects found.
 
         Args:
             images: Normalised, (3, H, W) each, of any sizes.
@@ -359,9 +364,9 @@ class MaskRCNN(nn.Module):
 
 
 def padded(images: list[Tensor]) -> ImageList:
-    """Puts images of different sizes into one batch, zeros to their right and below.
+    """Put images of different sizes into one batch, zeros to their right and below.
 
-    Sides are multiples of the stride, so that anchors lie where the map's units look.
+    Sides are multiples of the stride, so that anchors are centred on the map's units.
 
     Args:
         images: (3, H, W) each.

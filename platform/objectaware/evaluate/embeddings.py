@@ -1,4 +1,4 @@
-"""What embeddings show without a classifier: neighbours, distances of classes, and how they fill the sphere."""
+"""Measures of embeddings without a trained classifier: neighbours, distances of classes, spread on the sphere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def knn_accuracy(
     num_neighbours: int = 20,
     temperature: float = 0.07,
 ) -> float:
-    """Returns the accuracy of weighted nearest-neighbour classification, in per cent.
+    """Return the accuracy of weighted nearest-neighbour classification, in per cent.
 
     Each of the k most similar training samples votes for its class with weight exp(cosine similarity / τ), as
     in Wu et al., 2018 (instance discrimination), and in lightly and solo-learn. Of classes with equal votes
@@ -60,7 +60,7 @@ def knn_accuracy(
 
 
 def _vote(bank: Tensor, bank_labels: Tensor, queries: Tensor, num_neighbours: int, temperature: float) -> Tensor:
-    """Returns the class (M,) that the neighbours of each unit-length query (M, D) elect."""
+    """Return the class (M,) with most votes among the neighbours of each unit-length query (M, D)."""
     similarities, indices = (queries @ bank.T).topk(min(num_neighbours, len(bank)), dim=1)
     # Relative to the best neighbour, so that a low temperature does not overflow; the election is the same.
     weights = ((similarities - similarities[:, :1]) / temperature).exp()
@@ -69,16 +69,18 @@ def _vote(bank: Tensor, bank_labels: Tensor, queries: Tensor, num_neighbours: in
 
 
 def class_distance(first: Array, second: Array) -> float:
-    """Average minimum ℓ2 distance: to the nearest embedding of the other class, on average, both ways added up.
+    """Return the average minimum ℓ2 distance of two classes.
+
+    It is the mean distance to the nearest embedding of the other class, summed over both directions:
 
         1/|X| sum_x min_y |x - y| + 1/|Y| sum_y min_x |x - y|
 
     Args:
-        first: Embeddings of one class, (N, D) floating point, of any length; they are taken as they are.
-        second: Of the other, (M, D).
+        first: Embeddings of one class, (N, D) floating point, of any length; not normalised.
+        second: Embeddings of the other class, (M, D).
 
     Returns:
-        0 where each embedding of either class is one of the other, too.
+        0 if each embedding of either class is also an embedding of the other.
 
     Raises:
         InputError: Embeddings are empty, not finite or of unequal width.
@@ -105,15 +107,15 @@ def class_distance(first: Array, second: Array) -> float:
 
 
 def plane(embeddings: NDArray[np.floating], *, perplexity: float, seed: int) -> NDArray[np.float64]:
-    """Lays embeddings out in the plane by t-SNE, from their first two principal components.
+    """Lay embeddings out in the plane by t-SNE, from their first two principal components.
 
     Args:
         embeddings: (N, D), N above the perplexity.
-        perplexity: How many neighbours each point looks at, about.
-        seed: Of what t-SNE draws.
+        perplexity: About how many neighbours each point takes into account.
+        seed: Seed of t-SNE's random numbers.
 
     Returns:
-        (N, 2), to be looked at; distances mean little beyond the neighbourhood.
+        Points (N, 2) for a picture; distances mean little beyond the neighbourhood.
 
     Raises:
         InputError: There are too few embeddings for the perplexity.
@@ -133,11 +135,11 @@ def plane(embeddings: NDArray[np.floating], *, perplexity: float, seed: int) -> 
 
 
 def alignment(first: Tensor, second: Tensor) -> float:
-    """Mean squared distance of positive pairs: 0 where both views of each image coincide, 2 at right angles.
+    """Return the mean squared distance of positive pairs: 0 where both views of each image coincide, 2 at right angles.
 
     Args:
         first: Embeddings of unit length (N, D).
-        second: Those of the same images' other views.
+        second: Embeddings of the same images' other views, (N, D).
 
     Source:
         Wang & Isola 2020, L_align with α = 2.
@@ -146,7 +148,9 @@ def alignment(first: Tensor, second: Tensor) -> float:
 
 
 def uniformity(embeddings: Tensor) -> float:
-    """Logarithm of the mean Gaussian potential of all pairs: 0 where all coincide, about −4 where they fill the sphere.
+    """Return the logarithm of the mean Gaussian potential of all pairs.
+
+    It is 0 if all embeddings coincide, and about −4 if they fill the sphere.
 
     Args:
         embeddings: Of unit length, (N, D) with N at least 2.
@@ -159,7 +163,7 @@ def uniformity(embeddings: Tensor) -> float:
 
 
 def feature_std(embeddings: Tensor) -> float:
-    """Standard deviation over the images, averaged over the dimensions and scaled by √D.
+    """Return the standard deviation over the images, averaged over the dimensions and scaled by √D.
 
     Args:
         embeddings: Of unit length, (N, D) with N at least 2.

@@ -25,18 +25,18 @@ Array = Tensor | NDArray[Any]
 
 
 def check_features(field: str, features: Tensor) -> None:
-    """Checks that features are a finite floating-point matrix (N, D) with a row at least.
+    """Check that features are a finite floating-point matrix (N, D) with at least one row.
 
     Args:
-        field: What the user calls them.
-        features: To be checked.
+        field: Name of the argument, for the message.
+        features: The features to check.
 
     Raises:
-        InputError: They are not.
+        InputError: The check fails.
     """
     if features.ndim != 2 or len(features) == 0 or not features.is_floating_point():
         given = f"{features.dtype} of shape {tuple(features.shape)}"
-        problem = "must be a floating-point matrix with a row for each image, and one at least"
+        problem = "must be a floating-point matrix with one row per image, and at least one row"
         raise InputError(field, given, problem, "Give features of shape (N, D).")
     num_bad = int((~torch.isfinite(features).all(dim=1)).sum())
     if num_bad:
@@ -45,15 +45,15 @@ def check_features(field: str, features: Tensor) -> None:
 
 
 def check_labels(field: str, labels: Tensor, features: Tensor) -> None:
-    """Checks that labels are integers (N,), one for each row of `features`.
+    """Check that labels are integers (N,), one for each row of `features`.
 
     Args:
-        field: What the user calls them.
-        labels: To be checked.
+        field: Name of the argument, for the message.
+        labels: The labels to check.
         features: (N, D).
 
     Raises:
-        InputError: They are not.
+        InputError: The check fails.
     """
     if labels.shape != features.shape[:1] or labels.is_floating_point() or labels.is_complex():
         given = f"{labels.dtype} of shape {tuple(labels.shape)}"
@@ -79,7 +79,7 @@ def as_checked(features: Array, labels: Array, prefix: str = "") -> tuple[Tensor
 
 
 def evaluation_view(image: NDArray[np.uint8], size: int, *, center_crop: bool) -> NDArray[np.uint8]:
-    """Brings an image to the network's size.
+    """Crop or resize an image to the network's input size.
 
     Args:
         image: Pixels, shape (H, W, 3).
@@ -105,9 +105,9 @@ class Features:
     """Features of the images that could be read.
 
     Attributes:
-        values: In 32 bits on the CPU, (M, C).
-        indices: The images they belong to, (M,) int64.
-        unreadable: Why the others have none, by index.
+        values: Features (M, C), float32 on the CPU.
+        indices: The images that the rows belong to, (M,) int64.
+        unreadable: The reason for each image without features, by index.
     """
 
     values: Tensor
@@ -128,18 +128,18 @@ def compute_features(
     num_threads: int = 2,
     allow_empty: bool = False,
 ) -> Features:
-    """Computes pooled features with batch statistics frozen.
+    """Compute pooled features with batch statistics frozen.
 
     Args:
         backbone: Images (N, 3, H, W) to features (N, C); its mode is restored afterwards.
         images: The data set.
-        indices: Which images.
+        indices: The images to read.
         size: Side of the network's input in pixels.
         center_crop: See `evaluation_view`.
         device: Where to compute.
         batch_size: Images at a time.
-        num_threads: Threads that decode.
-        allow_empty: Give features (0, 0) where none of the images can be read, such as of one part of many.
+        num_threads: Number of threads that decode.
+        allow_empty: Return features (0, 0) if none of the images can be read, as may happen in one part of many.
 
     Returns:
         Features of the images that can be read.
@@ -179,18 +179,18 @@ def compute_features(
 
 
 PART_SIZE = 2048
-"""Images a part: 16 MiB of a ResNet-50's features, and a multiple of the batches that they are computed in."""
+"""Images per part: 16 MiB of a ResNet-50's features, and a multiple of the batch size that computes them."""
 
 _RECORD = re.compile(r"part-(\d{5})\.json")
 
 
 def write_part(folder: Storage, number: int, features: Features) -> None:
-    """Writes a part; one that is there is replaced.
+    """Write one part, and replace it if it exists.
 
     Args:
-        folder: Of the set of features.
-        number: Of the part, from 0.
-        features: Of the part's images; there may be none that can be read.
+        folder: Folder of the set of features.
+        number: Number of the part, from 0.
+        features: Features of the part's images; possibly of none, if none can be read.
     """
     content = io.BytesIO()
     np.save(content, features.values.numpy())
@@ -200,7 +200,7 @@ def write_part(folder: Storage, number: int, features: Features) -> None:
 
 
 def finished_parts(folder: Storage) -> set[int]:
-    """Numbers of the parts that are whole."""
+    """Return the numbers of the parts that are written whole."""
     return {int(found[1]) for name in folder.list_names("part-") if (found := _RECORD.fullmatch(name))}
 
 
@@ -211,7 +211,7 @@ class FeatureSet:
     Attributes:
         folder: Where the parts lie.
         indices: The images that each part's rows belong to, (m,) int64 each, m from 0 to `PART_SIZE`.
-        unreadable: Why other images have none, by index.
+        unreadable: The reason for each image without features, by index.
     """
 
     folder: Storage
@@ -220,7 +220,7 @@ class FeatureSet:
 
     @classmethod
     def open(cls, folder: Storage, num_parts: int) -> FeatureSet:
-        """Opens a set whose parts 0 to `num_parts` - 1 are all whole.
+        """Open a set whose parts 0 to `num_parts` - 1 are all whole.
 
         Raises:
             InputError: No image of it could be read, or a file is damaged.
@@ -235,14 +235,14 @@ class FeatureSet:
 
     @property
     def num_rows(self) -> int:
-        """Number of images that have features."""
+        """Return the number of images that have features."""
         return sum(map(len, self.indices))
 
     def parts(self) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
-        """Reads the parts one after the other, in the order of the images.
+        """Yield the parts one after the other, in the order of the images.
 
         Yields:
-            Features (m, C) float32 on the CPU, not to be written to, and the images that they belong to (m,).
+            Features (m, C) float32 on the CPU, which must not be written to, and the images that they belong to (m,).
 
         Raises:
             InputError: A file is missing or damaged.
@@ -252,12 +252,12 @@ class FeatureSet:
                 yield self._read(number, len(indices)), indices
 
     def load(self) -> tuple[Tensor, NDArray[np.int64]]:
-        """Reads all of it: features (M, C) float32 on the CPU, and the images that they belong to (M,)."""
+        """Read all parts: features (M, C) float32 on the CPU, and the images that they belong to (M,)."""
         values, indices = zip(*self.parts(), strict=True)
         return torch.cat(values), np.concatenate(indices)
 
     def num_columns(self) -> int:
-        """C."""
+        """Return C, the number of features per image."""
         return next(self.parts())[0].shape[1]
 
     def _read(self, number: int, num_rows: int) -> Tensor:
@@ -274,7 +274,7 @@ class FeatureSet:
         return torch.from_numpy(values)
 
     def _damaged(self, name: str) -> InputError:
-        remedy = "Run the command again with --fresh, which computes the features anew."
+        remedy = "Run the command again with --fresh, which computes the features again."
         return InputError("features", f"{self.folder.uri}/{name}", "is missing or damaged", remedy)
 
 

@@ -54,13 +54,13 @@ _FEW_SHOT_PENALTY = 1.0
 
 @dataclass(frozen=True)
 class LinearResult:
-    """What a linear evaluation chose.
+    """The classifier and the penalty that a linear evaluation chose.
 
     Attributes:
         model: The classifier to test, for `penalty`.
         penalty: The value with the best hold-out accuracy; among equals the first.
-        penalties: (num_values,) float64, in the order in which they were tried: from the largest down, but for
-            `official_linear_evaluation`.
+        penalties: (num_values,) float64, in the order in which they were tried: from the largest down, except
+            in `official_linear_evaluation`.
         holdout_accuracies: (num_values,) float64, per cent, in the order of `penalties`.
     """
 
@@ -83,13 +83,13 @@ def linear_evaluation(
     refit: bool = True,
     num_classes: int | None = None,
 ) -> LinearResult:
-    """Chooses the penalty on a hold-out and fits the classifier with it.
+    """Choose the penalty on a hold-out and fit the classifier with it.
 
     Args:
         train_features: (N, D) floating point, tensor (on any device, where the work is then done) or array.
         train_labels: (N,) integers from 0.
         holdout_fraction: Share of each class that is held out, in (0, 1), rounded to whole samples; every
-            class keeps a sample at least to train on.
+            class keeps at least one sample to train on.
         holdout_size: Number of samples held out, in place of the share; `PAPER_HOLDOUT_SIZES`
             has the paper's.
         seed: Seed of the hold-out's draw.
@@ -139,9 +139,9 @@ def streamed_linear_evaluation(
     refit: bool = True,
     num_classes: int | None = None,
 ) -> LinearResult:
-    """`linear_evaluation` on features that do not fit in memory: the same choices and minimisers, but for rounding.
+    """Do the same as `linear_evaluation`, up to rounding, on features that do not fit in memory.
 
-    Each step of a search is a pass over the batches; the memory taken is that of one batch, whatever their number.
+    Each step of a search is one pass over the batches. It needs the memory of one batch, whatever their number.
 
     Args:
         batches: The training split: features, and labels from 0.
@@ -177,14 +177,14 @@ def streamed_linear_evaluation(
 
 
 def _path_dtype(features: Tensor) -> torch.dtype:
-    """Models along the path are compared by their accuracy only; float32 is twice as fast."""
+    # Models along the path are compared by their accuracy only; float32 is twice as fast.
     return torch.float64 if features.dtype == torch.float64 else torch.float32
 
 
 def _best_of(
     path: Iterable[LogisticModel], holdout_accuracy: Callable[[LogisticModel], float]
 ) -> tuple[int, LogisticModel, NDArray[np.float64]]:
-    """The first of the best models with its place, and the accuracies of all."""
+    """Return the index of the first of the best models, that model, and the accuracies of all models."""
     accuracies: list[float] = []
     best: tuple[int, LogisticModel] | None = None
     for index, model in enumerate(path):
@@ -201,12 +201,12 @@ def _streamed_accuracy(model: LogisticModel, batches: FeatureBatches) -> float:
 
 
 def accuracy(model: LogisticModel, features: Array, labels: Array) -> float:
-    """Returns the share of right predictions in per cent.
+    """Return the share of right predictions in per cent.
 
     Args:
         model: The classifier.
         features: (N, D) floating point.
-        labels: (N,) integers; a label that is no class of the model counts as an error.
+        labels: (N,) integers; a label that the model does not know counts as an error.
 
     Raises:
         InputError: Features are empty or not finite, or labels do not fit them.
@@ -215,7 +215,7 @@ def accuracy(model: LogisticModel, features: Array, labels: Array) -> float:
 
 
 def classwise_accuracy(model: LogisticModel, features: Array, labels: Array) -> NDArray[np.float64]:
-    """Returns the accuracy in per cent of each class, (C,), with NaN for a class without samples.
+    """Return the accuracy in per cent of each class, (C,), with NaN for a class without samples.
 
     Args:
         model: The classifier.
@@ -239,13 +239,13 @@ def _is_right(model: LogisticModel, features: Array, labels: Array) -> Tensor:
 def stratified_holdout(
     labels: NDArray[np.integer], *, fraction: float = 0.2, size: int | None = None, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Draws the same share of each class, without replacement.
+    """Draw the same share of each class, without replacement, as hold-out.
 
     Args:
         labels: (N,) class of each sample.
         fraction: Share in (0, 1), rounded to whole samples of a class; a class is never emptied.
-        size: Number of samples held out in all, in place of the share; classes give in proportion to their
-            samples, as evenly as whole samples and the rule that none is emptied allow.
+        size: Number of samples held out in all, in place of the share. Each class gives in proportion to
+            its samples, as far as whole samples and the rule that no class is emptied allow.
         seed: Seed of the draw.
 
     Returns:
@@ -264,7 +264,7 @@ def stratified_holdout(
 
 
 def _shares(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
-    """Number of samples held out of each class, for a share."""
+    """Return the number of samples held out per class, for a share."""
     if not 0.0 < fraction < 1.0:
         problem = "must lie between 0 and 1"
         raise InputError("holdout_fraction", fraction, problem, "Give a share such as 0.2.")
@@ -276,7 +276,7 @@ def _shares(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
 
 
 def _apportion(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Number of samples held out of each class, `size` in all, by largest remainders."""
+    """Return the number of samples held out per class, `size` in all, by largest remainders."""
     most = int((counts - 1).sum())
     if not 1 <= size <= most:
         problem = f"must lie in 1 to {most}: {counts.sum()} samples less one for each of {len(counts)} classes"
@@ -319,7 +319,7 @@ def official_linear_evaluation(
     Args:
         train_features: (N, D) floating point; the work is done in float32 on its device.
         train_labels: (N,) integers from 0.
-        holdout_fraction: As of `linear_evaluation`, whose hold-out this one takes, evenly from the classes.
+        holdout_fraction: As of `linear_evaluation`, whose hold-out is used here too.
         holdout_size: Number of samples held out, in place of the share.
         seed: Seed of the hold-out and of the initial weights.
         num_values: Number of values of w.
@@ -380,17 +380,17 @@ def _fit_officially(
 
 
 def _model_of(classifier: nn.Linear) -> LogisticModel:
-    """The classifier as it is at this moment: the change of type copies."""
+    """Return a copy of the classifier; the change of type copies the tensors."""
     weight, bias = classifier.weight.detach().double(), classifier.bias.detach().double()
     return LogisticModel(weight, bias - bias.mean())
 
 
 def few_shot_error(features: Array, labels: Array, *, num_shots: int, seed: int) -> float:
-    """Fits a classifier to a few images of each class and measures it on all others.
+    """Fit a classifier to a few images of each class and measure it on all others.
 
-    The classifier is logistic regression with a fixed penalty, as there is no hold-out that could choose one. With one
-    shot of each of two classes the penalty does not matter: by symmetry the boundary is the plane half-way between the
-    two, and the classifier that of the nearest shot by the ℓ2 distance.
+    The classifier is logistic regression with a fixed penalty, because there is no hold-out that could choose one. With
+    one shot of each of two classes the penalty does not matter: by symmetry the boundary is the plane half-way between
+    the two, and the classifier chooses the nearest shot by the ℓ2 distance.
 
     Args:
         features: (N, D) floating point.
@@ -399,7 +399,7 @@ def few_shot_error(features: Array, labels: Array, *, num_shots: int, seed: int)
         seed: Seed of the draw.
 
     Returns:
-        Share of the other images that are classified wrongly, in per cent; each image counts the same.
+        Share of the other images that are classified wrongly, in per cent, with equal weight per image.
 
     Raises:
         InputError: Features are not finite, labels do not fit, or a class has no image beside its shots.
@@ -420,7 +420,7 @@ def few_shot_error(features: Array, labels: Array, *, num_shots: int, seed: int)
 
 
 def draw_shots(labels: NDArray[np.integer], *, num_shots: int, seed: int) -> NDArray[np.int64]:
-    """Draws images of each class, without replacement.
+    """Draw images of each class, without replacement.
 
     Returns:
         Sorted indices, `num_shots` of each class.

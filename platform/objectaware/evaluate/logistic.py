@@ -44,7 +44,7 @@ class LogisticModel:
     bias: Tensor
 
     def predict(self, features: Array) -> Tensor:
-        """Returns the class of each row of `features` (N, D) as (N,) int64, on the features' device."""
+        """Return the class of each row of `features` (N, D) as (N,) int64, on the features' device."""
         rows = torch.as_tensor(features)
         return torch.addmm(self.bias.to(rows), rows, self.weight.to(rows).T).argmax(dim=1)
 
@@ -59,7 +59,7 @@ def fit_logistic(
     max_iterations: int = 1000,
     tolerance: float = 1e-3,
 ) -> LogisticModel:
-    """Fits the classifier for one penalty, in float64.
+    """Fit the classifier for one penalty, in float64.
 
     Args:
         features: (N, D) floating point, finite.
@@ -101,7 +101,7 @@ def logistic_path(
     tolerance: float = 1e-3,
     dtype: torch.dtype = torch.float64,
 ) -> Iterator[LogisticModel]:
-    """Fits the classifier for a sequence of penalties, each fit prepared by those before it.
+    """Fit the classifier for a sequence of penalties, starting each fit from the results of the fits before it.
 
     A fit begins where the last two models point to, linearly in log(penalty), and inherits the curvature
     seen so far. From the strongest penalty down this makes the path several times cheaper than its fits.
@@ -118,7 +118,7 @@ def logistic_path(
             then end at an error of a per cent or so, where rounding hides further descent.
 
     Returns:
-        A model for each penalty, in their order, fitted when it is asked for.
+        One model per penalty, in their order, fitted when the iterator reaches it.
 
     Raises:
         InputError: As in `fit_logistic`.
@@ -135,7 +135,7 @@ def solution_path(
     max_iterations: int = 1000,
     tolerance: float = 1e-3,
 ) -> Iterator[LogisticModel]:
-    """Fits a problem for a sequence of penalties; the arguments are those of `logistic_path`."""
+    """Fit a problem for a sequence of penalties; the arguments are those of `logistic_path`."""
     start = problem.start() if initial is None else problem.point_of(initial.weight, initial.bias)
     history = CurvatureHistory()
     solved: deque[tuple[float, Tensor]] = deque(maxlen=2)
@@ -150,7 +150,7 @@ def solution_path(
 
 
 def _extrapolate(solved: deque[tuple[float, Tensor]], penalty: float) -> Tensor:
-    """Continues the line through the last two solutions, which is linear in log(penalty)."""
+    """Continue the line through the last two solutions, which is linear in log(penalty)."""
     last_penalty, last = solved[-1]
     if len(solved) == 1:
         return last
@@ -160,13 +160,13 @@ def _extrapolate(solved: deque[tuple[float, Tensor]], penalty: float) -> Tensor:
 
 
 class Evaluation(NamedTuple):
-    """What one pass over the samples tells about a point.
+    """Results of one pass over the samples at a point.
 
     Attributes:
         value: The objective divided by N.
-        gradient: Of `value`, (C, D + 1) float64.
-        doubts: Gives the mean of |r| (1 - |r|) of each class over the samples, (C,) float64, where r is the gradient
-            of a sample's cross-entropy by its scores. Only the first pass of a search is asked for it.
+        gradient: Gradient of `value`, (C, D + 1) float64.
+        doubts: Returns the mean of |r| (1 - |r|) of each class over the samples, (C,) float64, where r is the gradient
+            of a sample's cross-entropy by its scores. Only called for the first pass of a search.
     """
 
     value: float
@@ -176,15 +176,15 @@ class Evaluation(NamedTuple):
 
 @dataclass(frozen=True)
 class Geometry:
-    """What the scaled variables are made of.
+    """The transformation from features to scaled variables.
 
     Attributes:
         num_samples: N.
         frequencies: Share of each class, (C,) float64, all positive.
-        mean: Of the features, (D,) float64, as the precision of the products has it.
+        mean: Mean of the features, (D,) float64, rounded to the precision of the products.
         scale: Root mean square of the centred features; 1 where they are all the same.
         axes: Principal axes in columns, (D, D) float64.
-        variances: Of the components along them, divided by the square of the scale, (D,) float64.
+        variances: Variances of the components along them, divided by the square of the scale, (D,) float64.
         dtype: Precision of the products with the features.
     """
 
@@ -201,12 +201,12 @@ class ScaledProblem(ABC):
     """Mean cross-entropy plus the penalty, as a function of points (C, D + 1) float64.
 
     A point holds the weights of the features' principal components, divided by one common scale, then the bias.
-    The unpenalised bias takes up the mean and the penalty the scale, and the norm does not feel the rotation, so
-    the minimiser is the same as for the features as given. Neither a common offset nor the unit slows the search,
-    and correlated features hardly do: along the principal axes the Hessian is nearly diagonal.
+    The minimiser is the same as for the features as given: the unpenalised bias compensates the mean, the penalty the
+    scale, and a rotation does not change the norm. Neither a common offset nor the unit slows the search. Correlated
+    features hardly do, because the Hessian is nearly diagonal along the principal axes.
 
     Args:
-        geometry: Of the features.
+        geometry: Geometry of the features.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -214,23 +214,23 @@ class ScaledProblem(ABC):
 
     @abstractmethod
     def evaluate(self, point: Tensor, penalty: float) -> Evaluation:
-        """Passes once over the samples, for a penalty in the sum form."""
+        """Evaluate a point in one pass over the samples, for a penalty in the sum form."""
 
     def start(self) -> Tensor:
-        """Returns the minimiser for an infinite penalty: the logarithms of the class frequencies."""
+        """Return the minimiser for an infinite penalty: the logarithms of the class frequencies."""
         frequencies, mean = self._geometry.frequencies, self._geometry.mean
         weight = mean.new_zeros(len(frequencies), len(mean))
         return torch.cat([weight, frequencies.log().unsqueeze(1)], dim=1)
 
     def point_of(self, weight: Tensor, bias: Tensor) -> Tensor:
-        """Returns the point of weights (C, D) and biases (C,) of the features as given."""
+        """Return the point of weights (C, D) and biases (C,) of the features as given."""
         geometry = self._geometry
         weight, bias = weight.to(geometry.mean), bias.to(geometry.mean)
         scaled = weight @ geometry.axes * geometry.scale
         return torch.cat([scaled, (bias + weight @ geometry.mean).unsqueeze(1)], dim=1)
 
     def weight_and_bias_of(self, point: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns weights (C, D) and biases (C,), of zero sum, of the features as given."""
+        """Return weights (C, D) and biases (C,), of zero sum, of the features as given."""
         weight = point[:, :-1] @ self._geometry.axes.T / self._geometry.scale
         bias = point[:, -1] - weight @ self._geometry.mean
         return weight, bias - bias.mean()
@@ -244,7 +244,7 @@ class ScaledProblem(ABC):
         max_iterations: int,
         tolerance: float,
     ) -> Tensor:
-        """Returns the minimiser for a penalty (sum form), up to the relative error `tolerance`."""
+        """Return the minimiser for a penalty (sum form), up to the relative error `tolerance`."""
         scaled_penalty, frequencies = self._scaled(penalty), self._geometry.frequencies
 
         def is_solved(point: Tensor, gradient: Tensor) -> bool:
@@ -267,17 +267,17 @@ class ScaledProblem(ABC):
         )
 
     def shift_curvature(self, history: CurvatureHistory, penalty_change: float) -> None:
-        """Adapts curvature that was seen under another penalty, whose Hessian is known: a constant."""
+        """Adapt curvature that was seen under another penalty, whose Hessian is a known constant."""
         mean = self._geometry.mean
         change = mean.new_full((len(mean) + 1,), self._scaled(penalty_change))
         change[-1] = 0.0
         history.shift(lambda step: step * change)
 
     def _curvature(self, doubts: Tensor, penalty: float) -> Tensor:
-        """Estimates the Hessian's diagonal (C, D + 1), as if features and probabilities were unrelated.
+        """Estimate the Hessian's diagonal (C, D + 1), as if features and probabilities were unrelated.
 
-        It takes in what makes the problem ill-conditioned: components of unlike variance, rare classes, and a
-        penalty far above the curvature of the cross-entropy, which the bias does not feel.
+        It accounts for the causes of bad conditioning: components of unlike variance, rare classes, and a penalty far
+        above the curvature of the cross-entropy, which does not act on the bias.
         """
         # Where rounding leaves no doubt there is no gradient either; the bound keeps the inverse finite.
         by_class = doubts.unsqueeze(1).clamp_min(torch.finfo(torch.float64).eps)
@@ -288,7 +288,7 @@ class ScaledProblem(ABC):
 
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns the cross-entropy (N, 1) and its gradient by the scores (N, C), for labels (N, 1).
+    """Return the cross-entropy (N, 1) and its gradient by the scores (N, C), for labels (N, 1).
 
     Both are written in the probabilities of the wrong classes: 1 - p of the right class would lose its
     digits where p is nearly one, which is everywhere in a separable problem with a weak penalty.
@@ -303,14 +303,14 @@ def cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def count_classes(labels: Tensor, num_classes: int) -> Tensor:
-    """Returns the number of samples of each class, (C,) int64, all positive.
+    """Return the number of samples of each class, (C,) int64, all positive.
 
     Raises:
-        InputError: There is one class alone, a label is out of range, or a class has no sample.
+        InputError: There is only one class, a label is out of range, or a class has no sample.
     """
     if num_classes < 2:
-        problem = "is the only class: there is nothing to tell apart"
-        raise InputError("labels", int(labels[0]), problem, "Give samples of two classes at least.")
+        problem = "is the only class, so that there is nothing to classify"
+        raise InputError("labels", int(labels[0]), problem, "Give samples of at least two classes.")
     lowest, highest = int(labels.min()), int(labels.max())
     if lowest < 0 or highest >= num_classes:
         remedy = "Number the classes from 0."
@@ -318,7 +318,7 @@ def count_classes(labels: Tensor, num_classes: int) -> Tensor:
     counts = torch.bincount(labels, minlength=num_classes)
     if int(counts.min()) == 0:
         empty = torch.nonzero(counts == 0).flatten().tolist()
-        remedy = "Give each class a training image at least, or number the classes without gaps."
+        remedy = "Give each class at least one training image, or number the classes without gaps."
         raise InputError("labels", f"classes {empty}", "have no training image", remedy)
     return counts
 
@@ -343,7 +343,7 @@ class LogisticProblem(ScaledProblem):
         labels = labels.to(features.device, torch.int64)
         frequencies = count_classes(labels, num_classes).to(torch.float64) / len(labels)
         self._labels = labels.unsqueeze(1)
-        # The mean as the rows' precision has it, so that what is subtracted and what is added back agree.
+        # Rounded to the rows' precision, so that the same mean is subtracted here and added back later.
         mean = features.mean(dim=0, dtype=torch.float64).to(dtype)
         centred = features.to(dtype) - mean
         scale = math.sqrt(float(centred.square().mean(dtype=torch.float64))) or 1.0
@@ -354,7 +354,7 @@ class LogisticProblem(ScaledProblem):
         super().__init__(Geometry(len(labels), frequencies, mean.to(torch.float64), scale, axes, variances, dtype))
 
     def evaluate(self, point: Tensor, penalty: float) -> Evaluation:
-        """Returns the objective and its gradient at a point."""
+        """Return the objective and its gradient at a point."""
         weight, scaled_penalty = point[:, :-1], self._scaled(penalty)
         rows_weight, rows_bias = weight.to(self._rows), point[:, -1].to(self._rows)
         losses, residuals = cross_entropy(torch.addmm(rows_bias, self._rows, rows_weight.T), self._labels)
@@ -375,20 +375,20 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class FeatureBatches:
-    """Labelled features that are read anew, in the same order, as often as they are asked for.
+    """Labelled features that can be read again and again, in the same order.
 
     Attributes:
-        read: Begins a pass: features (n, D) floating point and labels (n,) int64, a batch at a time, on the device
-            where the work shall be done.
+        read: Starts a pass that yields one batch at a time, on the device that does the work: features (n, D)
+            floating point and labels (n,) int64.
     """
 
     read: Callable[[], Iterator[Batch]]
 
     def select(self, chosen: Tensor) -> FeatureBatches:
-        """Some of the rows, in their order.
+        """Return the batches of some of the rows, in their order.
 
         Args:
-            chosen: (N,) boolean, by row of all batches one after the other.
+            chosen: (N,) boolean, one per row of all batches in their order.
         """
 
         def read() -> Iterator[Batch]:
@@ -402,7 +402,7 @@ class FeatureBatches:
         return FeatureBatches(read)
 
     def labels(self) -> Tensor:
-        """The labels of all rows, (N,) int64 on the CPU."""
+        """Return the labels of all rows, (N,) int64 on the CPU."""
         return torch.cat([labels.cpu() for _, labels in self.read()])
 
 
@@ -410,7 +410,7 @@ class StreamedProblem(ScaledProblem):
     """The problem with its features in batches.
 
     Args:
-        batches: Of at least one row; features finite.
+        batches: Batches with at least one row in all; features finite.
         num_classes: C, at least 2; every class has a row.
         dtype: Precision of the products with the features.
 
@@ -429,14 +429,14 @@ class StreamedProblem(ScaledProblem):
             moments += (centred.T @ centred).to(torch.float64)
         scale = math.sqrt(float(moments.trace()) / (num_samples * len(total))) or 1.0
         values, axes = torch.linalg.eigh(moments)
-        # Rounding can leave the least of them a little below 0.
+        # Rounding can leave the smallest a little below 0.
         variances = values.clamp_min(0.0) / (num_samples * scale**2)
         mean = self._rows_mean.to(torch.float64)
         frequencies = counts.to(torch.float64) / num_samples
         super().__init__(Geometry(num_samples, frequencies, mean, scale, axes, variances, dtype))
 
     def evaluate(self, point: Tensor, penalty: float) -> Evaluation:
-        """Returns the objective and its gradient at a point, by one pass over the batches."""
+        """Return the objective and its gradient at a point, by one pass over the batches."""
         geometry, weight, scaled_penalty = self._geometry, point[:, :-1], self._scaled(penalty)
         rows_weight = (weight @ geometry.axes.T / geometry.scale).to(self._rows_mean)
         rows_bias = point[:, -1].to(self._rows_mean)
@@ -458,7 +458,7 @@ class StreamedProblem(ScaledProblem):
 
 
 def _totals(batches: FeatureBatches, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Number of rows of each class (C,), and the sum of the features (D,) float64, after checks of both."""
+    """Check the batches; return the number of rows per class (C,) and the sum of the features (D,) float64."""
     all_labels, total = [], None
     for features, labels in batches.read():
         check_features("features", features)
