@@ -1,4 +1,4 @@
-"""Images and objects as training takes them."""
+"""Images and objects as training takes them, and the order of the batches."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from objectaware.data.coco import CocoDataset, load_coco
-from objectaware.detection.data import TrainingImages, prepared, read_pixels, resized_shape
+from objectaware.detection.data import BatchPlan, TrainingImages, prepared, read_pixels, resized_shape
 from objectaware.errors import InputError
 
 SQUARE = [[10.0, 4.0, 20.0, 4.0, 20.0, 14.0, 10.0, 14.0]]
@@ -142,3 +144,29 @@ def test_a_picture_of_another_size_than_annotated_is_refused(tmp_path: Path) -> 
 def test_mirroring_is_of_columns() -> None:
     image = np.random.default_rng(0).integers(0, 255, (6, 8, 3), dtype=np.uint8)
     assert torch.equal(prepared(image, (6, 8), flip=True), prepared(image, (6, 8)).flip(2))
+
+
+@given(num_wide=st.integers(0, 40), num_tall=st.integers(0, 40), batch_size=st.integers(1, 9), seed=st.integers(0, 9))
+@settings(deadline=None)
+def test_an_epoch_takes_every_image_once_but_less_than_a_batch(
+    num_wide: int, num_tall: int, batch_size: int, seed: int
+) -> None:
+    is_wide = np.array([True] * num_wide + [False] * num_tall)
+    if len(is_wide) < batch_size:
+        return
+    plan = BatchPlan(is_wide, batch_size, seed=seed)
+    batches = [plan.batch(iteration) for iteration in range(plan.batches_per_epoch)]
+    taken = np.concatenate(batches)
+    assert len(np.unique(taken)) == len(taken) == len(is_wide) // batch_size * batch_size
+    # At most one batch, what is left of both, is of both shapes.
+    assert sum(0 < is_wide[batch].sum() < batch_size for batch in batches) <= 1
+
+
+def test_the_order_is_a_function_of_seed_and_iteration() -> None:
+    is_wide = np.arange(50) % 3 > 0
+    plan = BatchPlan(is_wide, 4, seed=3)
+    forward = [plan.batch(iteration).tolist() for iteration in range(30)]
+    again = BatchPlan(is_wide, 4, seed=3)
+    assert [again.batch(iteration).tolist() for iteration in reversed(range(30))] == forward[::-1]
+    assert forward[:12] != forward[12:24]  # the next epoch
+    assert BatchPlan(is_wide, 4, seed=4).batch(0).tolist() != forward[0]

@@ -1,11 +1,67 @@
-"""What a table of shifts is made of."""
+"""Mean and deviation over seeds, the BG-Gap, and the cells of a table of shifts."""
 
 from __future__ import annotations
 
-import pytest
+import statistics
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from objectaware.data.sets import backgrounds_challenge
 from objectaware.errors import InputError
-from objectaware.evaluate.shift import CORRUPTIONS, shift_over_seeds, shift_result
+from objectaware.evaluate.shift import CORRUPTIONS, VARIANTS, bg_gap, mean_and_std, shift_over_seeds, shift_result
+
+
+class TestMeanAndStd:
+    def test_nested_numbers_keep_their_shape(self) -> None:
+        results = [{"a": {"b": 1, "c": 2.0}, "d": 5}, {"a": {"b": 3, "c": 2.0}, "d": 8}]
+        mean, std = mean_and_std(results)
+        assert mean == {"a": {"b": 2.0, "c": 2.0}, "d": 6.5}
+        assert std == {"a": {"b": pytest.approx(2**0.5), "c": 0.0}, "d": pytest.approx(4.5**0.5)}
+
+    def test_one_result_has_no_deviation(self) -> None:
+        assert mean_and_std([{"a": 3}]) == ({"a": 3.0}, {"a": 0.0})
+
+    @settings(deadline=None)
+    @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=6))
+    def test_agrees_with_the_sample_statistics(self, values: list[float]) -> None:
+        mean, std = mean_and_std([{"cell": value} for value in values])
+        assert mean["cell"] == pytest.approx(statistics.mean(values), abs=1e-9)
+        assert std["cell"] == pytest.approx(statistics.stdev(values), abs=1e-9)
+
+    @pytest.mark.parametrize(
+        "results",
+        [
+            [],
+            [{"a": 1.0}, {"b": 1.0}],
+            [{"a": 1.0}, {"a": 1.0, "b": 2.0}],
+            [{"a": 1.0}, {"a": {"b": 1.0}}],
+            [{"a": "text"}, {"a": "text"}],
+            [{"a": {"b": 1.0}}, {"a": {"c": 1.0}}],
+        ],
+    )
+    def test_results_of_unlike_shape_are_refused(self, results: list[dict[str, object]]) -> None:
+        with pytest.raises(ValueError):
+            mean_and_std(results)
+
+
+def test_gap_of_the_papers_baseline() -> None:
+    assert bg_gap({"original": 89.17, "mixed_same": 80.98, "mixed_rand": 60.34}) == pytest.approx(20.64)
+
+
+@pytest.mark.parametrize("missing", ["mixed_same", "mixed_rand"])
+def test_missing_variant_is_named(missing: str) -> None:
+    accuracies = {"mixed_same": 80.0, "mixed_rand": 60.0}
+    del accuracies[missing]
+    with pytest.raises(InputError, match=f"lack {missing}"):
+        bg_gap(accuracies)
+
+
+def test_variants_are_those_of_the_data_set_in_the_order_of_the_paper() -> None:
+    assert sorted(VARIANTS) == sorted(backgrounds_challenge.VARIANTS)
+    assert VARIANTS[:3] == ("original", "only_bg_b", "only_bg_t")
+    assert VARIANTS[-3:] == ("mixed_same", "mixed_rand", "mixed_next")
 
 
 def corrupted(corruption: str, *values: float) -> dict[str, float]:

@@ -12,9 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from objectaware.errors import InputError
-from objectaware.evaluate.mask_scores import whole_pixels
-from objectaware.evaluate.max_box_acc import SCORE_THRESHOLDS, box_hits, max_box_acc
-from objectaware.evaluate.px_ap import px_ap
+from objectaware.evaluate.mask_scores import SCORE_THRESHOLDS, box_hits, max_box_acc, px_ap, whole_pixels
 
 # Pixels of foreground and background in the three masks of OpenImages; the rest of 224 × 224 is ignored.
 PIXELS = [(43031, 7145), (833, 49342), (347, 13909)]

@@ -18,8 +18,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from objectaware.detection.detect import load_published
 from objectaware.detection.export import load_detector
-from objectaware.detection.published import load_published
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_encoder, load_state
 from objectaware.methods.classifier import load_classifier
@@ -141,6 +141,6 @@ def test_a_published_detector_may_have_been_wrapped(tmp_path: Path) -> None:
     """Its names are torchvision's again: that it lacks tensors is all that is wrong."""
     state: dict[str, Tensor] = {"module.roi_heads.box_predictor._orig_mod.cls_score.bias": torch.zeros(91)}
     torch.save(state, tmp_path / "x.pth")
-    with pytest.raises(InputError, match="is no fasterrcnn_resnet50_fpn") as refused:
+    with pytest.raises(InputError, match="is not a fasterrcnn_resnet50_fpn") as refused:
         load_published(tmp_path / "x.pth")
     assert "Unexpected key" not in str(refused.value.__cause__)

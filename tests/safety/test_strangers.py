@@ -88,7 +88,7 @@ def test_a_mask_runs_no_code(tmp_path: Path, mark: Path) -> None:
     content = io.BytesIO()
     np.save(content, np.array([_Bomb(mark)], dtype=object), allow_pickle=True)
     (tmp_path / "image.npy").write_bytes(content.getvalue())
-    with pytest.raises(InputError, match="is no NPY file"):
+    with pytest.raises(InputError, match="is not an NPY file"):
         list(folder_predictions(Storage.from_uri(tmp_path), ["image.png"]))
 
 

@@ -121,7 +121,7 @@ def test_features_too_large_for_the_solver_are_streamed_to_the_same_result(
 def test_the_official_protocol_is_another_evaluation_and_does_not_stream(
     context: Context, tasks: Tasks, tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("objectaware.evaluate.official_linear.MAX_ITERATIONS", 20)
+    monkeypatch.setattr("objectaware.evaluate.linear.OFFICIAL_MAX_ITERATIONS", 20)
     config = linear_config(tmp_path, tiny_checkpoint, compat="official")
     exact = config.model_copy(update={"compat": None})
     values = linear(context, config).values

@@ -15,7 +15,7 @@ from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.evaluate.localization import best_center_box
+from objectaware.evaluate.mask_scores import best_center_box
 from objectaware.localize.center_box import center_box
 from objectaware.localize.mask_store import MaskRow, write_shard
 from objectaware.stages.identity import recipe

@@ -14,7 +14,7 @@ import pytest
 from objectaware.config import DetectionConfig, LocalizeConfig, PretrainConfig
 from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
-from objectaware.detection.run import run_fine_tuning
+from objectaware.detection.fine_tuning import run_fine_tuning
 from objectaware.distributed import localize_steps, task
 from objectaware.distributed.localize import LocalizeSummary
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, read_group

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from objectaware.config import DetectionConfig
-from objectaware.detection.run import run_fine_tuning
+from objectaware.detection.fine_tuning import run_fine_tuning
 from objectaware.training.session import LocalSession
 
 

@@ -10,7 +10,7 @@ import torch
 from objectaware.cli import main
 from objectaware.config import DetectionConfig, PretrainConfig
 from objectaware.data.storage import Storage
-from objectaware.detection.run import run_fine_tuning
+from objectaware.detection.fine_tuning import run_fine_tuning
 from objectaware.errors import InputError
 from objectaware.training.precision import autocast, require_precision
 from objectaware.training.run import run_pretraining

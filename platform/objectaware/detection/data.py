@@ -1,9 +1,11 @@
-"""COCO's images and objects as the network takes them."""
+"""COCO's images and objects as the network takes them, and the batches of an epoch."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 
 import cv2
 import numpy as np
@@ -19,7 +21,7 @@ from objectaware.data.coco_masks import union_mask
 from objectaware.data.dataset import Dataset
 from objectaware.data.images import UnreadableImage, resize_image
 from objectaware.data.tensors import normalise
-from objectaware.detection.regions import Target
+from objectaware.detection.network import Target
 from objectaware.errors import InputError
 
 _STREAM_CHANGES, _STREAM_KEYS = 10, 11
@@ -28,11 +30,11 @@ Box = tuple[float, float, float, float]
 
 
 def open_coco(data: DataConfig, *more_fields: CocoField) -> CocoDataset:
-    """Opens images and annotations of a configuration of a layout that has them in COCO's format.
+    """Open images and annotations of a configuration of a layout that has them in COCO's format.
 
     Args:
         data: The configuration.
-        more_fields: What will be used of the annotations besides what training takes.
+        more_fields: Fields of the annotations to read besides those that training uses.
 
     Raises:
         InputError: Something is missing or malformed.
@@ -43,13 +45,12 @@ def open_coco(data: DataConfig, *more_fields: CocoField) -> CocoDataset:
 class TrainingImages:
     """Images with objects to learn from, resized and mirrored at random.
 
-    Crowds are left out, and images without any other object. What is drawn is a function of seed, epoch and image.
-    Labels count the categories that have an object to learn from: a category that the file merely lists changes
-    nothing.
+    Crowds are left out, and so are images without any other object. Sizes and flips are a function of seed, epoch and
+    image. Only categories that have an object get a label, so that a category without objects changes nothing.
 
     Args:
         coco: The data set.
-        short_sides: One of them, at random, is the short side of an image in pixels …
+        short_sides: Short sides in pixels, of which each image gets one at random …
         max_side: … unless the long one would be longer than this.
         seed: Seed of the run.
 
@@ -70,7 +71,7 @@ class TrainingImages:
         self._seed = seed
         self._places = [index for index in range(len(coco)) if _usable(coco, index)]
         if not self._places:
-            problem = "has no image with an object that is no crowd"
+            problem = "has no image with an object that is not a crowd"
             raise InputError("data", coco.images.root, problem, "Give COCO's images with their annotations.")
         used = usable_categories(coco)
         self.category_names = tuple(coco.category_names[category] for category in used)
@@ -80,17 +81,17 @@ class TrainingImages:
         return len(self._places)
 
     def are_wide(self) -> NDArray[np.bool_]:
-        """Whether each image is wider than high as it was annotated, (N,)."""
+        """Return whether each image is wider than high as annotated, (N,)."""
         sizes = [self._coco.size(place) for place in self._places]
         return np.array([width > height for height, width in sizes], dtype=np.bool_)
 
     def load(self, index: int, *, epoch: int, iteration: int) -> tuple[Tensor, Target]:
-        """Loads an image, (3, H, W) normalised, and its objects as `MaskRCNN` takes them.
+        """Load an image, (3, H, W) normalised, and its objects as `MaskRCNN` takes them.
 
         Args:
-            index: Of the image.
-            epoch: Epoch, which its size and flip are drawn for.
-            iteration: Iteration, which its anchors and regions are drawn for.
+            index: Index of the image.
+            epoch: Epoch, from which its size and flip are drawn.
+            iteration: Iteration, from which its anchors and regions are drawn.
 
         Raises:
             InputError: The image or a mask of it cannot be read.
@@ -126,7 +127,7 @@ class TrainingImages:
 
 
 def read_pixels(coco: CocoDataset, index: int) -> NDArray[np.uint8]:
-    """Reads an image, (H, W, 3), upright, of the size that the annotations are for.
+    """Read an image, (H, W, 3), upright, of the size that the annotations are for.
 
     Raises:
         InputError: It cannot be read, or has another size.
@@ -145,13 +146,13 @@ def read_pixels(coco: CocoDataset, index: int) -> NDArray[np.uint8]:
 
 
 def prepared(image: NDArray[np.uint8], size: tuple[int, int], *, flip: bool = False) -> Tensor:
-    """An image (H, W, 3) resized, mirrored where `flip`, and normalised: (3, height, width)."""
+    """Return an image (H, W, 3) resized, mirrored where `flip`, and normalised: (3, height, width)."""
     resized = resize_image(image, size)
     return normalise(np.ascontiguousarray(resized[:, ::-1] if flip else resized)[None])[0]
 
 
 def resized_shape(shape: tuple[int, ...], short_side: int, max_side: int) -> tuple[int, int]:
-    """Height and width of an image whose short side is set, unless the long one would be longer than `max_side`.
+    """Return height and width of an image resized to a short side, or to `max_side` if the long one would exceed it.
 
     Source:
         detectron2, data/transforms/augmentation_impl.py, `ResizeShortestEdge.get_output_shape`.
@@ -162,10 +163,10 @@ def resized_shape(shape: tuple[int, ...], short_side: int, max_side: int) -> tup
 
 
 def draw_mask(annotation: CocoAnnotation, shape: tuple[int, int], size: tuple[int, int]) -> NDArray[np.uint8]:
-    """Draws an object as it looks in the resized image: polygons at the new size, run lengths by the nearest pixel.
+    """Draw an object in the resized image: polygons at the new size, run lengths by the nearest pixel.
 
     Args:
-        annotation: Of the object.
+        annotation: Annotation of the object.
         shape: Height and width of the image as annotated.
         size: Height and width wanted.
 
@@ -189,7 +190,7 @@ def draw_mask(annotation: CocoAnnotation, shape: tuple[int, int], size: tuple[in
 
 
 def usable_categories(coco: CocoDataset) -> dict[int, int]:
-    """Counts the objects that are no crowds and have a box and an outline, by category index in ascending order.
+    """Count the objects that are not crowds and have a box and an outline, by category index in ascending order.
 
     Categories without such an object are absent.
     """
@@ -198,7 +199,7 @@ def usable_categories(coco: CocoDataset) -> dict[int, int]:
 
 
 def _usable(coco: CocoDataset, index: int) -> list[CocoAnnotation]:
-    """An image's objects that are no crowds and have a box and an outline."""
+    """Return an image's objects that are not crowds and have a box and an outline."""
     height, width = coco.size(index)
     found = []
     for one in coco.annotations(index):
@@ -213,3 +214,98 @@ def _clipped(annotation: CocoAnnotation, width: int, height: int) -> Box:
     left, right = (min(max(value, 0.0), width) for value in (x, x + box_width))
     top, bottom = (min(max(value, 0.0), height) for value in (y, y + box_height))
     return left, top, right, bottom
+
+
+class BatchPlan:
+    """Batches of images, a function of seed and iteration.
+
+    An epoch goes through the images in random order. Wide and tall images fill separate batches, which need
+    little padding. The rest of both at the end of an epoch is put together; less than a full batch is left out.
+
+    Args:
+        is_wide: Whether each image is wider than high, (N,).
+        batch_size: Images per batch.
+        seed: Seed of the run.
+
+    Attributes:
+        batches_per_epoch: Number of full batches per epoch.
+
+    Source:
+        detectron2, data/common.py, `AspectRatioGroupedDataset`, whose groups go on from epoch to epoch.
+    """
+
+    def __init__(self, is_wide: NDArray[np.bool_], batch_size: int, *, seed: int) -> None:
+        assert len(is_wide) >= batch_size, "fewer images than one batch takes"
+        self._is_wide = is_wide
+        self._batch_size = batch_size
+        self._seed = seed
+        self._drawn: tuple[int, NDArray[np.int64]] | None = None
+        self.batches_per_epoch = len(is_wide) // batch_size
+
+    def epoch_of(self, iteration: int) -> int:
+        """Return the epoch of an iteration; both count from 0."""
+        return iteration // self.batches_per_epoch
+
+    def batch(self, iteration: int) -> NDArray[np.int64]:
+        """Return the indices (batch size,) of an iteration's images; iterations count from 0."""
+        epoch, place = divmod(iteration, self.batches_per_epoch)
+        if self._drawn is None or self._drawn[0] != epoch:
+            self._drawn = epoch, self._epoch(epoch)
+        batch: NDArray[np.int64] = self._drawn[1][place]
+        return batch
+
+    def _epoch(self, epoch: int) -> NDArray[np.int64]:
+        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self._seed, epoch])))
+        waiting: dict[bool, list[int]] = {True: [], False: []}
+        batches: list[list[int]] = []
+        for index in generator.permutation(len(self._is_wide)).tolist():
+            group = waiting[bool(self._is_wide[index])]
+            group.append(index)
+            if len(group) == self._batch_size:
+                batches.append(list(group))
+                group.clear()
+        rest = waiting[True] + waiting[False]
+        if len(rest) >= self._batch_size:
+            batches.append(rest[: self._batch_size])
+        return np.array(batches, dtype=np.int64)
+
+
+Batch = tuple[list[Tensor], list[Target]]
+_NUM_BATCHES_AHEAD = 2
+
+
+class BatchLoader:
+    """Load one worker's share of each iteration's batch.
+
+    Args:
+        images: The images.
+        plan: Which of them are in which batch.
+        rank: This worker's number, from 0.
+        world_size: Number of workers, which divides the batch.
+        num_threads: Threads that decode, resize and draw.
+    """
+
+    def __init__(
+        self, images: TrainingImages, plan: BatchPlan, *, rank: int, world_size: int, num_threads: int
+    ) -> None:
+        self._images = images
+        self._plan = plan
+        self._rank = rank
+        self._world_size = world_size
+        self._num_threads = num_threads
+
+    def batches(self, first: int) -> Iterator[Batch]:
+        """Yield this worker's images of every iteration from the first one on, without end."""
+        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="images") as pool:
+            waiting: deque[list[Future[tuple[Tensor, Target]]]] = deque()
+            for iteration in count(first):
+                epoch = self._plan.epoch_of(iteration)
+                waiting.append(
+                    [
+                        pool.submit(self._images.load, index, epoch=epoch, iteration=iteration)
+                        for index in np.split(self._plan.batch(iteration), self._world_size)[self._rank].tolist()
+                    ]
+                )
+                if len(waiting) > _NUM_BATCHES_AHEAD:
+                    loaded = [future.result() for future in waiting.popleft()]
+                    yield [image for image, _ in loaded], [target for _, target in loaded]

@@ -15,14 +15,14 @@ from pycocotools.cocoeval import COCOeval
 
 Kind = Literal["box", "mask"]
 Scores = Mapping[Kind, tuple[dict[str, float], dict[str, float]]]
-"""Of each kind, what `average_precision` gives."""
+"""Results of `average_precision` by kind."""
 
 _TYPES: Mapping[Kind, str] = {"box": "bbox", "mask": "segm"}
 _STATISTICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 
 
 def category_numbers(annotations: Path) -> dict[str, int]:
-    """COCO's numbers of the categories of an annotation file, by name, in ascending order of number."""
+    """Return COCO's numbers of the categories of an annotation file, by name, in ascending order of number."""
     truth = _read_truth(annotations)
     return {category["name"]: category["id"] for category in sorted(truth.dataset["categories"], key=_number)}
 
@@ -35,22 +35,22 @@ def average_precision(
     *,
     known: Sequence[str] | None = None,
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Scores detections as COCO's server does, at most 100 an image.
+    """Score detections as COCO's server does, at most 100 per image.
 
     Args:
         results: COCO's result records of these images; with `segmentation` for the kind `mask`.
         annotations: COCO annotation file.
-        image_numbers: Images that are scored.
-        kind: What has to overlap with the truth.
+        image_numbers: COCO's numbers of the images to score.
+        kind: Whether boxes or masks have to overlap with the truth.
         known: Names of the categories that the detector knows; the others do not count. By default all do.
 
     Returns:
         `ap` (mean over IoU 0.50 to 0.95), `ap50`, `ap75`, and `ap_small`, `ap_medium`, `ap_large` by the object's
-        area (below 32², below 96², and above), in per cent; those of which there is no object are missing. And AP of
+        area (below 32², below 96², and above), in per cent; those without any object are missing. Second, the AP of
         each category that has objects, by name.
     """
     truth = _read_truth(annotations)
-    with redirect_stdout(io.StringIO()):  # pycocotools prints what it does
+    with redirect_stdout(io.StringIO()):  # pycocotools prints its progress
         evaluation = COCOeval(truth, _loaded(truth, results, kind), _TYPES[kind])
         evaluation.params.imgIds = sorted(image_numbers)
         if known is not None:
@@ -72,10 +72,10 @@ def average_precision(
 
 
 def _read_truth(annotations: Path) -> COCO:
-    """An annotation file with what pycocotools needs of each annotation and a file may lack."""
+    """Read an annotation file, and add the fields that pycocotools needs and that a file may lack."""
     truth = COCO()
     truth.dataset = json.loads(annotations.read_bytes())
-    # It takes an object with the number 0 for one that was not found.
+    # pycocotools treats an object with the number 0 as not found.
     for number, annotation in enumerate(truth.dataset["annotations"], start=1):
         annotation |= {"id": number, "iscrowd": int(annotation.get("iscrowd", 0))}
     with redirect_stdout(io.StringIO()):
@@ -84,7 +84,7 @@ def _read_truth(annotations: Path) -> COCO:
 
 
 def _loaded(truth: COCO, results: Sequence[Mapping[str, Any]], kind: Kind) -> COCO:
-    """The results as pycocotools takes them; it cannot take none at all."""
+    """Convert the results for pycocotools, whose `loadRes` refuses an empty list."""
     if results:
         # With a box, the area that makes a mask small or large would be the box's (detectron2, coco_evaluation.py).
         unused = ("bbox",) if kind == "mask" else ("segmentation",)

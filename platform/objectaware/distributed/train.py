@@ -21,6 +21,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
+from objectaware.detection.fine_tuning import run_fine_tuning
 from objectaware.distributed.abandoned import wait_and_remove_abandoned_groups
 from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.train_session import (
@@ -139,7 +140,6 @@ def fine_tune(config: DetectionConfig, *, name: str, storage: Storage, on_record
 
 
 def _fine_tuning(config: DetectionConfig, session: RaySession, cache_folder: Path, kept_folder: Storage) -> None:
-    from objectaware.detection.run import run_fine_tuning  # torchvision's detection, which pretraining does not need
 
     run_fine_tuning(config, session)
 

@@ -1,7 +1,6 @@
 """Measures of a representation and of localization, as pure functions of tensors and arrays."""
 
 from objectaware.evaluate.linear import LinearResult, accuracy, classwise_accuracy, linear_evaluation
-from objectaware.evaluate.localization import mask_miou
-from objectaware.evaluate.max_box_acc import max_box_acc
+from objectaware.evaluate.mask_scores import mask_miou, max_box_acc
 
 __all__ = ["LinearResult", "accuracy", "classwise_accuracy", "linear_evaluation", "mask_miou", "max_box_acc"]

@@ -1,8 +1,8 @@
-"""What an accuracy is over: the samples whose right answer was possible, with classes matched by their names.
+"""Which samples an accuracy covers: those whose right answer was possible, with classes matched by their names.
 
-Data sets number their classes each for itself: a class folder that is missing shifts the numbers behind it. A label
-therefore crosses from one data set to another by its class's name alone, here. Samples of a class that training does
-not know, and samples that cannot be read, are left out of an accuracy and counted.
+Each data set numbers its own classes, so that a missing class folder shifts the numbers behind it. Labels of one data
+set are therefore compared with those of another by the class's name alone, in this file. Samples of a class that
+training does not know, and samples that cannot be read, are left out of an accuracy and counted.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _MOST_NAMED = 5
 
 
 def shown_classes(field: str, labels: NDArray[np.int64], class_names: Sequence[str]) -> tuple[str, ...]:
-    """Names the classes that a training set shows, in the order of their numbers.
+    """Name the classes that a training set shows, in the order of their numbers.
 
     Args:
         field: What the user calls the training set.
-        labels: Class of each sample (N,) by the set's own numbers; -1 for samples that are not looked at.
+        labels: Class of each sample (N,) by the set's own numbers; -1 for samples that are left out.
         class_names: Names of all of the set's classes, by number.
 
     Raises:
@@ -38,14 +38,14 @@ def shown_classes(field: str, labels: NDArray[np.int64], class_names: Sequence[s
     names = [class_names[label] for label in np.unique(labels[labels >= 0]).tolist()]
     repeated = [name for name, number in Counter(names).items() if number > 1]
     if repeated:
-        problem = "is the name of two classes, which a test set could not be matched to"
+        problem = "is the name of two classes, so that a test set cannot be matched to them"
         raise InputError(field, repeated[0], problem, "Give each class a name of its own.")
     require_two_classes(field, names)
     return tuple(names)
 
 
 def require_two_classes(field: str, class_names: Sequence[str]) -> None:
-    """Refuses a training set in which there is nothing to tell apart.
+    """Refuse a training set that shows fewer than two classes.
 
     Args:
         field: What the user calls the training set.
@@ -60,7 +60,7 @@ def require_two_classes(field: str, class_names: Sequence[str]) -> None:
 
 
 def match_labels(labels: NDArray[np.int64], class_names: Sequence[str], known: Sequence[str]) -> NDArray[np.int64]:
-    """Renumbers the labels of a data set by the names of the classes that training knows.
+    """Renumber the labels of a data set by the names of the classes that training knows.
 
     Args:
         labels: Class of each sample (N,) by the set's own numbers, or a negative number.
@@ -68,20 +68,20 @@ def match_labels(labels: NDArray[np.int64], class_names: Sequence[str], known: S
         known: Names of training's classes, in the order of the new numbers.
 
     Returns:
-        Place of each sample's class in `known`, (N,); -1 where it is not there.
+        Index of each sample's class in `known`, (N,); -1 where training does not know the class.
     """
     place_of_name = {name: place for place, name in enumerate(known)}
-    # The last entry is what a label of -1 selects.
+    # A label of -1 selects the last entry.
     places = np.array([*(place_of_name.get(name, -1) for name in class_names), -1], dtype=np.int64)
     return places[np.maximum(labels, -1)]
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """What an accuracy on a test set is over, and what it leaves out.
+    """Which samples an accuracy on a test set covers, and which it leaves out.
 
     Attributes:
-        num_samples: Samples that it is over: images, crops or objects.
+        num_samples: Samples that it covers: images, crops or objects.
         num_classes: Classes of these samples; None where classes do not matter.
         left_out: Number of samples that are left out, by reason.
         unknown_classes: Number of samples of each class that training does not know, by name.
@@ -98,7 +98,7 @@ class Coverage:
     def of(
         cls, test: str, classes: Iterable[str], known: Sequence[str], *, left_out: Mapping[str, int] | None = None
     ) -> Coverage:
-        """Counts what an accuracy can be over.
+        """Count the samples that an accuracy can cover.
 
         Args:
             test: What the user calls the test set.
@@ -124,7 +124,7 @@ class Coverage:
         )
 
     def values(self) -> dict[str, Any]:
-        """Gives all of it as plain values, for a stage's result."""
+        """Return all of it as plain values, for a stage's result."""
         return {
             "num_samples": self.num_samples,
             "num_classes": self.num_classes,
@@ -135,13 +135,13 @@ class Coverage:
 
 
 def coverage_columns(coverage: Mapping[str, Any]) -> dict[str, int]:
-    """Gives the numbers of `Coverage.values` as cells of a table."""
+    """Return the numbers of `Coverage.values` as cells of a table."""
     counted = {name: coverage[f"num_{name}"] for name in ("samples", "classes") if coverage[f"num_{name}"] is not None}
     return {**counted, "left out": sum(coverage["left_out"].values())}
 
 
 def coverage_rows(coverages: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str | int]]:
-    """Gives all that is left out, a row for each test set and class or other reason, for a table.
+    """Return one table row per test set and per class, or other reason, that is left out.
 
     Args:
         coverages: `Coverage.values` by test set.
@@ -160,7 +160,9 @@ def coverage_rows(coverages: Mapping[str, Mapping[str, Any]]) -> list[dict[str, 
 
 
 def coverage_notices(coverages: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Says in a line for each test set what its accuracy does not cover; nothing of one that covers everything.
+    """Return one line per test set that says which samples or classes its accuracy does not cover.
+
+    Test sets that are covered whole have no line.
 
     Args:
         coverages: `Coverage.values` by test set.
@@ -183,6 +185,6 @@ def _notice(coverage: Mapping[str, Any]) -> str:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Lists the first few names, and says how many there are in all where there are more."""
+    """List the first few names, followed by the number of all names if there are more."""
     listed = ", ".join(names[:_MOST_NAMED])
     return listed if len(names) <= _MOST_NAMED else f"{listed}, … ({len(names)} in all)"

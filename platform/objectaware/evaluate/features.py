@@ -1,10 +1,13 @@
-"""Pooled features of images, as the evaluations take them."""
+"""Pooled features of images: computed, checked, and kept in storage."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import io
+import re
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +15,71 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from objectaware.data.images import Images, UnreadableImage, none_readable, resize_image
+from objectaware.data.storage import Storage
 from objectaware.data.tensors import normalise
+from objectaware.errors import InputError
 from objectaware.methods.backbones import Backbone
+
+Array = Tensor | NDArray[Any]
+"""A tensor on any device, or a NumPy array."""
+
+
+def check_features(field: str, features: Tensor) -> None:
+    """Check that features are a finite floating-point matrix (N, D) with at least one row.
+
+    Args:
+        field: Name of the argument, for the message.
+        features: The features to check.
+
+    Raises:
+        InputError: The check fails.
+    """
+    if features.ndim != 2 or len(features) == 0 or not features.is_floating_point():
+        given = f"{features.dtype} of shape {tuple(features.shape)}"
+        problem = "must be a floating-point matrix with one row per image, and at least one row"
+        raise InputError(field, given, problem, "Give features of shape (N, D).")
+    num_bad = int((~torch.isfinite(features).all(dim=1)).sum())
+    if num_bad:
+        remedy = "Check the checkpoint: a run that diverged gives such features."
+        raise InputError(field, f"{num_bad} of {len(features)} rows", "hold NaN or infinity", remedy)
+
+
+def check_labels(field: str, labels: Tensor, features: Tensor) -> None:
+    """Check that labels are integers (N,), one for each row of `features`.
+
+    Args:
+        field: Name of the argument, for the message.
+        labels: The labels to check.
+        features: (N, D).
+
+    Raises:
+        InputError: The check fails.
+    """
+    if labels.shape != features.shape[:1] or labels.is_floating_point() or labels.is_complex():
+        given = f"{labels.dtype} of shape {tuple(labels.shape)}"
+        problem = f"must be integers, one for each of {len(features)} rows of features"
+        raise InputError(field, given, problem, "Give the class number of each image.")
+
+
+def as_checked(features: Array, labels: Array, prefix: str = "") -> tuple[Tensor, Tensor]:
+    """Return features (N, D) and labels (N,) as tensors, checked.
+
+    Args:
+        features: Passed to `check_features` as `{prefix}features`.
+        labels: Passed to `check_labels` as `{prefix}labels`.
+        prefix: First part of both fields' names.
+
+    Raises:
+        InputError: Features are not a finite matrix, or labels do not fit them.
+    """
+    rows, classes = torch.as_tensor(features), torch.as_tensor(labels)
+    check_features(f"{prefix}features", rows)
+    check_labels(f"{prefix}labels", classes, rows)
+    return rows, classes
 
 
 def evaluation_view(image: NDArray[np.uint8], size: int, *, center_crop: bool) -> NDArray[np.uint8]:
-    """Brings an image to the network's size.
+    """Crop or resize an image to the network's input size.
 
     Args:
         image: Pixels, shape (H, W, 3).
@@ -43,9 +105,9 @@ class Features:
     """Features of the images that could be read.
 
     Attributes:
-        values: In 32 bits on the CPU, (M, C).
-        indices: The images they belong to, (M,) int64.
-        unreadable: Why the others have none, by index.
+        values: Features (M, C), float32 on the CPU.
+        indices: The images that the rows belong to, (M,) int64.
+        unreadable: The reason for each image without features, by index.
     """
 
     values: Tensor
@@ -66,18 +128,18 @@ def compute_features(
     num_threads: int = 2,
     allow_empty: bool = False,
 ) -> Features:
-    """Computes pooled features with batch statistics frozen.
+    """Compute pooled features with batch statistics frozen.
 
     Args:
         backbone: Images (N, 3, H, W) to features (N, C); its mode is restored afterwards.
         images: The data set.
-        indices: Which images.
+        indices: The images to read.
         size: Side of the network's input in pixels.
         center_crop: See `evaluation_view`.
         device: Where to compute.
         batch_size: Images at a time.
-        num_threads: Threads that decode.
-        allow_empty: Give features (0, 0) where none of the images can be read, such as of one part of many.
+        num_threads: Number of threads that decode.
+        allow_empty: Return features (0, 0) if none of the images can be read, as may happen in one part of many.
 
     Returns:
         Features of the images that can be read.
@@ -114,3 +176,107 @@ def compute_features(
         raise none_readable(len(chosen), ((f"number {index}", reason) for index, reason in unreadable.items()))
     rows = torch.cat(values) if values else torch.empty(0, 0)
     return Features(rows, torch.tensor(kept, dtype=torch.int64), unreadable)
+
+
+PART_SIZE = 2048
+"""Images per part: 16 MiB of a ResNet-50's features, and a multiple of the batch size that computes them."""
+
+_RECORD = re.compile(r"part-(\d{5})\.json")
+
+
+def write_part(folder: Storage, number: int, features: Features) -> None:
+    """Write one part, and replace it if it exists.
+
+    Args:
+        folder: Folder of the set of features.
+        number: Number of the part, from 0.
+        features: Features of the part's images; possibly of none, if none can be read.
+    """
+    content = io.BytesIO()
+    np.save(content, features.values.numpy())
+    folder.write_bytes(_values_name(number), content.getvalue())
+    unreadable = {str(index): reason for index, reason in features.unreadable.items()}
+    folder.write_json(f"part-{number:05d}.json", {"indices": features.indices.tolist(), "unreadable": unreadable})
+
+
+def finished_parts(folder: Storage) -> set[int]:
+    """Return the numbers of the parts that are written whole."""
+    return {int(found[1]) for name in folder.list_names("part-") if (found := _RECORD.fullmatch(name))}
+
+
+@dataclass(frozen=True)
+class FeatureSet:
+    """Features of the images that could be read; made by `FeatureSet.open`, and picklable.
+
+    Attributes:
+        folder: Where the parts lie.
+        indices: The images that each part's rows belong to, (m,) int64 each, m from 0 to `PART_SIZE`.
+        unreadable: The reason for each image without features, by index.
+    """
+
+    folder: Storage
+    indices: tuple[NDArray[np.int64], ...]
+    unreadable: dict[int, str]
+
+    @classmethod
+    def open(cls, folder: Storage, num_parts: int) -> FeatureSet:
+        """Open a set whose parts 0 to `num_parts` - 1 are all whole.
+
+        Raises:
+            InputError: No image of it could be read, or a file is damaged.
+        """
+        records = [folder.read_json(f"part-{number:05d}.json") for number in range(num_parts)]
+        indices = tuple(np.array(record["indices"], dtype=np.int64) for record in records)
+        unreadable = {int(index): reason for record in records for index, reason in record["unreadable"].items()}
+        if not any(map(len, indices)):
+            reasons = ((f"number {index}", reason) for index, reason in unreadable.items())
+            raise none_readable(len(unreadable), reasons)
+        return cls(folder, indices, unreadable)
+
+    @property
+    def num_rows(self) -> int:
+        """Return the number of images that have features."""
+        return sum(map(len, self.indices))
+
+    def parts(self) -> Iterator[tuple[Tensor, NDArray[np.int64]]]:
+        """Yield the parts one after the other, in the order of the images.
+
+        Yields:
+            Features (m, C) float32 on the CPU, which must not be written to, and the images that they belong to (m,).
+
+        Raises:
+            InputError: A file is missing or damaged.
+        """
+        for number, indices in enumerate(self.indices):
+            if len(indices):
+                yield self._read(number, len(indices)), indices
+
+    def load(self) -> tuple[Tensor, NDArray[np.int64]]:
+        """Read all parts: features (M, C) float32 on the CPU, and the images that they belong to (M,)."""
+        values, indices = zip(*self.parts(), strict=True)
+        return torch.cat(values), np.concatenate(indices)
+
+    def num_columns(self) -> int:
+        """Return C, the number of features per image."""
+        return next(self.parts())[0].shape[1]
+
+    def _read(self, number: int, num_rows: int) -> Tensor:
+        name = _values_name(number)
+        local = self.folder.local_path(name)
+        try:
+            source = io.BytesIO(self.folder.read_bytes(name)) if local is None else local
+            # Copy on write, since a tensor cannot be kept from being written to.
+            values = np.load(source, mmap_mode=None if local is None else "c", allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            raise self._damaged(name) from error
+        if values.shape[:1] != (num_rows,):
+            raise self._damaged(name)
+        return torch.from_numpy(values)
+
+    def _damaged(self, name: str) -> InputError:
+        remedy = "Run the command again with --fresh, which computes the features again."
+        return InputError("features", f"{self.folder.uri}/{name}", "is missing or damaged", remedy)
+
+
+def _values_name(number: int) -> str:
+    return f"part-{number:05d}.npy"

@@ -1,8 +1,8 @@
 """Limited-memory BFGS (Liu and Nocedal, 1989) for smooth convex functions of one tensor.
 
 SciPy's L-BFGS-B starts each call without curvature. Along a path of problems that differ by the strength of
-their quadratic penalty the curvature seen so far stays useful, which is what `CurvatureHistory` is for; and
-the vectors stay on the device where the function is computed.
+their quadratic penalty, the curvature seen so far stays useful; `CurvatureHistory` keeps it. The vectors stay on the
+device where the function is computed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CurvatureHistory:
     pairs: deque[tuple[Tensor, Tensor, float]] = field(default_factory=deque)
 
     def add(self, step: Tensor, change: Tensor) -> None:
-        """Keeps a pair and drops the oldest beyond `size`; a pair without positive curvature is left out."""
+        """Keep a pair and drop the oldest beyond `size`; a pair without positive curvature is left out."""
         curvature = _dot(step, change)
         if curvature <= 0.0:
             return
@@ -46,14 +46,14 @@ class CurvatureHistory:
             self.pairs.popleft()
 
     def shift(self, hessian_change: Callable[[Tensor], Tensor]) -> None:
-        """Adapts the pairs to a function whose Hessian differs from the present one's by a known map."""
+        """Adapt the pairs to a function whose Hessian differs from the present one's by a known map."""
         old = list(self.pairs)
         self.pairs.clear()
         for step, change, _ in old:
             self.add(step, change + hessian_change(step))
 
     def apply_inverse(self, gradient: Tensor, prior: Tensor) -> Tensor:
-        """Returns the estimated inverse Hessian times `gradient`, by the two-loop recursion.
+        """Return the estimated inverse Hessian times `gradient`, by the two-loop recursion.
 
         Args:
             gradient: Any shape.
@@ -86,18 +86,18 @@ def minimise(
     max_iterations: int,
     value_rounding: float,
 ) -> Tensor:
-    """Minimises a smooth convex function.
+    """Minimise a smooth convex function.
 
     Args:
         evaluate: Returns value and gradient at a point of the shape of `start`.
         start: Where to begin, any shape.
         first: Value and gradient there.
-        is_solved: Called with point and gradient; ends the search when true.
+        is_solved: Called with point and gradient; the search ends when it returns True.
         history: Curvature from a similar problem, or empty; updated in place.
         prior: Estimate of the inverse Hessian's diagonal, of the shape of `start`, positive.
-        max_iterations: Ends the search after so many steps.
-        value_rounding: Relative rounding error of the value. A step that promises less than it ends the
-            search, since no line search can tell such a descent from noise.
+        max_iterations: Number of steps after which the search ends.
+        value_rounding: Relative rounding error of the value. A step that promises a smaller descent
+            ends the search, since no line search can distinguish such a descent from noise.
 
     Returns:
         The last point, which is the best one seen.
@@ -121,7 +121,7 @@ def minimise(
 def _wolfe_step(
     evaluate: Evaluate, point: Tensor, direction: Tensor, value: float, slope: float
 ) -> tuple[Tensor, float, Tensor] | None:
-    """Finds a step that meets the weak Wolfe conditions, by doubling and bisection; None if it sees none."""
+    """Find a step that meets the weak Wolfe conditions, by doubling and bisection; return None if it finds none."""
     length, lower, upper = 1.0, 0.0, math.inf
     for _ in range(MAX_SEARCH_STEPS):
         candidate = point + length * direction

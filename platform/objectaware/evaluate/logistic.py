@@ -5,26 +5,30 @@ strengths of the penalty. The objective is a sum over the samples, with the bias
 
     F(W, b) = sum_i CE(W x_i + b, y_i) + penalty / 2 * ||W||^2.
 
-scikit-learn's `LogisticRegression(C=1 / penalty)` has the same minimiser for three classes or more. (For two
-it fits one vector instead of two; `C=2 / penalty` then gives the same decision function.) The official code
-weighs the mean of the squared weights against the mean cross-entropy, mean_i CE_i + w / 2 * mean(W^2); that
-is `penalty = w * N / (num_classes * D)` here, save that it penalises the bias as well.
+scikit-learn's `LogisticRegression(C=1 / penalty)` has the same minimiser for three classes or more. For two classes it
+fits one vector instead of two; `C=2 / penalty` then gives the same decision function. The official code weighs the mean
+of the squared weights against the mean cross-entropy, mean_i CE_i + w / 2 * mean(W^2). That is
+`penalty = w * N / (num_classes * D)` here, but the official code penalises the bias as well.
+
+Features in memory are rotated once to their principal axes (`LogisticProblem`). Features that do not fit in memory are
+read in batches, one pass per step (`StreamedProblem`). Both have the same objective; only the rounding differs.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from objectaware.evaluate.checks import Array
-from objectaware.evaluate.lbfgs import CurvatureHistory
-from objectaware.evaluate.logistic_base import ScaledProblem
-from objectaware.evaluate.logistic_problem import LogisticProblem
+from objectaware.errors import InputError
+from objectaware.evaluate.features import Array, check_features, check_labels
+from objectaware.evaluate.lbfgs import CurvatureHistory, minimise
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,7 @@ class LogisticModel:
     bias: Tensor
 
     def predict(self, features: Array) -> Tensor:
-        """Returns the class of each row of `features` (N, D) as (N,) int64, on the features' device."""
+        """Return the class of each row of `features` (N, D) as (N,) int64, on the features' device."""
         rows = torch.as_tensor(features)
         return torch.addmm(self.bias.to(rows), rows, self.weight.to(rows).T).argmax(dim=1)
 
@@ -55,7 +59,7 @@ def fit_logistic(
     max_iterations: int = 1000,
     tolerance: float = 1e-3,
 ) -> LogisticModel:
-    """Fits the classifier for one penalty, in float64.
+    """Fit the classifier for one penalty, in float64.
 
     Args:
         features: (N, D) floating point, finite.
@@ -97,7 +101,7 @@ def logistic_path(
     tolerance: float = 1e-3,
     dtype: torch.dtype = torch.float64,
 ) -> Iterator[LogisticModel]:
-    """Fits the classifier for a sequence of penalties, each fit prepared by those before it.
+    """Fit the classifier for a sequence of penalties, starting each fit from the results of the fits before it.
 
     A fit begins where the last two models point to, linearly in log(penalty), and inherits the curvature
     seen so far. From the strongest penalty down this makes the path several times cheaper than its fits.
@@ -114,7 +118,7 @@ def logistic_path(
             then end at an error of a per cent or so, where rounding hides further descent.
 
     Returns:
-        A model for each penalty, in their order, fitted when it is asked for.
+        One model per penalty, in their order, fitted when the iterator reaches it.
 
     Raises:
         InputError: As in `fit_logistic`.
@@ -131,7 +135,7 @@ def solution_path(
     max_iterations: int = 1000,
     tolerance: float = 1e-3,
 ) -> Iterator[LogisticModel]:
-    """Fits a problem for a sequence of penalties; the arguments are those of `logistic_path`."""
+    """Fit a problem for a sequence of penalties; the arguments are those of `logistic_path`."""
     start = problem.start() if initial is None else problem.point_of(initial.weight, initial.bias)
     history = CurvatureHistory()
     solved: deque[tuple[float, Tensor]] = deque(maxlen=2)
@@ -146,10 +150,321 @@ def solution_path(
 
 
 def _extrapolate(solved: deque[tuple[float, Tensor]], penalty: float) -> Tensor:
-    """Continues the line through the last two solutions, which is linear in log(penalty)."""
+    """Continue the line through the last two solutions, which is linear in log(penalty)."""
     last_penalty, last = solved[-1]
     if len(solved) == 1:
         return last
     earlier_penalty, earlier = solved[0]
     ratio = math.log(penalty / last_penalty) / math.log(last_penalty / earlier_penalty)
     return last + ratio * (last - earlier)
+
+
+class Evaluation(NamedTuple):
+    """Results of one pass over the samples at a point.
+
+    Attributes:
+        value: The objective divided by N.
+        gradient: Gradient of `value`, (C, D + 1) float64.
+        doubts: Returns the mean of |r| (1 - |r|) of each class over the samples, (C,) float64, where r is the gradient
+            of a sample's cross-entropy by its scores. Only called for the first pass of a search.
+    """
+
+    value: float
+    gradient: Tensor
+    doubts: Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The transformation from features to scaled variables.
+
+    Attributes:
+        num_samples: N.
+        frequencies: Share of each class, (C,) float64, all positive.
+        mean: Mean of the features, (D,) float64, rounded to the precision of the products.
+        scale: Root mean square of the centred features; 1 where they are all the same.
+        axes: Principal axes in columns, (D, D) float64.
+        variances: Variances of the components along them, divided by the square of the scale, (D,) float64.
+        dtype: Precision of the products with the features.
+    """
+
+    num_samples: int
+    frequencies: Tensor
+    mean: Tensor
+    scale: float
+    axes: Tensor
+    variances: Tensor
+    dtype: torch.dtype
+
+
+class ScaledProblem(ABC):
+    """Mean cross-entropy plus the penalty, as a function of points (C, D + 1) float64.
+
+    A point holds the weights of the features' principal components, divided by one common scale, then the bias.
+    The minimiser is the same as for the features as given: the unpenalised bias compensates the mean, the penalty the
+    scale, and a rotation does not change the norm. Neither a common offset nor the unit slows the search. Correlated
+    features hardly do, because the Hessian is nearly diagonal along the principal axes.
+
+    Args:
+        geometry: Geometry of the features.
+    """
+
+    def __init__(self, geometry: Geometry) -> None:
+        self._geometry = geometry
+
+    @abstractmethod
+    def evaluate(self, point: Tensor, penalty: float) -> Evaluation:
+        """Evaluate a point in one pass over the samples, for a penalty in the sum form."""
+
+    def start(self) -> Tensor:
+        """Return the minimiser for an infinite penalty: the logarithms of the class frequencies."""
+        frequencies, mean = self._geometry.frequencies, self._geometry.mean
+        weight = mean.new_zeros(len(frequencies), len(mean))
+        return torch.cat([weight, frequencies.log().unsqueeze(1)], dim=1)
+
+    def point_of(self, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return the point of weights (C, D) and biases (C,) of the features as given."""
+        geometry = self._geometry
+        weight, bias = weight.to(geometry.mean), bias.to(geometry.mean)
+        scaled = weight @ geometry.axes * geometry.scale
+        return torch.cat([scaled, (bias + weight @ geometry.mean).unsqueeze(1)], dim=1)
+
+    def weight_and_bias_of(self, point: Tensor) -> tuple[Tensor, Tensor]:
+        """Return weights (C, D) and biases (C,), of zero sum, of the features as given."""
+        weight = point[:, :-1] @ self._geometry.axes.T / self._geometry.scale
+        bias = point[:, -1] - weight @ self._geometry.mean
+        return weight, bias - bias.mean()
+
+    def solve(
+        self,
+        penalty: float,
+        start: Tensor,
+        history: CurvatureHistory,
+        *,
+        max_iterations: int,
+        tolerance: float,
+    ) -> Tensor:
+        """Return the minimiser for a penalty (sum form), up to the relative error `tolerance`."""
+        scaled_penalty, frequencies = self._scaled(penalty), self._geometry.frequencies
+
+        def is_solved(point: Tensor, gradient: Tensor) -> bool:
+            allowed = tolerance * float(point[:, :-1].norm())
+            # The bias has the curvature of its class's frequency; a strong penalty would let it go too soon.
+            bias_error = float((gradient[:, -1] / frequencies).norm())
+            return float(gradient.norm()) <= scaled_penalty * allowed and bias_error <= allowed
+
+        first = self.evaluate(start, penalty)
+        return minimise(
+            lambda point: self.evaluate(point, penalty)[:2],
+            start,
+            (first.value, first.gradient),
+            is_solved,
+            history=history,
+            prior=1.0 / self._curvature(first.doubts(), penalty),
+            max_iterations=max_iterations,
+            # The errors of the samples are independent, so that their mean is this much more exact.
+            value_rounding=torch.finfo(self._geometry.dtype).eps / math.sqrt(self._geometry.num_samples),
+        )
+
+    def shift_curvature(self, history: CurvatureHistory, penalty_change: float) -> None:
+        """Adapt curvature that was seen under another penalty, whose Hessian is a known constant."""
+        mean = self._geometry.mean
+        change = mean.new_full((len(mean) + 1,), self._scaled(penalty_change))
+        change[-1] = 0.0
+        history.shift(lambda step: step * change)
+
+    def _curvature(self, doubts: Tensor, penalty: float) -> Tensor:
+        """Estimate the Hessian's diagonal (C, D + 1), as if features and probabilities were unrelated.
+
+        It accounts for the causes of bad conditioning: components of unlike variance, rare classes, and a penalty far
+        above the curvature of the cross-entropy, which does not act on the bias.
+        """
+        # Where rounding leaves no doubt there is no gradient either; the bound keeps the inverse finite.
+        by_class = doubts.unsqueeze(1).clamp_min(torch.finfo(torch.float64).eps)
+        return torch.cat([by_class * self._geometry.variances + self._scaled(penalty), by_class], dim=1)
+
+    def _scaled(self, penalty: float) -> float:
+        return penalty / (self._geometry.num_samples * self._geometry.scale**2)
+
+
+def cross_entropy(scores: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the cross-entropy (N, 1) and its gradient by the scores (N, C), for labels (N, 1).
+
+    Both are written in the probabilities of the wrong classes: 1 - p of the right class would lose its
+    digits where p is nearly one, which is everywhere in a separable problem with a weak penalty.
+    """
+    margins = scores - scores.gather(1, labels)
+    largest = margins.amax(dim=1, keepdim=True)
+    wrong = margins.sub_(largest).exp_().scatter_(1, labels, 0.0)
+    wrong_mass = wrong.sum(dim=1, keepdim=True)
+    mass_less_one = wrong_mass + torch.expm1(-largest)
+    residuals = wrong.scatter_(1, labels, -wrong_mass).div_(1.0 + mass_less_one)
+    return largest + torch.log1p(mass_less_one), residuals
+
+
+def count_classes(labels: Tensor, num_classes: int) -> Tensor:
+    """Return the number of samples of each class, (C,) int64, all positive.
+
+    Raises:
+        InputError: There is only one class, a label is out of range, or a class has no sample.
+    """
+    if num_classes < 2:
+        problem = "is the only class, so that there is nothing to classify"
+        raise InputError("labels", int(labels[0]), problem, "Give samples of at least two classes.")
+    lowest, highest = int(labels.min()), int(labels.max())
+    if lowest < 0 or highest >= num_classes:
+        remedy = "Number the classes from 0."
+        raise InputError("labels", f"{lowest} to {highest}", f"must lie in 0 to {num_classes - 1}", remedy)
+    counts = torch.bincount(labels, minlength=num_classes)
+    if int(counts.min()) == 0:
+        empty = torch.nonzero(counts == 0).flatten().tolist()
+        remedy = "Give each class at least one training image, or number the classes without gaps."
+        raise InputError("labels", f"classes {empty}", "have no training image", remedy)
+    return counts
+
+
+class LogisticProblem(ScaledProblem):
+    """The problem with its features, rotated and scaled, in memory.
+
+    Args:
+        features: (N, D) floating point, finite.
+        labels: (N,) integers in [0, num_classes), each class at least once.
+        num_classes: C, at least 2.
+        dtype: Precision of the products with the features.
+
+    Raises:
+        InputError: Features are not finite, labels are out of range or leave a class empty, or the numbers
+            of the two differ.
+    """
+
+    def __init__(self, features: Tensor, labels: Tensor, num_classes: int, dtype: torch.dtype) -> None:
+        check_features("features", features)
+        check_labels("labels", labels, features)
+        labels = labels.to(features.device, torch.int64)
+        frequencies = count_classes(labels, num_classes).to(torch.float64) / len(labels)
+        self._labels = labels.unsqueeze(1)
+        # Rounded to the rows' precision, so that the same mean is subtracted here and added back later.
+        mean = features.mean(dim=0, dtype=torch.float64).to(dtype)
+        centred = features.to(dtype) - mean
+        scale = math.sqrt(float(centred.square().mean(dtype=torch.float64))) or 1.0
+        centred /= scale
+        axes = torch.linalg.eigh((centred.T @ centred).to(torch.float64)).eigenvectors
+        self._rows = centred @ axes.to(dtype)
+        variances = self._rows.square().mean(dim=0, dtype=torch.float64)
+        super().__init__(Geometry(len(labels), frequencies, mean.to(torch.float64), scale, axes, variances, dtype))
+
+    def evaluate(self, point: Tensor, penalty: float) -> Evaluation:
+        """Return the objective and its gradient at a point."""
+        weight, scaled_penalty = point[:, :-1], self._scaled(penalty)
+        rows_weight, rows_bias = weight.to(self._rows), point[:, -1].to(self._rows)
+        losses, residuals = cross_entropy(torch.addmm(rows_bias, self._rows, rows_weight.T), self._labels)
+        value = losses.mean(dtype=torch.float64) + scaled_penalty / 2 * weight.square().sum()
+        of_loss = (residuals.T @ self._rows).to(point.dtype) / len(self._rows)
+        of_bias = residuals.mean(dim=0, dtype=torch.float64)
+        gradient = torch.cat([of_loss + scaled_penalty * weight, of_bias.unsqueeze(1)], dim=1)
+
+        def doubts() -> Tensor:
+            sizes = residuals.abs()
+            return (sizes * (1.0 - sizes)).mean(dim=0, dtype=torch.float64)
+
+        return Evaluation(float(value), gradient, doubts)
+
+
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class FeatureBatches:
+    """Labelled features that can be read again and again, in the same order.
+
+    Attributes:
+        read: Starts a pass that yields one batch at a time, on the device that does the work: features (n, D)
+            floating point and labels (n,) int64.
+    """
+
+    read: Callable[[], Iterator[Batch]]
+
+    def select(self, chosen: Tensor) -> FeatureBatches:
+        """Return the batches of some of the rows, in their order.
+
+        Args:
+            chosen: (N,) boolean, one per row of all batches in their order.
+        """
+
+        def read() -> Iterator[Batch]:
+            begin = 0
+            for features, labels in self.read():
+                rows = chosen[begin : begin + len(labels)].to(features.device)
+                begin += len(labels)
+                if bool(rows.any()):
+                    yield features[rows], labels[rows]
+
+        return FeatureBatches(read)
+
+    def labels(self) -> Tensor:
+        """Return the labels of all rows, (N,) int64 on the CPU."""
+        return torch.cat([labels.cpu() for _, labels in self.read()])
+
+
+class StreamedProblem(ScaledProblem):
+    """The problem with its features in batches.
+
+    Args:
+        batches: Batches with at least one row in all; features finite.
+        num_classes: C, at least 2; every class has a row.
+        dtype: Precision of the products with the features.
+
+    Raises:
+        InputError: Features are not finite, or labels are out of range or leave a class empty.
+    """
+
+    def __init__(self, batches: FeatureBatches, num_classes: int, dtype: torch.dtype) -> None:
+        self._batches = batches
+        counts, total = _totals(batches, num_classes)
+        num_samples = int(counts.sum())
+        self._rows_mean = (total / num_samples).to(dtype)
+        moments = torch.zeros(len(total), len(total), dtype=torch.float64, device=total.device)
+        for features, _ in batches.read():
+            centred = features.to(dtype) - self._rows_mean
+            moments += (centred.T @ centred).to(torch.float64)
+        scale = math.sqrt(float(moments.trace()) / (num_samples * len(total))) or 1.0
+        values, axes = torch.linalg.eigh(moments)
+        # Rounding can leave the smallest a little below 0.
+        variances = values.clamp_min(0.0) / (num_samples * scale**2)
+        mean = self._rows_mean.to(torch.float64)
+        frequencies = counts.to(torch.float64) / num_samples
+        super().__init__(Geometry(num_samples, frequencies, mean, scale, axes, variances, dtype))
+
+    def evaluate(self, point: Tensor, penalty: float) -> Evaluation:
+        """Return the objective and its gradient at a point, by one pass over the batches."""
+        geometry, weight, scaled_penalty = self._geometry, point[:, :-1], self._scaled(penalty)
+        rows_weight = (weight @ geometry.axes.T / geometry.scale).to(self._rows_mean)
+        rows_bias = point[:, -1].to(self._rows_mean)
+        loss = point.new_zeros(())
+        of_rows, of_bias, doubts = torch.zeros_like(weight), point.new_zeros(len(point)), point.new_zeros(len(point))
+        for features, labels in self._batches.read():
+            centred = features.to(geometry.dtype) - self._rows_mean
+            losses, residuals = cross_entropy(torch.addmm(rows_bias, centred, rows_weight.T), labels.unsqueeze(1))
+            loss += losses.sum(dtype=torch.float64)
+            of_rows += (residuals.T @ centred).to(torch.float64)
+            of_bias += residuals.sum(dim=0, dtype=torch.float64)
+            sizes = residuals.abs()
+            doubts += (sizes * (1.0 - sizes)).sum(dim=0, dtype=torch.float64)
+        value = loss / geometry.num_samples + scaled_penalty / 2 * weight.square().sum()
+        of_loss = of_rows @ geometry.axes / geometry.scale / geometry.num_samples
+        of_bias /= geometry.num_samples
+        gradient = torch.cat([of_loss + scaled_penalty * weight, of_bias.unsqueeze(1)], dim=1)
+        return Evaluation(float(value), gradient, lambda: doubts / geometry.num_samples)
+
+
+def _totals(batches: FeatureBatches, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Check the batches; return the number of rows per class (C,) and the sum of the features (D,) float64."""
+    all_labels, total = [], None
+    for features, labels in batches.read():
+        check_features("features", features)
+        check_labels("labels", labels, features)
+        all_labels.append(labels)
+        of_batch = features.sum(dim=0, dtype=torch.float64)
+        total = of_batch if total is None else total + of_batch
+    assert total is not None, "there are no batches"
+    return count_classes(torch.cat(all_labels), num_classes), total

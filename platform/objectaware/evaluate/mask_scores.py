@@ -1,17 +1,386 @@
-"""All localization measures of one system's soft masks, an image at a time."""
+"""Localization measures of soft masks: each alone as a function, and all of one system's masks in `MaskScores`."""
 
 from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.masks import resize_mask
-from objectaware.evaluate.corloc import is_correctly_localized, largest_region_box
-from objectaware.evaluate.localization import mask_ious
-from objectaware.evaluate.max_box_acc import SCORE_THRESHOLDS, box_hits
-from objectaware.evaluate.px_ap import average_precision, pixel_histograms
+from objectaware.data.masks import region_boxes, resize_mask
+from objectaware.errors import InputError
 from objectaware.localize.boxes import keep_large_components
+from objectaware.localize.center_box import center_box_edges
+
+
+def binarise(soft: NDArray[np.floating], threshold: float = 0.5) -> NDArray[np.bool_]:
+    """Return the foreground of a soft mask: pixels strictly above the threshold.
+
+    Args:
+        soft: Mask of any shape, values in [0, 1].
+        threshold: In [0, 1), excluded. The paper's mIoU takes 0.5. The official component filter truncates to
+            8 bits and keeps all values but 0, that is, values from 1/255 on.
+
+    Returns:
+        Boolean mask of the same shape.
+    """
+    if not 0 <= threshold < 1:
+        raise InputError("threshold", threshold, "must lie in [0, 1)", "The paper takes 0.5.")
+    return soft > threshold
+
+
+def mask_ious(predicted: NDArray[np.bool_], truth: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the foreground intersection over union of each image; two empty masks count as 1.
+
+    Args:
+        predicted: (N, H, W) boolean.
+        truth: (N, H, W) boolean.
+
+    Returns:
+        (N,) in [0, 1].
+
+    Raises:
+        InputError: Masks that are not boolean, not (N, H, W) or not of one shape.
+    """
+    for field, masks in (("predicted", predicted), ("truth", truth)):
+        if masks.dtype != np.bool_ or masks.ndim != 3:
+            found = f"{masks.dtype} {masks.shape}"
+            raise InputError(field, found, "must be boolean (N, H, W)", "Binarise soft masks first.")
+    if predicted.shape != truth.shape:
+        raise InputError("predicted", predicted.shape, f"truth has {truth.shape}", "Give masks of one size.")
+    intersection = np.count_nonzero(predicted & truth, axis=(1, 2))
+    union = np.count_nonzero(predicted | truth, axis=(1, 2))
+    return np.where(union == 0, 1.0, intersection / np.maximum(union, 1))
+
+
+def mask_miou(predicted: NDArray[np.bool_], truth: NDArray[np.bool_]) -> float:
+    """Return the mean over images of the foreground IoU, the paper's mask mIoU (section 4.1).
+
+    Args:
+        predicted: (N, H, W) boolean, N at least 1.
+        truth: (N, H, W) boolean.
+
+    Returns:
+        Mean IoU in [0, 1].
+
+    Raises:
+        InputError: There is no image, or `mask_ious` refuses the masks.
+    """
+    if len(predicted) == 0:
+        raise InputError("predicted", predicted.shape, "holds no mask", "Give at least one image.")
+    return float(mask_ious(predicted, truth).mean())
+
+
+def best_center_box(truths: Iterable[NDArray[np.bool_]], num_sides: int = 100) -> tuple[float, float]:
+    """Return the centred box that fits a whole data set best: an oracle, chosen by the truth that it is scored on.
+
+    Args:
+        truths: Boolean masks (H, W) of possibly different sizes, at least one; an (N, H, W) array will do.
+        num_sides: Number of side fractions to try: 1/num_sides, 2/num_sides, … 1.
+
+    Returns:
+        Fraction of the picture's sides, and the mean IoU of that box over the set; the smallest of equal
+        boxes.
+
+    Raises:
+        InputError: No mask.
+    """
+    fractions = [side / num_sides for side in range(1, num_sides + 1)]
+    ious = [_center_box_ious(truth, fractions) for truth in truths]
+    if not ious:
+        raise InputError("truths", "none", "holds no mask", "Give at least one image.")
+    mious = np.mean(ious, axis=0)
+    best = int(np.argmax(mious))
+    return fractions[best], float(mious[best])
+
+
+def _center_box_ious(truth: NDArray[np.bool_], fractions: Sequence[float]) -> NDArray[np.float64]:
+    """Return the IoU of one mask with each centred box; its summed-area table makes 100 boxes as cheap as one."""
+    height, width = truth.shape
+    table = np.zeros((height + 1, width + 1), dtype=np.int64)
+    table[1:, 1:] = truth.cumsum(axis=0).cumsum(axis=1)
+    edges = np.array([center_box_edges(height, width, fraction) for fraction in fractions])
+    top, left, bottom, right = edges.T
+    intersection = table[bottom, right] - table[top, right] - table[bottom, left] + table[top, left]
+    union = (bottom - top) * (right - left) + table[-1, -1] - intersection
+    return np.asarray(intersection / union)
+
+
+def box_count_histogram(counts: Iterable[int]) -> dict[int, int]:
+    """Count the images with each number of boxes.
+
+    Args:
+        counts: Number of boxes of each image.
+
+    Returns:
+        Number of boxes -> number of images, from 0 to the largest count without gaps; empty for no image.
+    """
+    images_by_count = Counter(counts)
+    return {count: images_by_count[count] for count in range(max(images_by_count, default=-1) + 1)}
+
+
+_REQUIRED_IOU = 0.5
+
+
+def largest_region_box(mask: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+    """Return the box around the largest 4-connected region of a mask, as LOST and TokenCut predict one box per image.
+
+    Args:
+        mask: (H, W).
+
+    Returns:
+        x0 y0 x1 y1 relative to the picture, without margin; None for an empty mask.
+    """
+    boxes, areas = region_boxes(mask)
+    return boxes[areas.argmax()] if len(boxes) else None
+
+
+def is_correctly_localized(box: NDArray[np.floating] | None, true_boxes: NDArray[np.floating]) -> bool:
+    """Return whether a box has an IoU of at least 0.5 with any true box; CorLoc is the share of such images.
+
+    Source:
+        Deselaers et al., 2010.
+
+    Args:
+        box: x0 y0 x1 y1; None where nothing was found.
+        true_boxes: (n, 4), in the same unit.
+    """
+    if box is None:
+        return False
+    intersection = np.minimum(box[2:], true_boxes[:, 2:]) - np.maximum(box[:2], true_boxes[:, :2])
+    shared = np.clip(intersection, 0, None).prod(axis=1)
+    areas = (true_boxes[:, 2:] - true_boxes[:, :2]).prod(axis=1)
+    return bool((shared >= _REQUIRED_IOU * ((box[2:] - box[:2]).prod() + areas - shared)).any())
+
+
+_LEVELS_PER_UPDATE = 12
+
+Rectangle = Sequence[int]
+
+# The tool's own grid, 0 to 0.999: the floating-point steps of its arange decide where int(τ·max) changes.
+SCORE_THRESHOLDS: NDArray[np.float64] = np.arange(0, 1, 0.001)
+
+
+def max_box_acc(
+    score_maps: Iterable[NDArray[np.floating]],
+    boxes: Iterable[NDArray[np.number]],
+    *,
+    iou_thresholds: Sequence[int] = (30, 50, 70),
+    multi_contour: bool = True,
+) -> dict[int, float]:
+    """Return the share of images with a box that meets an IoU, at the score threshold best for the whole set.
+
+    MaxBoxAccV2 of Choe et al. (2020) is the mean of the returned values (multi_contour=True, IoU 30, 50, 70).
+    MaxBoxAcc is the value at IoU 50 with multi_contour=False. The score threshold is an oracle: it is chosen by the
+    truth that it is scored on.
+
+    Args:
+        score_maps: Maps (H, W) in [0, 1], an (N, H, W) array or a stream; the tool has H = W = 224.
+        boxes: For each map its true boxes (n, 4), n at least 1: x0 y0 x1 y1 in pixels of the map.
+        iou_thresholds: Per cent, each in 1 … 100.
+        multi_contour: Every contour gives a box; False takes that of largest area alone.
+
+    Returns:
+        IoU threshold -> per cent of images.
+
+    Raises:
+        InputError: There is no map, the numbers of maps and of lists of boxes differ, or `box_hits` refuses one.
+    """
+    hits = np.zeros((len(iou_thresholds), len(SCORE_THRESHOLDS)), dtype=np.int64)
+    num_images = 0
+    remaining_boxes = iter(boxes)
+    for score_map in score_maps:
+        true_boxes = next(remaining_boxes, None)
+        if true_boxes is None:
+            raise InputError("boxes", num_images, "fewer lists of boxes than maps", "Give one per map.")
+        hits += box_hits(score_map, true_boxes, iou_thresholds=iou_thresholds, multi_contour=multi_contour)
+        num_images += 1
+    if next(remaining_boxes, None) is not None:
+        raise InputError("boxes", f"over {num_images}", "more lists of boxes than maps", "Give one per map.")
+    if num_images == 0:
+        raise InputError("score_maps", "none", "holds no map", "Give at least one image.")
+    best = hits.max(axis=1) * 100 / num_images
+    return {iou: float(per_cent) for iou, per_cent in zip(iou_thresholds, best, strict=True)}
+
+
+def box_hits(
+    score_map: NDArray[np.floating],
+    true_boxes: NDArray[np.number],
+    *,
+    iou_thresholds: Sequence[int] = (30, 50, 70),
+    multi_contour: bool = True,
+) -> NDArray[np.bool_]:
+    """Return whether one image counts as found, at each IoU and score threshold; `max_box_acc` sums these.
+
+    Args:
+        score_map: (H, W) in [0, 1].
+        true_boxes: (n, 4), n at least 1: x0 y0 x1 y1 in pixels.
+        iou_thresholds: Per cent.
+        multi_contour: Every contour gives a box; False takes that of largest area alone.
+
+    Returns:
+        Boolean (len(iou_thresholds), 1000), a column for each of `SCORE_THRESHOLDS`.
+
+    Raises:
+        InputError: A map that is not (H, W) in [0, 1], boxes that are not (n, 4) corners, an IoU threshold
+            out of range.
+    """
+    _check_arguments(score_map, true_boxes, iou_thresholds)
+    grey = (score_map * 255).astype(np.uint8)
+    levels = (SCORE_THRESHOLDS * grey.max()).astype(np.int64)
+    # A map has at most 256 values, and a nearly binary one a few: most of the 1000 thresholds share their boxes. The
+    # levels rise, so that distinct ones are found without sorting.
+    num_values_up_to = np.cumsum(cv2.calcHist([grey], [0], None, [256], [0, 256]) > 0)
+    is_new = np.diff(num_values_up_to[levels], prepend=-1) > 0
+    distinct_levels, level_of_threshold = levels[is_new], is_new.cumsum() - 1
+    rectangles = list(_rectangles(grey, distinct_levels.tolist(), multi_contour))
+    # All levels' boxes at once: one call of NumPy per level would take longer than finding the contours.
+    boxes = _corners(np.array(list(chain(*rectangles)), dtype=np.int64), *grey.shape)
+    best_of_box = _pairwise_ious(boxes, true_boxes).max(axis=1)
+    first_of_level = np.cumsum([0, *map(len, rectangles[:-1])])
+    best_ious = np.maximum.reduceat(best_of_box, first_of_level)  # (levels,)
+    required = np.array(iou_thresholds)[:, None] / 100
+    return np.asarray(best_ious[level_of_threshold][None] >= required)
+
+
+def _rectangles(grey: NDArray[np.uint8], levels: Sequence[int], multi_contour: bool) -> Iterator[list[Rectangle]]:
+    """Yield left, top, width and height around each contour per level, holes included; at least one per level.
+
+    Levels rise, so that a level's pixels lie within the boxes of any level before it. Only that part is searched. It is
+    determined again every few levels, which is cheaper than at each level.
+    """
+    left, top, right, bottom = 0, 0, grey.shape[1], grey.shape[0]
+    for number, level in enumerate(levels):
+        _, foreground = cv2.threshold(grey[top:bottom, left:right], level, 1, cv2.THRESH_BINARY)
+        contours, _ = cv2.findContours(foreground, cv2.RETR_TREE, cv2.CHAIN_APPROX_SIMPLE, offset=(left, top))
+        found = list(map(cv2.boundingRect, contours))
+        if not found:
+            yield [(0, 0, 0, 0)]
+            continue
+        yield found if multi_contour else [found[int(np.argmax([cv2.contourArea(contour) for contour in contours]))]]
+        if number % _LEVELS_PER_UPDATE == 0:
+            left, top = min(x for x, _, _, _ in found), min(y for _, y, _, _ in found)
+            right = max(x + width for x, _, width, _ in found)
+            bottom = max(y + height for _, y, _, height in found)
+
+
+def _corners(rectangles: NDArray[np.int64], height: int, width: int) -> NDArray[np.int64]:
+    """Return boxes x0 y0 x1 y1 (n, 4), whose far edges stop at the last pixel."""
+    x, y, box_width, box_height = rectangles.T
+    right, bottom = np.minimum(x + box_width, width - 1), np.minimum(y + box_height, height - 1)
+    return np.stack([x, y, right, bottom], axis=1)
+
+
+def _pairwise_ious(predicted: NDArray[np.int64], truth: NDArray[np.number]) -> NDArray[np.float64]:
+    """Return the IoU (p, t) of boxes that include their far edges, hence the +1 of the tool."""
+    top_left = np.maximum(predicted[:, None, :2], truth[None, :, :2])
+    bottom_right = np.minimum(predicted[:, None, 2:], truth[None, :, 2:])
+    intersection = np.clip(bottom_right - top_left + 1, 0, None).prod(axis=2)
+    predicted_area = (predicted[:, 2:] - predicted[:, :2] + 1).prod(axis=1)
+    true_area = (truth[:, 2:] - truth[:, :2] + 1).prod(axis=1)
+    return np.asarray(intersection / (predicted_area[:, None] + true_area[None] - intersection))
+
+
+def _check_arguments(
+    score_map: NDArray[np.floating], true_boxes: NDArray[np.number], iou_thresholds: Sequence[int]
+) -> None:
+    if score_map.ndim != 2 or score_map.size == 0:
+        raise InputError("score_maps", score_map.shape, "must be (H, W) each", "Give one map per image.")
+    _check_range(score_map)
+    if true_boxes.ndim != 2 or true_boxes.shape[1] != 4 or len(true_boxes) == 0:
+        raise InputError("boxes", true_boxes.shape, "must be (n, 4), n > 0", "Leave out images without box.")
+    if (true_boxes[:, 2:] < true_boxes[:, :2]).any():
+        raise InputError("boxes", true_boxes.tolist(), "must be x0 y0 x1 y1", "Turn widths into right edges.")
+    if not iou_thresholds or not all(0 < iou <= 100 for iou in iou_thresholds):
+        raise InputError("iou_thresholds", iou_thresholds, "must be per cent", "The usual are 30, 50, 70.")
+
+
+# The tool's bins: one per step, [1, 2] for scores of 1, and an empty one that starts the curve at recall 0.
+_EDGES: NDArray[np.float64] = np.append(SCORE_THRESHOLDS, [1.0, 2.0, 3.0])
+
+
+def _check_range(score_map: NDArray[np.floating]) -> None:
+    # NaN fails both comparisons, so the negation refuses it too.
+    if not (score_map.min() >= 0 and score_map.max() <= 1):
+        found = f"{score_map.min()} to {score_map.max()}"
+        raise InputError("score_maps", found, "must lie in [0, 1]", "Normalise each map to it.")
+
+
+def px_ap(
+    score_maps: Iterable[NDArray[np.floating]],
+    truths: Iterable[NDArray[np.bool_]],
+    ignored: Iterable[NDArray[np.bool_]] | None = None,
+) -> float:
+    """Return PxAP: the area under the curve of precision over recall of all pixels of all images together.
+
+    Precision and recall are taken at 1000 thresholds; the area is the sum of each step in recall times the
+    precision after it. No threshold is chosen, so that no part of it is an oracle.
+
+    Source:
+        Choe et al., 2020, as wsolevaluation measures it.
+
+    Args:
+        score_maps: Maps (H, W) in [0, 1], an array or a stream.
+        truths: For each map its true foreground (H, W).
+        ignored: For each map the pixels (H, W) that take no part; by default all take part.
+
+    Returns:
+        Per cent.
+
+    Raises:
+        InputError: There is no true pixel, the numbers of masks and maps differ, or `pixel_histograms` refuses one.
+    """
+    total = np.zeros((2, len(_EDGES) - 1), dtype=np.int64)
+    for score_map, truth, left_out in itertools.zip_longest(score_maps, truths, () if ignored is None else ignored):
+        if score_map is None or truth is None or (ignored is not None and left_out is None):
+            raise InputError("truths", "another number", "not as many masks as maps", "Give one per map.")
+        total += pixel_histograms(score_map, truth, left_out)
+    return average_precision(total)
+
+
+def pixel_histograms(
+    score_map: NDArray[np.floating], truth: NDArray[np.bool_], ignored: NDArray[np.bool_] | None = None
+) -> NDArray[np.int64]:
+    """Count the true pixels (row 0) and other pixels (row 1) of one image with each score; `px_ap` sums these.
+
+    Args:
+        score_map: (H, W) in [0, 1].
+        truth: (H, W) boolean.
+        ignored: (H, W) boolean, pixels that neither row counts.
+
+    Returns:
+        (2, 1002), scores ascending.
+
+    Raises:
+        InputError: Shapes differ, a mask is not boolean, or scores lie outside [0, 1].
+    """
+    counted = np.ones_like(truth, dtype=np.bool_) if ignored is None else ~ignored
+    for field, mask in (("truths", truth), ("ignored", counted)):
+        if mask.dtype != np.bool_ or mask.shape != score_map.shape:
+            found = f"{mask.dtype} {mask.shape}"
+            raise InputError(field, found, f"must be boolean {score_map.shape}", "Give masks of the maps' size.")
+    _check_range(score_map)
+    return np.stack([np.histogram(score_map[pixels], bins=_EDGES)[0] for pixels in (truth & counted, ~truth & counted)])
+
+
+def average_precision(histograms: NDArray[np.int64]) -> float:
+    """Return the area under the curve in per cent, from summed `pixel_histograms`.
+
+    Raises:
+        InputError: There is no true pixel.
+    """
+    true_positives, false_positives = histograms[:, ::-1].cumsum(axis=1)
+    if true_positives[-1] == 0:
+        raise InputError("truths", "no foreground", "holds no true pixel", "Give images with objects.")
+    predicted = true_positives + false_positives
+    precision = true_positives / np.maximum(predicted, 1)  # where nothing is predicted, recall does not step either
+    recall = true_positives / true_positives[-1]
+    return float((precision[1:] * np.diff(recall)).sum() * 100)
+
 
 MEASURES = {
     "miou": "mIoU at 0.5",
@@ -35,7 +404,7 @@ _OFFICIAL_THRESHOLD = np.float32(1 / 255)
 
 
 def resize_soft_mask(soft: NDArray[np.float32], size: int) -> NDArray[np.float32]:
-    """Brings a soft mask (H, W) to (size, size): bilinear, or by nearest neighbour where it is 0 and 1 alone."""
+    """Resize a soft mask (H, W) to (size, size): bilinear, or by nearest neighbour if it holds only 0 and 1."""
     if soft.shape == (size, size):
         return soft
     if ((soft == 0) | (soft == 1)).all():
@@ -44,7 +413,7 @@ def resize_soft_mask(soft: NDArray[np.float32], size: int) -> NDArray[np.float32
 
 
 def foreground(soft: NDArray[np.float32], *, official: bool = False) -> NDArray[np.bool_]:
-    """A soft mask's foreground, less regions of up to 0.1% of the picture.
+    """Return a soft mask's foreground without regions of up to 0.1% of the picture.
 
     Args:
         soft: (H, W) in [0, 1].
@@ -54,19 +423,19 @@ def foreground(soft: NDArray[np.float32], *, official: bool = False) -> NDArray[
 
 
 def whole_pixels(boxes: NDArray[np.float64], size: int) -> NDArray[np.int64]:
-    """Relative boxes (n, 4) in pixels of a square picture, cut to whole ones as wsolevaluation does (resize_bbox).
+    """Return relative boxes (n, 4) in whole pixels of a square picture, cut as in wsolevaluation (resize_bbox).
 
-    The tool scales whole pixels before it divides. Having divided first, an edge on a whole pixel may lie a rounding
-    error below it, which the small number mends: other edges are farther from one than that.
+    The tool multiplies before it divides. Relative boxes are divided first, so that an edge on a whole pixel may lie a
+    rounding error below it. The small number corrects that; other edges are farther from a whole pixel.
     """
     return np.minimum((boxes * size + 1e-9).astype(np.int64), size - 1)
 
 
 def center_map(size: int) -> NDArray[np.float32]:
-    """A soft mask (size, size) that falls off with the distance from the centre, from 1 to 0 at the corners.
+    """Return a soft mask (size, size) that falls off with the distance from the centre, from 1 to 0 at the corners.
 
-    The baseline of Choe et al. (2020) that knows nothing of the pictures; theirs falls off as a Gaussian, which changes
-    neither the order of the pixels nor what a threshold cuts out.
+    It is the baseline of Choe et al. (2020), which does not look at the pictures. Theirs falls off as a Gaussian; the
+    order of the pixels, and so every foreground by a threshold, is the same.
     """
     offsets = np.arange(size) - (size - 1) / 2
     distance = np.hypot(offsets[:, None], offsets)
@@ -74,7 +443,9 @@ def center_map(size: int) -> NDArray[np.float32]:
 
 
 class MaskScores:
-    """Sums what each image adds to the measures; pictures are squashed to one square size, as the paper does.
+    """All localization measures of one system's masks, summed one image at a time.
+
+    Pictures are squashed to one square size, as in the paper.
 
     Args:
         size: Side in pixels that masks and truth are compared at.
@@ -96,12 +467,12 @@ class MaskScores:
         boxes: NDArray[np.float64],
         ignored: NDArray[np.bool_] | None = None,
     ) -> None:
-        """Adds an image.
+        """Add an image.
 
         Args:
             soft: Its soft mask (h, w) in [0, 1] of any size; None counts as an empty one.
-            truth: Its true foreground (H, W) of any size; an image with none takes no part in mIoU and PxAP.
-            boxes: Its true boxes (n, 4), relative; an image with none takes no part in MaxBoxAccV2 and CorLoc.
+            truth: Its true foreground (H, W) of any size; an image without it takes no part in mIoU and PxAP.
+            boxes: Its true boxes (n, 4), relative; an image without boxes takes no part in MaxBoxAccV2 and CorLoc.
             ignored: Pixels (H, W) of any size that mIoU and PxAP leave out.
         """
         self._num_images += 1
@@ -128,7 +499,7 @@ class MaskScores:
         self._histograms = histograms if self._histograms is None else self._histograms + histograms
 
     def result(self) -> dict[str, float]:
-        """The measures by the names of `MEASURES`; NaN where no image has a true mask, pixel or box."""
+        """Return the measures by the names of `MEASURES`; NaN if no image has a true mask, pixel or box."""
         has_pixels = self._histograms is not None and self._histograms[0].any()
         return {
             "miou": _mean(self._ious[False]),

@@ -25,17 +25,17 @@ _RESULT_REMEDY = "Give a COCO result file: a list of image_id, segmentation and 
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What a system found in one image.
+    """The mask that a system found in one image.
 
     Attributes:
         image_id: Path relative to the data set.
-        soft: Soft mask (h, w) in [0, 1] of any size; None for an image without.
-        unrefined: The soft mask before the CRF; None for an image without.
-        num_boxes: Boxes, or instances, that it found.
-        pixels: Whether the soft mask is of the upright picture or in the pixels of the annotations; `unknown` where its
-            size alone can tell.
-        is_readable: Whether the system could read the image. An image that it could not read is not scored; one that it
-            read and found nothing in is.
+        soft: Soft mask (h, w) in [0, 1] of any size; None if there is none.
+        unrefined: The soft mask before the CRF; None if there is none.
+        num_boxes: Number of boxes, or instances, that the system found.
+        pixels: Whether the soft mask is of the upright picture or in the pixels of the annotations; `unknown` if
+            only its size can show it.
+        is_readable: Whether the system could read the image. An unreadable image is not scored; an
+            image in which the system found nothing is scored.
         is_refined: Whether the system runs a CRF, so that its masks before it are scored, too.
     """
 
@@ -56,7 +56,7 @@ def store_predictions(rows: Iterable[MaskRow], *, crf: bool) -> Iterator[Predict
         crf: Whether its configuration says that it ran a CRF.
 
     Raises:
-        InputError: It ran one and did not keep the soft masks, as stores of earlier versions.
+        InputError: It ran a CRF and did not keep the refined soft masks, as in stores of earlier versions.
     """
     for row in rows:
         if crf and row.cam is not None and row.refined is None:
@@ -69,7 +69,7 @@ def store_predictions(rows: Iterable[MaskRow], *, crf: bool) -> Iterator[Predict
 
 
 def folder_predictions(folder: Storage, image_ids: Iterable[str]) -> Iterator[Prediction]:
-    """Masks from a folder: for the image `a/b.jpg` the file `a/b.npy`, `a/b.png`, `a/b.jpg.npy` or `a/b.jpg.png`.
+    """Read masks from a folder: for the image `a/b.jpg` the file `a/b.npy`, `a/b.png`, `a/b.jpg.npy` or `a/b.jpg.png`.
 
     Args:
         folder: Where they lie. An NPY file holds (h, w), boolean or a score in [0, 1]; a PNG is grey of 8 or 16
@@ -77,10 +77,10 @@ def folder_predictions(folder: Storage, image_ids: Iterable[str]) -> Iterator[Pr
         image_ids: The images whose masks are wanted.
 
     Yields:
-        A prediction an image; one without a file has no soft mask.
+        One prediction per image; one without a file has no soft mask.
 
     Raises:
-        InputError: No image has a file, or a file is of another kind.
+        InputError: No image has a file, or a file does not hold such a mask.
     """
     files = {name for name, _, _ in folder.list_files()}
     num_found = 0
@@ -108,7 +108,7 @@ def _decode(name: str, content: bytes) -> NDArray[np.float32]:
         try:
             mask = np.load(io.BytesIO(content), allow_pickle=False)
         except (ValueError, EOFError) as error:
-            raise InputError("masks", name, f"is no NPY file ({error})", "Write it with numpy.save.") from error
+            raise InputError("masks", name, f"is not an NPY file ({error})", "Write it with numpy.save.") from error
         soft = mask.astype(np.float32)
         is_scaled = mask.dtype == np.bool_ or np.issubdtype(mask.dtype, np.floating) or not np.any(mask > 1)
         if not is_scaled or mask.ndim != 2 or not (soft.min() >= 0 and soft.max() <= 1):
@@ -117,7 +117,7 @@ def _decode(name: str, content: bytes) -> NDArray[np.float32]:
         return soft
     grey = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_UNCHANGED)
     if grey is None or grey.ndim != 2:
-        problem = "is no picture" if grey is None else "is not grey"
+        problem = "is not a picture" if grey is None else "is not grey"
         raise InputError("masks", name, problem, "Write a grey PNG, black for the background and white for objects.")
     white = 1 if grey.max() <= 1 else 255 if grey.dtype == np.uint8 else 65535
     return (grey / np.float32(white)).astype(np.float32)
@@ -126,10 +126,10 @@ def _decode(name: str, content: bytes) -> NDArray[np.float32]:
 def coco_predictions(
     file: str, content: bytes, image_ids: Iterable[str], numbers: Mapping[int, tuple[str, int, int]]
 ) -> Iterator[Prediction]:
-    """Masks from a COCO result file: a list of instances with `image_id`, `segmentation` and perhaps `score`.
+    """Read masks from a COCO result file: a list of instances with `image_id`, `segmentation` and perhaps `score`.
 
-    Where instances lie over each other, the higher score counts, and one without a score has 1. The mask at 0.5
-    is thus the union of the instances that are more likely than not.
+    Where instances overlap, the higher score counts. An instance without a score has 1. The mask at 0.5
+    is thus the union of the instances with a score above 0.5.
 
     Args:
         file: Its name, for messages.
@@ -139,7 +139,7 @@ def coco_predictions(
             whose results name their images by `image_id` as text or come with their own `images`.
 
     Yields:
-        A prediction an image; one without instances has an empty mask.
+        One prediction per image; one without instances has an empty mask.
 
     Raises:
         InputError: The file is malformed, or names an image that the data set does not have.
@@ -171,7 +171,7 @@ def _parse_results(file: str, content: bytes) -> tuple[list[dict[str, Any]], dic
         if not isinstance(parsed, list) or not all(isinstance(one, dict) for one in parsed):
             raise TypeError("not a list of objects")
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError("masks", file, f"is no COCO result file ({error})", _RESULT_REMEDY) from error
+        raise InputError("masks", file, f"is not a COCO result file ({error})", _RESULT_REMEDY) from error
     return parsed, own
 
 

@@ -15,7 +15,7 @@ from typing import Literal
 from objectaware.config import LocalizeConfig, PretrainExecution
 from objectaware.config.localize import Cost
 from objectaware.errors import InputError
-from objectaware.evaluate.feature_store import PART_SIZE
+from objectaware.evaluate.features import PART_SIZE
 from objectaware.planning.rates import NOTHING, Rates, Work
 from objectaware.report.gallery import NUM_GALLERY_IMAGES
 from objectaware.report.tables import aligned

@@ -25,7 +25,7 @@ from objectaware.data.folder import ImageFolder, refuse_escape
 from objectaware.data.images import UnreadableImage, read_image
 from objectaware.data.masks import resize_mask
 from objectaware.errors import InputError
-from objectaware.evaluate.localization import mask_ious
+from objectaware.evaluate.mask_scores import mask_ious
 from objectaware.localize.mask_store import MaskRow
 
 NUM_GALLERY_IMAGES = 200

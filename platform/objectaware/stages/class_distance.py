@@ -11,8 +11,8 @@ from pydantic import Field
 from torch.nn.functional import normalize
 
 from objectaware.errors import InputError
-from objectaware.evaluate.class_distance import class_distance as distance
-from objectaware.evaluate.class_distance import plane
+from objectaware.evaluate.embeddings import class_distance as distance
+from objectaware.evaluate.embeddings import plane
 from objectaware.model import Positive
 from objectaware.report.figures import scatter
 from objectaware.stages.features import (

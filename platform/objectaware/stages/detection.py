@@ -15,10 +15,17 @@ from objectaware.config import DetectionConfig
 from objectaware.data.coco import CocoDataset, instances_file
 from objectaware.data.storage import Storage
 from objectaware.detection.data import open_coco, usable_categories
-from objectaware.detection.detect import Detector, Record, detect_objects, fine_tuned_detector
+from objectaware.detection.detect import (
+    LABELS,
+    Detector,
+    Record,
+    detect_objects,
+    fine_tuned_detector,
+    load_published,
+    published_detector,
+)
 from objectaware.detection.export import load_detector
-from objectaware.detection.published import LABELS, load_published, published_detector
-from objectaware.detection.run import open_training
+from objectaware.detection.fine_tuning import open_training
 from objectaware.detection.score import Kind, Scores, average_precision, category_numbers
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.task import run_task, run_tasks

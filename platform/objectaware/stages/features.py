@@ -27,8 +27,7 @@ from objectaware.evaluate.coverage import (
     match_labels,
     shown_classes,
 )
-from objectaware.evaluate.feature_store import PART_SIZE, FeatureSet, finished_parts, write_part
-from objectaware.evaluate.features import compute_features
+from objectaware.evaluate.features import PART_SIZE, FeatureSet, compute_features, finished_parts, write_part
 from objectaware.methods.backbones import Backbone, channels_last
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.model import CheckpointAddress, Execution, Positive

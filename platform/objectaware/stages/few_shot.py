@@ -12,8 +12,8 @@ from pydantic import Field
 
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import Coverage
-from objectaware.evaluate.few_shot import few_shot_error
-from objectaware.evaluate.summary import mean_and_std
+from objectaware.evaluate.linear import few_shot_error
+from objectaware.evaluate.shift import mean_and_std
 from objectaware.model import Positive
 from objectaware.stages.features import (
     ContextualConfig,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from objectaware.config import DataConfig
-from objectaware.evaluate.knn import knn_accuracy
+from objectaware.evaluate.embeddings import knn_accuracy
 from objectaware.model import Positive
 from objectaware.stages.features import (
     FeatureConfig,

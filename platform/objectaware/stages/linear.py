@@ -14,12 +14,15 @@ from pydantic import Field, model_validator
 
 from objectaware.config import DataConfig
 from objectaware.errors import InputError
-from objectaware.evaluate.background import bg_gap
-from objectaware.evaluate.checks import check_features
-from objectaware.evaluate.linear import LinearResult, linear_evaluation, streamed_linear_evaluation
-from objectaware.evaluate.logistic import LogisticModel
-from objectaware.evaluate.logistic_stream import Batch, FeatureBatches
-from objectaware.evaluate.official_linear import official_linear_evaluation
+from objectaware.evaluate.features import check_features
+from objectaware.evaluate.linear import (
+    LinearResult,
+    linear_evaluation,
+    official_linear_evaluation,
+    streamed_linear_evaluation,
+)
+from objectaware.evaluate.logistic import Batch, FeatureBatches, LogisticModel
+from objectaware.evaluate.shift import bg_gap
 from objectaware.methods.classifier import CLASSIFIER_NAME, Classifier, classifier_file
 from objectaware.model import Positive, filled
 from objectaware.stages.features import (

@@ -22,8 +22,7 @@ from objectaware.data.truth import GroundTruth
 from objectaware.distributed.task import run_tasks
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import UNREADABLE, Coverage
-from objectaware.evaluate.localization import best_center_box, box_count_histogram
-from objectaware.evaluate.mask_scores import MEASURES, MaskScores, center_map
+from objectaware.evaluate.mask_scores import MEASURES, MaskScores, best_center_box, box_count_histogram, center_map
 from objectaware.evaluate.predictions import (
     Prediction,
     coco_predictions,

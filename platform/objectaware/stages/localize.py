@@ -15,7 +15,7 @@ from objectaware.distributed.localize import localize as localize_images
 from objectaware.distributed.localize import localize_needs
 from objectaware.distributed.localize_steps import GroupPlan
 from objectaware.errors import InputError
-from objectaware.evaluate.localization import box_count_histogram
+from objectaware.evaluate.mask_scores import box_count_histogram
 from objectaware.localize.expansion import expand_resolution
 from objectaware.localize.exports import coco_json
 from objectaware.localize.mask_store import ITERATIONS_NAME, read_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from objectaware.evaluate.representation import alignment, feature_std, uniformity
+from objectaware.evaluate.embeddings import alignment, feature_std, uniformity
 from objectaware.methods.gather import gather_batch, mean_over_workers
 from objectaware.methods.method import Method
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from objectaware.data.images import Images
+from objectaware.evaluate.embeddings import knn_accuracy
 from objectaware.evaluate.features import compute_features
-from objectaware.evaluate.knn import knn_accuracy
 from objectaware.methods.backbones import Backbone
 
 

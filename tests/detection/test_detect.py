@@ -13,7 +13,7 @@ from torchvision.models.detection import MaskRCNN
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.ops.misc import FrozenBatchNorm2d
 
-from objectaware.detection.published import load_published, published_detector
+from objectaware.detection.detect import load_published, published_detector
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_encoder
 from objectaware.methods.foreign import find_weights
@@ -77,6 +77,6 @@ def test_other_files_are_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         load_published(tmp_path / "missing.pth")
     torch.save({"fc.weight": torch.zeros(2)}, tmp_path / "other.pth")
-    with pytest.raises(InputError, match="is no fasterrcnn_resnet50_fpn") as refusal:
+    with pytest.raises(InputError, match="is not a fasterrcnn_resnet50_fpn") as refusal:
         load_published(tmp_path / "other.pth")
     assert "\n" not in str(refusal.value)

@@ -1,10 +1,10 @@
-"""The fine-tuning loop: iterations, the same for one worker or many."""
+"""Fine-tuning of a detector: the learning rate, the iterations, the same for one worker or many."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,26 +12,80 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from objectaware.config import DetectionConfig
-from objectaware.detection.loader import Batch, BatchLoader
+from objectaware.detection.data import Batch, BatchLoader, BatchPlan, TrainingImages, open_coco
 from objectaware.detection.network import MaskRCNN
-from objectaware.detection.precise import take_statistics
-from objectaware.detection.schedule import learning_rate_at, parameter_groups
+from objectaware.errors import InputError
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
-from objectaware.methods.checkpoint import load_state
+from objectaware.methods.checkpoint import Encoder, load_encoder, load_state, local_checkpoint
 from objectaware.methods.gather import mean_over_workers
 from objectaware.training.checkpoints import passing_checkpoint
 from objectaware.training.collapse import TrainingDivergedError
-from objectaware.training.precision import autocast
+from objectaware.training.precision import autocast, require_precision
 from objectaware.training.preemption import StoppedError, any_worker
 from objectaware.training.session import Session
+
+_FIRST_FRACTION = 0.001
+_DECAY = 0.1
+
+
+def learning_rate_at(
+    iteration: int, learning_rate: float, *, decay_iterations: Sequence[int], num_warmup_iterations: int
+) -> float:
+    """Return the learning rate of an iteration, which counts from 0.
+
+    It rises linearly from a thousandth of the full rate, and falls to a tenth at each of the decay iterations.
+
+    Source:
+        detectron2, solver/lr_scheduler.py, `WarmupMultiStepLR` with its defaults.
+    """
+    rate = learning_rate * _DECAY ** sum(iteration >= step for step in decay_iterations)
+    if iteration >= num_warmup_iterations:
+        return rate
+    progress = iteration / num_warmup_iterations
+    return rate * (_FIRST_FRACTION * (1 - progress) + progress)
+
+
+def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Return a network's parameters for an optimizer, with no weight decay for batch norm.
+
+    Source:
+        detectron2's default WEIGHT_DECAY_NORM 0.
+    """
+    norms = [one for module in network.modules() if isinstance(module, _BatchNorm) for one in module.parameters()]
+    names = {id(parameter) for parameter in norms}
+    others = [parameter for parameter in network.parameters() if id(parameter) not in names]
+    return [{"params": others, "weight_decay": weight_decay}, {"params": norms, "weight_decay": 0.0}]
+
+
+@torch.no_grad()
+def take_statistics(network: nn.Module, batches: Iterator[Batch], number: int) -> None:
+    """Set every batch norm's running statistics to their mean over some batches of one set of weights.
+
+    Args:
+        network: In training mode, on all workers.
+        batches: This worker's share of each batch, on the network's device.
+        number: Number of batches, at least 1.
+
+    Source:
+        detectron2's TEST.PRECISE_BN, which MoCo's configuration turns on; fvcore, nn/precise_bn.py.
+    """
+    norms = [module for module in network.modules() if isinstance(module, _BatchNorm)]
+    before = [norm.momentum for norm in norms]
+    for place in range(number):
+        for norm in norms:
+            norm.momentum = 1 / (place + 1)  # a running mean of all batches so far
+        network(*next(batches))
+    for norm, momentum in zip(norms, before, strict=True):
+        norm.momentum = momentum
 
 
 @dataclass
 class IntervalTotals:
-    """Sums over the iterations of a log interval; saved with a checkpoint inside of one."""
+    """Sums over the iterations of a log interval; saved with a checkpoint inside an interval."""
 
     losses: dict[str, float] = field(default_factory=dict)
     num_iterations: int = 0
@@ -39,14 +93,14 @@ class IntervalTotals:
     waiting_seconds: float = 0.0
 
     def add(self, losses: Mapping[str, float], seconds: float) -> None:
-        """Adds an iteration."""
+        """Add one iteration."""
         self.num_iterations += 1
         self.seconds += seconds
         for name, value in losses.items():
             self.losses[name] = self.losses.get(name, 0.0) + value
 
     def metrics(self, batch_size: int) -> dict[str, float]:
-        """Mean losses, seconds an iteration, images a second, and the share of the time spent waiting for data."""
+        """Return mean losses, seconds per iteration, images per second and the share of time spent waiting for data."""
         means = {name: value / self.num_iterations for name, value in self.losses.items()}
         seconds = self.seconds / self.num_iterations
         return {
@@ -60,14 +114,14 @@ class IntervalTotals:
 class FineTuner:
     """Fine-tunes a network on one worker's share of the batches.
 
-    What it reports to its session as an epoch is a log interval.
+    It reports each log interval to its session as an epoch.
 
     Args:
         network: The network.
         loader: Loads this worker's images.
         config: How the weights are fitted.
         session: This worker's place among the others.
-        description: What `config.json` beside a checkpoint holds; has the key `backbone`.
+        description: Content of `config.json` in a checkpoint; has the key `backbone`.
     """
 
     def __init__(
@@ -95,7 +149,7 @@ class FineTuner:
         self._restore()
         self._step_module: nn.Module = self.network
         if session.world_size > 1:
-            # Batch norm's statistics are those of all workers already.
+            # Batch norm's statistics are already those of all workers.
             self._step_module = nn.parallel.DistributedDataParallel(self.network, forward_sync_buffers=False)
 
     def _restore(self) -> None:
@@ -109,19 +163,19 @@ class FineTuner:
         self._totals = IntervalTotals(**state["totals"])
 
     def run(self) -> None:
-        """Trains from where the restored checkpoint stands to the last iteration.
+        """Train from where the restored checkpoint stands to the last iteration.
 
         Raises:
-            TrainingDivergedError: A loss is not a number any more.
-            StoppedError: A worker was told to end; all of them end after the same iteration, which is saved.
+            TrainingDivergedError: A loss is no longer finite.
+            StoppedError: A worker was asked to stop; all workers stop after the same iteration, which is saved.
         """
         batches = self._batches()
         self.network.train()
-        # An interval that a stop has cut off at its very end is still to be reported.
+        # An interval that a stop cut off at its very end still has to be reported.
         while self.iteration < self._config.num_iterations or self._totals.num_iterations:
             if not self._interval_is_whole():
                 self._iterate(self._next(batches))
-                self._tell()
+                self._report_progress()
                 if any_worker(self._session.should_stop(), self._session.device):
                     self._stop()
             if self._interval_is_whole():
@@ -132,7 +186,7 @@ class FineTuner:
         return at_end and self._totals.num_iterations > 0
 
     def _next(self, batches: Iterator[Batch]) -> Batch:
-        """The next batch; counts how long it was waited for."""
+        """Return the next batch, and count how long it took."""
         asked = time.perf_counter()
         batch = next(batches)
         self._totals.waiting_seconds += time.perf_counter() - asked
@@ -175,7 +229,7 @@ class FineTuner:
     def _autocast(self) -> torch.autocast:
         return autocast(self._config.precision, self._session.device)
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         place = {"iteration": self.iteration, "num_iterations": self._config.num_iterations}
         self._session.progress({**place, **self._totals.metrics(self._config.batch_size)})
 
@@ -183,7 +237,7 @@ class FineTuner:
         interval, step = divmod(self.iteration - 1, self._config.log_interval)
         with self._checkpoint() as folder:
             self._session.save(folder, epoch=interval, step=step)
-        raise StoppedError(f"fine-tuning was told to end and is saved at iteration {self.iteration}")
+        raise StoppedError(f"fine-tuning was asked to stop and is saved at iteration {self.iteration}")
 
     def _end_interval(self, batches: Iterator[Batch]) -> None:
         config = self._config
@@ -203,10 +257,71 @@ class FineTuner:
             self._session.report(metrics, epoch=interval, checkpoint=folder)
 
     def _checkpoint(self) -> AbstractContextManager[Path | None]:
-        """Rank 0's checkpoint in a folder that goes away afterwards; None for the other workers."""
+        """Return rank 0's checkpoint in a folder that is deleted afterwards; None for the other workers."""
         state: dict[str, Any] = {
             "optimizer": self.optimizer.state_dict(),
             "iteration": self.iteration,
             "totals": asdict(self._totals),
         }
         return passing_checkpoint(self.network, self._description, state, rank=self._session.rank)
+
+
+def open_training(config: DetectionConfig) -> tuple[TrainingImages, Encoder]:
+    """Open the checkpoint to fine-tune and the images to learn from.
+
+    Args:
+        config: Configuration with a checkpoint.
+
+    Raises:
+        InputError: The checkpoint cannot be read, or the images do not fit the configuration.
+    """
+    assert config.checkpoint is not None
+    assert config.data is not None
+    coco = open_coco(config.data)
+    images = TrainingImages(coco, short_sides=config.short_sides, max_side=config.max_side, seed=config.seed)
+    if len(images) < config.batch_size:
+        problem = f"is more than the {len(images)} images with objects"
+        raise InputError("batch_size", config.batch_size, problem, "Lower it.")
+    with local_checkpoint(config.checkpoint) as local:
+        encoder = load_encoder(local)
+    encoder.backbone.as_resnet()
+    return images, encoder
+
+
+def run_fine_tuning(config: DetectionConfig, session: Session) -> None:
+    """Fine-tune as one of the session's workers.
+
+    Args:
+        config: Configuration with a checkpoint.
+        session: This worker's place among the others.
+
+    Raises:
+        InputError: The checkpoint cannot be read, the images do not fit the configuration, or this worker's processor
+            does not compute in its precision.
+        TrainingDivergedError: A loss is no longer finite.
+        StoppedError: A worker was asked to stop; the training is saved.
+    """
+    require_precision(config.precision, session.device)
+    images, encoder = open_training(config)
+    # The new parts' weights come from the seed; nothing after that draws from this generator.
+    torch.manual_seed(config.seed)
+    network = MaskRCNN(
+        encoder.backbone,
+        len(images.category_names),
+        num_regions=config.num_regions,
+        num_train_proposals=config.num_train_proposals,
+        num_test_proposals=config.num_test_proposals,
+    )
+    loader = BatchLoader(
+        images,
+        BatchPlan(images.are_wide(), config.batch_size, seed=config.seed),
+        rank=session.rank,
+        world_size=session.world_size,
+        num_threads=config.execution.num_loader_threads,
+    )
+    description = {
+        **config.model_dump(mode="json"),
+        "backbone": encoder.config["backbone"],
+        "category_names": list(images.category_names),
+    }
+    FineTuner(network, loader, config, session, description=description).run()
