@@ -27,6 +27,8 @@ from objectaware.errors import InputError
 _STREAM_CHANGES, _STREAM_KEYS = 10, 11
 _FIELDS: tuple[CocoField, ...] = ("shape", "category_index", "category_name", "box", "segmentation", "is_crowd")
 Box = tuple[float, float, float, float]
+Batch = tuple[list[Tensor], list[Target]]
+_NUM_BATCHES_AHEAD = 2
 
 
 def open_coco(data: DataConfig, *more_fields: CocoField) -> CocoDataset:
@@ -268,10 +270,6 @@ class BatchPlan:
         if len(rest) >= self._batch_size:
             batches.append(rest[: self._batch_size])
         return np.array(batches, dtype=np.int64)
-
-
-Batch = tuple[list[Tensor], list[Target]]
-_NUM_BATCHES_AHEAD = 2
 
 
 class BatchLoader:

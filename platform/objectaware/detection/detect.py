@@ -25,9 +25,22 @@ from objectaware.methods.foreign import without_wrappers
 from objectaware.methods.weights_file import load_weights
 
 Record = dict[str, Any]
+
 Detector = Callable[[NDArray[np.uint8]], Target]
 """From an image (H, W, 3) to its objects: `boxes` (n, 4) in its pixels, `labels` (n,) from 1, `scores` (n,), and, of
 a network that finds masks, `masks` (n, 1, H, W) in [0, 1]."""
+
+NUM_OUTPUTS = 91
+"""Outputs of these networks: COCO's category numbers, some of which are not used, and background."""
+
+LABELS: Mapping[str, int] = {
+    name: label
+    for label, name in enumerate(published.FasterRCNN_ResNet50_FPN_Weights.COCO_V1.meta["categories"])
+    if name not in ("__background__", "N/A")
+}
+"""Label of each of COCO's 80 categories, by name."""
+
+_EPSILON = 0.0  # of batch norm, which the published weights were trained with (pytorch/vision #2933)
 
 
 def fine_tuned_detector(network: MaskRCNN, *, short_side: int, max_side: int, device: torch.device) -> Detector:
@@ -104,19 +117,6 @@ def _run_lengths(masks: Tensor, turn_back: Orientation) -> list[Any]:
         return []
     codes = coco_mask.encode(np.asfortranarray(turn_back.pixels(binary.transpose(1, 2, 0))))
     return [{"size": list(code["size"]), "counts": code["counts"].decode("ascii")} for code in codes]
-
-
-NUM_OUTPUTS = 91
-"""Outputs of these networks: COCO's category numbers, some of which are not used, and background."""
-
-LABELS: Mapping[str, int] = {
-    name: label
-    for label, name in enumerate(published.FasterRCNN_ResNet50_FPN_Weights.COCO_V1.meta["categories"])
-    if name not in ("__background__", "N/A")
-}
-"""Label of each of COCO's 80 categories, by name."""
-
-_EPSILON = 0.0  # of batch norm, which the published weights were trained with (pytorch/vision #2933)
 
 
 def load_published(path: Path, *, short_side: int = 800, max_side: int = 1333, num_proposals: int = 1000) -> nn.Module:

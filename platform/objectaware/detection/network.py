@@ -18,6 +18,19 @@ from torchvision.ops import RoIAlign, roi_align
 
 from objectaware.methods.backbones import Backbone
 
+Target = dict[str, Tensor]
+Trunk = Callable[[Tensor], Tensor]
+
+STRIDE = 16
+"""Pixels per unit of the map after the third stage, the same for every backbone."""
+
+ANCHOR_SIZES = (32, 64, 128, 256, 512)
+ASPECT_RATIOS = (0.5, 1.0, 2.0)
+_NUM_ANCHORS_DRAWN = 256
+_NUM_BEFORE_SUPPRESSION = {"training": 12_000, "testing": 6_000}
+_POOLED_SIDE = 14
+_MASK_CHANNELS = 256
+
 
 class KeyedSampler:
     """Draw positives and negatives of each image with a generator seeded by the image's key.
@@ -68,12 +81,6 @@ def _draw(candidates: Tensor, number: int, generator: torch.Generator) -> Tensor
     chosen = torch.zeros_like(candidates, dtype=torch.uint8)
     chosen[places[drawn]] = 1
     return chosen
-
-
-ANCHOR_SIZES = (32, 64, 128, 256, 512)
-ASPECT_RATIOS = (0.5, 1.0, 2.0)
-_NUM_ANCHORS_DRAWN = 256
-_NUM_BEFORE_SUPPRESSION = {"training": 12_000, "testing": 6_000}
 
 
 class _FullPrecisionHead(RPNHead):  # type: ignore[misc]  # torchvision has no types
@@ -143,12 +150,6 @@ class ProposalNetwork(RegionProposalNetwork):  # type: ignore[misc]  # torchvisi
     def set_keys(self, keys: list[int]) -> None:
         """Set the seeds from which the anchors of the next batch's images are drawn."""
         self.fg_bg_sampler.keys = keys
-
-
-Target = dict[str, Tensor]
-Trunk = Callable[[Tensor], Tensor]
-_POOLED_SIDE = 14
-_MASK_CHANNELS = 256
 
 
 class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
@@ -292,10 +293,6 @@ def mask_truth(masks: Tensor, boxes: Tensor, matched: Tensor, side: int) -> Tens
     places = torch.cat([matched[:, None].to(boxes), boxes], dim=1)
     cut = roi_align(masks[:, None].to(boxes), places, (side, side), spatial_scale=1.0, sampling_ratio=0, aligned=True)
     return (cut[:, 0] >= 0.5).to(torch.float32)
-
-
-STRIDE = 16
-"""Pixels per unit of the map after the third stage, the same for every backbone."""
 
 
 class MaskRCNN(nn.Module):

@@ -23,6 +23,11 @@ from objectaware.methods.backbones import Backbone
 Array = Tensor | NDArray[Any]
 """A tensor on any device, or a NumPy array."""
 
+PART_SIZE = 2048
+"""Images per part: 16 MiB of a ResNet-50's features, and a multiple of the batch size that computes them."""
+
+_RECORD = re.compile(r"part-(\d{5})\.json")
+
 
 def check_features(field: str, features: Tensor) -> None:
     """Check that features are a finite floating-point matrix (N, D) with at least one row.
@@ -176,12 +181,6 @@ def compute_features(
         raise none_readable(len(chosen), ((f"number {index}", reason) for index, reason in unreadable.items()))
     rows = torch.cat(values) if values else torch.empty(0, 0)
     return Features(rows, torch.tensor(kept, dtype=torch.int64), unreadable)
-
-
-PART_SIZE = 2048
-"""Images per part: 16 MiB of a ResNet-50's features, and a multiple of the batch size that computes them."""
-
-_RECORD = re.compile(r"part-(\d{5})\.json")
 
 
 def write_part(folder: Storage, number: int, features: Features) -> None:

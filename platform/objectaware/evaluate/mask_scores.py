@@ -16,6 +16,36 @@ from objectaware.errors import InputError
 from objectaware.localize.boxes import keep_large_components
 from objectaware.localize.center_box import center_box_edges
 
+Rectangle = Sequence[int]
+
+# The tool's own grid, 0 to 0.999: the floating-point steps of its arange decide where int(τ·max) changes.
+SCORE_THRESHOLDS: NDArray[np.float64] = np.arange(0, 1, 0.001)
+
+# The tool's bins: one per step, [1, 2] for scores of 1, and an empty one that starts the curve at recall 0.
+_EDGES: NDArray[np.float64] = np.append(SCORE_THRESHOLDS, [1.0, 2.0, 3.0])
+
+MEASURES = {
+    "miou": "mIoU at 0.5",
+    "miou_1_255": "mIoU at 1/255",
+    "max_box_acc_v2": "MaxBoxAccV2 (oracle threshold)",
+    "px_ap": "PxAP",
+    "corloc": "CorLoc",
+    "num_images": "images",
+    "num_missing": "of them without mask",
+}
+"""The measures by name, and their columns' titles. mIoU lies in [0, 1]; MaxBoxAccV2, PxAP and CorLoc are per cent.
+
+The paper reports mIoU in `loc-main`, `loc-cam`, `loc-iter` and `loc-batch`. In `loc-cam-transfer`, `loc-cam-full` and
+`loc-saliency` it is MaxBoxAccV2, and on OpenImages, which has no boxes, PxAP under that name.
+"""
+
+_IOU_THRESHOLDS = (30, 50, 70)
+_CORLOC_IOU = 0.5
+_LEVELS_PER_UPDATE = 12
+# The official component filter of mIoU, 0.1% of the picture.
+_MIN_REGION = 0.001
+_OFFICIAL_THRESHOLD = np.float32(1 / 255)
+
 
 def binarise(soft: NDArray[np.floating], threshold: float = 0.5) -> NDArray[np.bool_]:
     """Return the foreground of a soft mask: pixels strictly above the threshold.
@@ -123,9 +153,6 @@ def box_count_histogram(counts: Iterable[int]) -> dict[int, int]:
     return {count: images_by_count[count] for count in range(max(images_by_count, default=-1) + 1)}
 
 
-_REQUIRED_IOU = 0.5
-
-
 def largest_region_box(mask: NDArray[np.bool_]) -> NDArray[np.float64] | None:
     """Return the box around the largest 4-connected region of a mask, as LOST and TokenCut predict one box per image.
 
@@ -154,15 +181,7 @@ def is_correctly_localized(box: NDArray[np.floating] | None, true_boxes: NDArray
     intersection = np.minimum(box[2:], true_boxes[:, 2:]) - np.maximum(box[:2], true_boxes[:, :2])
     shared = np.clip(intersection, 0, None).prod(axis=1)
     areas = (true_boxes[:, 2:] - true_boxes[:, :2]).prod(axis=1)
-    return bool((shared >= _REQUIRED_IOU * ((box[2:] - box[:2]).prod() + areas - shared)).any())
-
-
-_LEVELS_PER_UPDATE = 12
-
-Rectangle = Sequence[int]
-
-# The tool's own grid, 0 to 0.999: the floating-point steps of its arange decide where int(τ·max) changes.
-SCORE_THRESHOLDS: NDArray[np.float64] = np.arange(0, 1, 0.001)
+    return bool((shared >= _CORLOC_IOU * ((box[2:] - box[:2]).prod() + areas - shared)).any())
 
 
 def max_box_acc(
@@ -299,10 +318,6 @@ def _check_arguments(
         raise InputError("iou_thresholds", iou_thresholds, "must be per cent", "The usual are 30, 50, 70.")
 
 
-# The tool's bins: one per step, [1, 2] for scores of 1, and an empty one that starts the curve at recall 0.
-_EDGES: NDArray[np.float64] = np.append(SCORE_THRESHOLDS, [1.0, 2.0, 3.0])
-
-
 def _check_range(score_map: NDArray[np.floating]) -> None:
     # NaN fails both comparisons, so the negation refuses it too.
     if not (score_map.min() >= 0 and score_map.max() <= 1):
@@ -380,27 +395,6 @@ def average_precision(histograms: NDArray[np.int64]) -> float:
     precision = true_positives / np.maximum(predicted, 1)  # where nothing is predicted, recall does not step either
     recall = true_positives / true_positives[-1]
     return float((precision[1:] * np.diff(recall)).sum() * 100)
-
-
-MEASURES = {
-    "miou": "mIoU at 0.5",
-    "miou_1_255": "mIoU at 1/255",
-    "max_box_acc_v2": "MaxBoxAccV2 (oracle threshold)",
-    "px_ap": "PxAP",
-    "corloc": "CorLoc",
-    "num_images": "images",
-    "num_missing": "of them without mask",
-}
-"""The measures by name, and their columns' titles. mIoU lies in [0, 1]; MaxBoxAccV2, PxAP and CorLoc are per cent.
-
-The paper reports mIoU in `loc-main`, `loc-cam`, `loc-iter` and `loc-batch`. In `loc-cam-transfer`, `loc-cam-full` and
-`loc-saliency` it is MaxBoxAccV2, and on OpenImages, which has no boxes, PxAP under that name.
-"""
-
-_IOU_THRESHOLDS = (30, 50, 70)
-# The official component filter of mIoU, 0.1% of the picture.
-_MIN_REGION = 0.001
-_OFFICIAL_THRESHOLD = np.float32(1 / 255)
 
 
 def resize_soft_mask(soft: NDArray[np.float32], size: int) -> NDArray[np.float32]:

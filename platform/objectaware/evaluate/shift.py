@@ -11,6 +11,23 @@ from typing import Any
 from objectaware.data.sets.imagenet_shifts import CORRUPTIONS as CORRUPTIONS_BY_KIND
 from objectaware.errors import InputError
 
+VARIANTS = (
+    "original",
+    "only_bg_b",
+    "only_bg_t",
+    "no_fg",
+    "only_fg",
+    "mixed_same",
+    "mixed_rand",
+    "mixed_next",
+)
+"""The variants in the order of the paper's table `bg-main` (with its row `no_fg`, left out in print)."""
+
+CORRUPTIONS = tuple(corruption for kind in CORRUPTIONS_BY_KIND.values() for corruption in kind)
+"""ImageNet-C's corruptions (Hendrycks & Dietterich, 2019), in the order of the paper's table `bg-imagenetc`."""
+
+_SEVERITY = re.compile(r"(?P<corruption>[\w ]+)-(?P<severity>[1-5])")
+
 
 def mean_and_std(results: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return mean and standard deviation of each number over results of the same shape.
@@ -44,19 +61,6 @@ def mean_and_std(results: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], 
     return means, deviations
 
 
-VARIANTS = (
-    "original",
-    "only_bg_b",
-    "only_bg_t",
-    "no_fg",
-    "only_fg",
-    "mixed_same",
-    "mixed_rand",
-    "mixed_next",
-)
-"""The variants in the order of the paper's table `bg-main` (with its row `no_fg`, left out in print)."""
-
-
 def bg_gap(accuracies: Mapping[str, float]) -> float:
     """Return BG-Gap: the loss of accuracy when the background no longer fits the object's class.
 
@@ -77,12 +81,6 @@ def bg_gap(accuracies: Mapping[str, float]) -> float:
             remedy = "Evaluate on both mixed_same and mixed_rand."
             raise InputError("accuracies", sorted(accuracies), f"lack {variant}", remedy)
     return accuracies["mixed_same"] - accuracies["mixed_rand"]
-
-
-CORRUPTIONS = tuple(corruption for kind in CORRUPTIONS_BY_KIND.values() for corruption in kind)
-"""ImageNet-C's corruptions (Hendrycks & Dietterich, 2019), in the order of the paper's table `bg-imagenetc`."""
-
-_SEVERITY = re.compile(r"(?P<corruption>[\w ]+)-(?P<severity>[1-5])")
 
 
 @dataclass(frozen=True)
