@@ -32,7 +32,7 @@ from objectaware.evaluate.mask_scores import (
     resize_soft_mask,
     whole_pixels,
 )
-from objectaware.localize import center_box
+from objectaware.localize.center_box import center_box
 
 BATCH = arrays(bool, (3, 5, 4))
 
