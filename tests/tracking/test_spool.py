@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectaware.tracking.batches import MAX_BYTES, MAX_PARAMETERS, MAX_RECORDS, MAX_TAGS, first_batch
 from objectaware.tracking.records import (
     Artifact,
     MetricPoint,
@@ -23,7 +22,7 @@ from objectaware.tracking.records import (
     decode_record,
     encode_record,
 )
-from objectaware.tracking.spool import Progress, Spool
+from objectaware.tracking.spool import MAX_BYTES, MAX_PARAMETERS, MAX_RECORDS, MAX_TAGS, Progress, Spool, first_batch
 from objectaware.tracking.spools import Spools
 
 OPENED = RunOpened("experiment", "name", "identity", "spool-number", 1000, "storage", "host", "1000")

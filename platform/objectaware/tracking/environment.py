@@ -1,15 +1,36 @@
-"""Tags that say which code, with which packages, on which device made a run."""
+"""Defaults of MLflow's client, and tags that say which code, with which packages, on which device made a run.
+
+The defaults are environment variables, which other processes inherit. A value that the user's environment already holds
+stays. Telemetry is decided when mlflow is first imported, the rest at each request.
+"""
 
 from __future__ import annotations
 
 import getpass
+import os
 import subprocess
 from importlib import metadata
 from pathlib import Path
 
 from objectaware.job import submission_id, submitted_commit
 
+CLIENT_DEFAULTS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    # Making a fresh SQLite store is worth two lines of the log to MLflow, and a run that ends on a server two more.
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    # With these a server that hangs holds the sending thread for about 10 s. MLflow's own defaults (7 retries of 120 s)
+    # would hold it for a quarter of an hour.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    # The sending thread has its own backoff, between requests.
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
+}
 PACKAGES = ("objectaware", "torch", "ray", "mlflow")
+
+for _name, _value in CLIENT_DEFAULTS.items():
+    os.environ.setdefault(_name, _value)
 
 
 def environment_tags(device: str) -> dict[str, str]:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import shlex
+import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
@@ -16,7 +21,10 @@ from mlflow.exceptions import MlflowException
 
 from objectaware.errors import InputError
 from objectaware.tracking.records import DatasetUsed, ModelMade, RunOpened
+from objectaware.tracking.spool import exclusive_lock
+from objectaware.tracking.spools import this_user
 
+TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
 IDENTITY_TAG = "identity"
 SPOOL_TAG = "spool"
 WRITER_TAG = "written_by"
@@ -26,6 +34,13 @@ USER_TAG = "uid"
 SAME_TAG = "same_identity_as"
 SOURCE_TAG = "source_run_id"
 PARENT_TAG = "mlflow.parentRunId"
+
+_DATABASES = ("postgresql", "mysql", "mssql")
+_REMEDY = "Set it to http(s)://HOST:PORT, sqlite:///FILE or postgresql://…, or unset it."
+_HOST = re.compile(r"\w[\w.-]*(:\d+)?(/.*)?|\[[\da-fA-F:]+\](:\d+)?(/.*)?")
+_ARTIFACTS = "mlflow_artifacts"
+# All columns in which MLflow keeps such addresses. None of its calls changes them.
+_COLUMNS = (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"))
 
 
 @dataclass(frozen=True)
@@ -179,3 +194,81 @@ class Server:
 
 def _is_link(run: Run) -> bool:
     return SOURCE_TAG in run.data.tags
+
+
+def initialise(server: Server, experiment: str) -> None:
+    """Makes an SQLite store and the experiment in it where they are missing."""
+    database = Path(server.tracking_uri.removeprefix("sqlite:///"))
+    try:
+        database.parent.mkdir(parents=True, exist_ok=True)
+        with exclusive_lock(database.with_name("mlflow.lock")):
+            # SQLite would make a file that its owner alone may write, whatever the folder's group may.
+            database.touch()
+            with database.open("ab"):
+                server.experiment_id(experiment)
+            if server == own_server(database.parent):
+                follow_move(database.parent, experiment)
+    except PermissionError as error:
+        problem = f"does not let user {this_user()} write {error.filename}"
+        remedy = f"Give another --storage, set {TRACKING_URI_VARIABLE}, or have the owner give the group that right."
+        raise InputError(TRACKING_URI_VARIABLE, server.tracking_uri, problem, remedy) from error
+
+
+def server_in_use(folder: Path) -> Server:
+    """Return the server that `MLFLOW_TRACKING_URI` names, by default SQLite in a local folder.
+
+    Raises:
+        InputError: MLflow does not take an address of this kind.
+    """
+    uri = os.environ.get(TRACKING_URI_VARIABLE, "")
+    if not uri:
+        return own_server(folder)
+    if uri.startswith("sqlite:"):
+        # Ray starts workers in folders of their own, where a relative path would be another file.
+        file = Path(uri.removeprefix("sqlite:///")).absolute()
+        return Server(f"sqlite:///{file}", artifact_location(file.parent))
+    if "://" not in uri:
+        raise _unknown_kind(uri, Server(uri))
+    server = Server(uri)
+    if not uri.startswith(_DATABASES):  # a database would be connected to, and may be away
+        try:
+            server.client  # noqa: B018
+        except MlflowException as error:
+            raise _unknown_kind(uri, server) from error
+    return server
+
+
+def _unknown_kind(uri: str, server: Server) -> InputError:
+    remedy = f"Set it to http://{uri}." if _HOST.fullmatch(uri) else _REMEDY
+    return InputError(TRACKING_URI_VARIABLE, server.shown_address, "is of no kind that MLflow takes", remedy)
+
+
+def own_server(folder: Path) -> Server:
+    """Return the SQLite store in a local folder, which is in use where `MLFLOW_TRACKING_URI` names none."""
+    return Server(f"sqlite:///{folder / 'mlflow.db'}", artifact_location(folder))
+
+
+def artifact_location(folder: Path) -> str:
+    """Return the address of the artifacts that lie beside the SQLite store in a folder."""
+    return (folder / _ARTIFACTS).as_uri()
+
+
+def follow_move(folder: Path, experiment: str) -> None:
+    """Point a store at the artifacts beside it, if it points at those in the folder that it came from.
+
+    Args:
+        folder: Where the store lies now; no other process may be opening it.
+        experiment: Its experiment. If the user has put the artifacts of that elsewhere, nothing changes.
+    """
+    new = artifact_location(folder)
+    with closing(sqlite3.connect(folder / "mlflow.db", timeout=20)) as connection:
+        query = "SELECT artifact_location FROM experiments WHERE name = ?"
+        (old,) = connection.execute(query, (experiment,)).fetchone()
+        if old == new or not old.endswith(f"/{_ARTIFACTS}"):
+            return
+        with connection:
+            for table, column in _COLUMNS:
+                connection.execute(
+                    f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column} || '/', 1, ?) = ?",
+                    (new, len(old) + 1, len(old) + 1, f"{old}/"),
+                )

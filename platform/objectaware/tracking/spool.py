@@ -16,32 +16,43 @@ run has ended and whose records the server holds is removed: moved into `removed
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import logging
+import os
 import shutil
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from objectaware.tracking.batches import Batch, first_batch
-from objectaware.tracking.known import KnownRecords
-from objectaware.tracking.locks import exclusive_lock, shared_lock
 from objectaware.tracking.records import (
     Artifact,
+    KnownRecords,
+    MetricPoint,
+    Parameter,
     Record,
     RunFinished,
     RunOpened,
+    Tag,
     decode_record,
     encode_record,
 )
 
+MAX_RECORDS = 1000
+MAX_PARAMETERS = 100
+MAX_TAGS = 100
+MAX_BYTES = 500_000  # MLflow refuses a request above 1,000,000 characters; its JSON is at most twice as long as ours
+
 _REMOVED = "removed"
+# NFSv3 without lockd, Lustre mounted without -o flock.
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 _logger = logging.getLogger(__name__)
 
@@ -315,3 +326,112 @@ def delete_removed(root: Path, name: str = "") -> None:
     """
     for folder in (root / _REMOVED).glob(f"{name}*"):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One request: one record of any kind, or consecutive metrics, parameters and tags.
+
+    Args:
+        records: In the order of the spool; empty if there was nothing but damaged lines.
+        end: Where the next batch begins, in bytes from the start of the spool.
+    """
+
+    records: tuple[Record, ...]
+    end: int
+
+
+def first_batch(lines: Iterable[tuple[Record | None, int]], start: int) -> Batch | None:
+    """Takes records while they fit one request.
+
+    Args:
+        lines: Every line's record, or None for a damaged line, and its length in bytes.
+        start: Where the first line begins.
+
+    Returns:
+        The batch, or None if there are no lines.
+    """
+    records: list[Record] = []
+    end = start
+    num_parameters = num_tags = 0
+    for record, num_bytes in lines:
+        num_parameters += isinstance(record, Parameter)
+        num_tags += isinstance(record, Tag)
+        fits = (
+            len(records) < MAX_RECORDS
+            and end + num_bytes - start <= MAX_BYTES
+            and num_parameters <= MAX_PARAMETERS
+            and num_tags <= MAX_TAGS
+        )
+        if records and not (fits and _is_joinable(records[-1]) and _is_joinable(record)):
+            break
+        end += num_bytes
+        if record is not None:
+            records.append(record)
+    return Batch(tuple(records), end) if end > start else None
+
+
+def _is_joinable(record: Record | None) -> bool:
+    return record is None or isinstance(record, MetricPoint | Parameter | Tag)
+
+
+@contextmanager
+def exclusive_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold an exclusive lock on a file, between threads and processes of one host.
+
+    The system frees it when its holder dies, however it dies.
+
+    Args:
+        path: The lock file; created if it is not there.
+        wait: False gives up at once if somebody else holds the lock.
+
+    Yields:
+        Whether the lock is held.
+    """
+    try:
+        stream = _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        yield False
+        return
+    with stream:
+        yield True
+
+
+def shared_lock(path: Path) -> IO[bytes]:
+    """Takes a shared lock on a file and keeps it until the returned stream is closed or the process ends."""
+    return _locked(path, fcntl.LOCK_SH)
+
+
+def _locked(path: Path, operation: int) -> IO[bytes]:
+    """Opens the lock file with the lock held.
+
+    On a file system that has no locks, a file of this host stands in for it: only processes of one host are kept apart
+    here, so that it does as well.
+    """
+    while True:
+        stream = path.open("ab")
+        try:
+            fcntl.flock(stream, operation)
+        except OSError as error:
+            stream.close()
+            if error.errno not in _NO_LOCKS:
+                raise
+            path = _stand_in(path)
+            continue
+        # The lock of a file that was removed while this process waited for it keeps nobody out.
+        if _is_still_there(stream, path):
+            return stream
+        stream.close()
+
+
+def _stand_in(path: Path) -> Path:
+    folder = Path(tempfile.gettempdir()) / f"objectaware-locks-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    return folder / hashlib.sha256(str(path.resolve()).encode()).hexdigest()
+
+
+def _is_still_there(stream: IO[bytes], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import sys
 import time
 import uuid
@@ -15,30 +16,29 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
-from mlflow.exceptions import MlflowException
-
 from objectaware.data.storage import Storage
-from objectaware.errors import InputError
-from objectaware.tracking.handover import hand_over, take_over
-from objectaware.tracking.locks import exclusive_lock
-from objectaware.tracking.moved import artifact_location, follow_move
+from objectaware.errors import InputError, one_line
+from objectaware.findings import Finding
+from objectaware.tracking.delivery import Sender
 from objectaware.tracking.records import RunOpened, milliseconds_now
-from objectaware.tracking.runs import Tracker
-from objectaware.tracking.sender import Sender
-from objectaware.tracking.server import Server
+from objectaware.tracking.run import Tracker
+from objectaware.tracking.server import (
+    TRACKING_URI_VARIABLE,
+    Server,
+    artifact_location,
+    initialise,
+    own_server,
+    server_in_use,
+)
 from objectaware.tracking.spool import Spool, delete_removed
-from objectaware.tracking.spools import FOLDER, Spools, storage_id, this_host, this_user
+from objectaware.tracking.spools import FOLDER, Spools, hand_over, storage_id, take_over, this_host, this_user
 
 UI_PORT = 5000
-TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 # Ray gives a job that is stopped three seconds.
 _SECONDS_TO_STOP = 1.0
 _SAFE_KEY = re.compile(r"[\w.-]+")
-_DATABASES = ("postgresql", "mysql", "mssql")
-_REMEDY = "Set it to http(s)://HOST:PORT, sqlite:///FILE or postgresql://…, or unset it."
-_HOST = re.compile(r"\w[\w.-]*(:\d+)?(/.*)?|\[[\da-fA-F:]+\](:\d+)?(/.*)?")
 
 
 class TrackingStore:
@@ -78,13 +78,13 @@ class TrackingStore:
         """
         storage = storage if isinstance(storage, Storage) else Storage.from_uri(storage)
         folder = storage.local_path() or Path("runs").absolute()
-        server = _server_in_use(folder)
-        own = server == _own_server(folder)
+        server = server_in_use(folder)
+        own = server == own_server(folder)
         # An own store keeps its name when the storage is moved.
         place = f"{'own' if own else server.digest}-{quote(experiment, safe='')}"
         store = cls(server, experiment, storage, folder, Spools.of(storage, place))
         if store.is_sqlite:
-            _initialise(server, experiment)
+            initialise(server, experiment)
         return store
 
     def __reduce__(self) -> tuple[type[TrackingStore], tuple[Server, str, Storage, Path, Spools]]:
@@ -291,52 +291,6 @@ class TrackingStore:
         return tracker
 
 
-def _initialise(server: Server, experiment: str) -> None:
-    """Makes an SQLite store and the experiment in it where they are missing."""
-    database = Path(server.tracking_uri.removeprefix("sqlite:///"))
-    try:
-        database.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive_lock(database.with_name("mlflow.lock")):
-            # SQLite would make a file that its owner alone may write, whatever the folder's group may.
-            database.touch()
-            with database.open("ab"):
-                server.experiment_id(experiment)
-            if server == _own_server(database.parent):
-                follow_move(database.parent, experiment)
-    except PermissionError as error:
-        problem = f"does not let user {this_user()} write {error.filename}"
-        remedy = f"Give another --storage, set {TRACKING_URI_VARIABLE}, or have the owner give the group that right."
-        raise InputError(TRACKING_URI_VARIABLE, server.tracking_uri, problem, remedy) from error
-
-
-def _server_in_use(folder: Path) -> Server:
-    uri = os.environ.get(TRACKING_URI_VARIABLE, "")
-    if not uri:
-        return _own_server(folder)
-    if uri.startswith("sqlite:"):
-        # Ray starts workers in folders of their own, where a relative path would be another file.
-        file = Path(uri.removeprefix("sqlite:///")).absolute()
-        return Server(f"sqlite:///{file}", artifact_location(file.parent))
-    if "://" not in uri:
-        raise _unknown_kind(uri, Server(uri))
-    server = Server(uri)
-    if not uri.startswith(_DATABASES):  # a database would be connected to, and may be away
-        try:
-            server.client  # noqa: B018
-        except MlflowException as error:
-            raise _unknown_kind(uri, server) from error
-    return server
-
-
-def _unknown_kind(uri: str, server: Server) -> InputError:
-    remedy = f"Set it to http://{uri}." if _HOST.fullmatch(uri) else _REMEDY
-    return InputError(TRACKING_URI_VARIABLE, server.shown_address, "is of no kind that MLflow takes", remedy)
-
-
-def _own_server(folder: Path) -> Server:
-    return Server(f"sqlite:///{folder / 'mlflow.db'}", artifact_location(folder))
-
-
 def _program() -> list[str]:
     """The words that start `objectaware` in the user's shell: its name alone where the shell finds this one by it."""
     script = Path(sys.executable).with_name("objectaware")
@@ -344,3 +298,83 @@ def _program() -> list[str]:
         return [sys.executable, "-m", "objectaware.cli"]
     found = shutil.which(script.name)
     return [script.name if found is not None and script.samefile(found) else str(script)]
+
+
+def run_ui(store: TrackingStore, port: int | None = None) -> None:
+    """Becomes the MLflow UI on a store, on loopback, until it is interrupted; prints its address first.
+
+    A remote MLflow server has a UI of its own: its address is printed, and that is all.
+
+    Args:
+        store: The store to show.
+        port: Where it listens; None takes 5000, or any free port if that is taken.
+    """
+    if store.is_remote_server:
+        print(store.server.shown_address)
+        return
+    port = port or _free_port()
+    print(f"MLflow UI: http://127.0.0.1:{port} (Ctrl-C ends it)", flush=True)
+    arguments = store.ui_arguments(port)
+    environment = {
+        # MLflow's own jobs, of no use here, take another four processes.
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        **os.environ,
+        # By the environment, so that a password is not seen in the list of processes.
+        "MLFLOW_BACKEND_STORE_URI": store.server.tracking_uri,
+    }
+    os.execve(arguments[0], arguments, environment)
+
+
+def _free_port() -> int:
+    for port in (UI_PORT, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise AssertionError("binding to port 0 always finds a port")
+
+
+def check_tracking(storage: Storage, experiment: str) -> Finding:
+    """Writes a run with a file to the MLflow store in use, and deletes the run again.
+
+    MLflow keeps a deleted run in its bin until `mlflow gc`. A SQLite store that is not there yet is not made.
+
+    Args:
+        storage: Storage of the runs' results, and of the store where `MLFLOW_TRACKING_URI` names none.
+        experiment: Name of the experiment; made if missing, as the first command would.
+    """
+    folder = storage.local_path() or Path("runs").absolute()
+    if TRACKING_URI_VARIABLE not in os.environ and not (folder / "mlflow.db").exists():
+        return Finding("MLflow", "ok", f"SQLite in {folder}, which the first command makes")
+    try:
+        store = TrackingStore.open(storage, experiment)
+    except InputError as error:
+        return Finding("MLflow", "broken", f"{error.field} = {error.value}: {error.problem}", error.remedy)
+    except Exception as error:  # whatever a damaged or locked database raises
+        remedy = f"Move {folder}/mlflow.db away to begin with a new one, or set {TRACKING_URI_VARIABLE}."
+        return Finding("MLflow", "broken", f"{folder}/mlflow.db cannot be used ({_shown(error)})", remedy)
+    return _write_and_delete(store)
+
+
+def _write_and_delete(store: TrackingStore) -> Finding:
+    address = store.server.shown_address
+    try:
+        client = store.server.client
+        run_id = client.create_run(store.server.experiment_id(store.experiment), run_name="doctor").info.run_id
+        try:
+            client.log_text(run_id, "written by objectaware doctor", "doctor.txt")
+        finally:
+            client.delete_run(run_id)
+    except Exception as error:  # of the network, the database, the server or the store behind it
+        problem = store.server.without_password(_shown(error))
+        remedy = f"Start the server, or unset {TRACKING_URI_VARIABLE} to record on this machine."
+        # Records wait in the spool: stages run without a server.
+        return Finding("MLflow", "limited", f"{address} cannot be written to ({problem})", remedy)
+    return Finding("MLflow", "ok", f"{address} takes runs and files")
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {one_line(error)[:200]}"

@@ -19,7 +19,7 @@ from objectaware.report.gallery import localization_panel
 from objectaware.stages.reproduce.intro import intro
 from objectaware.stages.reproduce.materials import NUM_ROWS, Materials, Pictures
 from objectaware.stages.reproduce.workshop import images_with
-from objectaware.tracking.history import metric_history
+from objectaware.tracking.browse import metric_history
 
 _NUM_PANEL_ROWS = 6
 _SEED = 0

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import hashlib
+import io
 import json
 import logging
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from objectaware.tracking.limits import MAX_DIGEST_LENGTH, MAX_TAG_LENGTH, fit_key, fit_text, flatten_config
+from objectaware.tracking.delivery import Sender
 from objectaware.tracking.records import (
     DatasetUsed,
     MetricPoint,
@@ -19,11 +24,18 @@ from objectaware.tracking.records import (
     Tag,
     milliseconds_now,
 )
-from objectaware.tracking.sender import Sender
 from objectaware.tracking.spool import Spool
-from objectaware.tracking.tables import TABLES_TAG, Row, table_csv, table_json, tables_tag
+
+MAX_KEY_LENGTH = 250
+MAX_PARAMETER_LENGTH = 6000
+MAX_DIGEST_LENGTH = 36
+MAX_TAG_LENGTH = 5000  # what every version of the server takes
+TABLES_TAG = "mlflow.loggedArtifacts"  # the UI shows as tables what this tag lists
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+Row = Mapping[str, object]
+
+_FORBIDDEN = re.compile(r"[^/\w.\- :]")
 
 _logger = logging.getLogger(__name__)
 
@@ -184,3 +196,94 @@ class Tracker:
         self._spool.append([RunDropped()])
         self._alive.close()
         self._sender.release(self._spool)
+
+
+def fit_key(key: str) -> str:
+    """A metric's, parameter's or tag's name as MLflow takes it.
+
+    Characters other than letters, digits and `/_.-: ` become `_`. A name above 250 characters is cut and ends
+    in a digest of the whole, so that two long names stay two.
+    """
+    name = _FORBIDDEN.sub("_", key)
+    if len(name) <= MAX_KEY_LENGTH:
+        return name
+    digest = hashlib.sha256(key.encode()).hexdigest()[:8]
+    return f"{name[: MAX_KEY_LENGTH - 9]}-{digest}"
+
+
+def fit_text(text: str, max_length: int) -> str:
+    """A text cut to a length, in characters; a cut one ends in three dots."""
+    return text if len(text) <= max_length else text[: max_length - 3] + "..."
+
+
+def flatten_config(config: Mapping[str, object]) -> dict[str, str]:
+    """A nested configuration as MLflow parameters.
+
+    Args:
+        config: Nested mappings of anything that JSON or str() can show.
+
+    Returns:
+        One entry a leaf: names joined by dots, lists and empty mappings as JSON, everything cut to MLflow's
+        limits.
+
+    Example:
+        >>> flatten_config({"optimizer": {"lr": 0.03, "betas": [0.9, 0.999]}})
+        {'optimizer.lr': '0.03', 'optimizer.betas': '[0.9, 0.999]'}
+    """
+    return {fit_key(key): fit_text(text, MAX_PARAMETER_LENGTH) for key, text in _leaves(config, "")}
+
+
+def _leaves(config: Mapping[str, object], prefix: str) -> list[tuple[str, str]]:
+    leaves: list[tuple[str, str]] = []
+    for name, value in config.items():
+        match value:
+            case Mapping() if value:
+                leaves += _leaves(value, f"{prefix}{name}.")
+            case str():
+                leaves.append((f"{prefix}{name}", value))
+            case Mapping() | Sequence():
+                leaves.append((f"{prefix}{name}", json.dumps(value, default=str)))
+            case _:
+                leaves.append((f"{prefix}{name}", str(value)))
+    return leaves
+
+
+def table_columns(rows: Sequence[Row]) -> list[str]:
+    """The columns of all rows, in the order in which they first appear."""
+    return list(dict.fromkeys(column for row in rows for column in row))
+
+
+def table_json(rows: Sequence[Row]) -> bytes:
+    """A table in the format of `MlflowClient.log_table`: `{"columns": [...], "data": [[...], ...]}`.
+
+    A cell that a row lacks, NaN and infinity become null, since JSON has no such numbers.
+    """
+    columns = table_columns(rows)
+    data = [[_json_cell(row.get(column)) for column in columns] for row in rows]
+    return json.dumps({"columns": columns, "data": data}, default=_plain).encode()
+
+
+def table_csv(rows: Sequence[Row]) -> bytes:
+    """A table as CSV in UTF-8 with a header; None and cells that a row lacks are empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, table_columns(rows), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def tables_tag(current: str | None, path: str) -> str:
+    """The value of the tag that lists a run's tables, with one more path."""
+    tables: list[dict[str, str]] = json.loads(current) if current else []
+    entry = {"path": path, "type": "table"}
+    return json.dumps(tables if entry in tables else [*tables, entry])
+
+
+def _json_cell(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _plain(value: object) -> object:
+    """NumPy's numbers as Python's, anything else as text."""
+    item = getattr(value, "item", None)
+    return _json_cell(item()) if callable(item) else str(value)
