@@ -39,7 +39,6 @@ from objectaware.tracking.records import (
     Parameter,
     Record,
     RunFinished,
-    RunOpened,
     Tag,
     decode_record,
     encode_record,
@@ -156,10 +155,6 @@ class Spool:
             with suppress(FileNotFoundError), self._records.open("rb") as stream:
                 self._take_in(stream)
             return self._known
-
-    def opening(self) -> RunOpened | None:
-        """How the run was first opened; None where it was not, or where the spool was removed before any look."""
-        return self.known().opening
 
     def read_batch(self, offset: int) -> Batch | None:
         """The records from an offset on that fit one request, or None if there are none."""

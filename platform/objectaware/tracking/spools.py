@@ -64,16 +64,11 @@ def storage_id(storage: Storage) -> str:
             folder.create_exclusive(_STORAGE_ID, uuid.uuid4().hex.encode())
         return folder.read_bytes(_STORAGE_ID).decode()
     except PermissionError as error:
-        raise unwritable(storage, error) from error
-
-
-def unwritable(storage: Storage, error: OSError) -> InputError:
-    """The refusal of a storage that this user may not write to."""
-    path = error.filename or storage.uri
-    remedy = (
-        "Give another by --storage or OBJECTAWARE_STORAGE, or have its owner run `chmod -R g+rwX` and set the group."
-    )
-    return InputError("storage", storage.uri, f"does not let user {this_user()} write {path}", remedy)
+        problem = f"does not let user {this_user()} write {error.filename or storage.uri}"
+        remedy = (
+            "Set another --storage or OBJECTAWARE_STORAGE, or have its owner run `chmod -R g+rwX` and set the group."
+        )
+        raise InputError("storage", storage.uri, problem, remedy) from error
 
 
 class Spools:
@@ -127,7 +122,7 @@ class Spools:
 
     def is_alive(self, name: str, number: str) -> bool:
         """Whether a process records in the spool of that name and number."""
-        spools = ((spool, spool.opening()) for spool in self._found(name))
+        spools = ((spool, spool.known().opening) for spool in self._found(name))
         return any(opening is not None and opening.spool == number and spool.is_held() for spool, opening in spools)
 
     def begin(self, name: str, *, fresh: bool) -> Spool:
@@ -151,7 +146,7 @@ class Spools:
 
     def _found(self, name: str) -> list[Spool]:
         spools = [Spool(records.parent, is_leftover=True) for records in self.root.glob(f"{name}~*/records.jsonl")]
-        begun = [(opening.timestamp, spool) for spool in spools if (opening := spool.opening()) is not None]
+        begun = [(opening.timestamp, spool) for spool in spools if (opening := spool.known().opening) is not None]
         return [spool for _, spool in sorted(begun, key=lambda pair: pair[0])]
 
 
