@@ -1,7 +1,6 @@
-"""MLflow records of studies and stages: to a local spool first, then by a thread to the server.
+"""Record studies and stages in MLflow: write to a local spool first, then send by a thread to the server.
 
-The only folder that imports mlflow. Importing it takes about two seconds, so a command imports it inside its
-function.
+No other folder imports mlflow. Importing it takes about two seconds, so a command imports it inside its function.
 """
 
 # First: it sets the defaults of MLflow's client, and the next ones import mlflow.

@@ -1,4 +1,4 @@
-"""A run's handle: what a stage or a study calls to be recorded."""
+"""Record one run: the handle that a stage or a study calls."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from objectaware.tracking.spool import Spool
 MAX_KEY_LENGTH = 250
 MAX_PARAMETER_LENGTH = 6000
 MAX_DIGEST_LENGTH = 36
-MAX_TAG_LENGTH = 5000  # what every version of the server takes
-TABLES_TAG = "mlflow.loggedArtifacts"  # the UI shows as tables what this tag lists
+MAX_TAG_LENGTH = 5000  # every version of the server takes this
+TABLES_TAG = "mlflow.loggedArtifacts"  # the UI shows the files in this tag as tables
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 Row = Mapping[str, object]
@@ -43,13 +43,13 @@ _logger = logging.getLogger(__name__)
 class Tracker:
     """Records one run.
 
-    Every method writes to the run's spool and returns; a thread sends it. None of them fails or waits because
+    Every method writes to the run's spool and returns. A thread sends the spool. So no method fails or waits because
     of the server. A tracker may be pickled to another process of the same host, and used in both.
 
-    Made by `TrackingStore.parent_run` and `TrackingStore.child_run`.
+    `TrackingStore.parent_run` and `TrackingStore.child_run` make trackers.
 
     Args:
-        spool: Where the records go; it begins with the opening of the run.
+        spool: The run's spool, which begins with the opening of the run.
         sender: Sends the spool.
         reopen: Makes a tracker of the same run in another process, from the spool's folder.
 
@@ -77,14 +77,14 @@ class Tracker:
 
     @property
     def spool_folder(self) -> Path:
-        """Where the records are kept on this host until the run has ended and the server has them all."""
+        """Folder of the records on this host, until the run has ended and the server holds all of them."""
         return self._spool.folder
 
     def log_config(self, config: Mapping[str, object]) -> None:
-        """Logs a configuration whole as `config.json`, and flat as parameters.
+        """Log a configuration whole as `config.json`, and flat as parameters.
 
-        MLflow's parameters cannot change: a restarted run keeps those that it began with, with a warning for
-        each that differs, while `config.json` shows the configuration that it goes on with.
+        MLflow's parameters cannot change. So a restarted run keeps its first parameters, with a warning for each one
+        that differs, while `config.json` shows the configuration since the restart.
         """
         self._spool.add_artifact("config.json", json.dumps(config, indent=2, default=str).encode())
         parameters = flatten_config(config)
@@ -92,34 +92,35 @@ class Tracker:
         for key, value in parameters.items():
             if first.get(key, value) != value:
                 _logger.warning(
-                    "run %s began with %s = %s and goes on with %s", self.opening.name, key, first[key], value
+                    "run %s began with %s = %s and continues with %s", self.opening.name, key, first[key], value
                 )
         self._spool.append([Parameter(key, value) for key, value in parameters.items()])
 
     def log_metrics(self, metrics: Mapping[str, float], step: int = 0) -> None:
-        """Logs values of metrics at a step; a metric that has a value at this step keeps it.
+        """Log values of metrics at a step; a metric that has a value at this step keeps it.
 
         Args:
-            metrics: Anything that float() takes; NaN and infinity are kept.
+            metrics: Values that float() takes; NaN and infinity are kept.
             step: Optimizer step or epoch, from 0.
         """
         now = milliseconds_now()
         self._spool.append([MetricPoint(fit_key(key), float(value), step, now) for key, value in metrics.items()])
 
     def log_system_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Logs how busy machines are now; MLflow's UI has names that begin with `system/` on a page of their own.
+        """Log how busy machines are now, under names that begin with `system/`.
 
-        The step is the number of seconds since the run was first opened, so that a restarted stage goes on; the sender
-        counts it again from the run's own beginning, which only the server may know.
+        MLflow's UI shows these on a separate page. The step is the number of seconds since the run was first opened, so
+        that the curve of a restarted stage continues. The sender counts it again from the start of the MLflow run,
+        which only the server may know.
         """
         self.log_metrics(metrics, step=(milliseconds_now() - self.opening.timestamp) // 1000)
 
     def log_table(self, name: str, rows: Sequence[Row]) -> None:
-        """Logs a table as `tables/<name>.json`, which MLflow's UI shows, and as `tables/<name>.csv`.
+        """Log a table as `tables/<name>.json`, which MLflow's UI shows, and as `tables/<name>.csv`.
 
         Args:
             name: The file's name without its ending.
-            rows: One mapping from column to cell a row.
+            rows: One mapping from column to cell per row.
         """
         path = f"tables/{name}.json"
         self._spool.add_artifact(path, table_json(rows))
@@ -127,60 +128,59 @@ class Tracker:
         self.set_tags({TABLES_TAG: tables_tag(self._spool.known().tags.get(TABLES_TAG), path)})
 
     def log_text(self, path: str, text: str) -> None:
-        """Logs a text as a file at a path among the run's artifacts."""
+        """Log a text as a file at a path among the run's artifacts."""
         self._spool.add_artifact(path, text.encode())
 
     def log_png(self, path: str, png: bytes) -> None:
-        """Logs an encoded image as a file at a path, ending in `.png`, among the run's artifacts."""
+        """Log an encoded image as a file at a path, ending in `.png`, among the run's artifacts."""
         self._spool.add_artifact(path, png)
 
     def log_artifact(self, file: Path, folder: str = "") -> None:
-        """Logs a copy of a small file; checkpoints and mask stores are logged by their address, as a tag.
+        """Log a copy of a small file; checkpoints and mask stores are logged by their address, as a tag.
 
         Args:
             file: The file; it may change afterwards.
-            folder: Where it goes among the run's artifacts, under its own name.
+            folder: Folder among the run's artifacts, in which the file keeps its name.
         """
         self._spool.add_artifact(f"{folder}/{file.name}" if folder else file.name, file)
 
     def log_model(self, name: str, uri: str) -> None:
-        """Logs a checkpoint as a model of the run's, by its address; its files stay where they are."""
+        """Log a checkpoint as a model of the run, by its address; its files stay where they are."""
         self._spool.append([ModelMade(name, uri)])
 
     def log_dataset(self, purpose: str, name: str, digest: str, uri: str) -> None:
-        """Logs a data set as an input of the run.
+        """Log a data set as an input of the run.
 
         Args:
-            purpose: What it is for, such as `train`.
+            purpose: Its purpose, such as `train`.
             name: Its name.
             digest: Hash of its content.
-            uri: Where it lies.
+            uri: Its address.
         """
         self._spool.append([DatasetUsed(name, digest[:MAX_DIGEST_LENGTH], uri, purpose)])
 
     def set_tags(self, tags: Mapping[str, object]) -> None:
-        """Sets tags, cut to MLflow's limits; a later value replaces an earlier one."""
+        """Set tags, cut to MLflow's limits; a later value replaces an earlier one."""
         self._spool.append([Tag(fit_key(key), fit_text(str(value), MAX_TAG_LENGTH)) for key, value in tags.items()])
 
     def flush(self, timeout_seconds: float = 10.0) -> bool:
-        """Waits until everything so far has arrived, at most so long.
+        """Wait until all records so far have arrived, or the time is over.
 
         Returns:
-            Whether it has. What has not stays in the spool and is still being sent.
+            Whether all arrived. The others stay in the spool, and the thread continues to send them.
         """
         return self._sender.flush(self._spool, timeout_seconds)
 
     def finish(self, status: RunStatus, *, error: str | None = None, timeout_seconds: float = 10.0) -> bool:
-        """Ends the run; the tracker is not used afterwards.
+        """End the run; the tracker is not used afterwards.
 
         Args:
-            status: FINISHED, FAILED, or KILLED for one that was stopped and can be resumed.
+            status: FINISHED, FAILED, or KILLED for a run that was stopped and can be resumed.
             error: Why it failed, kept as the tag `error`.
             timeout_seconds: How long to wait for the last records to arrive; 0 does not wait.
 
         Returns:
-            Whether everything arrived. What did not is sent by `TrackingStore.send_leftovers` of the next
-            command.
+            Whether all records arrived. The next command sends the others, by `TrackingStore.send_leftovers`.
         """
         self.set_tags({} if error is None else {"error": error})
         self._spool.append([RunFinished(status, milliseconds_now())])
@@ -199,10 +199,10 @@ class Tracker:
 
 
 def fit_key(key: str) -> str:
-    """A metric's, parameter's or tag's name as MLflow takes it.
+    """Return the name of a metric, parameter or tag as MLflow takes it.
 
-    Characters other than letters, digits and `/_.-: ` become `_`. A name above 250 characters is cut and ends
-    in a digest of the whole, so that two long names stay two.
+    Characters other than letters, digits and `/_.-: ` become `_`. A name above 250 characters is cut and ends in a
+    digest of the whole name, so that two long names stay different.
     """
     name = _FORBIDDEN.sub("_", key)
     if len(name) <= MAX_KEY_LENGTH:
@@ -212,19 +212,18 @@ def fit_key(key: str) -> str:
 
 
 def fit_text(text: str, max_length: int) -> str:
-    """A text cut to a length, in characters; a cut one ends in three dots."""
+    """Cut a text to a length in characters; a text that was cut ends in three dots."""
     return text if len(text) <= max_length else text[: max_length - 3] + "..."
 
 
 def flatten_config(config: Mapping[str, object]) -> dict[str, str]:
-    """A nested configuration as MLflow parameters.
+    """Return a nested configuration as MLflow parameters.
 
     Args:
-        config: Nested mappings of anything that JSON or str() can show.
+        config: Nested mappings of values that JSON or str() can show.
 
     Returns:
-        One entry a leaf: names joined by dots, lists and empty mappings as JSON, everything cut to MLflow's
-        limits.
+        One entry per leaf: names joined by dots, lists and empty mappings as JSON, all cut to MLflow's limits.
 
     Example:
         >>> flatten_config({"optimizer": {"lr": 0.03, "betas": [0.9, 0.999]}})
@@ -249,14 +248,14 @@ def _leaves(config: Mapping[str, object], prefix: str) -> list[tuple[str, str]]:
 
 
 def table_columns(rows: Sequence[Row]) -> list[str]:
-    """The columns of all rows, in the order in which they first appear."""
+    """Return the columns of all rows, in the order in which they first appear."""
     return list(dict.fromkeys(column for row in rows for column in row))
 
 
 def table_json(rows: Sequence[Row]) -> bytes:
-    """A table in the format of `MlflowClient.log_table`: `{"columns": [...], "data": [[...], ...]}`.
+    """Return a table in the format of `MlflowClient.log_table`: `{"columns": [...], "data": [[...], ...]}`.
 
-    A cell that a row lacks, NaN and infinity become null, since JSON has no such numbers.
+    Missing cells, NaN and infinity become null, since JSON has no such numbers.
     """
     columns = table_columns(rows)
     data = [[_json_cell(row.get(column)) for column in columns] for row in rows]
@@ -264,7 +263,7 @@ def table_json(rows: Sequence[Row]) -> bytes:
 
 
 def table_csv(rows: Sequence[Row]) -> bytes:
-    """A table as CSV in UTF-8 with a header; None and cells that a row lacks are empty."""
+    """Return a table as CSV in UTF-8 with a header; None and missing cells are empty."""
     text = io.StringIO()
     writer = csv.DictWriter(text, table_columns(rows), restval="", lineterminator="\n")
     writer.writeheader()
@@ -273,7 +272,7 @@ def table_csv(rows: Sequence[Row]) -> bytes:
 
 
 def tables_tag(current: str | None, path: str) -> str:
-    """The value of the tag that lists a run's tables, with one more path."""
+    """Return the value of the tag that lists a run's tables, with one more path."""
     tables: list[dict[str, str]] = json.loads(current) if current else []
     entry = {"path": path, "type": "table"}
     return json.dumps(tables if entry in tables else [*tables, entry])
@@ -284,6 +283,6 @@ def _json_cell(value: object) -> object:
 
 
 def _plain(value: object) -> object:
-    """NumPy's numbers as Python's, anything else as text."""
+    """Return a NumPy number as Python's, any other value as text."""
     item = getattr(value, "item", None)
     return _json_cell(item()) if callable(item) else str(value)

@@ -1,4 +1,4 @@
-"""Where spools lie, and how a command hands unsent ones over to the next command.
+"""Find the spools of this host and user, and hand unsent ones over to the next command.
 
 Each host and user has their own spools, beside the storage of the runs' results. The folder of a spool may vanish with
 the job or the machine that recorded, but the storage stays. So a command leaves its unsent spools there at its end, one
@@ -34,29 +34,29 @@ FOLDER = "mlflow_spool"
 _STORAGE_ID = "storage_id"
 _SUFFIX = ".tar"
 _CLAIM = re.compile(r"\.claim-(\d{4,})")
-# Taking a spool is a matter of seconds. Of a command that has not done it by then nothing more is expected.
+# Taking a spool takes seconds. A command that has not done it by then has probably died.
 _CLAIM_SECONDS = 600.0
 
 _logger = logging.getLogger(__name__)
 
 
 def this_host() -> str:
-    """Name of this host, as runs and spools carry it."""
+    """Return the name of this host, as runs and spools carry it."""
     return socket.gethostname()
 
 
 def this_user() -> str:
-    """Number of this user, as runs and spools carry it: names differ between containers."""
+    """Return the number of this user, as runs and spools carry it: names differ between containers."""
     return str(os.getuid())
 
 
 def storage_id(storage: Storage) -> str:
-    """Reads what tells a storage from all others, also from one at the same path of another host.
+    """Return the id of a storage, which differs even from that of a storage at the same path of another host.
 
-    The id is made by the first command that records, and stays with the storage when it is moved.
+    The first command that records makes the id. It stays with the storage when the storage is moved.
 
     Raises:
-        InputError: There is none yet, and this user may not write into the storage.
+        InputError: The storage has no id yet, and this user may not write into it.
     """
     folder = storage.child(FOLDER)
     try:
@@ -74,10 +74,10 @@ def storage_id(storage: Storage) -> str:
 class Spools:
     """The spools of this host and user for one experiment on one server.
 
-    Those of others are never touched: locks work within a host, and rights may forbid it.
+    Spools of other hosts and users are never touched: locks work within a host, and access rights may forbid it.
 
     Args:
-        root: Absolute folder that they lie in.
+        root: Absolute folder of the spools.
     """
 
     def __init__(self, root: Path) -> None:
@@ -85,14 +85,14 @@ class Spools:
 
     @classmethod
     def of(cls, storage: Storage, experiment: str) -> Spools:
-        """Finds the folder: in the storage if it is local and this user may write there, else in the user's own files.
+        """Find the folder: in the storage if it is local and this user may write there, else in the user's own files.
 
         Args:
             storage: Storage of the results.
-            experiment: What tells server and experiment: what one server lacks is no business of another's.
+            experiment: Name for the server and the experiment, since each server lacks different records.
 
         Raises:
-            InputError: Neither may be written to.
+            InputError: This user may not write to either.
         """
         owner = f"{this_host()}-{this_user()}"
         state = _state_folder()
@@ -104,44 +104,47 @@ class Spools:
         for folder in candidates:
             if _may_be_written(folder):
                 return cls(folder / experiment)
-        problem = "may not be written to, and records wait there for MLflow"
-        raise InputError("XDG_STATE_HOME", state, problem, "Set it to a folder of your own.")
+        problem = "cannot be written to, and records wait there for MLflow"
+        raise InputError("XDG_STATE_HOME", state, problem, "Set it to a folder that you may write to.")
 
     def leftovers(self) -> list[Spool]:
-        """All that are not removed yet, the first opened first: parents before children, sources before links."""
+        """Return all spools that are not removed yet, in the order in which they were opened.
+
+        So parents come before children, and sources before links.
+        """
         return self._found("*")
 
     def has(self, name: str) -> bool:
-        """Whether there is a spool of that name."""
+        """Return whether there is a spool of that name."""
         return bool(self._found(name))
 
     def is_recorded_elsewhere(self, name: str, spool: Spool) -> bool:
-        """Whether a process records in another spool of that name, also in one that it has only just made."""
+        """Return whether a process records in another spool of that name, even in one that it has just made."""
         folders = [folder for folder in self.root.glob(f"{name}~*") if folder != spool.folder]
         return any(Spool(folder, is_leftover=True).is_held() for folder in folders)
 
     def is_alive(self, name: str, number: str) -> bool:
-        """Whether a process records in the spool of that name and number."""
+        """Return whether a process records in the spool of that name and number."""
         spools = ((spool, spool.known().opening) for spool in self._found(name))
         return any(opening is not None and opening.spool == number and spool.is_held() for spool, opening in spools)
 
     def begin(self, name: str, *, fresh: bool) -> Spool:
-        """The spool to record in: the newest of that name if its run may be continued, else a new one.
+        """Return the spool to record in: the newest of that name if its run may be continued, else a new one.
 
-        One that a live process holds is not given to another, even if that process has lost its lease.
+        A spool that a live process holds is never returned, even if that process has lost its lease.
 
         Args:
-            name: What the run is to be found by; letters, digits and `._+-`.
-            fresh: Begin a new one in any case.
+            name: Name by which the run is found; letters, digits and `._+-`.
+            fresh: Begin a new spool in any case.
         """
         found = [] if fresh else self._found(name)
         if found and not found[-1].is_held() and not found[-1].known().is_dropped:
             known = found[-1].known()
             assert known.opening is not None
-            is_own = known.opening.user == this_user()  # and not one that another user left
+            is_own = known.opening.user == this_user()  # another user may have left it in the storage
             if is_own and (known.status != "FINISHED" or known.opening.is_study):
                 return Spool(found[-1].folder)
-        # Never under a name that there was: a sender may still be at the one before.
+        # Never under a name used before: a sender may still be sending the earlier spool.
         return Spool(self.root / f"{name}~{uuid.uuid4().hex}")
 
     def _found(self, name: str) -> list[Spool]:
@@ -164,13 +167,13 @@ def _may_be_written(folder: Path) -> bool:
 
 
 def hand_over(spools: Iterable[Spool], folder: Storage) -> None:
-    """Move spools into the storage, except those that are sent already or whose run is alive.
+    """Move spools into the storage, unless they are settled or their run is alive.
 
-    If the storage refuses one, it and all later ones stay where they are, with a warning.
+    If the storage refuses a spool, it and all later ones stay on this host, with a warning.
 
     Args:
         spools: Spools of this host and user.
-        folder: Where to.
+        folder: Folder in the storage.
     """
     for spool in spools:
         if spool.is_settled() or not spool.close_if_abandoned():
@@ -183,16 +186,16 @@ def hand_over(spools: Iterable[Spool], folder: Storage) -> None:
             except OSError as error:
                 _logger.warning("%s could not be left in %s (%s); it stays here", spool.folder, folder.uri, error)
                 return
-            # Where a sender is still at it, it stays here as well: records that arrive twice change nothing.
+            # If a sender is sending it, it also stays here: records that arrive twice change nothing.
             spool.remove()
         delete_removed(spool.folder.parent, spool.folder.name)
 
 
 def take_over(folder: Storage, root: Path) -> None:
-    """Take the spools that ended commands left, each by one command alone.
+    """Take the spools that ended commands left; only one command takes each spool.
 
     Args:
-        folder: Where they were left.
+        folder: Folder in the storage, in which commands leave spools.
         root: Local folder of this host's and user's spools.
     """
     names = folder.list_names()
@@ -203,13 +206,13 @@ def take_over(folder: Storage, root: Path) -> None:
             if _claim(folder, name, names):
                 _take(folder, name, root)
         except PermissionError as error:
-            _logger.info("%s is for other users to send (%s)", name, error)
+            _logger.info("%s is left to other users, since this user may not take it (%s)", name, error)
         except OSError as error:
             _logger.warning("%s could not be taken from %s (%s)", name, folder.uri, error)
 
 
 def _claim(folder: Storage, name: str, names: Iterable[str]) -> bool:
-    """Claim a file for this command; return False where another command has a claim that is not too old."""
+    """Claim a file for this command; return False if another command has a recent claim."""
     newest = max(_claims(name, names), default=0)
     if newest and time.time() - _claimed(folder, name, newest) < _CLAIM_SECONDS:
         return False
@@ -220,7 +223,7 @@ def _claimed(folder: Storage, name: str, number: int) -> float:
     try:
         return float(folder.read_json(_claim_name(name, number))["claimed"])
     except FileNotFoundError:
-        return time.time()  # the file was taken in this moment
+        return time.time()  # another command has just taken the file and deleted its claims
 
 
 def _claims(name: str, names: Iterable[str]) -> list[int]:
@@ -236,11 +239,11 @@ def _take(folder: Storage, name: str, root: Path) -> None:
     try:
         packed = folder.read_bytes(name)
     except FileNotFoundError:
-        packed = None  # another command took it between the listing and the claim
+        packed = None  # another command took it after the listing
     target = root / name.removesuffix(_SUFFIX)
     if packed is not None and not target.exists():
         _unpack(packed, target)
-    folder.delete(name)  # before its claims: a file without a claim would be taken again
+    folder.delete(name)  # before its claims: another command would take a file without a claim
     for number in _claims(name, folder.list_names(name)):
         folder.delete(_claim_name(name, number))
 
@@ -255,7 +258,7 @@ def _packed(folder: Path) -> bytes:
 
 
 def _unpack(packed: bytes, target: Path) -> None:
-    """Unpack a spool, which is there whole or not at all."""
+    """Unpack a spool whole or not at all."""
     unpacked = target.with_name(f"taking-{uuid.uuid4().hex}")
     unpacked.mkdir(parents=True)
     try:
