@@ -31,7 +31,7 @@ NUM_FAILURES = 5
 def reports() -> Iterator[Queue[logging.LogRecord]]:
     """What the sender tells of each of its failures."""
     queue: Queue[logging.LogRecord] = Queue()
-    handler, logger = QueueHandler(queue), logging.getLogger("objectaware.tracking.sender")
+    handler, logger = QueueHandler(queue), logging.getLogger("objectaware.tracking.delivery")
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

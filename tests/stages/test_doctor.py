@@ -14,8 +14,7 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import check_ray
 from objectaware.findings import Finding
 from objectaware.stages import doctor
-from objectaware.tracking.check import check_tracking
-from objectaware.tracking.store import TrackingStore
+from objectaware.tracking.store import TrackingStore, check_tracking
 
 Usage = namedtuple("Usage", "total used free")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from objectaware.tracking import client_settings, environment_tags
+from objectaware.tracking import environment, environment_tags
 from objectaware.tracking.environment import git_commit
 
 
@@ -36,6 +36,6 @@ def test_the_commit_is_that_of_the_repository_which_tracks_the_file(tmp_path: Pa
 def test_client_settings_are_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "77")
     monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
-    runpy.run_path(client_settings.__file__)
+    runpy.run_path(environment.__file__)
     assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "77"
     assert os.environ["MLFLOW_DISABLE_TELEMETRY"] == "true"

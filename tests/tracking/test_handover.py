@@ -13,7 +13,7 @@ import pytest
 from objectaware.commands.common import Common, open_records
 from objectaware.data.storage import Storage
 from objectaware.tracking import Tracker, TrackingStore, spools, store
-from objectaware.tracking.handover import take_over
+from objectaware.tracking.spools import take_over
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
 pytestmark = pytest.mark.timeout(300)

@@ -11,8 +11,8 @@ from mlflow.entities import Run
 
 from objectaware.data.storage import Storage
 from objectaware.tracking import Tracker, TrackingStore, spools, store
+from objectaware.tracking.delivery import Sender
 from objectaware.tracking.records import milliseconds_now
-from objectaware.tracking.sender import Sender
 from objectaware.tracking.spools import storage_id
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
@@ -180,7 +180,7 @@ def test_system_metrics_go_on_in_seconds_from_the_beginning_of_the_run(
     opened = open_storage("mine")
     began = milliseconds_now()
     for after in (0, 100):
-        for module in ("runs", "store"):
+        for module in ("run", "store"):
             monkeypatch.setattr(f"objectaware.tracking.{module}.milliseconds_now", lambda now=began + 1000 * after: now)
         run = opened.child_run(None, name="stage", key="stage", tags={})
         run.log_system_metrics({"system/cpu": 1.0})

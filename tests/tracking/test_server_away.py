@@ -35,7 +35,7 @@ def reports() -> Iterator[Queue[logging.LogRecord]]:
     """What senders report, as it comes."""
     queue: Queue[logging.LogRecord] = Queue()
     handler = QueueHandler(queue)
-    logger = logging.getLogger("objectaware.tracking.sender")
+    logger = logging.getLogger("objectaware.tracking.delivery")
     logger.addHandler(handler)
     yield queue
     logger.removeHandler(handler)

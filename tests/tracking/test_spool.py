@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectaware.tracking.batches import MAX_BYTES, MAX_PARAMETERS, MAX_RECORDS, MAX_TAGS, first_batch
 from objectaware.tracking.records import (
     Artifact,
     MetricPoint,
@@ -23,7 +22,7 @@ from objectaware.tracking.records import (
     decode_record,
     encode_record,
 )
-from objectaware.tracking.spool import Progress, Spool
+from objectaware.tracking.spool import MAX_BYTES, MAX_PARAMETERS, MAX_RECORDS, MAX_TAGS, Progress, Spool, first_batch
 from objectaware.tracking.spools import Spools
 
 OPENED = RunOpened("experiment", "name", "identity", "spool-number", 1000, "storage", "host", "1000")
@@ -232,7 +231,7 @@ def test_looking_at_a_spool_makes_no_file(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "records.jsonl").write_bytes(encode_record(OPENED))
     (spool,) = Spools(tmp_path).leftovers()
-    assert spool.opening() == OPENED
+    assert spool.known().opening == OPENED
     assert not spool.is_held()
     assert spool.has_unsent()
     assert [path.name for path in folder.iterdir()] == ["records.jsonl"]
@@ -275,7 +274,7 @@ def test_a_spool_that_is_removed_between_two_looks_is_as_it_was_last_seen(tmp_pa
     writer = Spool(tmp_path / "run")
     writer.append([OPENED])
     seen, unseen = (Spool(tmp_path / "run", is_leftover=True) for _ in range(2))
-    assert seen.opening() == OPENED
+    assert seen.known().opening == OPENED
     shutil.rmtree(tmp_path / "run")
-    assert (seen.opening(), seen.known().is_running) == (OPENED, True)
-    assert (unseen.opening(), unseen.known().is_running) == (None, False)
+    assert (seen.known().opening, seen.known().is_running) == (OPENED, True)
+    assert (unseen.known().opening, unseen.known().is_running) == (None, False)

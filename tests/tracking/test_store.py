@@ -200,7 +200,7 @@ def test_a_restart_finds_the_run_whose_spool_is_removed_by_its_identity(
     assert steps(store, run.run_id) == list(range(8))
     # MLflow refuses to change a parameter.
     assert run_of(store, "stage").data.params == {"lr": "0.1", "new": "1"}
-    assert "began with lr = 0.1 and goes on with 0.2" in caplog.text
+    assert "began with lr = 0.1 and continues with 0.2" in caplog.text
     assert not refused(again)
 
 

@@ -43,7 +43,7 @@ def diagnose(storage: Storage, experiment: str, data_folder: Path) -> Iterator[F
     yield _check_storage(storage)
     yield from _check_data(data_folder)
 
-    from objectaware.tracking.check import check_tracking
+    from objectaware.tracking.store import check_tracking
 
     yield check_tracking(storage, experiment)
 

@@ -1,13 +1,11 @@
-"""MLflow records of studies and stages: to a local spool first, then by a thread to the server.
+"""Record studies and stages in MLflow: write to a local spool first, then send by a thread to the server.
 
-The only folder that imports mlflow. Importing it takes about two seconds, so a command imports it inside its
-function.
+No other folder imports mlflow. Importing it takes about two seconds, so a command imports it inside its function.
 """
 
-from objectaware.tracking import client_settings  # before mlflow is first imported, which the next ones do
+# First: it sets the defaults of MLflow's client, and the next ones import mlflow.
 from objectaware.tracking.environment import environment_tags
-from objectaware.tracking.runs import RunStatus, Tracker
-from objectaware.tracking.store import TrackingStore
-from objectaware.tracking.ui import run_ui
+from objectaware.tracking.run import RunStatus, Tracker
+from objectaware.tracking.store import TrackingStore, run_ui
 
-__all__ = ["RunStatus", "Tracker", "TrackingStore", "client_settings", "environment_tags", "run_ui"]
+__all__ = ["RunStatus", "Tracker", "TrackingStore", "environment_tags", "run_ui"]

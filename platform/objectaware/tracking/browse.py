@@ -1,4 +1,4 @@
-"""What MLflow holds of runs, for commands that look back."""
+"""Read back what MLflow holds of runs, for commands that look back."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class RecordedRun:
         run_id: Its id there.
         name: Its name.
         identity: Identity of the stage, trial or study.
-        kind: The stage, or what kind of study it is.
+        kind: The kind of stage or of study.
         status: FINISHED, FAILED, KILLED or RUNNING.
         started: Milliseconds since 1970.
         parent_id: The run of the study that it belongs to.
-        dataset: What images it is about, where it says so.
+        dataset: The data set that it is about; None where the run does not say so.
         metrics: The last value of each metric.
     """
 
@@ -41,10 +41,10 @@ class RecordedRun:
 
 
 def recorded_runs(store: TrackingStore) -> list[RecordedRun]:
-    """All runs of a store's experiment that compute, the oldest first; links to other studies' runs are left out.
+    """Return all runs of a store's experiment, the oldest first, without links to other studies' runs.
 
     Raises:
-        Exception: What MLflow raises where it cannot be reached.
+        Exception: MLflow cannot be reached.
     """
     client = store.server.client
     experiment = client.get_experiment_by_name(store.experiment)
@@ -75,3 +75,21 @@ def recorded_runs(store: TrackingStore) -> list[RecordedRun]:
         for run in found
         if IDENTITY_TAG in run.data.tags and SOURCE_TAG not in run.data.tags
     ]
+
+
+def metric_history(store: TrackingStore, identity: str, metric: str) -> list[tuple[int, float]] | None:
+    """Read the values of a metric in a stage's run, finished or not.
+
+    Args:
+        store: The store that holds the run.
+        identity: Identity of the stage.
+        metric: Name of the metric.
+
+    Returns:
+        Pairs of step and value, by rising step; None if the store has no run of this identity.
+    """
+    run = store.server.find_original(store.server.experiment_id(store.experiment), identity, store.storage_id)
+    if run is None:
+        return None
+    points = store.server.client.get_metric_history(run.info.run_id, metric)
+    return sorted({point.step: point.value for point in points}.items())

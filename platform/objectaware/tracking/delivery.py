@@ -1,8 +1,9 @@
-"""Records of a spool turned into requests to MLflow."""
+"""Send the records of spools to MLflow, by one thread per process."""
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -10,7 +11,6 @@ from pathlib import PurePosixPath
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from objectaware.tracking.batches import Batch
 from objectaware.tracking.records import (
     SYSTEM_PREFIX,
     Artifact,
@@ -34,18 +34,26 @@ from objectaware.tracking.server import (
     WRITER_TAG,
     Server,
 )
-from objectaware.tracking.spool import Progress, Spool
+from objectaware.tracking.spool import Batch, Progress, Spool
 from objectaware.tracking.spools import Spools
 
-# What the server says about the record and not about itself: sending it again would not help.
+THREAD_NAME = "mlflow-sender"
+POLL_SECONDS = 1.0
+MAX_DELAY_SECONDS = 30.0
+
+# Errors about the record, not about the server: sending the record again would not help.
 _REFUSALS = {"INVALID_PARAMETER_VALUE", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
-# Whatever its database refuses: a text too long for its column, but also a row that somebody else wrote between
-# MLflow's looking for it and its writing it (runs that name the same data set; a request that timed out and was
-# repeated while the server was still at it). The latter goes through when it is sent again.
+# Database errors: a value too long for its column, or a race inside MLflow in which another request inserted the same
+# row first. Examples are runs that name the same data set, and a request that was repeated after a timeout while the
+# server was still working on it. Sending again fixes only the race.
 _DATABASE_REFUSAL = "BAD_REQUEST"
+# The server answers, but does not let this user in or write.
+_REFUSALS_OF_USER = {"PERMISSION_DENIED", "UNAUTHENTICATED"}
 _NUM_TRIES = 3
 
 _logger = logging.getLogger(__name__)
+# urllib3 warns of every failed try. This module reports an outage once.
+logging.getLogger("urllib3.connectionpool").addFilter(lambda record: record.threadName != THREAD_NAME)
 
 
 class MissingParentError(RuntimeError):
@@ -56,8 +64,8 @@ class Delivery:
     """Sends spools to one server.
 
     Args:
-        server: Where to.
-        spools: Where spools of this host and user lie.
+        server: The server.
+        spools: The spools of this host and user.
     """
 
     def __init__(self, server: Server, spools: Spools) -> None:
@@ -68,11 +76,10 @@ class Delivery:
         self._written_elsewhere: dict[str, bool] = {}
 
     def send(self, spool: Spool) -> None:
-        """Sends what a spool holds and the server lacks, unless another process is at it.
+        """Send the records of a spool that the server lacks, unless another process is sending them.
 
         Raises:
-            Exception: Whatever MLflow raises when the server does not answer; what was sent is noted, the
-                rest stays.
+            Exception: The server does not answer. The progress so far is saved, and the other records stay.
         """
         with spool.sending() as is_ours:
             if not is_ours:
@@ -87,7 +94,7 @@ class Delivery:
             return replace(progress, offset=batch.end, is_finished=True)
         match batch.records:
             case [RunOpened() as opened]:
-                # The lease of a process that has ended says nothing of who is alive now.
+                # The lease of a process that has ended does not say which processes are alive now.
                 opened = replace(opened, leased=opened.leased and not spool.is_leftover)
                 return self._open(opened, batch.end, progress, is_leftover=spool.is_leftover)
             case records:
@@ -101,7 +108,7 @@ class Delivery:
                     return replace(progress, offset=batch.end, is_finished=is_finished)
                 if progress.is_adopted or is_written_elsewhere:
                     records = tuple(record for record in records if not self._is_on_server(run_id, record))
-                if is_written_elsewhere:  # how it ends is for the other one to say
+                if is_written_elsewhere:  # the other spool says how the run ends
                     records = tuple(record for record in records if not isinstance(record, RunFinished))
                 if records:
                     self._log_or_reject(spool, run_id, _with_system_steps(records, progress.started))
@@ -117,7 +124,7 @@ class Delivery:
             if source is not None:
                 return Progress(source, end, is_finished=True, is_link_elsewhere=True)
         if run is not None and not self._may_continue(run, opened):
-            if is_leftover:  # another spool has continued the run: these records still belong to it
+            if is_leftover:  # another spool has continued the run, but these records still belong to it
                 self._written_elsewhere[opened.spool] = True
                 started = run.info.start_time
                 return Progress(run.info.run_id, end, is_adopted=True, spool=opened.spool, started=started)
@@ -140,9 +147,9 @@ class Delivery:
         )
 
     def _may_continue(self, run: Run, opened: RunOpened) -> bool:
-        """Whether an opening may continue a run: its own, or one of its storage and user that nobody works on any more.
+        """Return whether an opening may continue a run: its own, or one of its storage and user without a live writer.
 
-        The result of a finished stage stays as it is; a study is continued whenever it is started again.
+        The result of a finished stage stays as it is. A study is continued whenever it is started again.
         """
         tags = run.data.tags
         writer = tags.get(WRITER_TAG, "")
@@ -152,13 +159,13 @@ class Delivery:
             return False
         if run.info.status != "RUNNING" or opened.leased:
             return True
-        # On this host a process that lives holds its spool.
+        # On this host a live process holds its spool.
         return tags.get(HOST_TAG) == opened.host and not self._spools.is_alive(opened.identity, writer)
 
     def _is_written_elsewhere(self, run_id: str, spool: str) -> bool:
-        """Whether another spool has continued the run since this one began it.
+        """Return whether another spool has continued the run since this one began it.
 
-        While it is not so, this is asked before every batch: a process that was suspended may lose its run at any time.
+        Ask the server before every batch until it is so: a process that was suspended may lose its run at any time.
         """
         if not self._written_elsewhere.get(spool):
             run = self._server.active_run(run_id)
@@ -176,12 +183,12 @@ class Delivery:
         return str(parent.info.run_id)
 
     def _newest_own(self, experiment_id: str, identity: str, opened: RunOpened) -> Run | None:
-        """The newest run of an identity that belongs to the storage and the user that an opening names."""
+        """Return the newest run of an identity with the storage and the user of an opening."""
         originals = self._server.find_originals(experiment_id, identity)
         return next((run for run in originals if _is_own(run, opened)), None)
 
     def _linked_under(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> str | None:
-        """The run that a study has of a stage already: a link, or the one that computed."""
+        """Return the run that a study already has of a stage: a link, or the run that computed it."""
         link = self._server.find_link(experiment_id, opened.identity, parent_id)
         if link is not None:
             return str(link.info.run_id)
@@ -190,13 +197,13 @@ class Delivery:
         return opened.source_run_id if is_child else None
 
     def _tags(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> dict[str, str]:
-        """Tags of a new run that say how it relates to others."""
+        """Return the tags of a new run that relate it to other runs."""
         tags = {} if parent_id is None else {PARENT_TAG: parent_id}
         if opened.is_link:
             source = opened.source_run_id
             if source is None:
                 run = self._server.find_original(experiment_id, opened.identity, opened.storage)
-                # The stage may have been tracked elsewhere; its identity still says what was reused.
+                # Another server may have recorded the stage. Its identity still says which stage was reused.
                 source = "unknown" if run is None else str(run.info.run_id)
             return {**tags, SOURCE_TAG: source}
         same = self._server.find_originals(experiment_id, opened.identity)
@@ -213,7 +220,7 @@ class Delivery:
             spool.reject(records[0], self._server.without_password(reason))
 
     def _refusal_of(self, spool: Spool, run_id: str, records: Sequence[Record]) -> str | None:
-        """Sends records and tells why they were refused for what they are, or None if they were taken."""
+        """Send records; return why the server refused them because of their content, or None if it took them."""
         refusal = None
         for _ in range(_NUM_TRIES):
             try:
@@ -254,14 +261,14 @@ class Delivery:
                 )
 
     def _is_on_server(self, run_id: str, record: Record) -> bool:
-        """Whether a run that another spool wrote to already has this parameter, or this step of this metric."""
+        """Return whether a run that another spool wrote to has this parameter, or this step of this metric."""
         match record:
             case MetricPoint(key=key, step=step) if not key.startswith(SYSTEM_PREFIX):
                 return step in self._steps(run_id, key)
             case Parameter(key=key, value=value):
                 first = self._parameters(run_id).get(key, value)
                 if first != value:
-                    _logger.warning("run %s began with %s = %s and goes on with %s", run_id, key, first, value)
+                    _logger.warning("run %s began with %s = %s and continues with %s", run_id, key, first, value)
                 return key in self._parameters(run_id)
             case _:
                 return False
@@ -279,16 +286,139 @@ class Delivery:
 
 
 def _is_own(run: Run, opened: RunOpened) -> bool:
-    """Whether a run belongs to the storage and the user that an opening names."""
+    """Return whether a run has the storage and the user of an opening."""
     tags = run.data.tags
     return bool(tags.get(STORAGE_TAG) == opened.storage and tags.get(USER_TAG) == opened.user)
 
 
 def _with_system_steps(records: Sequence[Record], started: int) -> list[Record]:
-    """Counts the steps of system metrics in seconds from the run's beginning, also where another spool began it."""
+    """Count the steps of system metrics in seconds from the start of the run, even if another spool began it."""
     return [
         replace(record, step=(record.timestamp - started) // 1000)
         if isinstance(record, MetricPoint) and record.key.startswith(SYSTEM_PREFIX)
         else record
         for record in records
     ]
+
+
+class Sender:
+    """Sends spools in the order in which they were added, parents before their children.
+
+    One thread sends all of them. It starts with the first spool and ends with the last. It collects records for a
+    second, so that a fast stage makes few large requests. While the server is away, it tries again after 2, 4, 8, … up
+    to 30 seconds.
+
+    Args:
+        server: The server.
+        spools: The spools of this host and user.
+    """
+
+    def __init__(self, server: Server, spools: Spools) -> None:
+        self._server = server
+        self._delivery = Delivery(server, spools)
+        self._changed = threading.Condition()
+        self._spools: list[Spool] = []
+        self._released: set[Spool] = set()
+        self._thread: threading.Thread | None = None
+        self._is_hurried = False
+        self._is_away = False
+
+    def add(self, spool: Spool) -> None:
+        """Send a spool from now on, at once and whenever it grows."""
+        with self._changed:
+            self._spools.append(spool)
+            self._hurry()
+            if self._thread is None:
+                # A daemon, since an interrupted command must not wait for a server. Unsent records stay in the spool.
+                self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+                self._thread.start()
+
+    def flush(self, spool: Spool, timeout_seconds: float) -> bool:
+        """Wait until a spool is sent, or the time is over.
+
+        Returns:
+            Whether all of it arrived.
+        """
+        with self._changed:
+            self._hurry()
+            return self._changed.wait_for(
+                lambda: not spool.has_unsent() and spool not in self._released, timeout_seconds
+            )
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Stop sending; wait until the requests under way end, or the time is over."""
+        with self._changed:
+            self._spools.clear()
+            self._released.clear()
+            self._hurry()
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout_seconds)
+
+    def release(self, spool: Spool) -> None:
+        """Forget and remove a spool that no longer grows, once it is sent."""
+        with self._changed:
+            self._released.add(spool)
+            self._hurry()
+
+    def _hurry(self) -> None:
+        self._is_hurried = True
+        self._changed.notify_all()
+
+    def _run(self) -> None:
+        delay = POLL_SECONDS
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_hurried, delay)
+                self._is_hurried = False
+                spools = list(self._spools)
+            delay = POLL_SECONDS if self._send(spools) else min(2 * delay, MAX_DELAY_SECONDS)
+            with self._changed:
+                try:
+                    self._forget_released()
+                except Exception:  # if this thread died, all later records would wait
+                    _logger.exception("sent records could not be removed; this is tried again")
+                self._changed.notify_all()
+                if not self._spools:
+                    self._thread = None
+                    return
+
+    def _forget_released(self) -> None:
+        done = {spool for spool in self._released if not spool.has_unsent()}
+        for spool in done:
+            spool.remove_if_settled()
+        self._spools = [spool for spool in self._spools if spool not in done]
+        self._released -= done
+
+    def _send(self, spools: list[Spool]) -> bool:
+        """Send all spools; stop at the first failure, since the next would only wait for the same server.
+
+        Returns:
+            Whether the server answers.
+        """
+        for spool in spools:
+            try:
+                if spool.has_unsent():
+                    self._delivery.send(spool)
+            except MissingParentError as error:
+                _logger.info("%s waits: %s", spool.folder, error)
+            except Exception as error:  # no error about records may stop the work that they describe
+                self._report_away(spool, error)
+                return False
+        if self._is_away:
+            _logger.warning("MLflow at %s takes records again.", self._server.shown_address)
+            self._is_away = False
+        return True
+
+    def _report_away(self, spool: Spool, error: Exception) -> None:
+        level = logging.DEBUG if self._is_away else logging.WARNING
+        reason = self._server.without_password(str(error))
+        if isinstance(error, MlflowException) and error.error_code in _REFUSALS_OF_USER:
+            problem = "refuses the records of this user"
+            remedy = "Ask for the right to edit the experiment, or set another one with --experiment. "
+        else:
+            problem, remedy = "takes no records", ""
+            reason = f"{type(error).__name__}: {reason}"
+        message = "MLflow at %s %s (%s). %sThe work continues. The records stay in %s and are sent later."
+        _logger.log(level, message, self._server.shown_address, problem, reason, remedy, spool.folder)
+        self._is_away = True

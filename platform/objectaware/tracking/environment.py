@@ -1,27 +1,48 @@
-"""Tags that say which code, with which packages, on which device made a run."""
+"""Set defaults of MLflow's client, and name the code, packages and device of a run.
+
+The defaults are environment variables, which other processes inherit. A variable that the user has set keeps its value.
+MLflow reads the one on telemetry when it is first imported, and the others at each request.
+"""
 
 from __future__ import annotations
 
 import getpass
+import os
 import subprocess
 from importlib import metadata
 from pathlib import Path
 
 from objectaware.job import submission_id, submitted_commit
 
+CLIENT_DEFAULTS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    # MLflow logs two lines when it makes an SQLite store, and two more when a run ends on a server.
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    # With these a server that hangs holds the sending thread for about 10 s. MLflow's own defaults (7 retries of 120 s)
+    # would hold it for a quarter of an hour.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    # The sending thread has its own backoff, between requests.
+    "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
+}
 PACKAGES = ("objectaware", "torch", "ray", "mlflow")
+
+for _name, _value in CLIENT_DEFAULTS.items():
+    os.environ.setdefault(_name, _value)
 
 
 def environment_tags(device: str) -> dict[str, str]:
-    """Tags of the environment, without importing any of the packages.
+    """Return tags of the environment, without importing any of the packages.
 
     Args:
-        device: What computes, such as `cpu` or `NVIDIA H100 80GB HBM3`.
+        device: Name of the device that computes, such as `cpu` or `NVIDIA H100 80GB HBM3`.
 
     Returns:
-        `device`, `version.<package>` for every package that is installed, `mlflow.user`, in a Ray job
-        `ray.submission_id`, and, if this code lies in a git repository that tracks it or was submitted from one,
-        `git_commit` and MLflow's own `mlflow.source.git.commit`.
+        `device`, `mlflow.user`, and `version.<package>` for every package that is installed. In a Ray job also
+        `ray.submission_id`. If a git repository tracks this code, or the job was submitted from one, also `git_commit`
+        and MLflow's own `mlflow.source.git.commit`.
     """
     tags = {"device": device, "mlflow.source.name": "objectaware"}
     for package in PACKAGES:
@@ -41,10 +62,10 @@ def environment_tags(device: str) -> dict[str, str]:
 
 
 def git_commit(file: Path) -> str | None:
-    """The commit of the repository that tracks a file; None without git, a repository or a commit.
+    """Return the commit of the repository that tracks a file; None without git, a repository or a commit.
 
-    A package that is installed into a virtual environment inside somebody's repository is not tracked by it,
-    and that repository's commit would say nothing about it.
+    A package in a virtual environment inside a repository is not tracked by that repository, whose commit would say
+    nothing about the package.
     """
     git = ["git", "-C", str(file.parent)]
     try:

@@ -1,41 +1,40 @@
-"""What is recorded of a run: one immutable record a fact, and its line of JSON in the spool.
+"""Hold the facts about a run: one immutable record per fact, and one line of JSON per record in the spool.
 
-A record carries its final timestamp from the moment it is made. MLflow ignores a metric that it already holds
-with the same step, value and timestamp, so a record may be sent again after a crash; with a new timestamp it
-would be doubled.
+A record carries its final timestamp from the moment it is made. MLflow ignores a metric that it already holds with the
+same step, value and timestamp. So a record may be sent again after a crash; with a new timestamp it would be doubled.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 SYSTEM_PREFIX = "system/"
-"""How names of metrics begin that MLflow's UI shows on a page of their own."""
+"""Prefix of metrics that MLflow's UI shows on a separate page."""
 
 
 @dataclass(frozen=True)
 class RunOpened:
-    """A run begins, or goes on after a restart.
+    """A run begins, or continues after a restart.
 
     Args:
         experiment: Name of the MLflow experiment.
         name: Name of the run as shown.
         identity: The stage's or study's identity, by which other commands find the run.
-        spool: A number unique to the spool. The run that it creates carries it as a tag, so that a crash between
-            creation and bookkeeping does not create a second one.
+        spool: A number unique to the spool. The run that the spool creates carries it as a tag. So a crash between
+            creating the run and noting it does not lead to a second run.
         timestamp: Milliseconds since 1970.
-        storage: Id of the storage that the run's results lie in.
+        storage: Id of the storage of the run's results.
         host: Name of the host that records.
         user: Number of the user there.
-        parent_spool: The parent's spool, or None for a parent.
-        parent_identity: The parent's identity, if it may be a run that another spool created.
-        adopt: Whether a run of this identity, storage and user that another spool began may be continued.
-        leased: Whether this process alone may compute this identity in this storage, so that nobody else is alive.
-        is_study: Whether the run holds others together, and is continued even after it finished.
+        parent_spool: The parent's spool; None for a parent.
+        parent_identity: The parent's identity, if another spool may have created the parent.
+        adopt: Whether to continue a run of this identity, storage and user that another spool began.
+        leased: Whether this process alone may compute this identity in this storage, so that no other writer is alive.
+        is_study: Whether the run has child runs, and is continued even after it finished.
         is_link: Whether this run only points at another study's run of the same identity.
-        source_run_id: What a link points at; None lets the sender look it up by identity.
+        source_run_id: The run that a link points at; None lets the sender look it up by identity.
     """
 
     experiment: str
@@ -75,7 +74,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Tag:
-    """One tag; the last value holds."""
+    """One tag; a later value replaces an earlier one."""
 
     key: str
     value: str
@@ -83,7 +82,7 @@ class Tag:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file, kept in the spool's `files` folder under the same path that it gets in MLflow."""
+    """A file, kept in the spool's `files` folder under its path in MLflow."""
 
     path: str
     digest: str
@@ -91,7 +90,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class ModelMade:
-    """A checkpoint that a run made: a logged model of MLflow's that points at where it lies."""
+    """A checkpoint that a run made: in MLflow, a logged model that points at the checkpoint's address."""
 
     name: str
     uri: str
@@ -99,7 +98,7 @@ class ModelMade:
 
 @dataclass(frozen=True)
 class DatasetUsed:
-    """A data set that a run took: its name, a hash of its content, where it lies, and what it was for."""
+    """A data set that a run used: its name, the hash of its content, its address, and its purpose."""
 
     name: str
     digest: str
@@ -117,9 +116,9 @@ class RunFinished:
 
 @dataclass(frozen=True)
 class RunDropped:
-    """This spool's part in a run is over, since another command has taken the run over.
+    """Another command has taken the run over from this spool.
 
-    Nothing more is sent of the spool, and the run is not ended.
+    Nothing more of the spool is sent, and the run is not ended.
     """
 
 
@@ -133,12 +132,12 @@ _CLASSES: dict[str, type[Record]] = {
 
 
 def encode_record(record: Record) -> bytes:
-    """One line of JSON in ASCII, with its line end."""
+    """Return a record as one line of JSON in ASCII, with its line end."""
     return json.dumps({"kind": type(record).__name__, **asdict(record)}).encode("ascii") + b"\n"
 
 
 def decode_record(line: bytes) -> Record:
-    """Reads one line back.
+    """Read one line back.
 
     Raises:
         ValueError: The line is not a record.
@@ -151,5 +150,81 @@ def decode_record(line: bytes) -> Record:
 
 
 def milliseconds_now() -> int:
-    """The present in MLflow's unit, milliseconds since 1970."""
+    """Return the present in MLflow's unit, milliseconds since 1970."""
     return time.time_ns() // 1_000_000
+
+
+@dataclass
+class KnownRecords:
+    """An index of a spool's records, so that a restarted stage records nothing twice.
+
+    Args:
+        opening: How the run was first opened; None in an empty spool.
+        points: (key, step) of every metric value.
+        parameters: The first value of every parameter.
+        tags: The last value of every tag.
+        digests: The last digest of every artifact path.
+        models: Every model and every data set.
+        status: How the run ended; None while it is open.
+        last_timestamp: The latest timestamp, in milliseconds since 1970.
+        is_dropped: Whether another command has taken the run over, so that nothing more is sent.
+    """
+
+    opening: RunOpened | None = None
+    points: set[tuple[str, int]] = field(default_factory=set)
+    parameters: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    models: set[ModelMade | DatasetUsed] = field(default_factory=set)
+    status: str | None = None
+    last_timestamp: int = 0
+    is_dropped: bool = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run was opened, and has since neither ended nor been dropped."""
+        return self.opening is not None and self.status is None and not self.is_dropped
+
+    def has(self, record: Record) -> bool:
+        """Return whether the record says nothing new.
+
+        A metric's step and a parameter are known from their first value on, even if the value differs. A tag or an
+        artifact is known only while its last value is the same.
+        """
+        match record:
+            case MetricPoint(key=key, step=step):
+                return (key, step) in self.points
+            case Parameter(key=key):
+                return key in self.parameters
+            case Tag(key=key, value=value):
+                return self.tags.get(key) == value
+            case Artifact(path=path, digest=digest):
+                return self.digests.get(path) == digest
+            case ModelMade() | DatasetUsed():
+                return record in self.models
+            case _:
+                return False
+
+    def add(self, record: Record) -> None:
+        """Add one record, in the order of the spool."""
+        match record:
+            case MetricPoint(key=key, step=step, timestamp=timestamp):
+                self.points.add((key, step))
+                self.last_timestamp = max(self.last_timestamp, timestamp)
+            case Parameter(key=key, value=value):
+                self.parameters.setdefault(key, value)
+            case Tag(key=key, value=value):
+                self.tags[key] = value
+            case Artifact(path=path, digest=digest):
+                self.digests[path] = digest
+            case ModelMade() | DatasetUsed():
+                self.models.add(record)
+            case RunOpened(timestamp=timestamp):
+                self.opening = self.opening or record
+                self.status = None
+                self.last_timestamp = max(self.last_timestamp, timestamp)
+            case RunDropped():
+                self.is_dropped = True
+            case RunFinished(status=status, timestamp=timestamp):
+                self.status = status
+                self.last_timestamp = max(self.last_timestamp, timestamp)

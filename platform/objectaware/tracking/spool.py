@@ -1,47 +1,58 @@
-"""The local, append-only record of one run.
+"""Keep the local, append-only record of one run.
 
 A folder with
 
-- `records.jsonl`: the records in order, one a line, only ever appended to; a line that a killed process left
-  half written is cut off by the next writer,
-- `files/`: a copy of every artifact, under its path in MLflow,
-- `progress.json`: which MLflow run it became, and how far it is sent; if it is lost everything is sent again,
-  which changes nothing.
+- `records.jsonl`: the records in order, one per line, only ever appended to. If a killed process left a line half
+  written, the next writer cuts it off.
+- `files/`: a copy of every artifact, under its path in MLflow.
+- `progress.json`: the id of the MLflow run, and how far the spool is sent. If this file is lost, everything is sent
+  again, which changes nothing.
 
-Beside it lies `rejected/NAME.jsonl`: records that the server refused for what they are, with its reason.
+Beside it lies `rejected/NAME.jsonl`: the records that the server refused because of their content, with its reason.
 
-Any number of processes of one host and user may write to a spool and send it; file locks keep them apart. A spool whose
-run has ended and whose records the server holds is removed: moved into `removed/` beside it, and deleted from there.
+Any number of processes of one host and user may write to a spool and send it; file locks keep them apart. A spool is
+removed when its run has ended and the server holds all its records: it is moved into `removed/` beside it, and deleted
+from there.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import logging
+import os
 import shutil
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from objectaware.tracking.batches import Batch, first_batch
-from objectaware.tracking.known import KnownRecords
-from objectaware.tracking.locks import exclusive_lock, shared_lock
 from objectaware.tracking.records import (
     Artifact,
+    KnownRecords,
+    MetricPoint,
+    Parameter,
     Record,
     RunFinished,
-    RunOpened,
+    Tag,
     decode_record,
     encode_record,
 )
 
+MAX_RECORDS = 1000
+MAX_PARAMETERS = 100
+MAX_TAGS = 100
+MAX_BYTES = 500_000  # MLflow refuses a request above 1,000,000 characters; its JSON is at most twice as long as ours
+
 _REMOVED = "removed"
+# NFSv3 without lockd, Lustre mounted without -o flock.
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 _logger = logging.getLogger(__name__)
 
@@ -53,10 +64,9 @@ class Progress:
     Args:
         run_id: The MLflow run; None before it was created.
         offset: Bytes of `records.jsonl` that the server holds.
-        is_adopted: Whether another spool wrote to the run, so that the server may know steps which this one
-            does not.
+        is_adopted: Whether another spool wrote to the run, so that the server may hold steps that this spool lacks.
         is_finished: Whether the run is finished on the server.
-        is_link_elsewhere: Whether the spool was to link what its study has already, so that nothing is sent.
+        is_link_elsewhere: Whether the spool's study already has the run that the spool links, so that nothing is sent.
         spool: The spool's number.
         started: When the run began, in milliseconds since 1970.
     """
@@ -71,11 +81,11 @@ class Progress:
 
 
 class Spool:
-    """One run's spool; made if the folder is not there.
+    """One run's spool.
 
     Args:
-        folder: Its folder.
-        is_leftover: Whether it is looked at on behalf of another process, which may have ended.
+        folder: Its folder, which is made if it is missing, except for a leftover.
+        is_leftover: Whether it is read on behalf of another process, which may have ended.
     """
 
     def __init__(self, folder: Path, *, is_leftover: bool = False) -> None:
@@ -95,21 +105,21 @@ class Spool:
         self._records.touch()
 
     def append(self, records: Sequence[Record]) -> None:
-        """Writes those records that say something new; they survive the death of the process."""
+        """Write the records that say something new; they survive the death of the process."""
         with self._writing() as stream:
             unknown = [record for record in records if not self._known.has(record)]
             lines = b"".join(map(encode_record, unknown))
             stream.write(lines)
-            stream.flush()  # if the disk is full this raises, before the index takes in what is not there
+            stream.flush()  # raises if the disk is full, before the index takes in unwritten records
             self._num_known_bytes += len(lines)
             for record in unknown:
                 self._known.add(record)
 
     def add_artifact(self, path: str, source: Path | bytes) -> None:
-        """Copies a file, or bytes as a file, into the spool and records it.
+        """Copy a file, or bytes as a file, into the spool and record it.
 
         Args:
-            path: Where it goes among the run's artifacts: relative, with forward slashes.
+            path: Its path among the run's artifacts: relative, with forward slashes.
             source: The file to copy, or the content.
         """
         parts = PurePosixPath(path)
@@ -126,92 +136,88 @@ class Spool:
                 shutil.copyfile(source, copy)
             with copy.open("rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            # A sender may be reading this path: it sees the old file or the new one, whole.
+            # A sender may be reading this path. It must see the old file or the new one, whole.
             copy.replace(target)
         self.append([Artifact(parts.as_posix(), digest)])
 
     def file_of(self, artifact: Artifact) -> Path:
-        """Where the spool keeps an artifact's content."""
+        """Return the path of an artifact's content in the spool."""
         return self._files / artifact.path
 
     def known(self) -> KnownRecords:
-        """What the spool holds now, other processes' records included; to be read only.
+        """Return an index of the spool, including other processes' records; only read it.
 
-        Of one that was removed, what it held when this process last looked: a process that has sent all of it may
-        remove it at any time.
+        For a spool that was removed, return the index of the last look: a process that has sent all records may remove
+        the spool at any time.
         """
         with self._lock:
-            # Without the writers' lock, whose file would be made again in a spool that is being deleted.
+            # Without the writers' lock: taking it would make its file again in a spool that is being deleted.
             with suppress(FileNotFoundError), self._records.open("rb") as stream:
                 self._take_in(stream)
             return self._known
 
-    def opening(self) -> RunOpened | None:
-        """How the run was first opened; None where it was not, or where the spool was removed before any look."""
-        return self.known().opening
-
     def read_batch(self, offset: int) -> Batch | None:
-        """The records from an offset on that fit one request, or None if there are none."""
+        """Return the records from an offset on that fit one request, or None if there are none."""
         with self._records.open("rb") as stream:
             stream.seek(offset)
             # A line without its end is still being written.
             return first_batch(((self._decode(line), len(line)) for line in stream if line.endswith(b"\n")), offset)
 
     def progress(self) -> Progress:
-        """How far the spool is sent; of one that was removed, how far it was when this process last looked."""
+        """Return how far the spool is sent; for a removed spool, how far it was at the last look."""
         try:
             progress = Progress(**json.loads((self.folder / "progress.json").read_text()))
         except FileNotFoundError:
             return Progress() if self.folder.exists() else self._seen
         except (TypeError, ValueError):
             return Progress()
-        # After a power cut the records may have fallen back behind what was noted of them.
+        # After a power cut the records may be shorter than the progress says.
         self._seen = progress if progress.offset <= self._size() else Progress()
         return self._seen
 
     def save_progress(self, progress: Progress) -> None:
-        """Notes how far the spool is sent, whole or not at all."""
+        """Write how far the spool is sent, whole or not at all."""
         temporary = self.folder / "progress.json.new"
         temporary.write_text(json.dumps(asdict(progress)))
         temporary.replace(self.folder / "progress.json")
         self._seen = progress
 
     def has_unsent(self) -> bool:
-        """Whether the server lacks some of the records."""
+        """Return whether the server lacks some of the records."""
         return self.progress().offset < self._size()
 
     def is_settled(self) -> bool:
-        """Whether the run is finished and the server holds all of it."""
+        """Return whether the run is finished and the server holds all of it."""
         return self.progress().is_finished and not self.has_unsent()
 
     @property
     def rejected(self) -> Path:
-        """The file with the records that the server refused, which stays when the spool is removed."""
+        """File with the records that the server refused; it stays when the spool is removed."""
         return self.folder.parent / "rejected" / f"{self.folder.name}.jsonl"
 
     def reject(self, record: Record, reason: str) -> None:
-        """Sets aside a record that the server will never take, so that those behind it arrive."""
+        """Set aside a record that the server will never take, so that later records arrive."""
         self.rejected.parent.mkdir(exist_ok=True)
         with self.rejected.open("a") as stream:
             stream.write(json.dumps({"record": json.loads(encode_record(record)), "reason": reason}) + "\n")
-        _logger.warning("MLflow refused %s (%s); it is kept in %s", record, reason, stream.name)
+        _logger.warning("MLflow refused %s (%s); the record is kept in %s", record, reason, stream.name)
 
     def sending(self) -> AbstractContextManager[bool]:
-        """The right to send this spool; yields False if another process is at it."""
+        """Take the right to send this spool; yield False if another process has it."""
         return exclusive_lock(self.folder / "sending.lock", wait=False)
 
     def hold(self) -> IO[bytes]:
-        """Marks the run as alive until the stream is closed or the process ends, however it ends."""
+        """Mark the run as alive until the stream is closed or the process ends, however it ends."""
         while True:
             self._make()
             try:
                 return shared_lock(self.folder / "alive.lock")
             except FileNotFoundError:
-                continue  # removed in this moment
+                continue  # another process has just removed the folder
 
     def is_held(self) -> bool:
-        """Whether a process holds the run."""
-        if not (self.folder / "alive.lock").exists():  # to ask for the lock would make it
+        """Return whether a process holds the run."""
+        if not (self.folder / "alive.lock").exists():  # asking for the lock would make its file
             return False
         try:
             with exclusive_lock(self.folder / "alive.lock", wait=False) as is_free:
@@ -220,7 +226,7 @@ class Spool:
             return False  # another process has just removed it
 
     def close_if_abandoned(self) -> bool:
-        """Ends a run as KILLED if it is open and no process holds it, at its last timestamp.
+        """End the run as KILLED at its last timestamp, if it is open and no process holds it.
 
         Returns:
             Whether no process holds the run.
@@ -235,7 +241,7 @@ class Spool:
 
     @contextmanager
     def closed(self) -> Iterator[bool]:
-        """Keep the run from being continued; yields False where a process holds it, or where the spool is gone."""
+        """Keep others from continuing the run; yield False if a process holds it, or if the spool is gone."""
         with ExitStack() as stack:
             try:
                 is_closed = stack.enter_context(exclusive_lock(self.folder / "alive.lock", wait=False))
@@ -244,9 +250,9 @@ class Spool:
             yield is_closed
 
     def remove_if_settled(self) -> None:
-        """Remove the spool if nothing is left to be done with it and no process holds it.
+        """Remove the spool if it is settled and no process holds it.
 
-        One that cannot be removed stays, with a warning; the next command tries again.
+        A spool that cannot be removed stays, with a warning. The next command tries again.
         """
         try:
             with self.closed() as is_closed:
@@ -257,13 +263,13 @@ class Spool:
         delete_removed(self.folder.parent, self.folder.name)
 
     def remove(self) -> None:
-        """Remove the spool, unless a process is sending it; only while it is `closed`.
+        """Remove the spool, unless a process is sending it. Call this only while the spool is `closed`.
 
-        Its files go with `delete_removed`, after the lock is given back: NFS keeps those that are open.
+        `delete_removed` deletes the files, after the lock is released: NFS keeps files that are open.
         """
         with self.sending() as is_ours:
             if is_ours:
-                # In one step: a process that begins the same run in this moment finds all of the spool or nothing.
+                # In one step, since another process may begin the same run now: it finds the whole spool or nothing.
                 removed = self.folder.parent / _REMOVED / f"{self.folder.name}-{uuid.uuid4().hex}"
                 removed.parent.mkdir(exist_ok=True)
                 self.folder.rename(removed)
@@ -272,11 +278,11 @@ class Spool:
         try:
             return self._records.stat().st_size
         except FileNotFoundError:
-            return 0  # it was removed, or a fresh start of the same stage has moved it away
+            return 0  # another process has removed the spool
 
     @contextmanager
     def _writing(self) -> Iterator[IO[bytes]]:
-        """The records file, locked, with the index up to date and without a half-written last line."""
+        """Yield the records file, locked and without a half-written last line; the index is up to date."""
         with self._lock, exclusive_lock(self.folder / "append.lock"), self._records.open("ab+") as stream:
             if self._take_in(stream):
                 stream.truncate(self._num_known_bytes)
@@ -299,8 +305,8 @@ class Spool:
         try:
             return decode_record(line)
         except ValueError as error:
-            # A power cut may leave such a line; one lost record must not hold up the others.
-            _logger.warning("%s: passed over a damaged line (%s)", self._records, error)
+            # A power cut may leave such a line. One lost record must not hold up the others.
+            _logger.warning("%s: skipped a damaged line (%s)", self._records, error)
             return None
 
 
@@ -310,8 +316,117 @@ def delete_removed(root: Path, name: str = "") -> None:
     A file that a process still has open stays on NFS. The next command deletes it.
 
     Args:
-        root: Folder that the spools lay in.
-        name: How the names of those to delete begin.
+        root: Folder of the spools.
+        name: Beginning of the names to delete; empty for all.
     """
     for folder in (root / _REMOVED).glob(f"{name}*"):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One request: one record of any kind, or consecutive metrics, parameters and tags.
+
+    Args:
+        records: In the order of the spool; empty if all lines were damaged.
+        end: Offset of the next batch, in bytes from the start of the spool.
+    """
+
+    records: tuple[Record, ...]
+    end: int
+
+
+def first_batch(lines: Iterable[tuple[Record | None, int]], start: int) -> Batch | None:
+    """Return the records that fit one request, from the first on.
+
+    Args:
+        lines: Per line, its record (None for a damaged line) and its length in bytes.
+        start: Offset of the first line, in bytes.
+
+    Returns:
+        The batch, or None if there are no lines.
+    """
+    records: list[Record] = []
+    end = start
+    num_parameters = num_tags = 0
+    for record, num_bytes in lines:
+        num_parameters += isinstance(record, Parameter)
+        num_tags += isinstance(record, Tag)
+        fits = (
+            len(records) < MAX_RECORDS
+            and end + num_bytes - start <= MAX_BYTES
+            and num_parameters <= MAX_PARAMETERS
+            and num_tags <= MAX_TAGS
+        )
+        if records and not (fits and _is_joinable(records[-1]) and _is_joinable(record)):
+            break
+        end += num_bytes
+        if record is not None:
+            records.append(record)
+    return Batch(tuple(records), end) if end > start else None
+
+
+def _is_joinable(record: Record | None) -> bool:
+    return record is None or isinstance(record, MetricPoint | Parameter | Tag)
+
+
+@contextmanager
+def exclusive_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Hold an exclusive lock on a file, between threads and processes of one host.
+
+    The system frees it when its holder dies, however it dies.
+
+    Args:
+        path: The lock file, which is made if it is missing.
+        wait: False gives up at once if another thread or process holds the lock.
+
+    Yields:
+        Whether the lock is held.
+    """
+    try:
+        stream = _locked(path, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        yield False
+        return
+    with stream:
+        yield True
+
+
+def shared_lock(path: Path) -> IO[bytes]:
+    """Take a shared lock on a file, and keep it until the returned stream is closed or the process ends."""
+    return _locked(path, fcntl.LOCK_SH)
+
+
+def _locked(path: Path, operation: int) -> IO[bytes]:
+    """Open the lock file and take the lock.
+
+    On a file system without locks, use a file on this host instead. That suffices, since these locks only keep
+    processes of one host apart.
+    """
+    while True:
+        stream = path.open("ab")
+        try:
+            fcntl.flock(stream, operation)
+        except OSError as error:
+            stream.close()
+            if error.errno not in _NO_LOCKS:
+                raise
+            path = _stand_in(path)
+            continue
+        # If the file was removed while this process waited, its lock keeps no other process out.
+        if _is_still_there(stream, path):
+            return stream
+        stream.close()
+
+
+def _stand_in(path: Path) -> Path:
+    folder = Path(tempfile.gettempdir()) / f"objectaware-locks-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    return folder / hashlib.sha256(str(path.resolve()).encode()).hexdigest()
+
+
+def _is_still_there(stream: IO[bytes], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,39 +1,62 @@
-"""Where spools lie: each host and user has their own, beside the storage that the runs' results lie in."""
+"""Find the spools of this host and user, and hand unsent ones over to the next command.
+
+Each host and user has their own spools, beside the storage of the runs' results. The folder of a spool may vanish with
+the job or the machine that recorded, but the storage stays. So a command leaves its unsent spools there at its end, one
+file per spool.
+
+The next command creates a claim beside a file before it takes it, so that no two commands send the same records at
+once. Claims are numbered. If a command died, its claim is not deleted but followed by the next number, which again only
+one command can create.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
+import json
+import logging
 import os
+import re
+import shutil
 import socket
+import tarfile
 import tempfile
+import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.tracking.spool import Spool
+from objectaware.tracking.spool import Spool, delete_removed
 
 FOLDER = "mlflow_spool"
 _STORAGE_ID = "storage_id"
+_SUFFIX = ".tar"
+_CLAIM = re.compile(r"\.claim-(\d{4,})")
+# Taking a spool takes seconds. A command that has not done it by then has probably died.
+_CLAIM_SECONDS = 600.0
+
+_logger = logging.getLogger(__name__)
 
 
 def this_host() -> str:
-    """Name of this host, as runs and spools carry it."""
+    """Return the name of this host, as runs and spools carry it."""
     return socket.gethostname()
 
 
 def this_user() -> str:
-    """Number of this user, as runs and spools carry it: names differ between containers."""
+    """Return the number of this user, as runs and spools carry it: names differ between containers."""
     return str(os.getuid())
 
 
 def storage_id(storage: Storage) -> str:
-    """Reads what tells a storage from all others, also from one at the same path of another host.
+    """Return the id of a storage, which differs even from that of a storage at the same path of another host.
 
-    The id is made by the first command that records, and stays with the storage when it is moved.
+    The first command that records makes the id. It stays with the storage when the storage is moved.
 
     Raises:
-        InputError: There is none yet, and this user may not write into the storage.
+        InputError: The storage has no id yet, and this user may not write into it.
     """
     folder = storage.child(FOLDER)
     try:
@@ -41,25 +64,20 @@ def storage_id(storage: Storage) -> str:
             folder.create_exclusive(_STORAGE_ID, uuid.uuid4().hex.encode())
         return folder.read_bytes(_STORAGE_ID).decode()
     except PermissionError as error:
-        raise unwritable(storage, error) from error
-
-
-def unwritable(storage: Storage, error: OSError) -> InputError:
-    """The refusal of a storage that this user may not write to."""
-    path = error.filename or storage.uri
-    remedy = (
-        "Give another by --storage or OBJECTAWARE_STORAGE, or have its owner run `chmod -R g+rwX` and set the group."
-    )
-    return InputError("storage", storage.uri, f"does not let user {this_user()} write {path}", remedy)
+        problem = f"does not let user {this_user()} write {error.filename or storage.uri}"
+        remedy = (
+            "Set another --storage or OBJECTAWARE_STORAGE, or have its owner run `chmod -R g+rwX` and set the group."
+        )
+        raise InputError("storage", storage.uri, problem, remedy) from error
 
 
 class Spools:
     """The spools of this host and user for one experiment on one server.
 
-    Those of others are never touched: locks work within a host, and rights may forbid it.
+    Spools of other hosts and users are never touched: locks work within a host, and access rights may forbid it.
 
     Args:
-        root: Absolute folder that they lie in.
+        root: Absolute folder of the spools.
     """
 
     def __init__(self, root: Path) -> None:
@@ -67,14 +85,14 @@ class Spools:
 
     @classmethod
     def of(cls, storage: Storage, experiment: str) -> Spools:
-        """Finds the folder: in the storage if it is local and this user may write there, else in the user's own files.
+        """Find the folder: in the storage if it is local and this user may write there, else in the user's own files.
 
         Args:
             storage: Storage of the results.
-            experiment: What tells server and experiment: what one server lacks is no business of another's.
+            experiment: Name for the server and the experiment, since each server lacks different records.
 
         Raises:
-            InputError: Neither may be written to.
+            InputError: This user may not write to either.
         """
         owner = f"{this_host()}-{this_user()}"
         state = _state_folder()
@@ -86,49 +104,52 @@ class Spools:
         for folder in candidates:
             if _may_be_written(folder):
                 return cls(folder / experiment)
-        problem = "may not be written to, and records wait there for MLflow"
-        raise InputError("XDG_STATE_HOME", state, problem, "Set it to a folder of your own.")
+        problem = "cannot be written to, and records wait there for MLflow"
+        raise InputError("XDG_STATE_HOME", state, problem, "Set it to a folder that you may write to.")
 
     def leftovers(self) -> list[Spool]:
-        """All that are not removed yet, the first opened first: parents before children, sources before links."""
+        """Return all spools that are not removed yet, in the order in which they were opened.
+
+        So parents come before children, and sources before links.
+        """
         return self._found("*")
 
     def has(self, name: str) -> bool:
-        """Whether there is a spool of that name."""
+        """Return whether there is a spool of that name."""
         return bool(self._found(name))
 
     def is_recorded_elsewhere(self, name: str, spool: Spool) -> bool:
-        """Whether a process records in another spool of that name, also in one that it has only just made."""
+        """Return whether a process records in another spool of that name, even in one that it has just made."""
         folders = [folder for folder in self.root.glob(f"{name}~*") if folder != spool.folder]
         return any(Spool(folder, is_leftover=True).is_held() for folder in folders)
 
     def is_alive(self, name: str, number: str) -> bool:
-        """Whether a process records in the spool of that name and number."""
-        spools = ((spool, spool.opening()) for spool in self._found(name))
+        """Return whether a process records in the spool of that name and number."""
+        spools = ((spool, spool.known().opening) for spool in self._found(name))
         return any(opening is not None and opening.spool == number and spool.is_held() for spool, opening in spools)
 
     def begin(self, name: str, *, fresh: bool) -> Spool:
-        """The spool to record in: the newest of that name if its run may be continued, else a new one.
+        """Return the spool to record in: the newest of that name if its run may be continued, else a new one.
 
-        One that a live process holds is not given to another, even if that process has lost its lease.
+        A spool that a live process holds is never returned, even if that process has lost its lease.
 
         Args:
-            name: What the run is to be found by; letters, digits and `._+-`.
-            fresh: Begin a new one in any case.
+            name: Name by which the run is found; letters, digits and `._+-`.
+            fresh: Begin a new spool in any case.
         """
         found = [] if fresh else self._found(name)
         if found and not found[-1].is_held() and not found[-1].known().is_dropped:
             known = found[-1].known()
             assert known.opening is not None
-            is_own = known.opening.user == this_user()  # and not one that another user left
+            is_own = known.opening.user == this_user()  # another user may have left it in the storage
             if is_own and (known.status != "FINISHED" or known.opening.is_study):
                 return Spool(found[-1].folder)
-        # Never under a name that there was: a sender may still be at the one before.
+        # Never under a name used before: a sender may still be sending the earlier spool.
         return Spool(self.root / f"{name}~{uuid.uuid4().hex}")
 
     def _found(self, name: str) -> list[Spool]:
         spools = [Spool(records.parent, is_leftover=True) for records in self.root.glob(f"{name}~*/records.jsonl")]
-        begun = [(opening.timestamp, spool) for spool in spools if (opening := spool.opening()) is not None]
+        begun = [(opening.timestamp, spool) for spool in spools if (opening := spool.known().opening) is not None]
         return [spool for _, spool in sorted(begun, key=lambda pair: pair[0])]
 
 
@@ -143,3 +164,106 @@ def _state_folder() -> Path:
 def _may_be_written(folder: Path) -> bool:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
+
+
+def hand_over(spools: Iterable[Spool], folder: Storage) -> None:
+    """Move spools into the storage, unless they are settled or their run is alive.
+
+    If the storage refuses a spool, it and all later ones stay on this host, with a warning.
+
+    Args:
+        spools: Spools of this host and user.
+        folder: Folder in the storage.
+    """
+    for spool in spools:
+        if spool.is_settled() or not spool.close_if_abandoned():
+            continue
+        with spool.closed() as is_closed:
+            if not is_closed:
+                continue
+            try:
+                folder.write_bytes(f"{spool.folder.name}{_SUFFIX}", _packed(spool.folder))
+            except OSError as error:
+                _logger.warning("%s could not be left in %s (%s); it stays here", spool.folder, folder.uri, error)
+                return
+            # If a sender is sending it, it also stays here: records that arrive twice change nothing.
+            spool.remove()
+        delete_removed(spool.folder.parent, spool.folder.name)
+
+
+def take_over(folder: Storage, root: Path) -> None:
+    """Take the spools that ended commands left; only one command takes each spool.
+
+    Args:
+        folder: Folder in the storage, in which commands leave spools.
+        root: Local folder of this host's and user's spools.
+    """
+    names = folder.list_names()
+    for name in names:
+        if not name.endswith(_SUFFIX):
+            continue
+        try:
+            if _claim(folder, name, names):
+                _take(folder, name, root)
+        except PermissionError as error:
+            _logger.info("%s is left to other users, since this user may not take it (%s)", name, error)
+        except OSError as error:
+            _logger.warning("%s could not be taken from %s (%s)", name, folder.uri, error)
+
+
+def _claim(folder: Storage, name: str, names: Iterable[str]) -> bool:
+    """Claim a file for this command; return False if another command has a recent claim."""
+    newest = max(_claims(name, names), default=0)
+    if newest and time.time() - _claimed(folder, name, newest) < _CLAIM_SECONDS:
+        return False
+    return folder.create_exclusive(_claim_name(name, newest + 1), json.dumps({"claimed": time.time()}).encode())
+
+
+def _claimed(folder: Storage, name: str, number: int) -> float:
+    try:
+        return float(folder.read_json(_claim_name(name, number))["claimed"])
+    except FileNotFoundError:
+        return time.time()  # another command has just taken the file and deleted its claims
+
+
+def _claims(name: str, names: Iterable[str]) -> list[int]:
+    found = (_CLAIM.fullmatch(each.removeprefix(name)) for each in names if each.startswith(name))
+    return [int(match[1]) for match in found if match]
+
+
+def _claim_name(name: str, number: int) -> str:
+    return f"{name}.claim-{number:04d}"
+
+
+def _take(folder: Storage, name: str, root: Path) -> None:
+    try:
+        packed = folder.read_bytes(name)
+    except FileNotFoundError:
+        packed = None  # another command took it after the listing
+    target = root / name.removesuffix(_SUFFIX)
+    if packed is not None and not target.exists():
+        _unpack(packed, target)
+    folder.delete(name)  # before its claims: another command would take a file without a claim
+    for number in _claims(name, folder.list_names(name)):
+        folder.delete(_claim_name(name, number))
+
+
+def _packed(folder: Path) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        for path in ("records.jsonl", "progress.json", "files"):
+            if (folder / path).exists():
+                archive.add(folder / path, path)
+    return content.getvalue()
+
+
+def _unpack(packed: bytes, target: Path) -> None:
+    """Unpack a spool whole or not at all."""
+    unpacked = target.with_name(f"taking-{uuid.uuid4().hex}")
+    unpacked.mkdir(parents=True)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            archive.extractall(unpacked, filter="data")
+        unpacked.rename(target)
+    finally:
+        shutil.rmtree(unpacked, ignore_errors=True)

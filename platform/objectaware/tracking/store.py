@@ -1,4 +1,4 @@
-"""Where a command's runs are recorded: MLflow's store in use, and the spools in front of it."""
+"""Open the MLflow store in use and its runs, show its UI, and check that it can be written to."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import sys
 import time
 import uuid
@@ -15,41 +16,40 @@ from functools import cached_property
 from pathlib import Path
 from urllib.parse import quote
 
-from mlflow.exceptions import MlflowException
-
 from objectaware.data.storage import Storage
-from objectaware.errors import InputError
-from objectaware.tracking.handover import hand_over, take_over
-from objectaware.tracking.locks import exclusive_lock
-from objectaware.tracking.moved import artifact_location, follow_move
+from objectaware.errors import InputError, one_line
+from objectaware.findings import Finding
+from objectaware.tracking.delivery import Sender
 from objectaware.tracking.records import RunOpened, milliseconds_now
-from objectaware.tracking.runs import Tracker
-from objectaware.tracking.sender import Sender
-from objectaware.tracking.server import Server
+from objectaware.tracking.run import Tracker
+from objectaware.tracking.server import (
+    TRACKING_URI_VARIABLE,
+    Server,
+    artifact_location,
+    initialise,
+    own_server,
+    server_in_use,
+)
 from objectaware.tracking.spool import Spool, delete_removed
-from objectaware.tracking.spools import FOLDER, Spools, storage_id, this_host, this_user
+from objectaware.tracking.spools import FOLDER, Spools, hand_over, storage_id, take_over, this_host, this_user
 
 UI_PORT = 5000
-TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 # Ray gives a job that is stopped three seconds.
 _SECONDS_TO_STOP = 1.0
 _SAFE_KEY = re.compile(r"[\w.-]+")
-_DATABASES = ("postgresql", "mysql", "mssql")
-_REMEDY = "Set it to http(s)://HOST:PORT, sqlite:///FILE or postgresql://…, or unset it."
-_HOST = re.compile(r"\w[\w.-]*(:\d+)?(/.*)?|\[[\da-fA-F:]+\](:\d+)?(/.*)?")
 
 
 class TrackingStore:
-    """The MLflow store in use. May be pickled to another process; only `open` initialises anything.
+    """The MLflow store in use. It may be pickled to another process; only `open` initialises anything.
 
     Args:
-        server: Where records go.
+        server: The server or database that takes the records.
         experiment: Name of the experiment.
-        storage: Storage that the runs' results lie in.
+        storage: Storage of the runs' results.
         folder: Absolute local folder: without a server, for SQLite (`mlflow.db`) and artifacts (`mlflow_artifacts`).
-        spools: Where records wait for the server.
+        spools: The spools in which records wait for the server.
     """
 
     def __init__(self, server: Server, experiment: str, storage: Storage, folder: Path, spools: Spools) -> None:
@@ -61,30 +61,30 @@ class TrackingStore:
 
     @classmethod
     def open(cls, storage: Storage | Path, experiment: str = "objectaware") -> TrackingStore:
-        """Opens the store that `MLFLOW_TRACKING_URI` names, by default SQLite in the storage.
+        """Open the store that `MLFLOW_TRACKING_URI` names, by default SQLite in the storage.
 
-        A fresh SQLite store is initialised here, which takes some seconds, since two processes that use it
-        first at the same time break it: the driver opens the store before it starts anybody else. A remote
-        server is not asked for anything: it may be away.
+        Initialise an SQLite store that is new, which takes some seconds. Two processes that use a new one at the same
+        time break it, so the driver opens the store before it starts other processes. Send nothing to a remote server,
+        which may be away.
 
         Args:
-            storage: Storage of the runs' results, or its local path. Where it is remote, the default store lies in
+            storage: Storage of the runs' results, or its local path. If it is remote, the default store lies in
                 `./runs`.
-            experiment: Name of the MLflow experiment; made if missing, by the first run.
+            experiment: Name of the MLflow experiment. The first run makes it if it is missing.
 
         Raises:
-            InputError: `MLFLOW_TRACKING_URI` is not of a kind that MLflow takes, the experiment was deleted, or this
-                user may not write where records go.
+            InputError: MLflow does not take this kind of `MLFLOW_TRACKING_URI`, the experiment was deleted, or this
+                user may not write to the store or the spools.
         """
         storage = storage if isinstance(storage, Storage) else Storage.from_uri(storage)
         folder = storage.local_path() or Path("runs").absolute()
-        server = _server_in_use(folder)
-        own = server == _own_server(folder)
+        server = server_in_use(folder)
+        own = server == own_server(folder)
         # An own store keeps its name when the storage is moved.
         place = f"{'own' if own else server.digest}-{quote(experiment, safe='')}"
         store = cls(server, experiment, storage, folder, Spools.of(storage, place))
         if store.is_sqlite:
-            _initialise(server, experiment)
+            initialise(server, experiment)
         return store
 
     def __reduce__(self) -> tuple[type[TrackingStore], tuple[Server, str, Storage, Path, Spools]]:
@@ -93,31 +93,31 @@ class TrackingStore:
 
     @cached_property
     def storage_id(self) -> str:
-        """What tells this storage from all others; see `spools.storage_id`."""
+        """Id of the storage; see `spools.storage_id`."""
         return storage_id(self.storage)
 
     @property
     def is_sqlite(self) -> bool:
-        """Whether the store is an SQLite file, good for one host."""
+        """Whether the store is an SQLite file, which only one host can use."""
         return self.server.tracking_uri.startswith("sqlite:")
 
     @property
     def is_remote_server(self) -> bool:
-        """Whether the store is an MLflow server, with a UI of its own."""
+        """Whether the store is an MLflow server, which has its own UI."""
         return self.server.tracking_uri.startswith(("http://", "https://"))
 
     def parent_run(
         self, *, name: str, key: str, tags: Mapping[str, object], fresh: bool = False, leased: bool = False
     ) -> Tracker:
-        """Opens the run of a study or sweep: the one that this user began in this storage, else a new one.
+        """Open the run of a study or sweep: the one that this user began in this storage, else a new one.
 
         Args:
             name: The run's name as shown.
             key: The study's identity; letters, digits and `._-`.
             tags: Its tags.
             fresh: Begin a new run even if there is one of this identity.
-            leased: Whether the caller keeps all other commands from this identity in this storage. A run of this
-                identity that is open on another host is only then known to be a dead process's.
+            leased: Whether the caller keeps all other commands from this identity in this storage. Only then does a run
+                of this identity that is open on another host surely belong to a dead process.
         """
         opened = replace(self._opening(name, key, None, fresh, leased), is_study=True)
         return self._begin(key, opened, tags, fresh)
@@ -132,12 +132,12 @@ class TrackingStore:
         fresh: bool = False,
         leased: bool = False,
     ) -> Tracker:
-        """Opens the run of a stage or trial, one level under its parent.
+        """Open the run of a stage or trial, one level under its parent.
 
-        A restart goes on in the run that this user began in this storage, unless that is finished.
+        A restart continues the run that this user began in this storage, unless that run is finished.
 
         Args:
-            parent: The study's run; None for a stage that was started alone.
+            parent: The study's run; None for a stage without a study.
             name: The run's name as shown.
             key: The stage's identity; letters, digits and `._-`.
             tags: Its tags.
@@ -155,10 +155,10 @@ class TrackingStore:
         tags: Mapping[str, object],
         source_run_id: str | None = None,
     ) -> None:
-        """Notes under a study that it reuses another study's stage: by a finished run that points there.
+        """Record under a study that it reuses another study's stage, as a finished run that points there.
 
         Args:
-            parent: The study that reuses.
+            parent: The study that reuses the stage.
             name: The run's name as shown.
             key: The stage's identity, the same as the source's.
             tags: Its tags.
@@ -167,11 +167,11 @@ class TrackingStore:
         opened = self._opening(name, key, parent, fresh=False, leased=False)
         opened = replace(opened, is_link=True, source_run_id=source_run_id)
         name = f"{key}+{parent.opening.spool}"
-        if not self._spools.has(name):  # else it is noted already, and waits
+        if not self._spools.has(name):  # else the link is recorded already, and waits
             self._begin(name, opened, tags, fresh=False).finish("FINISHED", timeout_seconds=0)
 
     def reopen(self, spool_folder: Path) -> Tracker:
-        """A tracker of a run that another process of this host opened."""
+        """Return a tracker of a run that another process of this host opened."""
         return Tracker(Spool(spool_folder), self._sender, self.reopen)
 
     def send_leftovers(self, timeout_seconds: float = 10.0) -> int:
@@ -179,10 +179,10 @@ class TrackingStore:
 
         Earlier commands are those of this host and user, and all others that left their records in the storage.
 
-        Called once at the start of a command, before its own runs are opened.
+        A command calls this once at its start, before it opens its own runs.
 
         Args:
-            timeout_seconds: How long to wait for all of it to arrive; sending goes on afterwards.
+            timeout_seconds: How long to wait until all records arrive; sending continues afterwards.
 
         Returns:
             Number of runs whose records still wait.
@@ -207,7 +207,7 @@ class TrackingStore:
             hand_over(self._spools.leftovers(), self._left)
 
     def close_children(self, parent: Tracker, timeout_seconds: float) -> int:
-        """Ends runs under a parent that other processes left open, as KILLED, and sends what they could not send.
+        """End the runs under a parent that other processes left open, as KILLED, and send their unsent records.
 
         Args:
             parent: The study's run.
@@ -231,12 +231,12 @@ class TrackingStore:
         return len(open_runs)
 
     def run_url(self, run_id: str) -> str:
-        """A run's page: on the server, or on the UI as `ui_command` starts it."""
+        """Return the address of a run's page: on the server, or on the UI that `ui_command` starts."""
         base = self.server.shown_address.rstrip("/") if self.is_remote_server else f"http://127.0.0.1:{UI_PORT}"
         return f"{base}/#/runs/{run_id}"
 
     def ui_command(self) -> str:
-        """The shell command that opens the UI on this store; for an MLflow server, its address."""
+        """Return the shell command that opens the UI on this store; for an MLflow server, its address."""
         if self.is_remote_server:
             return self.server.shown_address
         # Without the variable the store lies in the folder; with it, the command finds the store as this one did.
@@ -244,14 +244,14 @@ class TrackingStore:
         return shlex.join([*_program(), "ui", *place])
 
     def ui_arguments(self, port: int) -> list[str]:
-        """The command that opens the UI on loopback, without the database's address."""
+        """Return the command that opens the UI on loopback, without the database's address."""
         artifacts = self.server.artifact_location or artifact_location(self.folder)
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
         return [*command, "--workers", "1", "--artifacts-destination", artifacts]
 
     @property
     def _left(self) -> Storage:
-        """Where commands leave records that they could not send."""
+        """Folder in which commands leave the records that they could not send."""
         return self.storage.child(f"{FOLDER}/unsent/{self._spools.root.name}")
 
     @cached_property
@@ -291,56 +291,90 @@ class TrackingStore:
         return tracker
 
 
-def _initialise(server: Server, experiment: str) -> None:
-    """Makes an SQLite store and the experiment in it where they are missing."""
-    database = Path(server.tracking_uri.removeprefix("sqlite:///"))
-    try:
-        database.parent.mkdir(parents=True, exist_ok=True)
-        with exclusive_lock(database.with_name("mlflow.lock")):
-            # SQLite would make a file that its owner alone may write, whatever the folder's group may.
-            database.touch()
-            with database.open("ab"):
-                server.experiment_id(experiment)
-            if server == _own_server(database.parent):
-                follow_move(database.parent, experiment)
-    except PermissionError as error:
-        problem = f"does not let user {this_user()} write {error.filename}"
-        remedy = f"Give another --storage, set {TRACKING_URI_VARIABLE}, or have the owner give the group that right."
-        raise InputError(TRACKING_URI_VARIABLE, server.tracking_uri, problem, remedy) from error
-
-
-def _server_in_use(folder: Path) -> Server:
-    uri = os.environ.get(TRACKING_URI_VARIABLE, "")
-    if not uri:
-        return _own_server(folder)
-    if uri.startswith("sqlite:"):
-        # Ray starts workers in folders of their own, where a relative path would be another file.
-        file = Path(uri.removeprefix("sqlite:///")).absolute()
-        return Server(f"sqlite:///{file}", artifact_location(file.parent))
-    if "://" not in uri:
-        raise _unknown_kind(uri, Server(uri))
-    server = Server(uri)
-    if not uri.startswith(_DATABASES):  # a database would be connected to, and may be away
-        try:
-            server.client  # noqa: B018
-        except MlflowException as error:
-            raise _unknown_kind(uri, server) from error
-    return server
-
-
-def _unknown_kind(uri: str, server: Server) -> InputError:
-    remedy = f"Set it to http://{uri}." if _HOST.fullmatch(uri) else _REMEDY
-    return InputError(TRACKING_URI_VARIABLE, server.shown_address, "is of no kind that MLflow takes", remedy)
-
-
-def _own_server(folder: Path) -> Server:
-    return Server(f"sqlite:///{folder / 'mlflow.db'}", artifact_location(folder))
-
-
 def _program() -> list[str]:
-    """The words that start `objectaware` in the user's shell: its name alone where the shell finds this one by it."""
+    """Return the words that start `objectaware` in the user's shell: its name alone if the shell finds it by that."""
     script = Path(sys.executable).with_name("objectaware")
     if not script.is_file():
         return [sys.executable, "-m", "objectaware.cli"]
     found = shutil.which(script.name)
     return [script.name if found is not None and script.samefile(found) else str(script)]
+
+
+def run_ui(store: TrackingStore, port: int | None = None) -> None:
+    """Replace this process by the MLflow UI on a store, on loopback; print its address first.
+
+    A remote MLflow server has its own UI, so only print its address.
+
+    Args:
+        store: The store to show.
+        port: The port to listen on; None takes 5000, or any free port if 5000 is taken.
+    """
+    if store.is_remote_server:
+        print(store.server.shown_address)
+        return
+    port = port or _free_port()
+    print(f"MLflow UI: http://127.0.0.1:{port} (Ctrl-C ends it)", flush=True)
+    arguments = store.ui_arguments(port)
+    environment = {
+        # MLflow's own jobs take another four processes, and nothing here uses them.
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        **os.environ,
+        # In the environment, since the list of processes would show a password.
+        "MLFLOW_BACKEND_STORE_URI": store.server.tracking_uri,
+    }
+    os.execve(arguments[0], arguments, environment)
+
+
+def _free_port() -> int:
+    for port in (UI_PORT, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise AssertionError("binding to port 0 always finds a port")
+
+
+def check_tracking(storage: Storage, experiment: str) -> Finding:
+    """Write a run with a file to the MLflow store in use, and delete the run again.
+
+    MLflow keeps a deleted run until `mlflow gc`. Do not make an SQLite store that does not exist yet.
+
+    Args:
+        storage: Storage of the runs' results, and of the store if `MLFLOW_TRACKING_URI` names none.
+        experiment: Name of the experiment, which is made if it is missing.
+    """
+    folder = storage.local_path() or Path("runs").absolute()
+    if TRACKING_URI_VARIABLE not in os.environ and not (folder / "mlflow.db").exists():
+        return Finding("MLflow", "ok", f"SQLite in {folder}, which the first command makes")
+    try:
+        store = TrackingStore.open(storage, experiment)
+    except InputError as error:
+        return Finding("MLflow", "broken", f"{error.field} = {error.value}: {error.problem}", error.remedy)
+    except Exception as error:  # a damaged or locked database may raise many kinds
+        remedy = f"Move {folder}/mlflow.db away to start a new one, or set {TRACKING_URI_VARIABLE}."
+        return Finding("MLflow", "broken", f"{folder}/mlflow.db cannot be used ({_shown(error)})", remedy)
+    return _write_and_delete(store)
+
+
+def _write_and_delete(store: TrackingStore) -> Finding:
+    address = store.server.shown_address
+    try:
+        client = store.server.client
+        run_id = client.create_run(store.server.experiment_id(store.experiment), run_name="doctor").info.run_id
+        try:
+            client.log_text(run_id, "written by objectaware doctor", "doctor.txt")
+        finally:
+            client.delete_run(run_id)
+    except Exception as error:  # from the network, the database, the server or its artifact store
+        problem = store.server.without_password(_shown(error))
+        remedy = f"Start the server, or unset {TRACKING_URI_VARIABLE} to record on this machine."
+        # Only limited, since stages run without a server: their records wait in the spool.
+        return Finding("MLflow", "limited", f"{address} cannot be written to ({problem})", remedy)
+    return Finding("MLflow", "ok", f"{address} takes runs and files")
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {one_line(error)[:200]}"
