@@ -13,6 +13,7 @@ from objectaware.config.variants import default_names
 from objectaware.methods.checkpoint import load_encoder, save_checkpoint
 from objectaware.methods.simsiam import SimSiam, SimSiamConfig
 from objectaware.recipes import read_recipe
+from objectaware.training.optimizers.sgd import SGDConfig
 
 RECIPE = Path(__file__).parents[2] / "jobs" / "recipes" / "simsiam_resnet18_folder.yaml"
 
@@ -76,5 +77,7 @@ def test_a_checkpoint_gives_the_projector_to_the_contrastive_score(method: SimSi
 def test_the_recipe_is_the_papers_training() -> None:
     config = PretrainConfig.model_validate(read_recipe(RECIPE, default_names(PretrainConfig)))
     assert config.method == SimSiamConfig()
-    assert (config.base_learning_rate, config.final_learning_rate, config.weight_decay) == (0.05, 0.0, 1e-4)
-    assert (config.optimizer, config.sgd_momentum, config.batch_size) == ("sgd", 0.9, 512)
+    assert config.optimizer == SGDConfig(
+        base_learning_rate=0.05, final_learning_rate=0.0, weight_decay=1e-4, momentum=0.9, decays_biases=True
+    )
+    assert config.batch_size == 512

@@ -80,7 +80,7 @@ def config(tmp_path: Path) -> PretrainConfig:
         "color_jitter": [0, 0, 0, 0],
         "num_epochs": 3,
         "batch_size": 8,
-        "base_learning_rate": 1.0,
+        "optimizer": {"name": "sgd", "base_learning_rate": 1.0},
         "execution": {"num_loader_threads": 1, "keep_every": 2},
     }
     return PretrainConfig.model_validate(fields)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,9 @@ from objectaware.methods.simsiam import SimSiam
 from objectaware.methods.supervised import Supervised
 from objectaware.training.loop import Trainer
 from objectaware.training.optimization import Optimization
+from objectaware.training.optimizers.sgd import SGDConfig
 from objectaware.training.policies import CutMix, Mixup, OfficialBackground, PlainViews, Policy
+from objectaware.training.schedule import epoch_batches
 from objectaware.training.session import Session
 from objectaware.training.views import ViewLoader
 
@@ -88,16 +89,24 @@ def make_trainer(
         num_threads=1,
         is_unreadable=getattr(pictures, "is_unreadable", lambda index: False),
     )
+    settings = {"batch_size": batch_size, "optimizer": SGDConfig, "learning_rate": 0.05, **(optimization or {})}
+    rate = settings.pop("learning_rate") * 256 / settings["batch_size"]
+    fitted = settings.pop("optimizer")(base_learning_rate=rate, final_learning_rate=0.001, weight_decay=1e-4)
+    fields = Optimization(num_epochs, optimizer=fitted, **settings)
     return Trainer(
         method,
         loader,
         len(pictures),
-        replace(Optimization(num_epochs, batch_size, 0.05, 0.001, 0.9, 1e-4, 0), **(optimization or {})),
+        fields,
         session,
         config={"backbone": method.backbone.name},
         precision="fp32",
         labels=np.arange(num_pictures) % NUM_CLASSES if isinstance(method, Supervised) else None,
-        **{"checkpoint_interval": 1, **options},
+        **{
+            "checkpoint_interval": 1,
+            "batches": lambda epoch: epoch_batches(len(pictures), fields.batch_size, seed=0, epoch=epoch),
+            **options,
+        },
     )
 
 

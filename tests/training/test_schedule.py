@@ -3,10 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from objectaware.training.optimization import cosine_learning_rate, scaled_learning_rate
 from objectaware.training.schedule import (
-    cosine_learning_rate,
     epoch_batches,
-    scaled_learning_rate,
     windowed_batches,
     worker_share,
 )

@@ -14,6 +14,7 @@ from objectaware.config.localize import (
     localizer_fields,
 )
 from objectaware.config.method import MethodConfig
+from objectaware.config.optimizer import OptimizerConfig
 from objectaware.config.planning import MeasureConfig
 from objectaware.config.policy import GROUND_TRUTH, MaskedPolicyConfig, PolicyConfig
 from objectaware.config.pretrain import PretrainConfig, PretrainExecution
@@ -34,6 +35,7 @@ __all__ = [
     "MeasureConfig",
     "MethodConfig",
     "Model",
+    "OptimizerConfig",
     "PolicyConfig",
     "PretrainConfig",
     "PretrainExecution",

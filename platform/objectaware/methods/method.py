@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, TypedDict
 
 from torch import Tensor, nn
 
@@ -12,6 +12,31 @@ from objectaware.methods.mixing import Mixing
 
 MomentumSchedule = Literal["constant", "cosine"]
 """Whether a target network's m stays, or rises to 1 along a cosine."""
+
+
+class ParameterGroup(TypedDict):
+    """Parameters that an optimizer treats alike.
+
+    Attributes:
+        params: The parameters, under the name that PyTorch's optimizers expect.
+        is_bias: Whether they are biases or batch norm's, which many optimizers neither scale nor decay.
+        has_constant_rate: Whether the learning rate stays that of the start, without warm-up and schedule.
+    """
+
+    params: list[nn.Parameter]
+    is_bias: bool
+    has_constant_rate: bool
+
+
+def parameter_groups(*networks: nn.Module, has_constant_rate: bool = False) -> list[ParameterGroup]:
+    """Group the trained parameters of networks by whether they are biases or batch norm's, which have one dimension."""
+    trained = [parameter for network in networks for parameter in network.parameters() if parameter.requires_grad]
+    halves = {is_bias: [one for one in trained if (one.ndim <= 1) == is_bias] for is_bias in (False, True)}
+    return [
+        ParameterGroup(params=params, is_bias=is_bias, has_constant_rate=has_constant_rate)
+        for is_bias, params in halves.items()
+        if params
+    ]
 
 
 class Method(nn.Module):
@@ -49,6 +74,10 @@ class Method(nn.Module):
     def chance_loss(self) -> float:
         """Loss of a network that has learnt nothing."""
         raise NotImplementedError
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Return the trained parameters in groups, each of them once; frozen ones are left out."""
+        return parameter_groups(self)
 
     def begin_step(self, step: int, num_steps: int) -> None:
         """Prepare for a step of training, before its forward pass; here nothing.

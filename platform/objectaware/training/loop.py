@@ -20,11 +20,11 @@ from objectaware.methods.mixing import Mixing
 from objectaware.training.checkpoints import KeptCheckpoints
 from objectaware.training.collapse import TrainingDivergedError, check_collapse
 from objectaware.training.observation import observe
-from objectaware.training.optimization import Optimization, build_optimizer
+from objectaware.training.optimization import Optimization
 from objectaware.training.precision import autocast
 from objectaware.training.preemption import StoppedError, any_worker
 from objectaware.training.preparation import PreparedViews, prepared_views
-from objectaware.training.schedule import epoch_batches, worker_share
+from objectaware.training.schedule import worker_share
 from objectaware.training.session import Session
 from objectaware.training.state import TrainingState
 from objectaware.training.totals import EpochTotals
@@ -44,7 +44,7 @@ class Trainer:
         config: What `config.json` beside a checkpoint holds.
         precision: `fp32` or `bf16`.
         checkpoint_interval: Epochs between checkpoints; the last epoch always makes one.
-        batches: An epoch's samples, (steps, batch size); by default `epoch_batches`.
+        batches: An epoch's samples, (steps, batch size).
         checkpoint_interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
         evaluate: Called after some epochs by rank 0 with the online backbone, for metrics such as k-NN accuracy.
         evaluation_interval: Epochs between those calls.
@@ -63,8 +63,8 @@ class Trainer:
         config: Mapping[str, object],
         precision: str,
         checkpoint_interval: int,
+        batches: Callable[[int], NDArray[np.int64]],
         checkpoint_interval_steps: int | None = None,
-        batches: Callable[[int], NDArray[np.int64]] | None = None,
         evaluate: Callable[[Backbone], Mapping[str, float]] | None = None,
         evaluation_interval: int = 1,
         labels: NDArray[np.int64] | None = None,
@@ -73,9 +73,7 @@ class Trainer:
         self._optimization = optimization
         self._session = session
         self._views = views
-        self._batches = batches or (
-            lambda epoch: epoch_batches(num_samples, optimization.batch_size, seed=optimization.seed, epoch=epoch)
-        )
+        self._batches = batches
         self._precision = precision
         self._checkpoint_interval = checkpoint_interval
         self._checkpoint_interval_steps = checkpoint_interval_steps
@@ -87,7 +85,7 @@ class Trainer:
             synchronise_batch_norm(method, session.device)
         self.method = method
         channels_last(method, session.device)
-        self.optimizer = build_optimizer(method.parameters(), optimization)
+        self.optimizer = optimization.build_optimizer(method)
         self._unreadable = UnreadableSamples(num_samples, session.device)
         self._state = TrainingState(method, self.optimizer, views.policy, self._unreadable, session, config)
         self._step_module = self._distributed(self.method)
@@ -152,8 +150,7 @@ class Trainer:
 
     def _set_schedules(self, step: int, steps_per_epoch: int) -> None:
         """Sets the learning rate of a step of the whole run, from 0, and what the method schedules."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._optimization.learning_rate_at(step, steps_per_epoch)
+        self._optimization.set_learning_rate(self.optimizer, step, steps_per_epoch)
         self.method.begin_step(step, self._optimization.num_epochs * steps_per_epoch)
 
     def _save_inside(self, epoch: int, totals: EpochTotals, num_steps: int) -> None:
@@ -180,7 +177,7 @@ class Trainer:
         value = float(mean_over_workers(loss))
         if not math.isfinite(value):
             raise TrainingDivergedError(
-                f"the loss is {value}: training has diverged. Lower base_learning_rate (now "
+                f"the loss is {value}: training has diverged. Lower optimizer.base_learning_rate (now "
                 f"{self._optimization.learning_rate:g} after scaling) or use precision fp32."
             )
         return value

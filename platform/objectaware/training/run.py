@@ -16,7 +16,6 @@ from objectaware.training.inputs import build_loader, open_inputs
 from objectaware.training.loop import Trainer
 from objectaware.training.optimization import Optimization
 from objectaware.training.precision import require_precision
-from objectaware.training.schedule import scaled_learning_rate
 from objectaware.training.session import Session
 from objectaware.training.views import ViewLoader, ViewSource
 from objectaware.training.watch import KnnWatch
@@ -81,11 +80,6 @@ def _optimization(config: PretrainConfig) -> Optimization:
     return Optimization(
         num_epochs=config.num_epochs,
         batch_size=config.batch_size,
-        learning_rate=scaled_learning_rate(config.base_learning_rate, config.batch_size),
-        final_learning_rate=config.final_learning_rate,
-        momentum=config.sgd_momentum,
-        weight_decay=config.weight_decay,
-        seed=config.seed,
         optimizer=config.optimizer,
         learning_rate_schedule=config.learning_rate_schedule,
         num_warmup_epochs=config.num_warmup_epochs,

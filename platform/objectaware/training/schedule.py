@@ -1,31 +1,9 @@
-"""Learning rate and order of samples as functions of the epoch."""
+"""Order of samples as a function of seed and epoch."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
-
-
-def cosine_learning_rate(position: int, end: int, *, initial: float, final: float) -> float:
-    """Learning rate on a half cosine from initial towards final.
-
-    Args:
-        position: Epoch from 0, for a learning rate that is constant within the epoch; or step.
-        end: Epochs in all, or steps.
-        initial: Learning rate at 0.
-        final: Learning rate that would be reached at `end`.
-
-    Source:
-        official-implementation §2 (per-epoch cosine to 0.001, no warm-up).
-    """
-    return final + (initial - final) * 0.5 * (1 + math.cos(math.pi * position / end))
-
-
-def scaled_learning_rate(base: float, batch_size: int) -> float:
-    """Linear scaling rule: base · B / 256, B the batch of all workers together."""
-    return base * batch_size / 256
 
 
 def epoch_batches(num_samples: int, batch_size: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
