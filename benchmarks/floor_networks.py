@@ -74,7 +74,7 @@ def step_works(backbone: str, setup: Setup) -> Iterator[Work]:
 def _step(case: str, method: nn.Module, setup: Setup) -> Work:
     def loss_of(view1: Tensor, view2: Tensor) -> Tensor:
         with setup.autocast():
-            loss: Tensor = method(view1, view2)
+            loss: Tensor = method([view1, view2])
         return loss
 
     views = [setup.images(), setup.images()]

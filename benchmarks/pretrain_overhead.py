@@ -145,8 +145,7 @@ def plain_loop(config: PretrainConfig, folder: Path) -> Epochs:
     loader = ViewLoader(
         images,
         PlainViews(),
-        size=config.image_size,
-        min_crop_scale=config.min_crop_scale,
+        views=config.method.views(config),
         colors=ColorDistribution(),
         seed=config.seed,
         num_threads=config.execution.num_loader_threads,
@@ -166,7 +165,7 @@ def plain_loop(config: PretrainConfig, folder: Path) -> Epochs:
 
 def _plain_step(method: nn.Module, optimizer: torch.optim.Optimizer, view1: Tensor, view2: Tensor) -> float:
     optimizer.zero_grad(set_to_none=True)
-    loss: Tensor = method(view1, view2)
+    loss: Tensor = method([view1, view2])
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     return loss.item()

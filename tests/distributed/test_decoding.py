@@ -57,7 +57,7 @@ def test_a_decoder_gives_a_workers_columns_of_the_plan(pack: Path) -> None:
             columns = decoder({"epoch": np.array([1]), "step": np.array([step])})
             assert columns["index"].tolist() == share[step].tolist()
             for view in range(2):
-                assert np.array_equal(columns["pixels"][:, view].transpose(0, 3, 1, 2), batch.views[view].numpy())
+                assert np.array_equal(columns[f"pixels_{view}"].transpose(0, 3, 1, 2), batch.views[view].numpy())
             assert np.array_equal(columns["mix_draws"], batch.mix_draws.numpy())
             assert np.array_equal(columns["unreadable"], batch.unreadable)
 

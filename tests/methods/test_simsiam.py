@@ -41,7 +41,7 @@ def test_loss_is_algorithm_1_of_the_paper(method: SimSiam) -> None:
     expected.backward()
     gradients = {name: parameter.grad.clone() for name, parameter in method.named_parameters()}
     method.zero_grad()
-    loss = method(*_views())
+    loss = method(_views())
     loss.backward()
     torch.testing.assert_close(loss, expected)
     for name, parameter in method.named_parameters():
@@ -53,7 +53,7 @@ def test_no_gradient_passes_through_the_targets(method: SimSiam) -> None:
     with torch.no_grad():
         method.predictor[-1].weight.zero_()
         method.predictor[-1].bias.fill_(1.0)
-    method(*_views()).backward()
+    method(_views()).backward()
     assert all(not parameter.grad.any() for parameter in method.projector.parameters())
     assert method.predictor[-1].bias.grad.any()
 
@@ -81,3 +81,13 @@ def test_the_recipe_is_the_papers_training() -> None:
         base_learning_rate=0.05, final_learning_rate=0.0, weight_decay=1e-4, momentum=0.9, decays_biases=True
     )
     assert config.batch_size == 512
+
+
+def test_the_predictor_alone_may_keep_its_learning_rate() -> None:
+    for constant in (False, True):
+        method = SimSiamConfig(constant_predictor_rate=constant).build("resnet10_narrow", num_classes=0)
+        groups = method.parameter_groups()
+        kept = {id(one) for group in groups if group["has_constant_rate"] for one in group["params"]}
+        assert kept == ({id(one) for one in method.predictor.parameters()} if constant else set())
+        together = [id(one) for group in groups for one in group["params"]]
+        assert sorted(together) == sorted(id(one) for one in method.parameters())

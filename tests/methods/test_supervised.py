@@ -33,7 +33,7 @@ def test_loss_is_the_mean_cross_entropy_of_both_views(method: Supervised) -> Non
     view1, view2 = _views()
     labels = torch.tensor([0, 1, 2, 4])
     losses = [F.cross_entropy(method.classifier(method.backbone(view)), labels) for view in (view1, view2)]
-    torch.testing.assert_close(method(view1, view2, labels=labels), torch.stack(losses).mean())
+    torch.testing.assert_close(method([view1, view2], labels=labels), torch.stack(losses).mean())
     assert method.chance_loss == pytest.approx(math.log(5))
 
 
@@ -41,7 +41,7 @@ def test_top1_accuracy_counts_both_views(method: Supervised) -> None:
     method.eval()
     view1, view2 = _views()
     predicted = method.classifier(method.backbone(torch.cat([view1, view2]))).argmax(dim=1)
-    method(view1, view2, labels=predicted[:4])
+    method([view1, view2], labels=predicted[:4])
     expected = (predicted == predicted[:4].repeat(2)).float().mean() * 100
     assert method.top1_accuracy == pytest.approx(float(expected))
 

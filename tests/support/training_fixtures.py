@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from objectaware.augment.color import ColorDistribution
+from objectaware.config import ViewConfig
 from objectaware.data.images import Images
 from objectaware.methods.byol import BYOL
 from objectaware.methods.method import Method
@@ -76,14 +78,14 @@ def make_trainer(
     batch_size: int = 8,
     size: int = 32,
     optimization: dict[str, Any] | None = None,
+    views: Sequence[ViewConfig] | None = None,
     **options: Any,
 ) -> Trainer:
     pictures = images or Pictures(num_pictures)
     loader = ViewLoader(
         pictures,
         make_policy(policy, num_pictures),
-        size=size,
-        min_crop_scale=0.2,
+        views=[ViewConfig(size, 0.2)] * 2 if views is None else views,
         colors=ColorDistribution(),
         seed=0,
         num_threads=1,

@@ -13,7 +13,7 @@ from objectaware.config.localize import (
     localize_setting,
     localizer_fields,
 )
-from objectaware.config.method import MethodConfig
+from objectaware.config.method import MethodConfig, ViewConfig
 from objectaware.config.optimizer import OptimizerConfig
 from objectaware.config.planning import MeasureConfig
 from objectaware.config.policy import GROUND_TRUTH, MaskedPolicyConfig, PolicyConfig
@@ -39,6 +39,7 @@ __all__ = [
     "PolicyConfig",
     "PretrainConfig",
     "PretrainExecution",
+    "ViewConfig",
     "localize_setting",
     "localizer_fields",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal, TypedDict
 
 from torch import Tensor, nn
@@ -44,8 +45,8 @@ class Method(nn.Module):
 
     Attributes:
         backbone: Images (N, 3, H, W) to pooled features (N, C); what is kept of the training.
-        embeddings: Of the last forward pass, both views' embeddings of unit length, (n, D) each, of this worker's
-            samples, without gradient; None for a method without any.
+        embeddings: Of the last forward pass, the embeddings of unit length of the first two views, (n, D) each, of
+            this worker's samples, without gradient; None for a method without any.
         top1_accuracy: Per cent of the last forward pass's images of this worker that were classified rightly; None
             for a method without classifier.
         keeps_batch_norm_local: Whether batch statistics are those of a worker's own samples on purpose.
@@ -56,16 +57,13 @@ class Method(nn.Module):
     top1_accuracy: Tensor | None = None
     keeps_batch_norm_local: bool = False
 
-    def forward(
-        self, view1: Tensor, view2: Tensor, *, labels: Tensor | None = None, mixing: Mixing | None = None
-    ) -> Tensor:
+    def forward(self, views: Sequence[Tensor], *, labels: Tensor | None = None, mixing: Mixing | None = None) -> Tensor:
         """Compute the loss of a batch, a scalar averaged over it.
 
         Args:
-            view1: Views (N, 3, H, W).
-            view2: Views (N, 3, H, W) of the same samples.
+            views: Views of the same N samples, (N, 3, H, W) each, as the configuration's `views` says.
             labels: Class index of each sample, (N,) int64; given to methods whose configuration `needs_labels`.
-            mixing: What view 1 is a mixture of, where it is one; given to methods whose configuration
+            mixing: What the first view is a mixture of, where it is one; given to methods whose configuration
                 `takes_mixtures`.
         """
         raise NotImplementedError

@@ -84,7 +84,8 @@ class MeasuredTrainings:
         """Both views of all pictures, (2N, S, S, 3), and a class for each, (2N,), the same for the same file."""
         indices = np.arange(NUM_STEPS * self._config.batch_size)
         classes = indices % self._num_files % num_classes
-        return np.concatenate(list(self._loader.load(0, indices).pixels)), np.concatenate([classes, classes])
+        views = self._loader.load(0, indices).pixels[:2]
+        return np.concatenate(views), np.concatenate([classes] * len(views))
 
     @cached_property
     def _loader(self) -> ViewLoader:

@@ -99,8 +99,7 @@ def build_loader(config: PretrainConfig, images: TrainingImages, cache_folder: P
     return ViewLoader(
         images,
         policy,
-        size=config.image_size,
-        min_crop_scale=config.min_crop_scale,
+        views=config.method.views(config),
         colors=ColorDistribution(
             brightness=brightness,
             contrast=contrast,

@@ -141,7 +141,7 @@ class Trainer:
         self._set_schedules(epoch * num_steps + totals.num_steps, num_steps)
         totals.loss += self._step(*prepared)
         totals.observe(observe(self.method))
-        self._unreadable.add(prepared[2])
+        self._unreadable.add(prepared[1])
         totals.num_steps += 1
         totals.num_images += self._optimization.batch_size
         place = {"epoch": epoch, "step": totals.num_steps, "num_steps": num_steps}
@@ -165,14 +165,14 @@ class Trainer:
         if stop:
             raise StoppedError(f"training was told to end and is saved at epoch {epoch}, step {totals.num_steps}")
 
-    def _step(self, view1: Tensor, view2: Tensor, batch: ViewBatch) -> float:
+    def _step(self, views: list[Tensor], batch: ViewBatch) -> float:
         # Here and not ahead of the step: a policy's state is then always that of the steps taken.
-        view1, mixing = self._views.policy.mix_batch(view1, batch.mix_draws, batch.masks)
-        inputs = {"view1": view1, "view2": view2}
+        mixed, mixing = self._views.policy.mix_batch(views[0], batch.mix_draws, batch.masks)
+        labels = None
         if self._labels is not None:
-            inputs["labels"] = torch.from_numpy(self._labels[batch.indices]).to(view1.device)
+            labels = torch.from_numpy(self._labels[batch.indices]).to(mixed.device)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self._accumulate_gradients(inputs, mixing)
+        loss = self._accumulate_gradients([mixed, *views[1:]], labels, mixing)
         self.optimizer.step()
         value = float(mean_over_workers(loss))
         if not math.isfinite(value):
@@ -182,16 +182,17 @@ class Trainer:
             )
         return value
 
-    def _accumulate_gradients(self, inputs: Mapping[str, Tensor], mixing: Mixing | None) -> Tensor:
+    def _accumulate_gradients(self, views: list[Tensor], labels: Tensor | None, mixing: Mixing | None) -> Tensor:
         """Gradients of a batch, a part of it at a time; its mean loss, without gradient."""
         num_parts = self._optimization.num_accumulation_steps
         assert mixing is None or num_parts == 1, "the configuration refuses parts of a batch of mixtures"
-        chunks = zip(*(tensor.chunk(num_parts) for tensor in inputs.values()), strict=True)
+        parts = zip(*(view.chunk(num_parts) for view in views), strict=True)
+        labels_of_parts = [None] * num_parts if labels is None else labels.chunk(num_parts)
         losses = []
-        for number, part in enumerate(chunks, start=1):
+        for number, (part, its_labels) in enumerate(zip(parts, labels_of_parts, strict=True), start=1):
             with self._without_exchange() if number < num_parts else nullcontext():
                 with autocast(self._precision, self._session.device):
-                    loss = self._step_module(**dict(zip(inputs, part, strict=True)), mixing=mixing) / num_parts
+                    loss = self._step_module(list(part), labels=its_labels, mixing=mixing) / num_parts
                 loss.backward()
             losses.append(loss.detach())
             self.method.continue_step()

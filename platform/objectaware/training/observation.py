@@ -17,7 +17,7 @@ def observe(method: Method) -> dict[str, float]:
 
     Returns:
         `alignment`, `uniformity` and `feature_std` of the embeddings where the method has some, the latter two of
-        view 1; `top1_accuracy` in per cent where it classifies.
+        the first view; `top1_accuracy` in per cent where it classifies.
     """
     if method.embeddings is not None:
         first, second = gather_batch(torch.stack(method.embeddings, dim=1)).unbind(dim=1)

@@ -32,10 +32,11 @@ def require_detail(config: PretrainConfig, short_side: int | None) -> None:
     if config.policy.needs_whole_pictures:
         problem = f"shows details of images that are shrunk to {short_side} pixels"
         raise InputError("policy", config.policy.name, problem, remedy)
-    least = least_short_side(config.image_size, min_scale=config.min_crop_scale)
+    views = config.method.views(config)
+    least, view = max((least_short_side(view.size, min_scale=view.min_crop_scale), view) for view in views)
     if short_side < least:
         problem = (
             f"is a pack shrunk to a short side of {short_side} pixels, less than {least} = image_size "
-            f"{config.image_size} / sqrt(min_crop_scale {config.min_crop_scale:g} · 3/4)"
+            f"{view.size} / sqrt(min_crop_scale {view.min_crop_scale:g} · 3/4)"
         )
         raise InputError("data.root", config.data.root, problem, remedy)

@@ -12,7 +12,7 @@ from objectaware.augment.color import augment_colors
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
 from objectaware.training.views import ViewBatch
 
-PreparedViews = tuple[Tensor, Tensor, ViewBatch]
+PreparedViews = tuple[list[Tensor], ViewBatch]
 
 
 def prepared_views(
@@ -30,12 +30,11 @@ def prepared_views(
         std: The network's.
 
     Yields:
-        Both views, (N, 3, H, W) float, and the batch that they are of.
+        The views, (N, 3, H, W) float each, and the batch that they are of.
     """
 
     def prepare(batch: ViewBatch) -> PreparedViews:
-        first, second = (prepare_view(batch, position, device, mean, std) for position in (0, 1))
-        return first, second, batch
+        return [prepare_view(batch, position, device, mean, std) for position in range(len(batch.views))], batch
 
     with ThreadPoolExecutor(1, thread_name_prefix="colours") as pool:
         waiting: Future[PreparedViews] | None = None
@@ -55,7 +54,7 @@ def prepare_view(
     mean: Sequence[float] = IMAGENET_MEAN,
     std: Sequence[float] = IMAGENET_STD,
 ) -> Tensor:
-    """Moves view 0 or 1 to the device, changes its colours and normalises it: uint8 to float (N, 3, H, W)."""
+    """Moves one of the views to the device, changes its colours and normalises it: uint8 to float (N, 3, H, W)."""
     images = batch.views[position].to(device, non_blocking=True).float().div_(255).contiguous()
     kernel = blur_kernel_size(images.shape[-1])
     images = augment_colors(images, batch.colors[position].to(device), blur_kernel_size=kernel)
