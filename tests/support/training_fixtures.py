@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from objectaware.methods.method import Method
 from objectaware.methods.moco import MoCo
 from objectaware.methods.simsiam import SimSiam
 from objectaware.methods.supervised import Supervised
-from objectaware.training.loop import Trainer
+from objectaware.training.checkpoints import KeptCheckpoints
+from objectaware.training.loop import Checkpointing, Pretraining, Trainer
 from objectaware.training.optimization import Optimization
 from objectaware.training.optimizers.sgd import SGDConfig
 from objectaware.training.policies import CutMix, Mixup, OfficialBackground, PlainViews, Policy
@@ -79,6 +80,10 @@ def make_trainer(
     size: int = 32,
     optimization: dict[str, Any] | None = None,
     views: Sequence[ViewConfig] | None = None,
+    batches: Callable[[int], np.ndarray] | None = None,
+    checkpoint_interval: int = 1,
+    checkpoint_interval_steps: int | None = None,
+    kept: KeptCheckpoints | None = None,
     **options: Any,
 ) -> Trainer:
     pictures = images or Pictures(num_pictures)
@@ -95,21 +100,21 @@ def make_trainer(
     rate = settings.pop("learning_rate") * 256 / settings["batch_size"]
     fitted = settings.pop("optimizer")(base_learning_rate=rate, final_learning_rate=0.001, weight_decay=1e-4)
     fields = Optimization(num_epochs, optimizer=fitted, **settings)
-    return Trainer(
-        method,
-        loader,
-        len(pictures),
-        fields,
-        session,
-        config={"backbone": method.backbone.name},
-        precision="fp32",
+    training = Pretraining(
+        method=method,
+        policy=loader.policy,
+        loader=loader,
+        batches=batches or (lambda epoch: epoch_batches(len(pictures), fields.batch_size, seed=0, epoch=epoch)),
+        num_samples=len(pictures),
+        optimization=fields,
+        session=session,
+        checkpointing=Checkpointing(
+            {"backbone": method.backbone.name}, checkpoint_interval, checkpoint_interval_steps, kept
+        ),
         labels=np.arange(num_pictures) % NUM_CLASSES if isinstance(method, Supervised) else None,
-        **{
-            "checkpoint_interval": 1,
-            "batches": lambda epoch: epoch_batches(len(pictures), fields.batch_size, seed=0, epoch=epoch),
-            **options,
-        },
+        **options,
     )
+    return Trainer(training)
 
 
 def training_state(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -117,4 +122,4 @@ def training_state(trainer: Trainer) -> dict[str, torch.Tensor]:
     momenta = trainer.optimizer.state_dict()["state"]
     buffers = {f"momentum {key}": value["momentum_buffer"].clone() for key, value in momenta.items()}
     weights = {name: value.clone() for name, value in trainer.method.state_dict().items()}
-    return {**weights, **buffers, **trainer._views.policy.state()}
+    return {**weights, **buffers, **trainer.training.policy.state()}

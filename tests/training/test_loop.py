@@ -29,7 +29,7 @@ def test_each_worker_gets_its_own_policys_state_back(trainer_in: Callable[..., T
         session = LocalSession(tmp_path / "run")
         session.rank = rank
         resumed = make_trainer(make_method("moco"), session, policy="official_background")
-        for name, value in resumed._views.policy.state().items():
+        for name, value in resumed.training.policy.state().items():
             assert torch.equal(value, of_two[name][rank])
 
 

@@ -90,7 +90,6 @@ class DecodedViews:
     """
 
     def __init__(self, loader: ViewLoader, config: PretrainConfig, rank: int, world_size: int) -> None:
-        self.policy = loader.policy
         self._loader = loader
         self._config = config
         self._arguments = (config.model_dump(), rank, world_size)

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from objectaware.training.checkpoints import KeptCheckpoints
 from objectaware.training.collapse import TrainingDivergedError, check_collapse
 from objectaware.training.observation import observe
 from objectaware.training.optimization import Optimization
+from objectaware.training.policies import Policy
 from objectaware.training.precision import autocast
 from objectaware.training.preemption import StoppedError, any_worker
 from objectaware.training.preparation import PreparedViews, prepared_views
@@ -32,64 +34,89 @@ from objectaware.training.unreadable import UnreadableSamples
 from objectaware.training.views import ViewBatch, ViewSource
 
 
-class Trainer:
-    """Trains one method on one worker's share of the batches.
+@dataclass(frozen=True)
+class Checkpointing:
+    """When checkpoints are made, and how they are described.
 
-    Args:
+    Attributes:
+        description: What `config.json` beside a checkpoint holds.
+        interval: Epochs between checkpoints; the last epoch always makes one.
+        interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
+        kept: Where some checkpoints are kept permanently.
+    """
+
+    description: Mapping[str, object]
+    interval: int = 1
+    interval_steps: int | None = None
+    kept: KeptCheckpoints | None = None
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """All that one worker trains with.
+
+    Attributes:
         method: What is trained.
-        views: Where views come from.
+        policy: What is done to the positives.
+        loader: Where the views come from.
+        batches: The samples of an epoch, by its number: (steps, batch size of all workers).
         num_samples: Size of the data set.
         optimization: How the weights are fitted.
         session: This worker's place among the others.
-        config: What `config.json` beside a checkpoint holds.
+        checkpointing: When checkpoints are made.
         precision: `fp32` or `bf16`.
-        checkpoint_interval: Epochs between checkpoints; the last epoch always makes one.
-        batches: An epoch's samples, (steps, batch size).
-        checkpoint_interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
+        labels: Class index of each sample, (N,), for a method that is given them.
         evaluate: Called after some epochs by rank 0 with the online backbone, for metrics such as k-NN accuracy.
         evaluation_interval: Epochs between those calls.
-        labels: Class index of each sample, (N,), for a method that is given them.
-        kept: Where some checkpoints are kept for ever.
     """
 
-    def __init__(
-        self,
-        method: Method,
-        views: ViewSource,
-        num_samples: int,
-        optimization: Optimization,
-        session: Session,
-        *,
-        config: Mapping[str, object],
-        precision: str,
-        checkpoint_interval: int,
-        batches: Callable[[int], NDArray[np.int64]],
-        checkpoint_interval_steps: int | None = None,
-        evaluate: Callable[[Backbone], Mapping[str, float]] | None = None,
-        evaluation_interval: int = 1,
-        labels: NDArray[np.int64] | None = None,
-        kept: KeptCheckpoints | None = None,
-    ) -> None:
-        self._optimization = optimization
-        self._session = session
-        self._views = views
-        self._batches = batches
-        self._precision = precision
-        self._checkpoint_interval = checkpoint_interval
-        self._checkpoint_interval_steps = checkpoint_interval_steps
-        self._evaluate = evaluate
-        self._evaluation_interval = evaluation_interval
-        self._labels = labels
-        self._kept = kept
-        if not method.keeps_batch_norm_local:
-            synchronise_batch_norm(method, session.device)
-        self.method = method
-        channels_last(method, session.device)
-        self.optimizer = optimization.build_optimizer(method)
-        self._unreadable = UnreadableSamples(num_samples, session.device)
-        self._state = TrainingState(method, self.optimizer, views.policy, self._unreadable, session, config)
+    method: Method
+    policy: Policy
+    loader: ViewSource
+    batches: Callable[[int], NDArray[np.int64]]
+    num_samples: int
+    optimization: Optimization
+    session: Session
+    checkpointing: Checkpointing
+    precision: str = "fp32"
+    labels: NDArray[np.int64] | None = None
+    evaluate: Callable[[Backbone], Mapping[str, float]] | None = None
+    evaluation_interval: int = 1
+
+
+class Trainer:
+    """Trains a method on one worker's share of the batches.
+
+    Args:
+        training: All that it trains with.
+
+    Attributes:
+        training: The same.
+        method: What is trained.
+        optimizer: Fits it.
+        next_epoch: Epoch in which training starts or resumes.
+    """
+
+    def __init__(self, training: Pretraining) -> None:
+        self.training = training
+        self._session = training.session
+        self._optimization = training.optimization
+        self.method = training.method
+        if not self.method.keeps_batch_norm_local:
+            synchronise_batch_norm(self.method, self._session.device)
+        channels_last(self.method, self._session.device)
+        self.optimizer = self._optimization.build_optimizer(self.method)
+        self._unreadable = UnreadableSamples(training.num_samples, self._session.device)
+        self._state = TrainingState(
+            self.method,
+            self.optimizer,
+            training.policy,
+            self._unreadable,
+            self._session,
+            training.checkpointing.description,
+        )
         self._step_module = self._distributed(self.method)
-        # After that: it gives all workers rank 0's buffers.
+        # After DistributedDataParallel, which gives all workers the buffers of rank 0.
         self.next_epoch, self._begun = self._state.restore()
 
     def _distributed(self, method: nn.Module) -> nn.Module:
@@ -114,10 +141,10 @@ class Trainer:
             self._report(epoch, metrics)
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
-        share = worker_share(self._batches(epoch), self._session.rank, self._session.world_size)
+        share = worker_share(self.training.batches(epoch), self._session.rank, self._session.world_size)
         self.method.train()
         totals, self._begun = self._begun or EpochTotals(), None
-        batches = self._views.epoch(epoch, list(share), first=totals.num_steps)
+        batches = self.training.loader.epoch(epoch, list(share), first=totals.num_steps)
         network = self.method.backbone
         with closing(prepared_views(batches, self._session.device, network.mean, network.std)) as views:
             while True:
@@ -156,7 +183,7 @@ class Trainer:
     def _save_inside(self, epoch: int, totals: EpochTotals, num_steps: int) -> None:
         """Saves inside an epoch, where that is due or a worker was told to end."""
         stop = any_worker(self._session.should_stop(), self._session.device)
-        interval = self._checkpoint_interval_steps
+        interval = self.training.checkpointing.interval_steps
         # The epoch's own checkpoint follows its last step.
         due = interval is not None and totals.num_steps % interval == 0 and totals.num_steps < num_steps
         if stop or due:
@@ -167,10 +194,10 @@ class Trainer:
 
     def _step(self, views: list[Tensor], batch: ViewBatch) -> float:
         # Here and not ahead of the step: a policy's state is then always that of the steps taken.
-        mixed, mixing = self._views.policy.mix_batch(views[0], batch.mix_draws, batch.masks)
+        mixed, mixing = self.training.policy.mix_batch(views[0], batch.mix_draws, batch.masks)
         labels = None
-        if self._labels is not None:
-            labels = torch.from_numpy(self._labels[batch.indices]).to(mixed.device)
+        if self.training.labels is not None:
+            labels = torch.from_numpy(self.training.labels[batch.indices]).to(mixed.device)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._accumulate_gradients([mixed, *views[1:]], labels, mixing)
         self.optimizer.step()
@@ -191,7 +218,7 @@ class Trainer:
         losses = []
         for number, (part, its_labels) in enumerate(zip(parts, labels_of_parts, strict=True), start=1):
             with self._without_exchange() if number < num_parts else nullcontext():
-                with autocast(self._precision, self._session.device):
+                with autocast(self.training.precision, self._session.device):
                     loss = self._step_module(list(part), labels=its_labels, mixing=mixing) / num_parts
                 loss.backward()
             losses.append(loss.detach())
@@ -205,15 +232,16 @@ class Trainer:
 
     def _evaluation(self, epoch: int) -> dict[str, float]:
         last = epoch + 1 == self._optimization.num_epochs
-        due = (epoch + 1) % self._evaluation_interval == 0 or last
-        if self._evaluate is None or not due or self._session.rank != 0:
+        due = (epoch + 1) % self.training.evaluation_interval == 0 or last
+        if self.training.evaluate is None or not due or self._session.rank != 0:
             return {}
-        return dict(self._evaluate(self.method.backbone))
+        return dict(self.training.evaluate(self.method.backbone))
 
     def _report(self, epoch: int, metrics: Mapping[str, float]) -> None:
         last = epoch + 1 == self._optimization.num_epochs
-        keep = self._kept if self._kept is not None and self._kept.is_due(epoch) else None
-        if not last and keep is None and (epoch + 1) % self._checkpoint_interval:
+        kept = self.training.checkpointing.kept
+        keep = kept if kept is not None and kept.is_due(epoch) else None
+        if not last and keep is None and (epoch + 1) % self.training.checkpointing.interval:
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
         with self._state.checkpoint(next_epoch=epoch + 1) as folder:

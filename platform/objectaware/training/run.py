@@ -13,7 +13,7 @@ from objectaware.methods.method import Method
 from objectaware.training.checkpoints import KeptCheckpoints
 from objectaware.training.compilation import compile_networks
 from objectaware.training.inputs import build_loader, open_inputs
-from objectaware.training.loop import Trainer
+from objectaware.training.loop import Checkpointing, Pretraining, Trainer
 from objectaware.training.optimization import Optimization
 from objectaware.training.precision import require_precision
 from objectaware.training.session import Session
@@ -57,31 +57,31 @@ def run_pretraining(
     watch = None
     if inputs.labels is not None:
         watch = KnnWatch(inputs.images, inputs.labels, config.image_size, inputs.watched)
-    trainer = Trainer(
-        method,
-        feed(build_loader(config, inputs.images, cache_folder)),
-        len(inputs.images),
-        _optimization(config),
-        session,
-        config=config.model_dump(mode="json"),
-        precision=config.precision,
-        checkpoint_interval=config.execution.checkpoint_interval,
-        checkpoint_interval_steps=config.execution.checkpoint_interval_steps,
+    loader = build_loader(config, inputs.images, cache_folder)
+    training = Pretraining(
+        method=method,
+        policy=loader.policy,
+        loader=feed(loader),
         batches=inputs.batches,
+        num_samples=len(inputs.images),
+        optimization=Optimization(
+            num_epochs=config.num_epochs,
+            batch_size=config.batch_size,
+            optimizer=config.optimizer,
+            learning_rate_schedule=config.learning_rate_schedule,
+            num_warmup_epochs=config.num_warmup_epochs,
+            num_accumulation_steps=config.num_accumulation_steps,
+        ),
+        session=session,
+        checkpointing=Checkpointing(
+            description=config.model_dump(mode="json"),
+            interval=config.execution.checkpoint_interval,
+            interval_steps=config.execution.checkpoint_interval_steps,
+            kept=KeptCheckpoints(kept_folder, config.execution.keep_every),
+        ),
+        precision=config.precision,
+        labels=inputs.labels if config.method.needs_labels else None,
         evaluate=watch,
         evaluation_interval=config.execution.evaluation_interval,
-        labels=inputs.labels if config.method.needs_labels else None,
-        kept=KeptCheckpoints(kept_folder, config.execution.keep_every),
     )
-    trainer.run()
-
-
-def _optimization(config: PretrainConfig) -> Optimization:
-    return Optimization(
-        num_epochs=config.num_epochs,
-        batch_size=config.batch_size,
-        optimizer=config.optimizer,
-        learning_rate_schedule=config.learning_rate_schedule,
-        num_warmup_epochs=config.num_warmup_epochs,
-        num_accumulation_steps=config.num_accumulation_steps,
-    )
+    Trainer(training).run()

@@ -64,13 +64,7 @@ class ViewPart:
 
 
 class ViewSource(Protocol):
-    """Where a training's batches come from.
-
-    Attributes:
-        policy: What is done to the positives.
-    """
-
-    policy: Policy
+    """Where a training's batches come from."""
 
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
         """Yields an epoch's batches in order, from batch `first` on; nothing before it is read.
