@@ -23,8 +23,7 @@ from objectaware.augment.color import ColorDistribution
 from objectaware.config import ViewConfig
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
 from objectaware.training.policies import PlainViews
-from objectaware.training.preparation import blur_kernel_size, prepare_view
-from objectaware.training.views import ViewLoader
+from objectaware.training.views import ViewLoader, blur_kernel_size, prepare_view
 
 _LIMIT = 1 / 1.5
 _MIN_SCALE = 0.08

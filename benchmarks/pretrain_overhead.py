@@ -31,14 +31,13 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster
 from objectaware.distributed.pretrain import pretrain
 from objectaware.plain_yaml import parse_yaml
+from objectaware.training.inputs import epoch_batches
+from objectaware.training.loop import run_pretraining
 from objectaware.training.optimization import cosine_learning_rate, scaled_learning_rate
 from objectaware.training.optimizers.sgd import SGDConfig
 from objectaware.training.policies import PlainViews
-from objectaware.training.preparation import blur_kernel_size
-from objectaware.training.run import run_pretraining
-from objectaware.training.schedule import epoch_batches
 from objectaware.training.session import LocalSession
-from objectaware.training.views import ViewBatch, ViewLoader
+from objectaware.training.views import ViewBatch, ViewLoader, blur_kernel_size
 
 _LIMIT = 1.05
 

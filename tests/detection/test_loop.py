@@ -12,9 +12,9 @@ from objectaware.config import DetectionConfig
 from objectaware.detection.run import run_fine_tuning
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_encoder
-from objectaware.training.collapse import TrainingDivergedError
 from objectaware.training.preemption import StoppedError
 from objectaware.training.session import LocalSession
+from objectaware.training.watch import TrainingDivergedError
 
 
 class StoppingSession(LocalSession):

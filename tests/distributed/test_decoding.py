@@ -19,10 +19,9 @@ from objectaware.distributed.decoding import DecodedViews, Decoder, stream_place
 from objectaware.distributed.pretrain import pretrain_needs
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_state
-from objectaware.training.inputs import build_loader, open_inputs
+from objectaware.training.inputs import build_loader, open_inputs, worker_share
+from objectaware.training.loop import run_pretraining
 from objectaware.training.preemption import StoppedError
-from objectaware.training.run import run_pretraining
-from objectaware.training.schedule import worker_share
 from objectaware.training.session import LocalSession
 from tiny_training import tiny_training
 

@@ -23,8 +23,8 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.pretrain import pretrain, pretrain_needs
 from objectaware.distributed.ray_train import _explained, _may_pass
 from objectaware.errors import InputError
-from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 from objectaware.training.no_progress import NoProgressError
+from objectaware.training.watch import TrainingCollapsedError, TrainingDivergedError
 from tiny_training import tiny_training
 
 pytestmark = pytest.mark.timeout(900)

@@ -17,11 +17,11 @@ from objectaware.methods.moco import MoCo
 from objectaware.methods.simsiam import SimSiam
 from objectaware.methods.supervised import Supervised
 from objectaware.training.checkpoints import KeptCheckpoints
+from objectaware.training.inputs import epoch_batches
 from objectaware.training.loop import Checkpointing, Pretraining, Trainer
 from objectaware.training.optimization import Optimization
 from objectaware.training.optimizers.sgd import SGDConfig
 from objectaware.training.policies import CutMix, Mixup, OfficialBackground, PlainViews, Policy
-from objectaware.training.schedule import epoch_batches
 from objectaware.training.session import Session
 from objectaware.training.views import ViewLoader
 

@@ -11,10 +11,10 @@ from objectaware.data.storage import Storage
 from objectaware.methods.checkpoint import load_encoder, load_state
 from objectaware.methods.moco import MoCo
 from objectaware.training.checkpoints import KeptCheckpoints
-from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 from objectaware.training.loop import Trainer
 from objectaware.training.preemption import StoppedError
 from objectaware.training.session import LocalSession
+from objectaware.training.watch import TrainingCollapsedError, TrainingDivergedError
 from training_fixtures import Pictures, make_method, make_trainer
 
 

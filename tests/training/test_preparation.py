@@ -7,7 +7,7 @@ from torchvision.transforms import functional as tvf
 
 from objectaware.augment.color import NUM_COLOR_DRAWS, ColorDistribution, sample_colors
 from objectaware.training.loop import Trainer
-from objectaware.training.preparation import blur_kernel_size, prepare_view
+from objectaware.training.views import blur_kernel_size, prepare_view
 
 
 def test_views_are_normalised_as_torchvision_does(trainer_in: Callable[..., Trainer]) -> None:

@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objectaware.training.optimization import cosine_learning_rate, scaled_learning_rate
-from objectaware.training.schedule import (
+from objectaware.training.inputs import (
     epoch_batches,
     windowed_batches,
     worker_share,
 )
+from objectaware.training.optimization import cosine_learning_rate, scaled_learning_rate
 
 
 def test_learning_rates_of_the_papers_schedule() -> None:

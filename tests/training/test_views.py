@@ -5,8 +5,8 @@ import torch
 from objectaware.augment.randomness import counter_uniforms
 from objectaware.config import ViewConfig
 from objectaware.training import views
+from objectaware.training.inputs import epoch_batches, worker_share
 from objectaware.training.policies import ObjectCrop, PlainViews
-from objectaware.training.schedule import epoch_batches, worker_share
 from pictures import load_views, make_loader
 
 

@@ -23,8 +23,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from objectaware import collector
 from objectaware.config import PretrainConfig
-from objectaware.training.inputs import build_loader, open_inputs
-from objectaware.training.schedule import worker_share
+from objectaware.training.inputs import build_loader, open_inputs, worker_share
 from objectaware.training.views import ViewBatch, ViewLoader, ViewPart, ViewSource
 
 Columns = dict[str, NDArray[Any]]

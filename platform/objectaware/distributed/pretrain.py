@@ -12,7 +12,7 @@ from objectaware.distributed.decoding import view_source
 from objectaware.distributed.ray_train import train_on_ray
 from objectaware.distributed.records import Record
 from objectaware.distributed.train_session import RaySession
-from objectaware.training.run import run_pretraining
+from objectaware.training.loop import run_pretraining
 
 
 def pretrain_needs(execution: PretrainExecution, *, least: bool = False) -> list[Need]:

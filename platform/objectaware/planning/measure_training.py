@@ -18,7 +18,7 @@ from objectaware.planning.clock import core_seconds
 from objectaware.planning.hardware import num_cores
 from objectaware.planning.rates import TrainingRates, Work
 from objectaware.training.inputs import build_loader, open_inputs
-from objectaware.training.run import run_pretraining
+from objectaware.training.loop import run_pretraining
 from objectaware.training.session import LocalSession
 from objectaware.training.views import ViewLoader
 

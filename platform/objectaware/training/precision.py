@@ -1,8 +1,9 @@
-"""The precision that networks are trained in."""
+"""How networks compute: their precision, and torch.compile."""
 
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 from objectaware.errors import InputError
 
@@ -43,3 +44,17 @@ def _computes_bfloat16(device: torch.device) -> bool:
     # avx512_bf16 and amx_bf16 of x86, and the two of ARM, all end alike.
     capabilities = torch.cpu.get_capabilities()
     return any(bool(value) for name, value in capabilities.items() if name.endswith("bf16"))
+
+
+def compile_networks(method: nn.Module, backend: str = "inductor") -> None:
+    """Has each of a method's networks compiled at its first call, in place.
+
+    The networks alone: moving averages, the queue and what workers exchange lie between them, and the names of the
+    weights stay as they are.
+
+    Args:
+        method: Its children are networks.
+        backend: Of torch.compile.
+    """
+    for network in method.children():
+        network.compile(backend=backend)

@@ -1,23 +1,101 @@
-"""All that a training goes on from, into a checkpoint and back."""
+"""What changes during a training: sums of an epoch, unreadable samples, and the way into a checkpoint and back."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from objectaware.methods.batch_norm import averaged_statistics, running_statistics
 from objectaware.methods.checkpoint import load_state
-from objectaware.methods.gather import gather_batch
+from objectaware.methods.gather import gather_batch, num_workers
 from objectaware.methods.method import Method
 from objectaware.training.checkpoints import passing_checkpoint
 from objectaware.training.policies import Policy
 from objectaware.training.session import Session
-from objectaware.training.totals import EpochTotals
-from objectaware.training.unreadable import UnreadableSamples
+from objectaware.training.views import ViewBatch
+
+
+@dataclass
+class EpochTotals:
+    """Sums over an epoch's steps; saved with a checkpoint inside an epoch, of which `num_steps` is the position.
+
+    Attributes:
+        seconds_before: What the steps took that were made before a restart.
+        started: When this process began with the epoch.
+        observed: Sums of what was watched in each step, by name.
+    """
+
+    loss: float = 0.0
+    num_steps: int = 0
+    num_images: int = 0
+    waiting_seconds: float = 0.0
+    seconds_before: float = 0.0
+    started: float = field(default_factory=time.perf_counter)
+    observed: dict[str, float] = field(default_factory=dict)
+
+    def observe(self, values: Mapping[str, float]) -> None:
+        """Adds what was watched in one step."""
+        for name, value in values.items():
+            self.observed[name] = self.observed.get(name, 0.0) + value
+
+    @property
+    def seconds(self) -> float:
+        """What the epoch has taken so far."""
+        return self.seconds_before + time.perf_counter() - self.started
+
+    def state(self) -> dict[str, Any]:
+        """Plain values; `EpochTotals(**state)` goes on from them."""
+        values = {**asdict(self), "seconds_before": self.seconds}
+        del values["started"]
+        return values
+
+    def metrics(self) -> dict[str, float]:
+        """Means of loss and what was watched, images a second and the share of the time spent waiting for data."""
+        seconds = self.seconds
+        return {
+            "loss": self.loss / self.num_steps,
+            **{name: value / self.num_steps for name, value in self.observed.items()},
+            "images_per_second": self.num_images / seconds,
+            "data_wait_share": self.waiting_seconds / seconds,
+            "epoch_seconds": seconds,
+        }
+
+
+class UnreadableSamples:
+    """The samples that other images stand in for, of all workers and since the run began.
+
+    Args:
+        num_samples: Size of the data set.
+        device: Device that workers exchange on.
+    """
+
+    def __init__(self, num_samples: int, device: torch.device) -> None:
+        self._is_unreadable = torch.zeros(num_samples, dtype=torch.uint8)
+        self._device = device
+
+    def add(self, batch: ViewBatch) -> None:
+        """Takes in those of one batch."""
+        self._is_unreadable[batch.indices[batch.unreadable]] = 1
+
+    def gather(self) -> Tensor:
+        """Indices of those of all workers, in order; all workers call it as often."""
+        if num_workers() > 1:
+            total = self._is_unreadable.to(self._device)
+            dist.all_reduce(total, dist.ReduceOp.MAX)
+            self._is_unreadable = total.cpu()
+        return self._is_unreadable.nonzero().flatten()
+
+    def load(self, indices: Tensor) -> None:
+        """Takes in what `gather` gave before a restart."""
+        self._is_unreadable[indices] = 1
 
 
 class TrainingState:

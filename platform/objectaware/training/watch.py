@@ -1,4 +1,4 @@
-"""What is watched between epochs."""
+"""What is watched: metrics of each step, k-NN accuracy between epochs, and trainings that failed silently."""
 
 from __future__ import annotations
 
@@ -10,9 +10,69 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from objectaware.data.images import Images
+from objectaware.errors import ExplainedError
 from objectaware.evaluate.features import compute_features
 from objectaware.evaluate.knn import knn_accuracy
+from objectaware.evaluate.representation import alignment, feature_std, uniformity
 from objectaware.methods.backbones import Backbone
+from objectaware.methods.gather import gather_batch, mean_over_workers
+from objectaware.methods.method import Method
+
+MIN_FEATURE_STD = 0.01
+"""Embeddings that spread less than this share of an even spread, on average over an epoch, have collapsed.
+
+An untrained network with batch norm is far above it (a small MoCo: 0.3). A collapse goes to 0, or to what rounding
+to bfloat16 leaves of it (2⁻⁹ at most).
+"""
+
+
+class TrainingDivergedError(ExplainedError):
+    """The loss is no longer a number."""
+
+
+class TrainingCollapsedError(ExplainedError):
+    """All images have the same embedding."""
+
+
+def check_collapse(epoch: int, metrics: Mapping[str, float]) -> None:
+    """Checks that an epoch's embeddings differ.
+
+    Args:
+        epoch: Epoch, from 0.
+        metrics: Of the epoch; `feature_std` is looked at, where a method has it.
+
+    Raises:
+        TrainingCollapsedError: They do not.
+    """
+    spread = metrics.get("feature_std")
+    if spread is not None and spread < MIN_FEATURE_STD:
+        raise TrainingCollapsedError(
+            f"training has collapsed: in epoch {epoch + 1} all images had nearly the same embedding (feature_std = "
+            f"{spread:.4f}; 1 is an even spread, below {MIN_FEATURE_STD} there is nothing left to learn from). Lower "
+            "optimizer.base_learning_rate or optimizer.weight_decay, set num_warmup_epochs, or raise method.momentum; "
+            "and look whether the images differ at all. Then start over with --fresh: the run's checkpoints may have "
+            "gone bad before."
+        )
+
+
+def observe(method: Method) -> dict[str, float]:
+    """Metrics of a method's last forward pass, over the samples of all workers.
+
+    Args:
+        method: After a forward pass; called on every worker.
+
+    Returns:
+        `alignment`, `uniformity` and `feature_std` of the embeddings where the method has some, the latter two of
+        the first view; `top1_accuracy` in per cent where it classifies.
+    """
+    if method.embeddings is not None:
+        first, second = gather_batch(torch.stack(method.embeddings, dim=1)).unbind(dim=1)
+        return {
+            "alignment": alignment(first, second),
+            "uniformity": uniformity(first),
+            "feature_std": feature_std(first),
+        }
+    return {} if method.top1_accuracy is None else {"top1_accuracy": float(mean_over_workers(method.top1_accuracy))}
 
 
 class KnnWatch:
