@@ -22,11 +22,11 @@ from objectaware.training.views import ViewLoader
 
 
 def epoch_batches(num_samples: int, batch_size: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
-    """Order of an epoch's samples, cut into batches of all workers together.
+    """Draw the order of an epoch's samples, cut into batches of all workers together.
 
     Args:
         num_samples: Size of the data set, at least `batch_size`.
-        batch_size: Samples a step over all workers.
+        batch_size: Samples per step, over all workers.
         seed: Seed of the run.
         epoch: Epoch, from 0.
 
@@ -42,7 +42,7 @@ def epoch_batches(num_samples: int, batch_size: int, *, seed: int, epoch: int) -
 def windowed_batches(
     shard_sizes: NDArray[np.int64], window: int, batch_size: int, *, seed: int, epoch: int
 ) -> NDArray[np.int64]:
-    """Order of an epoch over shards, of which a few at a time fit into memory, cut into batches.
+    """Draw the order of an epoch over shards, of which a few at a time fit into memory, cut into batches.
 
     The shards are permuted and taken `window` at a time; the rows of a window are permuted among themselves. Rows
     that meet in a batch thus come from one window or, where one ends, from two that follow each other.
@@ -50,7 +50,7 @@ def windowed_batches(
     Args:
         shard_sizes: Samples of each shard, (number of shards,); indices run through the shards in order.
         window: Shards that are mixed; from the number of shards on, all orders are equally likely.
-        batch_size: Samples a step over all workers.
+        batch_size: Samples per step, over all workers.
         seed: Seed of the run.
         epoch: Epoch, from 0.
 
@@ -80,23 +80,23 @@ def _cut(order: NDArray[np.int64], batch_size: int) -> NDArray[np.int64]:
 
 
 def worker_share(batches: NDArray[np.int64], rank: int, world_size: int) -> NDArray[np.int64]:
-    """A worker's columns of the batches: (num_batches, B) to (num_batches, B / world size)."""
+    """Return a worker's columns of the batches: (num_batches, B) to (num_batches, B / world size)."""
     assert batches.shape[1] % world_size == 0, "the batch size must be a multiple of the number of workers"
     return np.split(batches, world_size, axis=1)[rank]
 
 
 def packed_batches(config: PretrainConfig, shard_sizes: NDArray[np.int64]) -> Callable[[int], NDArray[np.int64]]:
-    """The plan of an epoch's batches, (steps, batch size), which mixes some shards at a time; by epoch."""
+    """Return the function from an epoch to its batches, (steps, batch size), which mix some shards at a time."""
     window = config.data.shuffle_window
     assert window is not None
     return lambda epoch: windowed_batches(shard_sizes, window, config.batch_size, seed=config.seed, epoch=epoch)
 
 
 def require_detail(config: PretrainConfig, short_side: int | None) -> None:
-    """Refuses images that were shrunk below what the recipe's views show.
+    """Refuse images that were shrunk to fewer pixels than the views need.
 
     Raises:
-        InputError: They were.
+        InputError: The images are too small.
     """
     if short_side is None:
         return
@@ -125,9 +125,9 @@ class TrainingInputs:
         images: The images; the decoded ones are kept as far as `execution.cache_mib` goes.
         labels: Class index of each image, (N,), where the layout has labels.
         num_classes: Classes.
-        batches: The plan of an epoch, by its number: sample indices, (steps, batch size of all workers).
+        batches: Function from an epoch to its sample indices, (steps, batch size of all workers).
         watched: Indices of the images that k-NN accuracy is measured on.
-        notice: What the user should know of the images' folder, as a line; empty where there is nothing to say.
+        notice: A line about the images' folder that the user should read; empty if there is none.
     """
 
     images: TrainingImages
@@ -139,7 +139,7 @@ class TrainingInputs:
 
 
 def open_inputs(config: PretrainConfig) -> TrainingInputs:
-    """Opens what a configuration trains on.
+    """Open the images, labels and plan of batches of a configuration.
 
     Raises:
         InputError: The images or their labels do not fit the configuration.
@@ -176,7 +176,7 @@ def _folder_batches(config: PretrainConfig, num_images: int) -> Callable[[int], 
 
 
 def build_loader(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -> ViewLoader:
-    """Builds what loads the views that a configuration asks for.
+    """Build the loader of the views that a configuration asks for.
 
     Args:
         config: Names policy, views and threads.

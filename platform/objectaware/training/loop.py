@@ -52,7 +52,7 @@ class Checkpointing:
 
 @dataclass(frozen=True)
 class Pretraining:
-    """All that one worker trains with.
+    """Hold everything that one worker trains with.
 
     Attributes:
         method: What is trained.
@@ -84,13 +84,13 @@ class Pretraining:
 
 
 class Trainer:
-    """Trains a method on one worker's share of the batches.
+    """Train a method on one worker's share of the batches.
 
     Args:
-        training: All that it trains with.
+        training: Everything that it trains with.
 
     Attributes:
-        training: The same.
+        training: Everything that it trains with.
         method: What is trained.
         optimizer: Fits it.
         next_epoch: Epoch in which training starts or resumes.
@@ -126,12 +126,12 @@ class Trainer:
         return nn.parallel.DistributedDataParallel(method, forward_sync_buffers=False)
 
     def run(self) -> None:
-        """Trains from where the restored checkpoint stands, also inside an epoch, to the last epoch.
+        """Train from the restored checkpoint, which may be inside an epoch, to the last epoch.
 
         Raises:
-            TrainingDivergedError: Where the loss is not a number any more.
-            TrainingCollapsedError: Where all images have the same embedding after an epoch.
-            StoppedError: Where a worker was told to end; all of them end after the same step, which is saved.
+            TrainingDivergedError: The loss is not finite.
+            TrainingCollapsedError: All images have the same embedding after an epoch.
+            StoppedError: A worker was asked to end. All workers end after the same step, which is saved.
         """
         for epoch in range(self.next_epoch, self._optimization.num_epochs):
             metrics = self._train_epoch(epoch)
@@ -163,7 +163,7 @@ class Trainer:
         }
 
     def _train_step(self, epoch: int, num_steps: int, prepared: PreparedViews, totals: EpochTotals) -> None:
-        """Makes the next of an epoch's steps, adds it to the totals, tells of it, and saves where that is due."""
+        """Train on one batch, add it to the totals, report progress, and save if a checkpoint is due."""
         self._set_schedules(epoch * num_steps + totals.num_steps, num_steps)
         totals.loss += self._step(*prepared)
         totals.observe(observe(self.method))
@@ -175,12 +175,12 @@ class Trainer:
         self._save_inside(epoch, totals, num_steps)
 
     def _set_schedules(self, step: int, steps_per_epoch: int) -> None:
-        """Sets the learning rate of a step of the whole run, from 0, and what the method schedules."""
+        """Set the learning rate and the method's own schedules for a step of the whole run, counted from 0."""
         self._optimization.set_learning_rate(self.optimizer, step, steps_per_epoch)
         self.method.begin_step(step, self._optimization.num_epochs * steps_per_epoch)
 
     def _save_inside(self, epoch: int, totals: EpochTotals, num_steps: int) -> None:
-        """Saves inside an epoch, where that is due or a worker was told to end."""
+        """Save inside an epoch, if a checkpoint is due or a worker was asked to end."""
         stop = any_worker(self._session.should_stop(), self._session.device)
         interval = self.training.checkpointing.interval_steps
         # The epoch's own checkpoint follows its last step.
@@ -192,7 +192,7 @@ class Trainer:
             raise StoppedError(f"training was told to end and is saved at epoch {epoch}, step {totals.num_steps}")
 
     def _step(self, views: list[Tensor], batch: ViewBatch) -> float:
-        # Here and not ahead of the step: a policy's state is then always that of the steps taken.
+        # Mix here and not ahead of the step, so that the policy's state is always that of the steps taken.
         mixed, mixing = self.training.policy.mix_batch(views[0], batch.mix_draws, batch.masks)
         labels = None
         if self.training.labels is not None:
@@ -209,7 +209,7 @@ class Trainer:
         return value
 
     def _accumulate_gradients(self, views: list[Tensor], labels: Tensor | None, mixing: Mixing | None) -> Tensor:
-        """Gradients of a batch, a part of it at a time; its mean loss, without gradient."""
+        """Compute the gradients of a batch, one part at a time. Return its mean loss, without gradient."""
         num_parts = self._optimization.num_accumulation_steps
         assert mixing is None or num_parts == 1, "the configuration refuses parts of a batch of mixtures"
         parts = zip(*(view.chunk(num_parts) for view in views), strict=True)
@@ -225,7 +225,7 @@ class Trainer:
         return torch.stack(losses).sum()
 
     def _without_exchange(self) -> AbstractContextManager[None]:
-        """Leaves workers' gradients unsummed for now, where there are several."""
+        """Return a context in which workers do not sum their gradients yet."""
         module = self._step_module
         return module.no_sync() if isinstance(module, nn.parallel.DistributedDataParallel) else nullcontext()
 
@@ -258,22 +258,22 @@ def run_pretraining(
     kept_folder: Storage,
     feed: Callable[[ViewLoader], ViewSource] = lambda loader: loader,
 ) -> None:
-    """Pretrains as one of the session's workers.
+    """Pretrain as one of the session's workers.
 
     Args:
         config: What to train.
         session: This worker's place among the others.
-        cache_folder: Local folder that the workers of a node share, for the mask store's copy.
-        kept_folder: Where the checkpoints go that are kept for ever.
-        feed: Gives the source of the views that the loader would load: by default the loader itself, in threads of
-            this process.
+        cache_folder: Local folder that the workers of a node share, for the copy of the mask store.
+        kept_folder: Where permanently kept checkpoints go.
+        feed: Function from the loader to the source of views: by default the loader itself, in threads of this
+            process.
 
     Raises:
         InputError: The images, their labels or the masks do not fit the configuration, or this worker's processor
             does not compute in its precision.
-        TrainingDivergedError: The loss is not a number any more.
+        TrainingDivergedError: The loss is not finite.
         TrainingCollapsedError: All images have the same embedding.
-        StoppedError: A worker was told to end; where training stood is saved.
+        StoppedError: A worker was asked to end. The training is saved.
     """
     require_precision(config.precision, session.device)
     inputs = open_inputs(config)

@@ -9,20 +9,20 @@ from objectaware.errors import InputError
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
-    """Returns the context in which a network's passes have a precision, `fp32` or `bf16`.
+    """Return the context in which a network's passes have a precision, `fp32` or `bf16`.
 
     Args:
-        precision: The recipe's.
+        precision: The precision in the recipe.
         device: Where the network is.
     """
     return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def require_precision(precision: str, device: torch.device) -> None:
-    """Refuses bfloat16 on a processor that emulates it, where it takes about ten times as long as 32 bits.
+    """Refuse bfloat16 on a processor that emulates it, where it takes about ten times as long as 32 bits.
 
     Args:
-        precision: The recipe's.
+        precision: The precision in the recipe.
         device: A device of this machine.
 
     Raises:
@@ -47,7 +47,7 @@ def _computes_bfloat16(device: torch.device) -> bool:
 
 
 def compile_networks(method: nn.Module, backend: str = "inductor") -> None:
-    """Has each of a method's networks compiled at its first call, in place.
+    """Compile each of a method's networks in place, at its first call.
 
     The networks alone: moving averages, the queue and what workers exchange lie between them, and the names of the
     weights stay as they are.

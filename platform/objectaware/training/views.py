@@ -47,7 +47,7 @@ class ViewBatch:
 
 @dataclass(frozen=True)
 class ViewPart:
-    """What is loaded of n samples, before it is put together to a `ViewBatch`.
+    """Views of n samples, before they are put together to a `ViewBatch`.
 
     Attributes:
         pixels: Of each view, (n, H, W, 3) uint8.
@@ -65,15 +65,15 @@ class ViewPart:
 
 
 class ViewSource(Protocol):
-    """Where a training's batches come from."""
+    """Source of a training's batches."""
 
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
-        """Yields an epoch's batches in order, from batch `first` on; nothing before it is read.
+        """Yield an epoch's batches in order, from batch `first` on. Nothing before it is read.
 
         Args:
             epoch: Epoch, from 0.
             batches: Sample indices of each batch of the epoch, (n,) each.
-            first: Number of the first batch that is wanted.
+            first: Number of the first batch to yield.
 
         Yields:
             Each batch's views.
@@ -82,7 +82,7 @@ class ViewSource(Protocol):
 
 
 class ViewLoader:
-    """Loads batches of views, some batches ahead of their use.
+    """Load batches of views, some batches ahead of their use.
 
     Every number drawn is a function of seed, epoch and sample (`counter_uniforms`).
 
@@ -94,7 +94,7 @@ class ViewLoader:
             size.
         seed: Seed of the run.
         num_threads: Threads that decode and crop; Pillow works outside the interpreter's lock.
-        is_unreadable: Tells of an image that was read whether another one stands in for it.
+        is_unreadable: Returns whether another image stands in for an image that was read.
 
     Attributes:
         policy: What is done to the positives.
@@ -124,7 +124,7 @@ class ViewLoader:
         ]
 
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
-        """Yields an epoch's batches in order (`ViewSource.epoch`)."""
+        """Yield an epoch's batches in order (`ViewSource.epoch`)."""
         with ThreadPoolExecutor(self._num_threads, thread_name_prefix="views") as pool:
             waiting: deque[tuple[NDArray[np.int64], list[Future[ViewPart]]]] = deque()
             for indices in batches[first:]:
@@ -135,7 +135,7 @@ class ViewLoader:
                 yield self._collect(*waiting.popleft())
 
     def submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[ViewPart]]:
-        """Has some samples loaded in the pool's threads, shared out evenly; their parts are in order."""
+        """Load some samples in the pool's threads, in parts of equal size and in order."""
         parts = np.array_split(indices, min(len(indices), 2 * self._num_threads))
         return [pool.submit(self.load, epoch, part) for part in parts]
 
@@ -143,7 +143,7 @@ class ViewLoader:
         return self.assemble(indices, [future.result() for future in futures])
 
     def assemble(self, indices: NDArray[np.int64], parts: Sequence[ViewPart]) -> ViewBatch:
-        """Puts the parts of a batch, in order, together."""
+        """Concatenate the parts of a batch, which are in order."""
         views, parameters = [], []
         for view, distribution in enumerate(self._colors):
             pixels = np.concatenate([part.pixels[view] for part in parts])  # (N, H, W, 3)
@@ -161,7 +161,7 @@ class ViewLoader:
         )
 
     def load(self, epoch: int, indices: NDArray[np.int64]) -> ViewPart:
-        """Loads the views of some samples in this thread.
+        """Load the views of some samples in this thread.
 
         Args:
             epoch: Epoch, from 0.
@@ -218,7 +218,7 @@ PreparedViews = tuple[list[Tensor], ViewBatch]
 def prepared_views(
     batches: Iterator[ViewBatch], device: torch.device, mean: Sequence[float], std: Sequence[float]
 ) -> Generator[PreparedViews, None, None]:
-    """Prepares each batch's views in a thread of its own while the batch before it trains.
+    """Prepare each batch's views in a thread of its own while the batch before it trains.
 
     On a CPU one core then works on colours and another on convolutions; two threads on each operation in turn were
     slower than one, as most operations are too short to share.
@@ -226,8 +226,8 @@ def prepared_views(
     Args:
         batches: Batches in order.
         device: Where to train.
-        mean: The network's, of values from 0 to 1.
-        std: The network's.
+        mean: Mean that the network expects, of values from 0 to 1.
+        std: Standard deviation that the network expects.
 
     Yields:
         The views, (N, 3, H, W) float each, and the batch that they are of.
@@ -254,7 +254,7 @@ def prepare_view(
     mean: Sequence[float] = IMAGENET_MEAN,
     std: Sequence[float] = IMAGENET_STD,
 ) -> Tensor:
-    """Moves one of the views to the device, changes its colours and normalises it: uint8 to float (N, 3, H, W)."""
+    """Move one of the views to the device, change its colours and normalise it: uint8 to float (N, 3, H, W)."""
     images = batch.views[position].to(device, non_blocking=True).float().div_(255).contiguous()
     kernel = blur_kernel_size(images.shape[-1])
     images = augment_colors(images, batch.colors[position].to(device), blur_kernel_size=kernel)
@@ -263,5 +263,5 @@ def prepare_view(
 
 
 def blur_kernel_size(size: int) -> int:
-    """Width of the blur: 23 pixels at 224 (paper, appendix B.1), in proportion at other sizes, odd."""
+    """Return the width of the blur: 23 pixels at 224 (paper, appendix B.1), in proportion at other sizes, odd."""
     return max(2 * round(11 * size / 224) + 1, 3)

@@ -35,14 +35,14 @@ class TrainingCollapsedError(ExplainedError):
 
 
 def check_collapse(epoch: int, metrics: Mapping[str, float]) -> None:
-    """Checks that an epoch's embeddings differ.
+    """Check that an epoch's embeddings differ.
 
     Args:
         epoch: Epoch, from 0.
-        metrics: Of the epoch; `feature_std` is looked at, where a method has it.
+        metrics: Metrics of the epoch; `feature_std` is checked, if the method has it.
 
     Raises:
-        TrainingCollapsedError: They do not.
+        TrainingCollapsedError: The embeddings are nearly the same.
     """
     spread = metrics.get("feature_std")
     if spread is not None and spread < MIN_FEATURE_STD:
@@ -56,7 +56,7 @@ def check_collapse(epoch: int, metrics: Mapping[str, float]) -> None:
 
 
 def observe(method: Method) -> dict[str, float]:
-    """Metrics of a method's last forward pass, over the samples of all workers.
+    """Compute metrics of a method's last forward pass, over the samples of all workers.
 
     Args:
         method: After a forward pass; called on every worker.
@@ -76,13 +76,13 @@ def observe(method: Method) -> dict[str, float]:
 
 
 class KnnWatch:
-    """k-NN accuracy of the online backbone within the training images: a tenth of them classified by the rest.
+    """Measure k-NN accuracy of the online backbone within the training images: a tenth of them classified by the rest.
 
     Args:
         images: The training images.
         labels: Their classes, (N,).
         size: Side in pixels that they are resized to.
-        chosen: Indices of those that are looked at.
+        chosen: Indices of the images to use.
     """
 
     def __init__(self, images: Images, labels: NDArray[np.int64], size: int, chosen: NDArray[np.int64]) -> None:
@@ -92,9 +92,9 @@ class KnnWatch:
         self._labels = torch.from_numpy(labels[chosen])
 
     def __call__(self, backbone: Backbone) -> Mapping[str, float]:
-        """Measures it in per cent, as `knn_accuracy`, with the number of images that it is over as `knn_num_images`.
+        """Return it in per cent, as `knn_accuracy`, with the number of classified images as `knn_num_images`.
 
-        Images of classes that the rest does not show are left out. Where that leaves nothing to tell apart, both are
+        Images of classes that the rest does not show are left out. If fewer than two classes remain, both metrics are
         absent.
         """
         device = next(backbone.parameters()).device
@@ -103,7 +103,7 @@ class KnnWatch:
         ).values
         num_queries = max(len(features) // 10, 1)
         bank_labels, labels = self._labels[num_queries:], self._labels[:num_queries]
-        is_known = torch.isin(labels, bank_labels)  # of the others no neighbour could tell the class
+        is_known = torch.isin(labels, bank_labels)  # no neighbour could have the class of the others
         if not is_known.any() or bool((bank_labels == bank_labels[0]).all()):
             return {}
         accuracy = knn_accuracy(features[num_queries:], bank_labels, features[:num_queries][is_known], labels[is_known])
