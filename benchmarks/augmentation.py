@@ -20,10 +20,10 @@ from torchvision.transforms import v2
 from harness import Result, compare, computing_in_turn, exit_status, parser, write_results
 from inputs import ArrayImages, photo_source, photos_as_they_are
 from objectaware.augment.color import ColorDistribution
+from objectaware.config import ViewConfig
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
 from objectaware.training.policies import PlainViews
-from objectaware.training.preparation import blur_kernel_size, prepare_view
-from objectaware.training.views import ViewLoader
+from objectaware.training.views import ViewLoader, blur_kernel_size, prepare_view
 
 _LIMIT = 1 / 1.5
 _MIN_SCALE = 0.08
@@ -72,8 +72,7 @@ def our_views(pictures: Sequence[NDArray[np.uint8]], size: int) -> Callable[[], 
     loader = ViewLoader(
         ArrayImages(pictures),
         PlainViews(),
-        size=size,
-        min_crop_scale=_MIN_SCALE,
+        views=[ViewConfig(size, _MIN_SCALE)] * 2,
         colors=ColorDistribution(),
         seed=0,
         num_threads=1,

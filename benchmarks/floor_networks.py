@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from objectaware.methods.backbones import build_backbone, channels_last
 from objectaware.methods.byol import BYOL
 from objectaware.methods.moco import MoCo
-from objectaware.training.compilation import compile_networks
+from objectaware.training.precision import compile_networks
 from roof import Work, bytes_of, bytes_of_weights, counted_operations
 from training_step import trained
 
@@ -74,7 +74,7 @@ def step_works(backbone: str, setup: Setup) -> Iterator[Work]:
 def _step(case: str, method: nn.Module, setup: Setup) -> Work:
     def loss_of(view1: Tensor, view2: Tensor) -> Tensor:
         with setup.autocast():
-            loss: Tensor = method(view1, view2)
+            loss: Tensor = method([view1, view2])
         return loss
 
     views = [setup.images(), setup.images()]

@@ -31,7 +31,7 @@ from objectaware.evaluate.linear import PATH_TOLERANCE
 from objectaware.localize.contracam import ContraCAM, contracam
 from objectaware.localize.crf import dense_crf
 from objectaware.planning.measure import soft_masks
-from objectaware.training.preparation import blur_kernel_size
+from objectaware.training.views import blur_kernel_size
 from roof import Work, bytes_of, bytes_of_weights, counted_operations
 
 _NUM_ITERATIONS = 10

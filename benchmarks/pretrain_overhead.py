@@ -31,12 +31,13 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster
 from objectaware.distributed.train import pretrain
 from objectaware.plain_yaml import parse_yaml
+from objectaware.training.inputs import epoch_batches
+from objectaware.training.loop import run_pretraining
+from objectaware.training.optimization import cosine_learning_rate, scaled_learning_rate
+from objectaware.training.optimizers.sgd import SGDConfig
 from objectaware.training.policies import PlainViews
-from objectaware.training.preparation import blur_kernel_size
-from objectaware.training.run import run_pretraining
-from objectaware.training.schedule import cosine_learning_rate, epoch_batches, scaled_learning_rate
 from objectaware.training.session import LocalSession
-from objectaware.training.views import ViewBatch, ViewLoader
+from objectaware.training.views import ViewBatch, ViewLoader, blur_kernel_size
 
 _LIMIT = 1.05
 
@@ -132,17 +133,18 @@ def plain_loop(config: PretrainConfig, folder: Path) -> Epochs:
     images = TrainingImages(config.data.open(), max_bytes=config.execution.cache_mib * 2**20)
     torch.manual_seed(config.seed)
     method = config.method.build(config.backbone, num_classes=0).to(memory_format=torch.channels_last).train()
+    fitted = config.optimizer
+    assert isinstance(fitted, SGDConfig)
     optimizer = torch.optim.SGD(
         [parameter for parameter in method.parameters() if parameter.requires_grad],
-        momentum=config.sgd_momentum,
-        weight_decay=config.weight_decay,
+        momentum=fitted.momentum,
+        weight_decay=fitted.weight_decay,
     )
-    initial = scaled_learning_rate(config.base_learning_rate, config.batch_size)
+    initial = scaled_learning_rate(fitted.base_learning_rate, config.batch_size)
     loader = ViewLoader(
         images,
         PlainViews(),
-        size=config.image_size,
-        min_crop_scale=config.min_crop_scale,
+        views=config.method.views(config),
         colors=ColorDistribution(),
         seed=config.seed,
         num_threads=config.execution.num_loader_threads,
@@ -151,7 +153,7 @@ def plain_loop(config: PretrainConfig, folder: Path) -> Epochs:
     for epoch in range(config.num_epochs):
         for group in optimizer.param_groups:
             group["lr"] = cosine_learning_rate(
-                epoch, config.num_epochs, initial=initial, final=config.final_learning_rate
+                epoch, config.num_epochs, initial=initial, final=fitted.final_learning_rate
             )
         batches = epoch_batches(len(images), config.batch_size, seed=config.seed, epoch=epoch)
         started = time.perf_counter()
@@ -162,7 +164,7 @@ def plain_loop(config: PretrainConfig, folder: Path) -> Epochs:
 
 def _plain_step(method: nn.Module, optimizer: torch.optim.Optimizer, view1: Tensor, view2: Tensor) -> float:
     optimizer.zero_grad(set_to_none=True)
-    loss: Tensor = method(view1, view2)
+    loss: Tensor = method([view1, view2])
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     return loss.item()

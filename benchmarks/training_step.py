@@ -69,7 +69,8 @@ def measure(case: str, method: nn.Module, views: Sequence[Tensor], num_pairs: in
     ):
         ours = copy.deepcopy(method).to(memory_format=torch.channels_last).train()
         theirs = copy.deepcopy(method).to(memory_format=memory_format).train()
-        our_step = trained(ours, ours, [view.contiguous(memory_format=torch.channels_last) for view in views])
+        our_views = [view.contiguous(memory_format=torch.channels_last) for view in views]
+        our_step = trained(ours, lambda *pair, ours=ours: ours(pair), our_views)
         their_views = [view.contiguous(memory_format=memory_format) for view in views]
         their_step = trained(theirs, build(theirs), their_views)
         first, other = our_step(), their_step()

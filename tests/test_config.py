@@ -24,6 +24,7 @@ from objectaware.recipes import merged
 from objectaware.stages.identity import recipe, stage_identity
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localization import LocalizationConfig
+from objectaware.training.optimizers.sgd import SGDConfig
 
 CLASSES = {"root": "photos", "layout": "class-folders"}
 
@@ -48,7 +49,9 @@ def test_paths_are_made_absolute_and_addresses_left_alone(monkeypatch: pytest.Mo
 def test_defaults_are_the_papers() -> None:
     config = _pretrain()
     assert config.method == MoCoConfig(queue_size=65536, momentum=0.999, temperature=0.2)
-    assert (config.base_learning_rate, config.final_learning_rate, config.weight_decay) == (0.03, 0.001, 1e-4)
+    assert config.optimizer == SGDConfig(
+        base_learning_rate=0.03, final_learning_rate=0.001, weight_decay=1e-4, momentum=0.9, decays_biases=True
+    )
     assert (config.num_epochs, config.batch_size, config.min_crop_scale) == (800, 256, 0.08)
     assert config.color_jitter == (0.4, 0.4, 0.4, 0.1)
     assert _pretrain(method="byol").method == BYOLConfig(momentum=0.996)
@@ -57,16 +60,17 @@ def test_defaults_are_the_papers() -> None:
 
 def test_no_option_that_the_papers_code_lacks_is_on_by_default() -> None:
     config = _pretrain()
-    assert (config.optimizer, config.learning_rate_schedule) == ("sgd", "cosine_epoch")
+    assert (config.optimizer.name, config.learning_rate_schedule) == ("sgd", "cosine_epoch")
     assert (config.method.momentum_schedule, config.method.num_batch_norm_splits) == ("constant", 1)
     assert _pretrain(method="byol").method.momentum_schedule == "constant"
     assert (config.num_warmup_epochs, config.num_accumulation_steps, config.compile) == (0, 1, False)
 
 
 def test_options_of_the_methods_own_papers_bring_their_values() -> None:
-    lars = _pretrain(method="byol", optimizer="lars")
+    lars = _pretrain(method="byol", optimizer="lars").optimizer
     assert (lars.base_learning_rate, lars.final_learning_rate, lars.weight_decay) == (0.2, 0.0, 1.5e-6)
-    assert _pretrain(optimizer="lars", base_learning_rate=0.3).base_learning_rate == 0.3
+    named = _pretrain(optimizer={"name": "lars", "base_learning_rate": 0.3}).optimizer
+    assert (named.base_learning_rate, named.weight_decay) == (0.3, 1.5e-6)
 
 
 def test_supervised_training_has_nothing_of_the_contrastive_methods() -> None:
@@ -88,6 +92,11 @@ def test_supervised_training_has_nothing_of_the_contrastive_methods() -> None:
         ("mix_probability", "policy.mix_probability"),
         ("background_threshold", "policy.background_threshold"),
         ("compat", "policy.compat"),
+        ("base_learning_rate", "optimizer.base_learning_rate"),
+        ("final_learning_rate", "optimizer.final_learning_rate"),
+        ("weight_decay", "optimizer.weight_decay"),
+        ("sgd_momentum", "optimizer.momentum"),
+        ("trust_coefficient", "optimizer.trust_coefficient"),
     ],
 )
 def test_a_field_beside_its_option_is_refused_with_the_place_that_it_has_now(old: str, new: str) -> None:

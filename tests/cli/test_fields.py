@@ -13,9 +13,10 @@ from pydantic import Field
 
 from objectaware.cli import run
 from objectaware.commands.fields import SCHEMA, _described, describe_models, format_fields
-from objectaware.config import MethodConfig, Model, PretrainConfig
+from objectaware.config import MethodConfig, Model
 from objectaware.config.variants import Variant
 from objectaware.model import Address, Positive
+from objectaware.training.optimizers.sgd import SGDConfig
 
 SCHEMA_OF = {
     "pretrain": "PretrainConfig",
@@ -60,12 +61,12 @@ def test_help_lists_each_field_with_its_default(command: str, capsys: pytest.Cap
 def test_help_gives_types_bounds_and_defaults() -> None:
     lines = format_fields("PretrainConfig").splitlines()
     assert "  data.root: path or URI (required)" in lines
-    assert "  sgd_momentum: number ≥ 0, < 1 (default: 0.9)" in lines
+    assert "  optimizer.momentum: number ≥ 0, < 1 (default: 0.9)" in lines
     assert f"  method: {' | '.join(MethodConfig.variants())} (default: moco)" in lines
     assert "  method.temperature: number > 0 (default: 0.2)" in lines
     assert "  policy.masks: ground_truth or path or URI (required)" in lines
     assert "  execution.use_gpu: true | false or null (default: null)" in lines
-    assert PretrainConfig.model_fields["sgd_momentum"].default == 0.9
+    assert SGDConfig.model_fields["momentum"].default == 0.9
 
 
 def test_a_field_is_described_by_its_annotation_and_the_docstring() -> None:

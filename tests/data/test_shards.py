@@ -16,7 +16,7 @@ from objectaware.data.shards import PackedImages, Recent
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.identity import data_hash
-from objectaware.training.schedule import windowed_batches
+from objectaware.training.inputs import windowed_batches
 
 NUM_IMAGES = 400
 

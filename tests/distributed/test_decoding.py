@@ -19,10 +19,9 @@ from objectaware.distributed.decoding import DecodedViews, Decoder, stream_place
 from objectaware.distributed.train import pretrain_needs
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_state
-from objectaware.training.inputs import build_loader, open_inputs
+from objectaware.training.inputs import build_loader, open_inputs, worker_share
+from objectaware.training.loop import run_pretraining
 from objectaware.training.preemption import StoppedError
-from objectaware.training.run import run_pretraining
-from objectaware.training.schedule import worker_share
 from objectaware.training.session import LocalSession
 from tiny_training import tiny_training
 
@@ -57,7 +56,7 @@ def test_a_decoder_gives_a_workers_columns_of_the_plan(pack: Path) -> None:
             columns = decoder({"epoch": np.array([1]), "step": np.array([step])})
             assert columns["index"].tolist() == share[step].tolist()
             for view in range(2):
-                assert np.array_equal(columns["pixels"][:, view].transpose(0, 3, 1, 2), batch.views[view].numpy())
+                assert np.array_equal(columns[f"pixels_{view}"].transpose(0, 3, 1, 2), batch.views[view].numpy())
             assert np.array_equal(columns["mix_draws"], batch.mix_draws.numpy())
             assert np.array_equal(columns["unreadable"], batch.unreadable)
 

@@ -35,8 +35,8 @@ from objectaware.distributed.train import (
     use_rays_interface,
 )
 from objectaware.errors import InputError
-from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 from objectaware.training.no_progress import EXIT_STATUS, NoProgressError
+from objectaware.training.watch import TrainingCollapsedError, TrainingDivergedError
 from tiny_training import tiny_training
 
 pytestmark = pytest.mark.timeout(900)

@@ -135,8 +135,8 @@ def test_a_recipe_is_a_configuration_with_the_papers_values(name: str) -> None:
     training = TRAININGS[name]
     assert config.num_epochs == (2000 if training.data in ("cub", "flowers") else 800)
     assert config.batch_size == 256
-    assert (config.base_learning_rate, config.final_learning_rate) == (0.03, 0.001)
-    assert (config.sgd_momentum, config.weight_decay) == (0.9, 1e-4)
+    rates = {"base_learning_rate": 0.03, "final_learning_rate": 0.001, "weight_decay": 1e-4}
+    assert config.optimizer.model_dump() == {"name": "sgd", "momentum": 0.9, "decays_biases": True, **rates}
     assert (config.image_size, config.min_crop_scale) == (224, 0.08)
     assert (config.color_jitter, config.grayscale_probability) == ((0.4, 0.4, 0.4, 0.1), 0.2)
     policy, method = config.policy.model_dump(), config.method.model_dump()

@@ -30,20 +30,20 @@ def test_loss_is_the_sum_of_squared_distances_less_four(method: BYOL) -> None:
 
     distances = (prediction(view1) - target(view2)).square().sum(dim=1)
     distances = distances + (prediction(view2) - target(view1)).square().sum(dim=1)
-    torch.testing.assert_close(method(view1, view2), (distances - 4).mean())
+    torch.testing.assert_close(method([view1, view2]), (distances - 4).mean())
 
 
 def test_views_may_change_places(method: BYOL) -> None:
     method.eval()
     view1, view2 = _views()
-    torch.testing.assert_close(method(view1, view2), method(view2, view1))
+    torch.testing.assert_close(method([view1, view2]), method([view2, view1]))
 
 
 def test_the_target_moves_and_takes_no_gradient(method: BYOL) -> None:
     with torch.no_grad():
         next(method.backbone.parameters()).add_(1.0)
     start = next(method.target_backbone.parameters()).clone()
-    method(*_views()).backward()
+    method(_views()).backward()
     assert not torch.equal(next(method.target_backbone.parameters()), start)
     assert all(parameter.grad is None for parameter in method.target_backbone.parameters())
     assert all(parameter.grad is not None for parameter in method.predictor.parameters())

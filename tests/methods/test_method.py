@@ -23,7 +23,7 @@ def test_every_method_keeps_the_contract(name: str) -> None:
     labels = torch.tensor([0, 1, 2, 0]) if config.needs_labels else None
     mixing = Mixing(torch.rand(4), torch.tensor([1, 0, 3, 2])) if config.takes_mixtures else None
     for mixture in {id(one): one for one in (None, mixing)}.values():
-        loss = method(*torch.randn(2, 4, 3, 32, 32), labels=labels, mixing=mixture)
+        loss = method(torch.randn(2, 4, 3, 32, 32), labels=labels, mixing=mixture)
         assert loss.shape == ()
         loss.backward()
         assert math.isfinite(method.chance_loss)
@@ -66,9 +66,9 @@ def test_the_target_stays_in_the_further_parts_of_a_batch() -> None:
     views = torch.randn(2, 4, 3, 32, 32)
     before = weight.clone()
     method.begin_step(0, 10)
-    method(*views)
+    method(views)
     moved = weight.clone()
     method.continue_step()
-    method(*views)
+    method(views)
     assert not torch.equal(before, moved)
     assert torch.equal(weight, moved)

@@ -48,7 +48,7 @@ def test_moco_compares_mixed_queries_with_the_batchs_keys_and_the_queue() -> Non
     queue, views = method.queue.clone(), _views()
     query = F.normalize(method.projector(method.backbone(views[0])), dim=1)
     keys = F.normalize(method.target_projector(method.target_backbone(views[1])), dim=1)
-    loss = method(*views, mixing=MIXING)
+    loss = method(views, mixing=MIXING)
     torch.testing.assert_close(loss, mixed_infonce(query, keys, queue, MIXING, first_place=0, temperature=0.2))
     assert torch.equal(method.queue[:4], keys)
     assert method.chance_loss == pytest.approx(math.log(14))
@@ -65,10 +65,10 @@ def test_byol_mirrors_the_weights_in_its_second_term() -> None:
         for source, share in ((place, weight), (int(partner), 1 - weight)):
             cosines = prediction1[place] @ target2[source] + target1[place] @ prediction2[source]
             expected = expected - 2 * share * cosines
-    torch.testing.assert_close(method(*views, mixing=MIXING), expected / 4)
+    torch.testing.assert_close(method(views, mixing=MIXING), expected / 4)
 
 
 def test_byol_with_weights_of_one_is_byol() -> None:
     torch.manual_seed(0)
     method = BYOL("resnet10_narrow", hidden_size=32, projection_size=16).eval()
-    torch.testing.assert_close(method(*_views(), mixing=Mixing(torch.ones(4), MIXING.partner)), method(*_views()))
+    torch.testing.assert_close(method(_views(), mixing=Mixing(torch.ones(4), MIXING.partner)), method(_views()))

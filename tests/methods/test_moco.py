@@ -28,7 +28,7 @@ def test_loss_is_infonce_of_equation_1(method: MoCo, views: tuple[torch.Tensor, 
     positive = torch.exp((query * key).sum(dim=1) / 0.2)
     negative = torch.exp(query @ queue.T / 0.2).sum(dim=1)
     expected = -torch.log(positive / (positive + negative)).mean()
-    torch.testing.assert_close(method(*views), expected)
+    torch.testing.assert_close(method(views), expected)
 
 
 def test_similarities_keep_32_bits_under_autocast(method: MoCo, views: tuple[torch.Tensor, torch.Tensor]) -> None:
@@ -44,7 +44,7 @@ def test_similarities_keep_32_bits_under_autocast(method: MoCo, views: tuple[tor
     method.queue.copy_(F.normalize(key.mean(dim=0) + 0.02 * torch.randn(10, 128), dim=1))
     logits = torch.cat([(query * key).sum(dim=1, keepdim=True), query @ method.queue.T], dim=1) / 0.01
     with torch.autocast("cpu", torch.bfloat16):
-        loss = method(*views)
+        loss = method(views)
     assert loss > 0.1
     torch.testing.assert_close(loss, F.cross_entropy(logits, torch.zeros(4, dtype=torch.int64)))
 
@@ -107,7 +107,7 @@ def test_shuffled_keys_are_normalised_with_other_samples_than_their_queries() ->
 
 
 def test_gradients_reach_the_online_network_alone(method: MoCo, views: tuple[torch.Tensor, torch.Tensor]) -> None:
-    method(*views).backward()
+    method(views).backward()
     assert all(parameter.grad is not None for parameter in method.backbone.parameters())
     assert all(parameter.grad is None for parameter in method.target_backbone.parameters())
 

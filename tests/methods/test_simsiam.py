@@ -13,6 +13,7 @@ from objectaware.config.variants import default_names
 from objectaware.methods.checkpoint import load_encoder, save_checkpoint
 from objectaware.methods.simsiam import SimSiam, SimSiamConfig
 from objectaware.recipes import read_recipe
+from objectaware.training.optimizers.sgd import SGDConfig
 
 RECIPE = Path(__file__).parents[2] / "jobs" / "recipes" / "simsiam_resnet18_folder.yaml"
 
@@ -40,7 +41,7 @@ def test_loss_is_algorithm_1_of_the_paper(method: SimSiam) -> None:
     expected.backward()
     gradients = {name: parameter.grad.clone() for name, parameter in method.named_parameters()}
     method.zero_grad()
-    loss = method(*_views())
+    loss = method(_views())
     loss.backward()
     torch.testing.assert_close(loss, expected)
     for name, parameter in method.named_parameters():
@@ -52,7 +53,7 @@ def test_no_gradient_passes_through_the_targets(method: SimSiam) -> None:
     with torch.no_grad():
         method.predictor[-1].weight.zero_()
         method.predictor[-1].bias.fill_(1.0)
-    method(*_views()).backward()
+    method(_views()).backward()
     assert all(not parameter.grad.any() for parameter in method.projector.parameters())
     assert method.predictor[-1].bias.grad.any()
 
@@ -76,5 +77,17 @@ def test_a_checkpoint_gives_the_projector_to_the_contrastive_score(method: SimSi
 def test_the_recipe_is_the_papers_training() -> None:
     config = PretrainConfig.model_validate(read_recipe(RECIPE, default_names(PretrainConfig)))
     assert config.method == SimSiamConfig()
-    assert (config.base_learning_rate, config.final_learning_rate, config.weight_decay) == (0.05, 0.0, 1e-4)
-    assert (config.optimizer, config.sgd_momentum, config.batch_size) == ("sgd", 0.9, 512)
+    assert config.optimizer == SGDConfig(
+        base_learning_rate=0.05, final_learning_rate=0.0, weight_decay=1e-4, momentum=0.9, decays_biases=True
+    )
+    assert config.batch_size == 512
+
+
+def test_the_predictor_alone_may_keep_its_learning_rate() -> None:
+    for constant in (False, True):
+        method = SimSiamConfig(constant_predictor_rate=constant).build("resnet10_narrow", num_classes=0)
+        groups = method.parameter_groups()
+        kept = {id(one) for group in groups if group["has_constant_rate"] for one in group["params"]}
+        assert kept == ({id(one) for one in method.predictor.parameters()} if constant else set())
+        together = [id(one) for group in groups for one in group["params"]]
+        assert sorted(together) == sorted(id(one) for one in method.parameters())

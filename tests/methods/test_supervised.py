@@ -14,7 +14,7 @@ from objectaware.localize.classifier_cam import classifier_cam
 from objectaware.methods.checkpoint import load_encoder, save_checkpoint
 from objectaware.methods.classifier import load_classifier
 from objectaware.methods.supervised import Supervised
-from objectaware.training.run import run_pretraining
+from objectaware.training.loop import run_pretraining
 from objectaware.training.session import LocalSession
 
 
@@ -33,7 +33,7 @@ def test_loss_is_the_mean_cross_entropy_of_both_views(method: Supervised) -> Non
     view1, view2 = _views()
     labels = torch.tensor([0, 1, 2, 4])
     losses = [F.cross_entropy(method.classifier(method.backbone(view)), labels) for view in (view1, view2)]
-    torch.testing.assert_close(method(view1, view2, labels=labels), torch.stack(losses).mean())
+    torch.testing.assert_close(method([view1, view2], labels=labels), torch.stack(losses).mean())
     assert method.chance_loss == pytest.approx(math.log(5))
 
 
@@ -41,7 +41,7 @@ def test_top1_accuracy_counts_both_views(method: Supervised) -> None:
     method.eval()
     view1, view2 = _views()
     predicted = method.classifier(method.backbone(torch.cat([view1, view2]))).argmax(dim=1)
-    method(view1, view2, labels=predicted[:4])
+    method([view1, view2], labels=predicted[:4])
     expected = (predicted == predicted[:4].repeat(2)).float().mean() * 100
     assert method.top1_accuracy == pytest.approx(float(expected))
 
@@ -80,7 +80,7 @@ def config(tmp_path: Path) -> PretrainConfig:
         "color_jitter": [0, 0, 0, 0],
         "num_epochs": 3,
         "batch_size": 8,
-        "base_learning_rate": 1.0,
+        "optimizer": {"name": "sgd", "base_learning_rate": 1.0},
         "execution": {"num_loader_threads": 1, "keep_every": 2},
     }
     return PretrainConfig.model_validate(fields)

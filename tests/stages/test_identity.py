@@ -74,7 +74,11 @@ def _other(value: object, annotation: object) -> object:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) is Literal:
         return next(one for one in get_args(annotation) if one != value)
+    if isinstance(value, bool):
+        return not value
     assert isinstance(value, int | float), "teach this function the type"
+    if value == 0:
+        return 0.5
     return 2 * value if isinstance(value, int) else value / 2
 
 

@@ -128,7 +128,7 @@ def test_trials_that_are_behind_are_stopped_and_leave_nothing_open(
     fields = sweep_fields(
         scenes,
         # One after another, by a metric that goes by the configuration alone: the second is behind at its first epoch.
-        parameters={"rate": {"paths": ["network.base_learning_rate"], "grid": [0.5, 0.05]}},
+        parameters={"rate": {"paths": ["network.optimizer.base_learning_rate"], "grid": [0.5, 0.05]}},
         scheduler={"stage": "network", "metric": "learning_rate", "reduction_factor": 2},
         metric="network.loss",
         columns={"loss": "network.loss"},

@@ -20,7 +20,7 @@ TWO = {
     "holdout": {"paths": ["linear.holdout_size"], "grid": [20, 30]},
 }
 DRAWN = {
-    "network.base_learning_rate": {"loguniform": [1e-3, 1e-1]},
+    "network.optimizer.base_learning_rate": {"loguniform": [1e-3, 1e-1]},
     "network.min_crop_scale": {"uniform": [0.1, 0.4]},
     "network.method": {"choice": ["moco", "byol"]},
 }
@@ -67,7 +67,7 @@ def test_random_values_lie_within_their_limits_and_go_by_the_seed(search_seed: i
 
 def test_a_logarithm_is_drawn_evenly() -> None:
     trials = planned_trials(_config(search="random", num_samples=400, parameters=DRAWN))
-    below = sum(trial.values["network.base_learning_rate"] < 1e-2 for trial in trials)
+    below = sum(trial.values["network.optimizer.base_learning_rate"] < 1e-2 for trial in trials)
     assert 160 < below < 240
 
 

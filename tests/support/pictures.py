@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
 from objectaware.augment.color import ColorDistribution
+from objectaware.config import ViewConfig
 from objectaware.data.images import Images
 from objectaware.training.policies import Policy
 from objectaware.training.views import ViewLoader
@@ -22,12 +25,17 @@ class Gradients:
         return np.stack([columns * 2, rows * 2, np.full_like(rows, index * 10)], axis=2).astype(np.uint8)
 
 
-def make_loader(policy: Policy, seed: int = 0, num_threads: int = 2, images: Images | None = None) -> ViewLoader:
+def make_loader(
+    policy: Policy,
+    seed: int = 0,
+    num_threads: int = 2,
+    images: Images | None = None,
+    views: Sequence[ViewConfig] = (ViewConfig(32, 0.2),) * 2,
+) -> ViewLoader:
     return ViewLoader(
         Gradients() if images is None else images,
         policy,
-        size=32,
-        min_crop_scale=0.2,
+        views=views,
         colors=ColorDistribution(),
         seed=seed,
         num_threads=num_threads,

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from objectaware.augment.color import ColorDistribution
+from objectaware.config import ViewConfig
 from objectaware.data.images import Images
 from objectaware.methods.byol import BYOL
 from objectaware.methods.method import Method
 from objectaware.methods.moco import MoCo
 from objectaware.methods.simsiam import SimSiam
 from objectaware.methods.supervised import Supervised
-from objectaware.training.loop import Trainer
+from objectaware.training.checkpoints import KeptCheckpoints
+from objectaware.training.inputs import epoch_batches
+from objectaware.training.loop import Checkpointing, Pretraining, Trainer
 from objectaware.training.optimization import Optimization
+from objectaware.training.optimizers.sgd import SGDConfig
 from objectaware.training.policies import CutMix, Mixup, OfficialBackground, PlainViews, Policy
 from objectaware.training.session import Session
 from objectaware.training.views import ViewLoader
@@ -75,30 +79,42 @@ def make_trainer(
     batch_size: int = 8,
     size: int = 32,
     optimization: dict[str, Any] | None = None,
+    views: Sequence[ViewConfig] | None = None,
+    batches: Callable[[int], np.ndarray] | None = None,
+    checkpoint_interval: int = 1,
+    checkpoint_interval_steps: int | None = None,
+    kept: KeptCheckpoints | None = None,
     **options: Any,
 ) -> Trainer:
     pictures = images or Pictures(num_pictures)
     loader = ViewLoader(
         pictures,
         make_policy(policy, num_pictures),
-        size=size,
-        min_crop_scale=0.2,
+        views=[ViewConfig(size, 0.2)] * 2 if views is None else views,
         colors=ColorDistribution(),
         seed=0,
         num_threads=1,
         is_unreadable=getattr(pictures, "is_unreadable", lambda index: False),
     )
-    return Trainer(
-        method,
-        loader,
-        len(pictures),
-        replace(Optimization(num_epochs, batch_size, 0.05, 0.001, 0.9, 1e-4, 0), **(optimization or {})),
-        session,
-        config={"backbone": method.backbone.name},
-        precision="fp32",
+    settings = {"batch_size": batch_size, "optimizer": SGDConfig, "learning_rate": 0.05, **(optimization or {})}
+    rate = settings.pop("learning_rate") * 256 / settings["batch_size"]
+    fitted = settings.pop("optimizer")(base_learning_rate=rate, final_learning_rate=0.001, weight_decay=1e-4)
+    fields = Optimization(num_epochs, optimizer=fitted, **settings)
+    training = Pretraining(
+        method=method,
+        policy=loader.policy,
+        loader=loader,
+        batches=batches or (lambda epoch: epoch_batches(len(pictures), fields.batch_size, seed=0, epoch=epoch)),
+        num_samples=len(pictures),
+        optimization=fields,
+        session=session,
+        checkpointing=Checkpointing(
+            {"backbone": method.backbone.name}, checkpoint_interval, checkpoint_interval_steps, kept
+        ),
         labels=np.arange(num_pictures) % NUM_CLASSES if isinstance(method, Supervised) else None,
-        **{"checkpoint_interval": 1, **options},
+        **options,
     )
+    return Trainer(training)
 
 
 def training_state(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -106,4 +122,4 @@ def training_state(trainer: Trainer) -> dict[str, torch.Tensor]:
     momenta = trainer.optimizer.state_dict()["state"]
     buffers = {f"momentum {key}": value["momentum_buffer"].clone() for key, value in momenta.items()}
     weights = {name: value.clone() for name, value in trainer.method.state_dict().items()}
-    return {**weights, **buffers, **trainer._views.policy.state()}
+    return {**weights, **buffers, **trainer.training.policy.state()}

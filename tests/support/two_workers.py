@@ -44,7 +44,7 @@ class SharedSession(WorkerSession):
 def in_double(trainer: Trainer) -> Trainer:
     """Views in 64 bits, so that a difference of the arithmetic is told from one of its rounding."""
     step = trainer._step
-    trainer._step = lambda one, other, batch: step(one.double(), other.double(), batch)  # type: ignore[method-assign]
+    trainer._step = lambda views, batch: step([view.double() for view in views], batch)  # type: ignore[method-assign]
     return trainer
 
 
@@ -52,7 +52,7 @@ def run_losses(trainer: Trainer, num_epochs: int) -> tuple[list[float], dict[str
     """Losses of each step, and the metrics of the last epoch."""
     losses: list[float] = []
     step = trainer._step
-    trainer._step = lambda *views: losses.append(step(*views)) or losses[-1]  # type: ignore[func-returns-value, method-assign]
+    trainer._step = lambda *given: losses.append(step(*given)) or losses[-1]  # type: ignore[func-returns-value, method-assign]
     for epoch in range(num_epochs):
         metrics = trainer._train_epoch(epoch)
     return losses, metrics

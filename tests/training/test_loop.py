@@ -1,17 +1,20 @@
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from objectaware.config import ViewConfig
 from objectaware.data.storage import Storage
 from objectaware.methods.checkpoint import load_encoder, load_state
+from objectaware.methods.moco import MoCo
 from objectaware.training.checkpoints import KeptCheckpoints
-from objectaware.training.collapse import TrainingCollapsedError, TrainingDivergedError
 from objectaware.training.loop import Trainer
 from objectaware.training.preemption import StoppedError
 from objectaware.training.session import LocalSession
+from objectaware.training.watch import TrainingCollapsedError, TrainingDivergedError
 from training_fixtures import Pictures, make_method, make_trainer
 
 
@@ -26,8 +29,26 @@ def test_each_worker_gets_its_own_policys_state_back(trainer_in: Callable[..., T
         session = LocalSession(tmp_path / "run")
         session.rank = rank
         resumed = make_trainer(make_method("moco"), session, policy="official_background")
-        for name, value in resumed._views.policy.state().items():
+        for name, value in resumed.training.policy.state().items():
             assert torch.equal(value, of_two[name][rank])
+
+
+class ThreeViews(MoCo):
+    """A method with a third, smaller view, whose features are to agree with the key, too."""
+
+    def forward(self, views: Sequence[torch.Tensor], **options: object) -> torch.Tensor:
+        assert [view.shape[-1] for view in views] == [32, 32, 16]
+        small = F.normalize(self.projector(self.backbone(views[2])), dim=1)
+        return super().forward(views[:2], **options) - (small * self.embeddings[1]).sum(dim=1).mean()
+
+
+def test_a_method_of_three_views_of_two_sizes_needs_no_other_change(tmp_path: Path) -> None:
+    """Loader, colours, parts of a batch and loop take the views as they are."""
+    method = ThreeViews("resnet10_narrow", queue_size=48)
+    views = [ViewConfig(32, 0.2), ViewConfig(32, 0.2), ViewConfig(16, 0.05, 0.2)]
+    session = LocalSession(tmp_path)
+    make_trainer(method, session, views=views, optimization={"num_accumulation_steps": 2}).run()
+    assert [math.isfinite(epoch["loss"]) for epoch in session.history] == [True, True]
 
 
 def test_a_finished_run_trains_no_more(trainer_in: Callable[..., Trainer]) -> None:

@@ -8,18 +8,17 @@ import pytest
 import torch
 from torch import nn
 
-from objectaware.training.lars import LARS
-from objectaware.training.optimization import Optimization, build_optimizer
+from objectaware.config import OptimizerConfig
+from objectaware.methods.method import ParameterGroup, parameter_groups
+from objectaware.training.optimization import Optimization
+from objectaware.training.optimizers.lars import LARS, LARSConfig
+from objectaware.training.optimizers.sgd import SGDConfig
 
-PAPER = Optimization(
-    num_epochs=800,
-    batch_size=256,
-    learning_rate=0.03,
-    final_learning_rate=0.001,
-    momentum=0.9,
-    weight_decay=1e-4,
-    seed=0,
-)
+PAPER = Optimization(num_epochs=800, batch_size=256, optimizer=SGDConfig())
+
+
+def _weights(*parameters: nn.Parameter) -> list[ParameterGroup]:
+    return [ParameterGroup(params=list(parameters), is_bias=False, has_constant_rate=False)]
 
 
 def test_the_default_learning_rate_is_the_papers_and_constant_within_an_epoch() -> None:
@@ -49,7 +48,7 @@ def test_warm_up_rises_by_step_and_the_cosine_takes_the_rest(schedule: str) -> N
 
 def test_lars_scales_a_layers_gradient_to_its_weights() -> None:
     weight = nn.Parameter(torch.tensor([[3.0, 4.0]]))
-    optimizer = LARS([weight], learning_rate=2.0, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001)
+    optimizer = LARS(_weights(weight), learning_rate=2.0, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001)
     weight.grad = torch.tensor([[0.0, 100.0]])
     optimizer.step()
     # ‖w‖ = 5, ‖g‖ = 100: an update of 0.001 · 5 in the gradient's direction, whatever its length.
@@ -62,7 +61,7 @@ def test_lars_scales_a_layers_gradient_to_its_weights() -> None:
 
 def test_lars_decays_before_it_scales() -> None:
     weight = nn.Parameter(torch.tensor([[3.0, 4.0]]))
-    optimizer = LARS([weight], learning_rate=1.0, momentum=0.0, weight_decay=1.0, trust_coefficient=0.001)
+    optimizer = LARS(_weights(weight), learning_rate=1.0, momentum=0.0, weight_decay=1.0, trust_coefficient=0.001)
     weight.grad = torch.zeros(1, 2)
     optimizer.step()
     torch.testing.assert_close(weight.data, torch.tensor([[3.0, 4.0]]) * 0.999)
@@ -72,8 +71,7 @@ def test_lars_leaves_biases_and_batch_norm_to_plain_sgd_without_decay() -> None:
     network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     plain = [network[0].bias, network[1].weight, network[1].bias]
     before = [parameter.detach().clone() for parameter in plain]
-    settings = replace(PAPER, optimizer="lars", weight_decay=10.0, learning_rate=0.5)
-    optimizer = build_optimizer(network.parameters(), settings)
+    optimizer = LARSConfig(weight_decay=10.0, base_learning_rate=0.5).build(parameter_groups(network))
     for parameter in network.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
@@ -83,16 +81,38 @@ def test_lars_leaves_biases_and_batch_norm_to_plain_sgd_without_decay() -> None:
 
 def test_lars_takes_a_weight_or_gradient_of_zero_as_it_is() -> None:
     zero, still = nn.Parameter(torch.zeros(1, 2)), nn.Parameter(torch.ones(1, 2))
-    optimizer = LARS([zero, still], learning_rate=1.0, momentum=0.0, weight_decay=0.0)
+    optimizer = LARS(_weights(zero, still), learning_rate=1.0, momentum=0.0, weight_decay=0.0)
     zero.grad, still.grad = torch.ones(1, 2), torch.zeros(1, 2)
     optimizer.step()
     torch.testing.assert_close(zero.data, -torch.ones(1, 2))
     torch.testing.assert_close(still.data, torch.ones(1, 2))
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "lars"])
-def test_frozen_parameters_are_left_out(optimizer: str) -> None:
+@pytest.mark.parametrize("decays_biases", [True, False])
+def test_sgd_decays_biases_and_batch_norm_as_it_is_told(decays_biases: bool) -> None:
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    nn.init.ones_(network[0].weight)
+    config = SGDConfig(base_learning_rate=0.5, weight_decay=0.1, decays_biases=decays_biases)
+    optimizer = config.build(parameter_groups(network))
+    for parameter in network.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    torch.testing.assert_close(network[0].weight.data, torch.full((4, 3), 0.95))
+    torch.testing.assert_close(network[1].weight.data, torch.full((4,), 0.95 if decays_biases else 1.0))
+
+
+@pytest.mark.parametrize("name", OptimizerConfig.variants())
+def test_frozen_parameters_are_left_out(name: str) -> None:
     network = nn.Linear(3, 4)
     network.weight.requires_grad_(False)
-    built = build_optimizer(network.parameters(), replace(PAPER, optimizer=optimizer))
+    built = OptimizerConfig.variants()[name]().build(parameter_groups(network))
     assert [parameter for group in built.param_groups for parameter in group["params"]] == [network.bias]
+
+
+def test_a_group_with_a_constant_rate_keeps_that_of_the_start() -> None:
+    scheduled, constant = nn.Linear(3, 4), nn.Linear(3, 4)
+    groups = [*parameter_groups(scheduled), *parameter_groups(constant, has_constant_rate=True)]
+    optimizer = PAPER.optimizer.build(groups)
+    PAPER.set_learning_rate(optimizer, 4000, 10)
+    rates = {group["has_constant_rate"]: group["lr"] for group in optimizer.param_groups}
+    assert rates == {False: pytest.approx(0.0155), True: 0.03}

@@ -14,10 +14,9 @@ from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_state
-from objectaware.training.packed import require_detail
+from objectaware.training.inputs import require_detail, windowed_batches
+from objectaware.training.loop import run_pretraining
 from objectaware.training.preemption import StoppedError
-from objectaware.training.run import run_pretraining
-from objectaware.training.schedule import windowed_batches
 from objectaware.training.session import LocalSession
 from training_fixtures import make_method, make_trainer, training_state
 

@@ -12,6 +12,7 @@ import torch.multiprocessing as mp
 
 from objectaware.methods.checkpoint import load_state
 from objectaware.training.loop import Trainer
+from objectaware.training.optimizers.lars import LARSConfig
 from objectaware.training.preemption import StoppedError, honour_termination, is_terminated
 from objectaware.training.session import LocalSession
 from training_fixtures import make_method, make_trainer, training_state
@@ -81,7 +82,7 @@ def test_told_to_end_at_any_step_it_resumes_to_the_bit(
 
 
 EVERY_OPTION = {
-    "optimizer": "lars",
+    "optimizer": LARSConfig,
     "learning_rate_schedule": "cosine_step",
     "num_warmup_epochs": 1,
     "num_accumulation_steps": 2,

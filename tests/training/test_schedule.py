@@ -3,13 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objectaware.training.schedule import (
-    cosine_learning_rate,
+from objectaware.training.inputs import (
     epoch_batches,
-    scaled_learning_rate,
     windowed_batches,
     worker_share,
 )
+from objectaware.training.optimization import cosine_learning_rate, scaled_learning_rate
 
 
 def test_learning_rates_of_the_papers_schedule() -> None:

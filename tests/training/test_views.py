@@ -3,9 +3,10 @@ import pytest
 import torch
 
 from objectaware.augment.randomness import counter_uniforms
+from objectaware.config import ViewConfig
 from objectaware.training import views
+from objectaware.training.inputs import epoch_batches, worker_share
 from objectaware.training.policies import ObjectCrop, PlainViews
-from objectaware.training.schedule import epoch_batches, worker_share
 from pictures import load_views, make_loader
 
 
@@ -91,3 +92,18 @@ def test_both_views_of_an_object_crop_lie_in_one_box() -> None:
     assert 0 < halves[0].sum() < 24
     later = load_views(make_loader(ObjectCrop(boxes)), 1, list(range(24)))[:, :, 0].float().mean(dim=(2, 3)) / 200 > 0.5
     assert not torch.equal(halves, later)
+
+
+def test_views_are_as_many_and_as_large_as_the_method_says() -> None:
+    """The first two are those that a method of two views would be given."""
+    views = [ViewConfig(32, 0.2), ViewConfig(32, 0.2), ViewConfig(16, 0.05, 0.2)]
+    indices = np.arange(12)
+    [batch] = make_loader(PlainViews(), views=views).epoch(0, [indices])
+    assert [view.shape[1:] for view in batch.views] == [(3, 32, 32), (3, 32, 32), (3, 16, 16)]
+    assert len(batch.colors) == 3
+    # Red is twice the column, green twice the row: the corners tell how much of the picture a view shows.
+    for view, (low, high) in zip(batch.views, ((0.2, 1.0), (0.2, 1.0), (0.05, 0.2)), strict=True):
+        extents = view[:, :2].float().flatten(2).amax(2) - view[:, :2].float().flatten(2).amin(2)
+        shares = extents.prod(1) / 200**2
+        assert (shares > low * 0.6).all()
+        assert (shares < high * 1.2).all()

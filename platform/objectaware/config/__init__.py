@@ -10,7 +10,8 @@ from objectaware.config.localize import (
     LocalizeExecution,
     Localizer,
 )
-from objectaware.config.method import MethodConfig
+from objectaware.config.method import MethodConfig, ViewConfig
+from objectaware.config.optimizer import OptimizerConfig
 from objectaware.config.planning import MeasureConfig
 from objectaware.config.policy import GROUND_TRUTH, MaskedPolicyConfig, PolicyConfig
 from objectaware.config.pretrain import PretrainConfig, PretrainExecution
@@ -30,7 +31,9 @@ __all__ = [
     "MeasureConfig",
     "MethodConfig",
     "Model",
+    "OptimizerConfig",
     "PolicyConfig",
     "PretrainConfig",
     "PretrainExecution",
+    "ViewConfig",
 ]

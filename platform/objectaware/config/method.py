@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from objectaware.config.variants import Variant
 from objectaware.data.layouts import layout_named
 
 if TYPE_CHECKING:
     from objectaware.config.pretrain import PretrainConfig
+
+
+class ViewConfig(NamedTuple):
+    """How one of the views of each sample is cut.
+
+    Attributes:
+        size: Side in pixels.
+        min_crop_scale: Smallest share of the image that a crop covers.
+        max_crop_scale: Largest share.
+    """
+
+    size: int
+    min_crop_scale: float
+    max_crop_scale: float = 1.0
 
 
 class MethodConfig(Variant):
@@ -21,6 +35,7 @@ class MethodConfig(Variant):
         takes_mixtures: Whether its loss is defined for views that are mixtures of two samples.
         mix_probability: Default p_mix of the background policies; None where nobody has published one.
         averages_official_mixtures: Whether the official code of mixup weighs all its losses with the mean λ.
+        num_views: Views of each sample, where `views` does not say otherwise.
         smoke_fields: Fields for a training on a few hundred images, such as those of `reproduce --scale smoke`.
     """
 
@@ -32,6 +47,7 @@ class MethodConfig(Variant):
     takes_mixtures: ClassVar[bool] = False
     mix_probability: ClassVar[float | None] = None
     averages_official_mixtures: ClassVar[bool] = False
+    num_views: ClassVar[int] = 2
     smoke_fields: ClassVar[Mapping[str, object]] = {}
 
     def build(self, backbone: str, *, num_classes: int) -> Any:  # noqa: ANN401 - Method is above configuration
@@ -42,6 +58,13 @@ class MethodConfig(Variant):
             num_classes: Classes of the data set, for a method that needs labels.
         """
         raise NotImplementedError
+
+    def views(self, config: PretrainConfig) -> tuple[ViewConfig, ...]:
+        """Return how each of a sample's views is cut; the first is the one that policies mix.
+
+        A method with multi-crop returns smaller views after the ones of `image_size`.
+        """
+        return (ViewConfig(config.image_size, config.min_crop_scale),) * self.num_views
 
     def problem(self, config: PretrainConfig) -> str | None:
         """What is wrong with a training by this method; None where nothing is."""

@@ -9,8 +9,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from objectaware.config.backbones import BackboneName
 from objectaware.config.base import Precision, TrainingExecution
 from objectaware.config.method import MethodConfig
+from objectaware.config.optimizer import OptimizerConfig
 from objectaware.config.policy import PolicyConfig
-from objectaware.config.training import OPTIMIZER_DEFAULTS, batch_problem, training_problem
 from objectaware.config.variants import WithOptions
 from objectaware.data.dataset import DataConfig
 from objectaware.model import Fraction, Minutes, Positive, filled
@@ -107,13 +107,9 @@ class PretrainConfig(WithOptions):
         num_accumulation_steps: Parts of a batch that go through the network one after another. Batch norm then
             sees a part, and a queue takes its keys part by part, so that results change with it; weights
             and target network move once a batch.
-        optimizer: `sgd`, or `lars` for large batches (biases and batch norm neither scaled nor decayed).
-        base_learning_rate: Learning rate at a batch of 256, scaled linearly; with lars by default BYOL's 0.2.
-        final_learning_rate: Where the cosine ends; with lars by default 0.
+        optimizer: What fits the weights, with its learning rates. A name alone stands for it with its defaults.
         learning_rate_schedule: `cosine_epoch` moves once an epoch (the paper's code), `cosine_step` every step.
         num_warmup_epochs: Epochs in which the learning rate rises linearly, step by step, before the cosine.
-        sgd_momentum: Momentum of the optimizer.
-        weight_decay: Weight decay; with lars by default BYOL's 1.5e-6.
         precision: `bf16` computes the networks in bfloat16, losses and weights in 32 bits. A processor that only
             emulates it is refused.
         compile: Have the networks compiled by torch.compile. Takes minutes at the start and rounds otherwise.
@@ -137,25 +133,13 @@ class PretrainConfig(WithOptions):
     num_epochs: Positive = 800
     batch_size: Annotated[int, Field(ge=2)] = 256
     num_accumulation_steps: Positive = 1
-    optimizer: Literal["sgd", "lars"] = "sgd"
-    base_learning_rate: Annotated[float, Field(gt=0)] = 0.03
-    final_learning_rate: Annotated[float, Field(ge=0)] = 0.001
+    optimizer: OptimizerConfig = OptimizerConfig.default_field()
     learning_rate_schedule: Literal["cosine_epoch", "cosine_step"] = "cosine_epoch"
     num_warmup_epochs: Annotated[int, Field(ge=0)] = 0
-    sgd_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     precision: Precision = "fp32"
     compile: bool = False
     seed: Annotated[int, Field(ge=0)] = 0
     execution: PretrainExecution = PretrainExecution()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_defaults(cls, values: object) -> object:
-        """Writes the defaults that depend on other fields out, so that a stored recipe says them."""
-        if not isinstance(values, dict):
-            return values
-        return filled(values, OPTIMIZER_DEFAULTS.get(str(values.get("optimizer", "sgd")), {}))
 
     @field_validator("policy")
     @classmethod
@@ -168,11 +152,30 @@ class PretrainConfig(WithOptions):
     def _fields_apply(self) -> Self:
         """Refuses settings that would be ignored."""
         for problem in (
-            training_problem(self),
-            batch_problem(self),
+            self._warm_up_problem(),
+            self._batch_problem(),
             self.method.problem(self),
             self.policy.problem(self),
         ):
             if problem is not None:
                 raise ValueError(problem)
         return self
+
+    def _warm_up_problem(self) -> str | None:
+        if self.num_warmup_epochs >= self.num_epochs:
+            return f"num_warmup_epochs = {self.num_warmup_epochs} leaves nothing of num_epochs = {self.num_epochs}"
+        return None
+
+    def _batch_problem(self) -> str | None:
+        """What is wrong with how a batch is shared among workers, for each number of them that may train."""
+        passes = self.num_accumulation_steps
+        for workers in self.execution.worker_counts():
+            if self.batch_size % (workers * passes):
+                each = f" × num_accumulation_steps = {passes}" if passes > 1 else ""
+                share, rest = divmod(self.batch_size, workers * passes)
+                sum_ = f"{self.batch_size} = {share} · {workers * passes} + {rest}"
+                named = f"{self.execution.named(workers)}{each}"
+                return f"batch_size = {self.batch_size} is not a multiple of {named}: {sum_}"
+        if self.batch_size // passes < 2:
+            return f"batch_size = {self.batch_size} in {passes} parts leaves nothing for batch norm to average"
+        return None

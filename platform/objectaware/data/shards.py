@@ -129,7 +129,7 @@ class PackedImages:
     """The images of a pack, by index; made by `open`.
 
     What was read lately is kept, up to `2 * window` shards: enough for training, which goes through the rows of
-    `window` shards in a random order and then through those of the next (`training.schedule.windowed_order`), and
+    `window` shards in a random order and then through those of the next (`training.inputs.windowed_batches`), and
     for the moment in which both are in use.
 
     Attributes:

@@ -23,10 +23,10 @@ from objectaware.methods.batch_norm import synchronise_batch_norm
 from objectaware.methods.checkpoint import Encoder, load_encoder, load_state, local_checkpoint
 from objectaware.methods.gather import mean_over_workers
 from objectaware.training.checkpoints import passing_checkpoint
-from objectaware.training.collapse import TrainingDivergedError
 from objectaware.training.precision import autocast, require_precision
 from objectaware.training.preemption import StoppedError, any_worker
 from objectaware.training.session import Session
+from objectaware.training.watch import TrainingDivergedError
 
 _FIRST_FRACTION = 0.001
 _DECAY = 0.1

@@ -23,8 +23,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from objectaware import collector
 from objectaware.config import PretrainConfig
-from objectaware.training.inputs import build_loader, open_inputs
-from objectaware.training.schedule import worker_share
+from objectaware.training.inputs import build_loader, open_inputs, worker_share
 from objectaware.training.views import ViewBatch, ViewLoader, ViewPart, ViewSource
 
 Columns = dict[str, NDArray[Any]]
@@ -59,18 +58,20 @@ class Decoder:
             place: The `epoch` and the `step` inside it, (1,) each.
 
         Returns:
-            The fields of `ViewPart`, samples first, and `index`, the samples' numbers.
+            The fields of `ViewPart`, samples first, the pixels of view 0 as `pixels_0` and so on, and `index`, the
+            samples' numbers.
         """
         epoch, step = int(place["epoch"][0]), int(place["step"][0])
         indices = self._share(epoch)[step]
         parts = [future.result() for future in self._loader.submit(self._pool, epoch, indices)]
         columns: Columns = {
             "index": indices,
-            "pixels": np.concatenate([part.pixels.swapaxes(0, 1) for part in parts]),
             "color_draws": np.concatenate([part.color_draws.swapaxes(0, 1) for part in parts]),
             "mix_draws": np.concatenate([part.mix_draws for part in parts]),
             "unreadable": np.concatenate([part.unreadable for part in parts]),
         }
+        for view in range(len(parts[0].pixels)):
+            columns[f"pixels_{view}"] = np.concatenate([part.pixels[view] for part in parts])
         masks = [part.masks for part in parts if part.masks is not None]
         return {**columns, "masks": np.concatenate(masks)} if masks else columns
 
@@ -88,7 +89,6 @@ class DecodedViews:
     """
 
     def __init__(self, loader: ViewLoader, config: PretrainConfig, rank: int, world_size: int) -> None:
-        self.policy = loader.policy
         self._loader = loader
         self._config = config
         self._arguments = (config.model_dump(), rank, world_size)
@@ -169,7 +169,7 @@ def stream_places(epoch: int, step: int, *, num_epochs: int, num_steps: int) -> 
 
 def _part(columns: Columns) -> ViewPart:
     return ViewPart(
-        pixels=columns["pixels"].swapaxes(0, 1),
+        pixels=tuple(columns[f"pixels_{view}"] for view in range(columns["color_draws"].shape[1])),
         color_draws=columns["color_draws"].swapaxes(0, 1),
         mix_draws=columns["mix_draws"],
         masks=columns.get("masks"),

@@ -103,7 +103,7 @@ def pretrain(config: PretrainConfig, *, name: str, storage: Storage, on_record: 
 def _pretraining(config: PretrainConfig, session: RaySession, cache_folder: Path, kept_folder: Storage) -> None:
     # Ray Data takes over a second to import, which fine-tuning and evaluations would wait for.
     from objectaware.distributed.decoding import view_source
-    from objectaware.training.run import run_pretraining
+    from objectaware.training.loop import run_pretraining
 
     run_pretraining(
         config,

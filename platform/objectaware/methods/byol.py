@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -79,19 +80,17 @@ class BYOL(MomentumMethod):
         """Loss of predictions at right angles to their targets."""
         return 0.0
 
-    def forward(
-        self, view1: Tensor, view2: Tensor, *, labels: Tensor | None = None, mixing: Mixing | None = None
-    ) -> Tensor:
+    def forward(self, views: Sequence[Tensor], *, labels: Tensor | None = None, mixing: Mixing | None = None) -> Tensor:
         """Symmetric loss −2(cos(p₁, y₂) + cos(p₂, y₁)), averaged over the batch.
 
         Args:
-            view1: Views (N, 3, H, W).
-            view2: Views (N, 3, H, W) of the same samples.
+            views: Two views of the same samples, (N, 3, H, W) each.
             labels: Not used.
             mixing: What view 1 is a mixture of, where it is one. Each cosine is then λ times that with the
                 sample's own view 2 and 1 − λ times that with its partner's, in both terms (official-implementation
                 §2: "mixes view 1 and mirrors λ in the second term").
         """
+        view1, view2 = views
         projection1, projection2 = self._project(view1), self._project(view2)
         self.embeddings = projection1.detach(), projection2.detach()
         prediction1, prediction2 = self._predict(projection1), self._predict(projection2)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, TypedDict
 
 from torch import Tensor, nn
 
@@ -14,13 +15,38 @@ MomentumSchedule = Literal["constant", "cosine"]
 """Whether a target network's m stays, or rises to 1 along a cosine."""
 
 
+class ParameterGroup(TypedDict):
+    """Parameters that an optimizer treats alike.
+
+    Attributes:
+        params: The parameters, under the name that PyTorch's optimizers expect.
+        is_bias: Whether they are biases or batch norm's, which many optimizers neither scale nor decay.
+        has_constant_rate: Whether the learning rate stays that of the start, without warm-up and schedule.
+    """
+
+    params: list[nn.Parameter]
+    is_bias: bool
+    has_constant_rate: bool
+
+
+def parameter_groups(*networks: nn.Module, has_constant_rate: bool = False) -> list[ParameterGroup]:
+    """Group the trained parameters of networks by whether they are biases or batch norm's, which have one dimension."""
+    trained = [parameter for network in networks for parameter in network.parameters() if parameter.requires_grad]
+    halves = {is_bias: [one for one in trained if (one.ndim <= 1) == is_bias] for is_bias in (False, True)}
+    return [
+        ParameterGroup(params=params, is_bias=is_bias, has_constant_rate=has_constant_rate)
+        for is_bias, params in halves.items()
+        if params
+    ]
+
+
 class Method(nn.Module):
     """Base of what can be trained: a module from a batch's views to a loss.
 
     Attributes:
         backbone: Images (N, 3, H, W) to pooled features (N, C); what is kept of the training.
-        embeddings: Of the last forward pass, both views' embeddings of unit length, (n, D) each, of this worker's
-            samples, without gradient; None for a method without any.
+        embeddings: Of the last forward pass, the embeddings of unit length of the first two views, (n, D) each, of
+            this worker's samples, without gradient; None for a method without any.
         top1_accuracy: Per cent of the last forward pass's images of this worker that were classified rightly; None
             for a method without classifier.
         keeps_batch_norm_local: Whether batch statistics are those of a worker's own samples on purpose.
@@ -31,16 +57,13 @@ class Method(nn.Module):
     top1_accuracy: Tensor | None = None
     keeps_batch_norm_local: bool = False
 
-    def forward(
-        self, view1: Tensor, view2: Tensor, *, labels: Tensor | None = None, mixing: Mixing | None = None
-    ) -> Tensor:
+    def forward(self, views: Sequence[Tensor], *, labels: Tensor | None = None, mixing: Mixing | None = None) -> Tensor:
         """Compute the loss of a batch, a scalar averaged over it.
 
         Args:
-            view1: Views (N, 3, H, W).
-            view2: Views (N, 3, H, W) of the same samples.
+            views: Views of the same N samples, (N, 3, H, W) each, as the configuration's `views` says.
             labels: Class index of each sample, (N,) int64; given to methods whose configuration `needs_labels`.
-            mixing: What view 1 is a mixture of, where it is one; given to methods whose configuration
+            mixing: What the first view is a mixture of, where it is one; given to methods whose configuration
                 `takes_mixtures`.
         """
         raise NotImplementedError
@@ -49,6 +72,10 @@ class Method(nn.Module):
     def chance_loss(self) -> float:
         """Loss of a network that has learnt nothing."""
         raise NotImplementedError
+
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Return the trained parameters in groups, each of them once; frozen ones are left out."""
+        return parameter_groups(self)
 
     def begin_step(self, step: int, num_steps: int) -> None:
         """Prepare for a step of training, before its forward pass; here nothing.

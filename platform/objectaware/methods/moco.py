@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import torch
@@ -144,17 +145,15 @@ class MoCo(MomentumMethod):
         """Loss of a network that cannot tell the candidates apart: log(K + 1), of mixed views log(K + N)."""
         return math.log(len(self.queue) + self._num_batch_candidates)
 
-    def forward(
-        self, view1: Tensor, view2: Tensor, *, labels: Tensor | None = None, mixing: Mixing | None = None
-    ) -> Tensor:
+    def forward(self, views: Sequence[Tensor], *, labels: Tensor | None = None, mixing: Mixing | None = None) -> Tensor:
         """InfoNCE loss of the queries of view 1 against the keys of view 2 and the queue (paper eq. 1).
 
         Args:
-            view1: Views (N, 3, H, W) of the queries.
-            view2: Views of the keys.
+            views: View 1, of the queries, and view 2, of the keys, (N, 3, H, W) each.
             labels: Not used.
             mixing: What view 1 is a mixture of, where it is one; see `mixed_infonce`.
         """
+        view1, view2 = views
         query = normalised(self.projector(self.backbone(view1)))  # (N, D)
         key = self._keys(view2)
         self.embeddings = query.detach(), key

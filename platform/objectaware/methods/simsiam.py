@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from torch import Tensor, nn
 from objectaware.config.method import MethodConfig
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.heads import normalised, projection_head
-from objectaware.methods.method import Method
+from objectaware.methods.method import Method, ParameterGroup, parameter_groups
 from objectaware.methods.mixing import Mixing, cosines
 from objectaware.model import Positive
 
@@ -20,6 +21,8 @@ class SimSiamConfig(MethodConfig):
     Attributes:
         projection_size: Width of the projection, inside its head and out of it.
         bottleneck_size: Width inside the predictor.
+        constant_predictor_rate: Whether the predictor keeps the learning rate of the start (`--fix-pred-lr` of the
+            authors' code).
     """
 
     title: ClassVar = "SimSiam"
@@ -27,10 +30,16 @@ class SimSiamConfig(MethodConfig):
     name: Literal["simsiam"] = "simsiam"
     projection_size: Positive = 2048
     bottleneck_size: Positive = 512
+    constant_predictor_rate: bool = False
 
     def build(self, backbone: str, *, num_classes: int) -> SimSiam:
         """Build the method; it has no use for classes."""
-        return SimSiam(backbone, projection_size=self.projection_size, bottleneck_size=self.bottleneck_size)
+        return SimSiam(
+            backbone,
+            projection_size=self.projection_size,
+            bottleneck_size=self.bottleneck_size,
+            constant_predictor_rate=self.constant_predictor_rate,
+        )
 
 
 class SimSiam(Method):
@@ -40,6 +49,7 @@ class SimSiam(Method):
         backbone: Name of the backbone.
         projection_size: Width of projection and prediction, and inside the projector.
         bottleneck_size: Width inside the predictor.
+        constant_predictor_rate: Whether the predictor's learning rate does not follow the schedule.
 
     Shape:
         Two views (N, 3, H, W) each to the loss, a scalar in [−1, 1]; −1 where every prediction hits its target.
@@ -50,8 +60,16 @@ class SimSiam(Method):
         projection has no weights.
     """
 
-    def __init__(self, backbone: str, *, projection_size: int = 2048, bottleneck_size: int = 512) -> None:
+    def __init__(
+        self,
+        backbone: str,
+        *,
+        projection_size: int = 2048,
+        bottleneck_size: int = 512,
+        constant_predictor_rate: bool = False,
+    ) -> None:
         super().__init__()
+        self._constant_predictor_rate = constant_predictor_rate
         self.backbone = build_backbone(backbone)
         self.projector = nn.Sequential(
             nn.Linear(self.backbone.num_features, projection_size, bias=False),
@@ -70,19 +88,23 @@ class SimSiam(Method):
         """Loss of predictions at right angles to their targets."""
         return 0.0
 
-    def forward(
-        self, view1: Tensor, view2: Tensor, *, labels: Tensor | None = None, mixing: Mixing | None = None
-    ) -> Tensor:
+    def parameter_groups(self) -> list[ParameterGroup]:
+        """Return the parameters in groups, the predictor's with a learning rate of their own."""
+        return [
+            *parameter_groups(self.backbone, self.projector),
+            *parameter_groups(self.predictor, has_constant_rate=self._constant_predictor_rate),
+        ]
+
+    def forward(self, views: Sequence[Tensor], *, labels: Tensor | None = None, mixing: Mixing | None = None) -> Tensor:
         """Symmetric loss −(cos(p₁, z₂) + cos(p₂, z₁)) / 2 without gradient through z, averaged over the batch.
 
         Args:
-            view1: Views (N, 3, H, W).
-            view2: Views (N, 3, H, W) of the same samples.
+            views: Two views of the same samples, (N, 3, H, W) each.
             labels: Not used.
             mixing: None.
         """
         assert mixing is None, "the configuration refuses mixtures"
-        projection1, projection2 = self.projector(self.backbone(view1)), self.projector(self.backbone(view2))
+        projection1, projection2 = (self.projector(self.backbone(view)) for view in views)
         prediction1, prediction2 = (normalised(self.predictor(one)) for one in (projection1, projection2))
         target1, target2 = normalised(projection1.detach()), normalised(projection2.detach())
         self.embeddings = target1, target2

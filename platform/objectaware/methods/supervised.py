@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -52,15 +53,13 @@ class Supervised(Method):
         """Loss of a network to which all classes are alike: log of their number."""
         return math.log(self.classifier.out_features)
 
-    def forward(
-        self, view1: Tensor, view2: Tensor, *, labels: Tensor | None = None, mixing: Mixing | None = None
-    ) -> Tensor:
-        """Cross-entropy, averaged over both views."""
+    def forward(self, views: Sequence[Tensor], *, labels: Tensor | None = None, mixing: Mixing | None = None) -> Tensor:
+        """Cross-entropy, averaged over all views."""
         assert labels is not None, "the configuration needs labels"
         assert mixing is None, "the configuration refuses mixtures"
-        logits = self.classifier(self.backbone(torch.cat([view1, view2])))
+        logits = self.classifier(self.backbone(torch.cat([*views])))
         # As in `normalised`: 32 bits or more.
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        classes = labels.repeat(2)
+        classes = labels.repeat(len(views))
         self.top1_accuracy = (logits.detach().argmax(dim=1) == classes).float().mean() * 100
         return F.cross_entropy(logits, classes)

@@ -53,7 +53,7 @@ from objectaware.planning.rates import (
 )
 from objectaware.report.gallery import Look
 from objectaware.training.inputs import build_loader, open_inputs
-from objectaware.training.run import run_pretraining
+from objectaware.training.loop import run_pretraining
 from objectaware.training.session import LocalSession
 from objectaware.training.views import ViewLoader
 
@@ -309,7 +309,8 @@ class MeasuredTrainings:
         """Return both views of all pictures (2N, S, S, 3) and their classes (2N,), equal for equal files."""
         indices = np.arange(NUM_STEPS * self._config.batch_size)
         classes = indices % self._num_files % num_classes
-        return np.concatenate(list(self._loader.load(0, indices).pixels)), np.concatenate([classes, classes])
+        views = self._loader.load(0, indices).pixels[:2]
+        return np.concatenate(views), np.concatenate([classes] * len(views))
 
     @cached_property
     def _loader(self) -> ViewLoader:

@@ -22,7 +22,7 @@ from objectaware.training.policies.masks import require_packed_truth
 
 @stage(
     "pretrain",
-    version=5,
+    version=6,
     outcome="checkpoint",
     outputs=TRAINING_OUTPUTS,
     measures=False,

@@ -59,7 +59,7 @@ _PRETRAIN: dict[str, Any] = {
     "num_epochs": 30,
     "batch_size": 64,
     "precision": "fp32",
-    "base_learning_rate": 0.5,
+    "optimizer": {"name": "sgd", "base_learning_rate": 0.5},
     # A few hundred steps are all there is. Keys that follow slowly would stay those of a random network for most of
     # them; keys that follow fast need a short queue, or the loss falls by telling new keys from old ones.
     "method": {"name": "moco", "momentum": 0.99, "queue_size": 512},

@@ -59,7 +59,7 @@ def passing_checkpoint(
 
 
 class KeptCheckpoints:
-    """Keeps the checkpoint of every n-th epoch in a folder that nothing is removed from.
+    """Keep the checkpoint of every n-th epoch in a folder from which nothing is removed.
 
     Args:
         folder: Where to.
@@ -71,9 +71,9 @@ class KeptCheckpoints:
         self._interval = interval
 
     def is_due(self, epoch: int) -> bool:
-        """Whether the checkpoint after this epoch, counted from 0, is one of them."""
+        """Return whether the checkpoint after this epoch, counted from 0, is to be kept."""
         return (epoch + 1) % self._interval == 0
 
     def keep(self, checkpoint: Path, epoch: int) -> None:
-        """Copies a checkpoint; one that is made again after a restart takes the place of its equal."""
+        """Copy a checkpoint. One that is made again after a restart replaces its equal."""
         copy_checkpoint(checkpoint, self._folder.child(checkpoint_name(epoch)))

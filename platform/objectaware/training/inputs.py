@@ -1,4 +1,4 @@
-"""What a pretraining reads: the images, the order of their samples, and the loader of their views."""
+"""The inputs of a pretraining: the images, the order of their samples, and the loader of their views."""
 
 from __future__ import annotations
 
@@ -10,16 +10,109 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.augment.color import ColorDistribution
+from objectaware.augment.crop import least_short_side
 from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.cache import TrainingImages
 from objectaware.data.dataset import Dataset
 from objectaware.data.shards import PackedImages
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import require_two_classes
-from objectaware.training.packed import packed_batches, require_detail
 from objectaware.training.policies import Policy
-from objectaware.training.schedule import epoch_batches
 from objectaware.training.views import ViewLoader
+
+
+def epoch_batches(num_samples: int, batch_size: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
+    """Draw the order of an epoch's samples, cut into batches of all workers together.
+
+    Args:
+        num_samples: Size of the data set, at least `batch_size`.
+        batch_size: Samples per step, over all workers.
+        seed: Seed of the run.
+        epoch: Epoch, from 0.
+
+    Returns:
+        Sample indices, shape (num_samples // batch_size, batch_size). The rest of the last batch is left out, as
+        in MoCo's code: batch statistics of a handful of samples would disturb the network. Another epoch leaves
+        out others.
+    """
+    assert num_samples >= batch_size > 0, f"{num_samples} samples do not fill a batch of {batch_size}"
+    return _cut(_generator(seed, epoch).permutation(num_samples), batch_size)
+
+
+def windowed_batches(
+    shard_sizes: NDArray[np.int64], window: int, batch_size: int, *, seed: int, epoch: int
+) -> NDArray[np.int64]:
+    """Draw the order of an epoch over shards, of which a few at a time fit into memory, cut into batches.
+
+    The shards are permuted and taken `window` at a time; the rows of a window are permuted among themselves. Rows
+    that meet in a batch thus come from one window or, where one ends, from two that follow each other.
+
+    Args:
+        shard_sizes: Samples of each shard, (number of shards,); indices run through the shards in order.
+        window: Shards that are mixed; from the number of shards on, all orders are equally likely.
+        batch_size: Samples per step, over all workers.
+        seed: Seed of the run.
+        epoch: Epoch, from 0.
+
+    Returns:
+        As `epoch_batches`.
+    """
+    num_samples = int(shard_sizes.sum())
+    assert num_samples >= batch_size > 0, f"{num_samples} samples do not fill a batch of {batch_size}"
+    generator = _generator(seed, epoch)
+    starts = np.cumsum(shard_sizes) - shard_sizes
+    shards = generator.permutation(len(shard_sizes))
+    windows = [shards[first : first + window] for first in range(0, len(shards), window)]
+    rows = [
+        generator.permutation(np.concatenate([starts[shard] + np.arange(shard_sizes[shard]) for shard in together]))
+        for together in windows
+    ]
+    return _cut(np.concatenate(rows), batch_size)
+
+
+def _generator(seed: int, epoch: int) -> np.random.Generator:
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
+
+
+def _cut(order: NDArray[np.int64], batch_size: int) -> NDArray[np.int64]:
+    num_batches = len(order) // batch_size
+    return order[: num_batches * batch_size].reshape(num_batches, batch_size)
+
+
+def worker_share(batches: NDArray[np.int64], rank: int, world_size: int) -> NDArray[np.int64]:
+    """Return a worker's columns of the batches: (num_batches, B) to (num_batches, B / world size)."""
+    assert batches.shape[1] % world_size == 0, "the batch size must be a multiple of the number of workers"
+    return np.split(batches, world_size, axis=1)[rank]
+
+
+def packed_batches(config: PretrainConfig, shard_sizes: NDArray[np.int64]) -> Callable[[int], NDArray[np.int64]]:
+    """Return the function from an epoch to its batches, (steps, batch size), which mix some shards at a time."""
+    window = config.data.shuffle_window
+    assert window is not None
+    return lambda epoch: windowed_batches(shard_sizes, window, config.batch_size, seed=config.seed, epoch=epoch)
+
+
+def require_detail(config: PretrainConfig, short_side: int | None) -> None:
+    """Refuse images that were shrunk to fewer pixels than the views need.
+
+    Raises:
+        InputError: The images are too small.
+    """
+    if short_side is None:
+        return
+    remedy = "Pack them again without --short-side, or larger."
+    if config.policy.needs_whole_pictures:
+        problem = f"shows details of images that are shrunk to {short_side} pixels"
+        raise InputError("policy", config.policy.name, problem, remedy)
+    views = config.method.views(config)
+    least, view = max((least_short_side(view.size, min_scale=view.min_crop_scale), view) for view in views)
+    if short_side < least:
+        problem = (
+            f"is a pack shrunk to a short side of {short_side} pixels, less than {least} = image_size "
+            f"{view.size} / sqrt(min_crop_scale {view.min_crop_scale:g} · 3/4)"
+        )
+        raise InputError("data.root", config.data.root, problem, remedy)
+
 
 _NUM_WATCHED = 2000
 
@@ -32,9 +125,9 @@ class TrainingInputs:
         images: The images; the decoded ones are kept as far as `execution.cache_mib` goes.
         labels: Class index of each image, (N,), where the layout has labels.
         num_classes: Classes.
-        batches: The plan of an epoch, by its number: sample indices, (steps, batch size of all workers).
+        batches: Function from an epoch to its sample indices, (steps, batch size of all workers).
         watched: Indices of the images that k-NN accuracy is measured on.
-        notice: What the user should know of the images' folder, as a line; empty where there is nothing to say.
+        notice: A line about the images' folder that the user should read; empty if there is none.
     """
 
     images: TrainingImages
@@ -46,7 +139,7 @@ class TrainingInputs:
 
 
 def open_inputs(config: PretrainConfig) -> TrainingInputs:
-    """Opens what a configuration trains on.
+    """Open the images, labels and plan of batches of a configuration.
 
     Raises:
         InputError: The images or their labels do not fit the configuration.
@@ -83,7 +176,7 @@ def _folder_batches(config: PretrainConfig, num_images: int) -> Callable[[int], 
 
 
 def build_loader(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -> ViewLoader:
-    """Builds what loads the views that a configuration asks for.
+    """Build the loader of the views that a configuration asks for.
 
     Args:
         config: Names policy, views and threads.
@@ -99,8 +192,7 @@ def build_loader(config: PretrainConfig, images: TrainingImages, cache_folder: P
     return ViewLoader(
         images,
         policy,
-        size=config.image_size,
-        min_crop_scale=config.min_crop_scale,
+        views=config.method.views(config),
         colors=ColorDistribution(
             brightness=brightness,
             contrast=contrast,

@@ -1,16 +1,15 @@
-"""How the weights are fitted: optimizers, and what their settings are at each step."""
+"""How the weights are fitted, and the learning rate of each step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import nn
 
-from objectaware.training.lars import LARS
-from objectaware.training.schedule import cosine_learning_rate
+from objectaware.config import OptimizerConfig
+from objectaware.methods.method import Method
 
 
 @dataclass(frozen=True)
@@ -19,36 +18,43 @@ class Optimization:
 
     Attributes:
         num_epochs: Epochs in all.
-        batch_size: Samples a step, over all workers.
-        learning_rate: Learning rate of the first epoch, already scaled to the batch size.
-        final_learning_rate: Where the cosine ends.
-        momentum: Of the optimizer.
-        weight_decay: Of SGD on every parameter; of LARS on all but biases and batch norm.
-        seed: Seed of the run.
-        optimizer: `sgd` or `lars`.
-        learning_rate_schedule: Whether the cosine moves once an epoch or with every step.
+        batch_size: Samples per step, over all workers.
+        optimizer: The optimizer, with its learning rates for a batch of 256.
+        learning_rate_schedule: Whether the cosine moves once per epoch or with every step.
         num_warmup_epochs: Epochs in which the learning rate rises linearly from step to step, before the cosine.
         num_accumulation_steps: Parts of a batch that go through the network one after another.
     """
 
     num_epochs: int
     batch_size: int
-    learning_rate: float
-    final_learning_rate: float
-    momentum: float
-    weight_decay: float
-    seed: int
-    optimizer: Literal["sgd", "lars"] = "sgd"
+    optimizer: OptimizerConfig
     learning_rate_schedule: Literal["cosine_epoch", "cosine_step"] = "cosine_epoch"
     num_warmup_epochs: int = 0
     num_accumulation_steps: int = 1
 
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the first epoch, scaled to the batch size."""
+        return scaled_learning_rate(self.optimizer.base_learning_rate, self.batch_size)
+
+    def build_optimizer(self, method: Method) -> torch.optim.Optimizer:
+        """Build the optimizer of a method's parameter groups."""
+        optimizer = self.optimizer.build(method.parameter_groups())
+        assert isinstance(optimizer, torch.optim.Optimizer)
+        return optimizer
+
+    def set_learning_rate(self, optimizer: torch.optim.Optimizer, step: int, steps_per_epoch: int) -> None:
+        """Set the learning rate of each parameter group for a step of the whole run, counted from 0."""
+        scheduled = self.learning_rate_at(step, steps_per_epoch)
+        for group in optimizer.param_groups:
+            group["lr"] = self.learning_rate if group["has_constant_rate"] else scheduled
+
     def learning_rate_at(self, step: int, steps_per_epoch: int) -> float:
-        """Learning rate of a step.
+        """Return the learning rate of a step.
 
         Args:
             step: Step of the whole run, from 0.
-            steps_per_epoch: Steps an epoch.
+            steps_per_epoch: Steps per epoch.
         """
         num_warmup_steps = self.num_warmup_epochs * steps_per_epoch
         if step < num_warmup_steps:
@@ -56,16 +62,24 @@ class Optimization:
         position, end = step - num_warmup_steps, self.num_epochs * steps_per_epoch - num_warmup_steps
         if self.learning_rate_schedule == "cosine_epoch":
             position, end = position // steps_per_epoch, end // steps_per_epoch
-        return cosine_learning_rate(position, end, initial=self.learning_rate, final=self.final_learning_rate)
+        return cosine_learning_rate(position, end, initial=self.learning_rate, final=self.optimizer.final_learning_rate)
 
 
-def build_optimizer(parameters: Iterable[nn.Parameter], settings: Optimization) -> torch.optim.Optimizer:
-    """Builds the optimizer of a method's parameters, those that are frozen left out."""
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
-    if settings.optimizer == "sgd":
-        return torch.optim.SGD(
-            trained, lr=settings.learning_rate, momentum=settings.momentum, weight_decay=settings.weight_decay
-        )
-    return LARS(
-        trained, learning_rate=settings.learning_rate, momentum=settings.momentum, weight_decay=settings.weight_decay
-    )
+def cosine_learning_rate(position: int, end: int, *, initial: float, final: float) -> float:
+    """Return the learning rate on a half cosine from initial towards final.
+
+    Args:
+        position: Epoch from 0, for a learning rate that is constant within the epoch; or step.
+        end: Epochs in all, or steps.
+        initial: Learning rate at 0.
+        final: Learning rate that would be reached at `end`.
+
+    Source:
+        official-implementation §2 (per-epoch cosine to 0.001, no warm-up).
+    """
+    return final + (initial - final) * 0.5 * (1 + math.cos(math.pi * position / end))
+
+
+def scaled_learning_rate(base: float, batch_size: int) -> float:
+    """Apply the linear scaling rule: base · B / 256, where B is the batch of all workers together."""
+    return base * batch_size / 256

@@ -1,4 +1,4 @@
-"""Ending early without losing work: a worker that is told to end saves at the next step, and all end with it."""
+"""Ending early without losing work: a worker that is asked to end saves at the next step, and all end with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Termination:
 
 
 def honour_termination() -> None:
-    """Makes of the first SIGTERM a wish that `is_terminated` reports; the second one does what it did before.
+    """Let the first SIGTERM be a request that `is_terminated` reports. The second one does what it did before.
 
     Clusters send it some seconds before they take a machine away. Must be called in the main thread.
     """
@@ -36,12 +36,12 @@ def honour_termination() -> None:
 
 
 def is_terminated() -> bool:
-    """Whether SIGTERM has come since `honour_termination`."""
+    """Return whether SIGTERM has come since `honour_termination`."""
     return _Termination.is_asked
 
 
 def any_worker(wish: bool, device: torch.device) -> bool:
-    """Whether any worker has the wish; all workers call it in the same step and get the same answer.
+    """Return whether any worker has the wish. All workers call it in the same step and get the same answer.
 
     Costs one reduction of four bytes; none where there is one worker.
     """

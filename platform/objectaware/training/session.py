@@ -27,31 +27,31 @@ class Session(Protocol):
     device: torch.device
 
     def restored(self) -> Path | None:
-        """Folder of the checkpoint to go on from, or None at the start."""
+        """Return the folder of the checkpoint to resume from, or None at the start."""
         ...
 
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
-        """Hands over an epoch's metrics and, from rank 0, a checkpoint folder; every worker calls it as often."""
+        """Report an epoch's metrics and, from rank 0, a checkpoint folder. Every worker must call it."""
         ...
 
     def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
-        """Hands over a checkpoint made inside an epoch, from rank 0; returns once a restart would find it.
+        """Save a checkpoint made inside an epoch, from rank 0. Return once a restart would find it.
 
-        Every worker calls it as often.
+        Every worker must call it.
         """
         ...
 
     def should_stop(self) -> bool:
-        """Whether this worker was told to end. Cheap, and never waits."""
+        """Return whether this worker was asked to end. Cheap, and never waits."""
         ...
 
     def progress(self, state: Mapping[str, float]) -> None:
-        """Says how far an epoch has come. Cheap, and never waits."""
+        """Report how far an epoch has come. Cheap, and never waits."""
         ...
 
 
 class LocalSession:
-    """A session of this process alone, which keeps the newest checkpoint in a folder.
+    """Run in this process alone, and keep the newest checkpoint in a folder.
 
     Args:
         folder: Where checkpoints go.
@@ -66,23 +66,23 @@ class LocalSession:
         self._folder = folder
 
     def restored(self) -> Path | None:
-        """Newest checkpoint, if there is one."""
+        """Return the newest checkpoint, if there is one."""
         checkpoint = self._folder / "checkpoint"
         return checkpoint if checkpoint.exists() else None
 
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
-        """Appends the metrics to `history` and takes the checkpoint's place over in one step."""
+        """Append the metrics to `history`, and replace the newest checkpoint in one step."""
         self.history.append({"epoch": epoch, **metrics})
         if checkpoint is not None:
             self._keep(checkpoint, f"checkpoint-{epoch:05d}")
 
     def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
-        """Lets the checkpoint take the place of the newest."""
+        """Replace the newest checkpoint."""
         if checkpoint is not None:
             self._keep(checkpoint, f"checkpoint-{epoch:05d}-{step:08d}")
 
     def should_stop(self) -> bool:
-        """Whether this process was sent SIGTERM since `honour_termination`."""
+        """Return whether this process was sent SIGTERM since `honour_termination`."""
         return is_terminated()
 
     def _keep(self, checkpoint: Path, name: str) -> None:
@@ -94,4 +94,4 @@ class LocalSession:
         temporary.replace(self._folder / "checkpoint")
 
     def progress(self, state: Mapping[str, float]) -> None:
-        """Ignored: there is nobody to tell."""
+        """Ignore progress: nobody is watching."""

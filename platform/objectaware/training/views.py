@@ -1,9 +1,9 @@
-"""Two views of each sample: drawn by counter, cut on the CPU, loaded ahead in threads."""
+"""The views of each sample: drawn by counter, cut on the CPU in threads, then coloured on the training device."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -11,11 +11,13 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from objectaware.augment.color import NUM_COLOR_DRAWS, ColorDistribution, ColorParameters, sample_colors
+from objectaware.augment.color import NUM_COLOR_DRAWS, ColorDistribution, ColorParameters, augment_colors, sample_colors
 from objectaware.augment.crop import NUM_CROP_DRAWS, resize_patch, sample_crops, sample_flips
 from objectaware.augment.randomness import counter_uniforms
-from objectaware.data.images import Images
+from objectaware.config import ViewConfig
+from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD, Images
 from objectaware.training.policies import NUM_MIX_DRAWS, NUM_POLICY_DRAWS, Policy, Region
 
 _STREAM_REGION, _STREAM_VIEWS, _STREAM_MIX = 0, 1, 2
@@ -24,19 +26,19 @@ _VIEW_DRAWS = NUM_CROP_DRAWS + NUM_COLOR_DRAWS + NUM_POLICY_DRAWS
 
 @dataclass(frozen=True)
 class ViewBatch:
-    """Two views of N samples before their colours are changed.
+    """Views of N samples before their colours are changed.
 
     Attributes:
-        views: Pixels of view 1 and view 2, uint8 (N, 3, H, W) in channels-last order.
-        colors: Colour parameters of view 1 and view 2.
+        views: Pixels of each view, uint8 (N, 3, H, W) in channels-last order.
+        colors: Colour parameters of each view.
         mix_draws: Uniform numbers of each sample for the policy's `mix_batch`, (N, NUM_MIX_DRAWS).
         masks: Masks under view 1 in 8 bits, (N, 1, H, W) uint8, where the policy needs them.
         unreadable: Whether another image stands in for a sample's, which cannot be read, (N,).
         indices: The samples, (N,).
     """
 
-    views: tuple[torch.Tensor, torch.Tensor]
-    colors: tuple[ColorParameters, ColorParameters]
+    views: tuple[torch.Tensor, ...]
+    colors: tuple[ColorParameters, ...]
     mix_draws: torch.Tensor
     masks: torch.Tensor | None
     unreadable: NDArray[np.bool_]
@@ -45,17 +47,17 @@ class ViewBatch:
 
 @dataclass(frozen=True)
 class ViewPart:
-    """What is loaded of n samples, before it is put together to a `ViewBatch`.
+    """Views of n samples, before they are put together to a `ViewBatch`.
 
     Attributes:
-        pixels: Of both views, (2, n, H, W, 3) uint8.
-        color_draws: Of both views, (2, n, NUM_COLOR_DRAWS).
+        pixels: Of each view, (n, H, W, 3) uint8.
+        color_draws: Of V views, (V, n, NUM_COLOR_DRAWS).
         mix_draws: (n, NUM_MIX_DRAWS).
         masks: Under view 1, (n, H, W) uint8, where the policy needs them.
         unreadable: Whether another image stands in for a sample's, (n,).
     """
 
-    pixels: NDArray[np.uint8]
+    pixels: tuple[NDArray[np.uint8], ...]
     color_draws: NDArray[np.float64]
     mix_draws: NDArray[np.float64]
     masks: NDArray[np.uint8] | None
@@ -63,21 +65,15 @@ class ViewPart:
 
 
 class ViewSource(Protocol):
-    """Where a training's batches come from.
-
-    Attributes:
-        policy: What is done to the positives.
-    """
-
-    policy: Policy
+    """Source of a training's batches."""
 
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
-        """Yields an epoch's batches in order, from batch `first` on; nothing before it is read.
+        """Yield an epoch's batches in order, from batch `first` on. Nothing before it is read.
 
         Args:
             epoch: Epoch, from 0.
             batches: Sample indices of each batch of the epoch, (n,) each.
-            first: Number of the first batch that is wanted.
+            first: Number of the first batch to yield.
 
         Yields:
             Each batch's views.
@@ -86,19 +82,19 @@ class ViewSource(Protocol):
 
 
 class ViewLoader:
-    """Loads batches of two views, some batches ahead of their use.
+    """Load batches of views, some batches ahead of their use.
 
     Every number drawn is a function of seed, epoch and sample (`counter_uniforms`).
 
     Args:
         images: The data set.
         policy: What is done to the positives.
-        size: Side of the views in pixels.
-        min_crop_scale: Smallest share of the image (or of the object's region) that a crop covers.
-        colors: How strongly colours are changed; its blur is meant for views of 224 pixels and scaled to `size`.
+        views: How each view of a sample is cut from its image, or from the object's region.
+        colors: How strongly colours are changed; its blur is meant for views of 224 pixels and scaled to each view's
+            size.
         seed: Seed of the run.
         num_threads: Threads that decode and crop; Pillow works outside the interpreter's lock.
-        is_unreadable: Tells of an image that was read whether another one stands in for it.
+        is_unreadable: Returns whether another image stands in for an image that was read.
 
     Attributes:
         policy: What is done to the positives.
@@ -109,8 +105,7 @@ class ViewLoader:
         images: Images,
         policy: Policy,
         *,
-        size: int,
-        min_crop_scale: float,
+        views: Sequence[ViewConfig],
         colors: ColorDistribution,
         seed: int,
         num_threads: int,
@@ -119,16 +114,17 @@ class ViewLoader:
         self._images = images
         self._is_unreadable = is_unreadable
         self.policy = policy
-        self._size = size
-        self._min_crop_scale = min_crop_scale
+        self._views = tuple(views)
         self._seed = seed
         self._num_threads = num_threads
         # The recipe's pixels are those of views of 224; smaller views would lose all texture to as strong a blur.
         low, high = colors.blur_sigma
-        self._colors = replace(colors, blur_sigma=(low * size / 224, high * size / 224))
+        self._colors = [
+            replace(colors, blur_sigma=(low * view.size / 224, high * view.size / 224)) for view in self._views
+        ]
 
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
-        """Yields an epoch's batches in order (`ViewSource.epoch`)."""
+        """Yield an epoch's batches in order (`ViewSource.epoch`)."""
         with ThreadPoolExecutor(self._num_threads, thread_name_prefix="views") as pool:
             waiting: deque[tuple[NDArray[np.int64], list[Future[ViewPart]]]] = deque()
             for indices in batches[first:]:
@@ -139,7 +135,7 @@ class ViewLoader:
                 yield self._collect(*waiting.popleft())
 
     def submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[ViewPart]]:
-        """Has some samples loaded in the pool's threads, shared out evenly; their parts are in order."""
+        """Load some samples in the pool's threads, in parts of equal size and in order."""
         parts = np.array_split(indices, min(len(indices), 2 * self._num_threads))
         return [pool.submit(self.load, epoch, part) for part in parts]
 
@@ -147,16 +143,17 @@ class ViewLoader:
         return self.assemble(indices, [future.result() for future in futures])
 
     def assemble(self, indices: NDArray[np.int64], parts: Sequence[ViewPart]) -> ViewBatch:
-        """Puts the parts of a batch, in order, together."""
+        """Concatenate the parts of a batch, which are in order."""
         views, parameters = [], []
-        for view in range(2):
+        for view, distribution in enumerate(self._colors):
             pixels = np.concatenate([part.pixels[view] for part in parts])  # (N, H, W, 3)
             views.append(torch.from_numpy(pixels).permute(0, 3, 1, 2))
-            parameters.append(sample_colors(np.concatenate([part.color_draws[view] for part in parts]), self._colors))
+            draws = np.concatenate([part.color_draws[view] for part in parts])
+            parameters.append(sample_colors(draws, distribution))
         masks = [part.masks for part in parts if part.masks is not None]
         return ViewBatch(
-            views=(views[0], views[1]),
-            colors=(parameters[0], parameters[1]),
+            views=tuple(views),
+            colors=tuple(parameters),
             mix_draws=torch.from_numpy(np.concatenate([part.mix_draws for part in parts])),
             masks=torch.from_numpy(np.concatenate(masks)).unsqueeze(1) if masks else None,
             unreadable=np.concatenate([part.unreadable for part in parts]),
@@ -164,7 +161,7 @@ class ViewLoader:
         )
 
     def load(self, epoch: int, indices: NDArray[np.int64]) -> ViewPart:
-        """Loads both views of some samples in this thread.
+        """Load the views of some samples in this thread.
 
         Args:
             epoch: Epoch, from 0.
@@ -176,20 +173,27 @@ class ViewLoader:
         images = [self._images.read(int(index)) for index in indices]
         unreadable = np.array([self._is_unreadable(int(index)) for index in indices], dtype=np.bool_)
         regions = self._regions(epoch, indices, images)
-        pixels = np.empty((2, len(indices), self._size, self._size, 3), dtype=np.uint8)
-        masks = np.zeros((len(indices), self._size, self._size), dtype=np.uint8) if self.policy.needs_masks else None
-        draws = counter_uniforms(self._seed, epoch, indices, 2 * _VIEW_DRAWS, stream=_STREAM_VIEWS)
-        draws = draws.reshape(len(indices), 2, _VIEW_DRAWS)
-        for view in range(2):
+        pixels = tuple(np.empty((len(indices), view.size, view.size, 3), dtype=np.uint8) for view in self._views)
+        masks = np.zeros(pixels[0].shape[:3], dtype=np.uint8) if self.policy.needs_masks else None
+        draws = counter_uniforms(self._seed, epoch, indices, len(self._views) * _VIEW_DRAWS, stream=_STREAM_VIEWS)
+        draws = draws.reshape(len(indices), len(self._views), _VIEW_DRAWS)
+        for view, (size, min_scale, max_scale) in enumerate(self._views):
             crop_draws, policy_draws = draws[:, view, :NUM_CROP_DRAWS], draws[:, view, -NUM_POLICY_DRAWS:]
-            crops = sample_crops(crop_draws, regions[:, 2], regions[:, 3], min_scale=self._min_crop_scale)
+            crops = sample_crops(crop_draws, regions[:, 2], regions[:, 3], min_scale=min_scale, max_scale=max_scale)
             crops[:, :2] += regions[:, :2]
             flips = sample_flips(crop_draws)
             for position, image in enumerate(images):
                 index, crop, flip = int(indices[position]), _region(crops[position]), bool(flips[position])
-                pixels[view, position] = self._view(image, index, crop, flip, policy_draws[position])
+                top, left, height, width = crop
+                patch = image[top : top + height, left : left + width]
+                patch = self.policy.change_patch(
+                    patch, index, crop, image.shape[0], image.shape[1], policy_draws[position]
+                )
+                pixels[view][position] = resize_patch(patch, size, flip=flip)
                 if masks is not None and view == 0:
-                    masks[position] = self._mask(image, index, crop, flip)
+                    mask = self.policy.patch_mask(index, crop, image.shape[0], image.shape[1])
+                    # Without a mask it stays 0. It is cut, resized and mirrored as the view is.
+                    masks[position] = 0 if mask is None else resize_patch(mask, size, flip=flip)
         colors = draws[:, :, NUM_CROP_DRAWS : NUM_CROP_DRAWS + NUM_COLOR_DRAWS].swapaxes(0, 1)
         mix_draws = counter_uniforms(self._seed, epoch, indices, NUM_MIX_DRAWS, stream=_STREAM_MIX)
         return ViewPart(pixels, colors, mix_draws, masks, unreadable)
@@ -202,22 +206,62 @@ class ViewLoader:
         ]
         return np.array(regions, dtype=np.int64)
 
-    def _view(
-        self, image: NDArray[np.uint8], index: int, crop: Region, flip: bool, draws: NDArray[np.float64]
-    ) -> NDArray[np.uint8]:
-        top, left, height, width = crop
-        patch = image[top : top + height, left : left + width]
-        patch = self.policy.change_patch(patch, index, crop, image.shape[0], image.shape[1], draws)
-        return resize_patch(patch, self._size, flip=flip)
-
-    def _mask(self, image: NDArray[np.uint8], index: int, crop: Region, flip: bool) -> NDArray[np.uint8]:
-        """The policy's mask under a view, (size, size), cut, resized and mirrored as the view is."""
-        mask = self.policy.patch_mask(index, crop, image.shape[0], image.shape[1])
-        if mask is None:
-            return np.zeros((self._size, self._size), dtype=np.uint8)
-        return resize_patch(mask, self._size, flip=flip)
-
 
 def _region(crop: NDArray[np.int64]) -> Region:
     top, left, height, width = (int(value) for value in crop)
     return top, left, height, width
+
+
+PreparedViews = tuple[list[Tensor], ViewBatch]
+
+
+def prepared_views(
+    batches: Iterator[ViewBatch], device: torch.device, mean: Sequence[float], std: Sequence[float]
+) -> Generator[PreparedViews, None, None]:
+    """Prepare each batch's views in a thread of its own while the batch before it trains.
+
+    On a CPU one core then works on colours and another on convolutions; two threads on each operation in turn were
+    slower than one, as most operations are too short to share.
+
+    Args:
+        batches: Batches in order.
+        device: Where to train.
+        mean: Mean that the network expects, of values from 0 to 1.
+        std: Standard deviation that the network expects.
+
+    Yields:
+        The views, (N, 3, H, W) float each, and the batch that they are of.
+    """
+
+    def prepare(batch: ViewBatch) -> PreparedViews:
+        return [prepare_view(batch, position, device, mean, std) for position in range(len(batch.views))], batch
+
+    with ThreadPoolExecutor(1, thread_name_prefix="colours") as pool:
+        waiting: Future[PreparedViews] | None = None
+        for batch in batches:
+            upcoming = pool.submit(prepare, batch)
+            if waiting is not None:
+                yield waiting.result()
+            waiting = upcoming
+        if waiting is not None:
+            yield waiting.result()
+
+
+def prepare_view(
+    batch: ViewBatch,
+    position: int,
+    device: torch.device,
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
+) -> Tensor:
+    """Move one of the views to the device, change its colours and normalise it: uint8 to float (N, 3, H, W)."""
+    images = batch.views[position].to(device, non_blocking=True).float().div_(255).contiguous()
+    kernel = blur_kernel_size(images.shape[-1])
+    images = augment_colors(images, batch.colors[position].to(device), blur_kernel_size=kernel)
+    subtracted, divisor = (images.new_tensor(values).view(1, 3, 1, 1) for values in (mean, std))
+    return images.sub_(subtracted).div_(divisor).contiguous(memory_format=torch.channels_last)
+
+
+def blur_kernel_size(size: int) -> int:
+    """Return the width of the blur: 23 pixels at 224 (paper, appendix B.1), in proportion at other sizes, odd."""
+    return max(2 * round(11 * size / 224) + 1, 3)
