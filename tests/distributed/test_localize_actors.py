@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
+from objectaware.data.images import normalise
 from objectaware.data.storage import Storage
-from objectaware.data.tensors import normalise
 from objectaware.distributed import localize_actors
 from objectaware.distributed.localize_actors import CamActor, CrfActor
 from objectaware.errors import InputError

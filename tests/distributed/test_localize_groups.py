@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 import ray
 
-from objectaware.data.folder import ImageFolder
+from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.images import read_image, resize_image
-from objectaware.data.manifest import Manifest
 from objectaware.distributed.localize_groups import GroupPlan, group_table, read_group
 from objectaware.errors import InputError
 

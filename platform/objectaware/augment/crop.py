@@ -1,4 +1,4 @@
-"""Random resized crops: where they lie, and cutting images and masks along them."""
+"""Random resized crops: where they lie, how images and masks are cut along them, and crops around an object."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+
+from objectaware.data.masks import pixel_region
 
 NUM_CROP_DRAWS = 23
 """Uniform numbers that one crop takes: ten attempts of (area, ratio), a position (2) and a flip."""
@@ -132,3 +134,22 @@ def crop_mask(
     scale_y, scale_x = mask.shape[0] / image_height, mask.shape[1] / image_width
     box = (left * scale_x, top * scale_y, (left + width) * scale_x, (top + height) * scale_y)
     return np.asarray(Image.fromarray(mask).resize((width, height), Image.Resampling.BILINEAR, box=box))
+
+
+def object_region(
+    boxes: NDArray[np.float32], uniform: float, image_height: int, image_width: int
+) -> tuple[int, int, int, int]:
+    """Picks one of an image's boxes and returns it as the region that the crops are drawn from.
+
+    Args:
+        boxes: Relative x0 y0 x1 y1, shape (n, 4); n may be 0.
+        uniform: A number in [0, 1) that decides which.
+        image_height: Height of the image in pixels.
+        image_width: Width of the image in pixels.
+
+    Returns:
+        (top, left, height, width) in pixels; the whole image where there is no box, as in the paper's listing.
+    """
+    if len(boxes) == 0:
+        return 0, 0, image_height, image_width
+    return pixel_region(boxes[int(uniform * len(boxes))], image_height, image_width)

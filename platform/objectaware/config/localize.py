@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from objectaware.data.boxes import MIN_BOX_AREA, OBJECT_MARGIN
 from objectaware.data.dataset import DataConfig
+from objectaware.data.masks import MIN_BOX_AREA, OBJECT_MARGIN
 from objectaware.model import (
     Byte,
     CheckpointAddress,

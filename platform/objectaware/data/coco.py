@@ -1,6 +1,6 @@
 """COCO's instance annotations: `{train,val}2017/*.jpg` and `annotations/instances_{train,val}2017.json`.
 
-`coco_json` reads and checks the file, `coco_masks` draws; this module puts pictures, masks, boxes and crops
+`coco_json` reads, checks and draws the annotations. This module puts pictures, masks, boxes and crops
 together.
 """
 
@@ -13,15 +13,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import require_some_file
-from objectaware.data.boxes import MIN_BOX_AREA, OBJECT_MARGIN, pixel_region
-from objectaware.data.coco_json import CocoAnnotation, CocoField, CocoInstances, parse_instances
-from objectaware.data.coco_masks import union_mask
-from objectaware.data.folder import ImageFolder
+from objectaware.data.coco_json import CocoAnnotation, CocoField, CocoInstances, parse_instances, union_mask
+from objectaware.data.folder import ImageFolder, require_some_file
 from objectaware.data.images import UnreadableImage
-from objectaware.data.orientation import Orientation, Turns
-from objectaware.data.places import is_folder
-from objectaware.data.truth import TrueObjects
+from objectaware.data.masks import MIN_BOX_AREA, OBJECT_MARGIN, pixel_region
+from objectaware.data.truth import Orientation, TrueObjects, Turns
+from objectaware.data.user_files import is_folder
 from objectaware.errors import InputError
 
 Box = tuple[float, float, float, float]

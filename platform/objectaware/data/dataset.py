@@ -1,19 +1,25 @@
-"""A data set: how a recipe names it (`DataConfig`), and what a command opens once and hands on (`Dataset`)."""
+"""A data set: how a recipe names it, what a command opens once, and how training reads it.
+
+`DataConfig` names a data set, `Dataset` opens it, and `TrainingImages` keeps decoded images in memory.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
+from objectaware.data.images import Images, UnreadableImage, none_readable
 from objectaware.data.layouts import Boxes, Layout, OpenedImages, Place, SelectableImages, layout_named, layouts
 from objectaware.errors import InputError
 from objectaware.model import Address, Model, Positive, filled
@@ -21,8 +27,7 @@ from objectaware.model import Address, Model, Positive, filled
 if TYPE_CHECKING:
     from objectaware.data.coco import CocoDataset
     from objectaware.data.coco_json import CocoField
-    from objectaware.data.folder import ImageFolder
-    from objectaware.data.manifest import Manifest
+    from objectaware.data.folder import ImageFolder, Manifest
     from objectaware.data.truth import GroundTruth
 
 
@@ -152,14 +157,13 @@ class Dataset:
         Raises:
             InputError: Something is missing or malformed.
         """
-        from objectaware.data.annotations import require_some_file
-        from objectaware.data.folder import ImageFolder
+        from objectaware.data.folder import ImageFolder, require_some_file
 
         images = self.layout.open(self.place)
         if isinstance(images, ImageFolder):
             require_some_file(images, named_by=Path(self.config.root), field="data.root")
         if self.config.subset is not None:
-            from objectaware.data.subset import restrict
+            from objectaware.data.folder import restrict
 
             assert isinstance(images, ImageFolder), f"the images of the layout {self.layout.name} are no files"
             images = restrict(images, self.config.subset)
@@ -167,7 +171,7 @@ class Dataset:
 
     def _by_superclass(self, images: OpenedImages) -> OpenedImages:
         """Labels images with the nine superclasses of ImageNet-9 and leaves the others out."""
-        from objectaware.data.imagenet9 import SUPERCLASSES
+        from objectaware.data.sets.imagenet import SUPERCLASSES
 
         assert isinstance(images, SelectableImages), type(images)
         assert images.labels is not None
@@ -200,7 +204,7 @@ class Dataset:
     @cached_property
     def manifest(self) -> Manifest:
         """Names, sizes and times of the images' files, each looked at once."""
-        from objectaware.data.manifest import Manifest
+        from objectaware.data.folder import Manifest
 
         return Manifest.of(self.files)
 
@@ -211,7 +215,7 @@ class Dataset:
             verify: Hash the images' content instead of their times.
         """
         if self.layout.is_pack:
-            from objectaware.data.shards import pack_hash
+            from objectaware.data.pack import pack_hash
 
             return pack_hash(self.config.root, verify)
         digest = hashlib.sha256(self.manifest.content_hash(verify).encode())
@@ -338,7 +342,7 @@ def find_layouts(root: str | Path) -> Iterator[FoundImages]:
     Raises:
         InputError: There is no such folder.
     """
-    from objectaware.data.places import is_folder
+    from objectaware.data.user_files import is_folder
 
     if not is_folder(root, field="root"):
         raise InputError("root", root, "is not an existing folder", "Give a folder that holds images.")
@@ -360,3 +364,71 @@ def _try(root: str | Path, layout: Layout, split: str | None, variant: str | Non
     except InputError as error:
         return FoundImages(layout.name, split, variant, 0, str(error))
     return FoundImages(layout.name, split, variant, num_images, notice=data.notice)
+
+
+class NamedImages(Images, Protocol):
+    """A data set whose images have names."""
+
+    @property
+    def image_ids(self) -> list[str]:
+        """Name of each image."""
+
+
+class TrainingImages:
+    """A data set as training reads it: decoded once while memory allows, and without holes.
+
+    An image that cannot be read is replaced by the next one that can, so that an epoch keeps its length and its
+    order; which ones and why stands in `unreadable`.
+
+    Args:
+        images: The data set.
+        max_bytes: Decoded pixels kept in memory, first come first kept; 0 keeps none.
+        unreadable: Images that are known beforehand to give no picture, with reasons.
+
+    Attributes:
+        source: The data set.
+    """
+
+    def __init__(self, images: NamedImages, *, max_bytes: int, unreadable: Mapping[str, str] | None = None) -> None:
+        self.image_ids = images.image_ids
+        self.source = images
+        self.unreadable = dict(unreadable or {})
+        self._kept: dict[int, NDArray[np.uint8]] = {}
+        self._free_bytes = max_bytes
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        """Reads an image as 8-bit RGB, shape (H, W, 3).
+
+        Raises:
+            InputError: No image of the data set can be read.
+        """
+        for offset in range(len(self)):
+            pixels = self._read_one((index + offset) % len(self))
+            if pixels is not None:
+                return pixels
+        raise none_readable(len(self), self.unreadable.items())
+
+    def is_unreadable(self, index: int) -> bool:
+        """Whether another image stands in for this one, as far as it was read."""
+        return self.image_ids[index] in self.unreadable
+
+    def _read_one(self, index: int) -> NDArray[np.uint8] | None:
+        kept = self._kept.get(index)
+        if kept is not None:
+            return kept
+        if self.is_unreadable(index):
+            return None
+        try:
+            pixels = self.source.read(index)
+        except UnreadableImage as error:
+            self.unreadable[self.image_ids[index]] = error.reason
+            return None
+        with self._lock:
+            if pixels.nbytes <= self._free_bytes and index not in self._kept:
+                self._kept[index] = pixels
+                self._free_bytes -= pixels.nbytes
+        return pixels

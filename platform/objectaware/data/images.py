@@ -1,15 +1,15 @@
-"""Decode any photo to 8-bit RGB, or say in plain words why it cannot be done.
+"""Decode any photo to 8-bit RGB, or say in plain words why it cannot be decoded.
 
 Importing this module changes three things for the whole process. Warnings raised inside Pillow (a large image, a
-broken EXIF block) are ignored, Pillow's logger reports nothing below `CRITICAL`, and libtiff's errors are kept for the
-reason instead of printed without the file's name. The reason of `UnreadableImage` says what matters of them.
+broken EXIF block) are ignored. Pillow's logger reports nothing below `CRITICAL`. libtiff's errors are kept for the
+reason of `UnreadableImage` instead of being printed without the file's name.
 `warnings.catch_warnings` around each call would be narrower, but it is not safe in threads, and images are decoded in
-threads. No other state of Pillow is changed; `PIL.Image.MAX_IMAGE_PIXELS` and `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` are
-left as they are.
+threads. No other state of Pillow is changed: `PIL.Image.MAX_IMAGE_PIXELS` and `PIL.ImageFile.LOAD_TRUNCATED_IMAGES`
+stay as they are.
 
-An image for which memory runs out is not called unreadable. All threads of a process share one `_Room`, in which
-large images are decoded few at a time; one that still fails is decoded again while no other is, and then raises
-`ImageMemoryError`.
+An image for which memory runs out is not called unreadable. All threads of a process share one `_Room`, which limits
+how many large images are decoded at the same time. An image that still fails is decoded again while no other image is,
+and then raises `ImageMemoryError`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError, _imaging
 
 from objectaware.errors import ExplainedError, InputError, one_line, system_reason
+
+if TYPE_CHECKING:
+    import torch
+from collections.abc import Sequence
 
 Read = TypeVar("Read")
 
@@ -530,3 +534,25 @@ def _too_slow(error: _TooSlowError) -> UnreadableImage:
 
 def _reason(error: Exception) -> str:
     return ": ".join([one_line(error), *_libtiff.errors[:1]])
+
+
+def normalise(
+    images: NDArray[np.uint8], mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
+) -> torch.Tensor:
+    """Turn a batch of images into a tensor normalised by a mean and standard deviation per channel.
+
+    Args:
+        images: Shape (N, H, W, 3), RGB, 0 to 255.
+        mean: Of values from 0 to 1; by default ImageNet's, like `std`.
+        std: Standard deviation.
+
+    Returns:
+        float32 of shape (N, 3, H, W), contiguous: (value / 255 - mean) / std for each channel.
+    """
+    import torch  # here, as whatever reads a configuration imports this module
+
+    assert images.dtype == np.uint8, images.dtype
+    assert images.ndim == 4, images.shape
+    # torch.tensor copies, where torch.from_numpy would warn about the read-only arrays of Ray's object store.
+    tensor = torch.tensor(images).permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    return tensor.div_(255).sub_(torch.tensor(mean).view(3, 1, 1)).div_(torch.tensor(std).view(3, 1, 1))

@@ -140,17 +140,14 @@ class Layout:
         Raises:
             InputError: It is not there.
         """
-        from objectaware.data.places import is_folder
+        from objectaware.data.user_files import is_folder
 
         if not is_folder(root, field="data.root"):
             raise InputError("data.root", root, "is not an existing folder", "Give the folder of the images.")
 
     def superclasses(self, place: Place) -> NDArray[np.int64]:
-        """Return the superclass of ImageNet-9 of each class, 0 to 8, or -1; here for the classes of ImageNet."""
-        from objectaware.data.imagenet9 import superclass_of_class
-
-        assert self.has_superclasses, f"the layout {self.name} has no superclasses"
-        return superclass_of_class()
+        """Return the superclass of ImageNet-9 of each class, 0 to 8, or -1, where `has_superclasses` says so."""
+        raise NotImplementedError
 
     def annotation_hash(self, place: Place) -> str:
         """Hash the file that says what the images show, where it is one for all of them; else return nothing."""

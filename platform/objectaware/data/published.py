@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from objectaware.data.dataset import DataConfig, Dataset
-from objectaware.data.folder import ImageFolder
+from objectaware.data.folder import MISSING, ImageFolder, Manifest
 from objectaware.data.layouts import PublishedSet, published_sets
-from objectaware.data.manifest import MISSING, Manifest
 from objectaware.errors import InputError
 
 PUBLISHED_SETS = published_sets()

@@ -1,20 +1,233 @@
-"""True masks and boxes of a data set, by index."""
+"""True masks and boxes of a data set, turned upright as their pictures are.
+
+A picture is stored in one way and, by its EXIF orientation, shown in another. This package reads it as it is shown,
+upright. Its annotations may be in pixels of either. Their size says which, except where both have the same size.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from objectaware.data.boxes import MIN_BOX_AREA
-from objectaware.data.folder import ImageFolder
-from objectaware.data.manifest import Manifest
+from objectaware.data.folder import ImageFolder, Manifest
+from objectaware.data.images import UnreadableImage, read_header
+from objectaware.data.masks import MIN_BOX_AREA, region_boxes
+from objectaware.errors import InputError
 
 if TYPE_CHECKING:
     from objectaware.data.coco import CocoDataset
+
+
+Pixels = TypeVar("Pixels", bound=np.generic)
+Numbers = TypeVar("Numbers", np.float32, np.float64)
+Shape = tuple[int, int]
+Box = tuple[float, float, float, float]
+Side = Literal["stored", "upright"]
+
+# EXIF orientation -> whether rows become columns, and whether then rows and columns are reversed.
+_STEPS = {
+    1: (False, False, False),
+    2: (False, False, True),
+    3: (False, True, True),
+    4: (False, True, False),
+    5: (True, False, False),
+    6: (True, False, True),
+    7: (True, True, True),
+    8: (True, True, False),
+}
+_INVERSE_OF_TAG = {6: 8, 8: 6}
+
+_MAX_LOOKED_AT = 2000
+"""Pictures that are looked at for one that tells what all annotations of a set are in."""
+
+
+@dataclass(frozen=True)
+class Orientation:
+    """What brings pixels of a size upright.
+
+    Attributes:
+        shape: Height and width before.
+        tag: EXIF orientation, from 1, which changes nothing, to 8.
+    """
+
+    shape: Shape
+    tag: int = 1
+
+    @property
+    def upright_shape(self) -> Shape:
+        """Height and width after."""
+        return self._swapped(self.shape)
+
+    @property
+    def inverse(self) -> Orientation:
+        """What turns upright pixels back."""
+        return Orientation(self.upright_shape, _INVERSE_OF_TAG.get(self.tag, self.tag))
+
+    def shape_before(self, upright: Shape) -> Shape:
+        """Return the height and width that become those given."""
+        return self._swapped(upright)
+
+    def pixels(self, values: NDArray[Pixels]) -> NDArray[Pixels]:
+        """Turn an array (H, W, …) of any size."""
+        is_transposed, rows_reversed, columns_reversed = _STEPS[self.tag]
+        turned = values.swapaxes(0, 1) if is_transposed else values
+        turned = turned[::-1] if rows_reversed else turned
+        return np.ascontiguousarray(turned[:, ::-1] if columns_reversed else turned)
+
+    def boxes(self, boxes: NDArray[Numbers], shape: Shape = (1, 1)) -> NDArray[Numbers]:
+        """Turn boxes (n, 4), x0 y0 x1 y1, relative to the picture or in pixels of one of the given height and width."""
+        is_transposed, rows_reversed, columns_reversed = _STEPS[self.tag]
+        height, width = self._swapped(shape)
+        x0, y0, x1, y1 = boxes.T[[1, 0, 3, 2]] if is_transposed else boxes.T
+        if rows_reversed:
+            y0, y1 = height - y1, height - y0
+        if columns_reversed:
+            x0, x1 = width - x1, width - x0
+        return np.stack([x0, y0, x1, y1], axis=1)
+
+    def box(self, relative: Box) -> Box:
+        """Turn one such box."""
+        x0, y0, x1, y1 = self.boxes(np.array([relative]))[0].tolist()
+        return x0, y0, x1, y1
+
+    def _swapped(self, shape: Shape) -> Shape:
+        return (shape[1], shape[0]) if _STEPS[self.tag][0] else shape
+
+
+def fitting_sides(stored: Orientation, shape: Shape) -> list[Side]:
+    """Tell by its size whether something was annotated in a picture's stored or in its upright pixels.
+
+    Annotations of a shrunk or enlarged copy of the picture are recognized by its proportions.
+
+    Args:
+        stored: What brings the picture upright.
+        shape: Height and width that the annotation is for.
+
+    Returns:
+        Both where they have the same size, as in squares and in pictures that are mirrored or upside down; none where
+        the annotation is for a picture of another form.
+    """
+    shapes: dict[Side, Shape] = {"stored": stored.shape, "upright": stored.upright_shape}
+    exact: list[Side] = [side for side, known in shapes.items() if shape == known]
+    return exact or [side for side, known in shapes.items() if _has_proportions(shape, known)]
+
+
+def _has_proportions(one: Shape, other: Shape) -> bool:
+    """Whether one is the other scaled by a factor, up to the rounding of the smaller one to whole pixels."""
+    small, large = sorted((one, other))
+    return all((small[side] - 1) * large[1 - side] <= (small[1 - side] + 1) * large[side] for side in (0, 1))
+
+
+class Turns:
+    """What brings annotations of each picture of a set upright.
+
+    The header of a picture is read once, when it is asked for.
+
+    Args:
+        images: The pictures.
+        field: Name of the data set, for messages.
+        unclear: What annotations are taken to be in where their size does not tell.
+        shapes: Gives the height and width that a picture's annotations are for. With it, `unclear` holds only where
+            none of the set's first 2000 pictures tells: else all are as the first one that does, since one tool
+            annotated them.
+    """
+
+    def __init__(
+        self, images: ImageFolder, *, field: str, unclear: Side, shapes: Callable[[int], Shape] | None = None
+    ) -> None:
+        self._images = images
+        self._field = field
+        self._unclear = unclear
+        self._shapes = shapes
+        # Height, width and EXIF orientation of each picture as it is stored; an orientation of 0 where not read yet.
+        self._headers = np.zeros((len(images), 3), dtype=np.int32)
+
+    def with_shapes(self, shapes: NDArray[np.int32]) -> Turns:
+        """Return the same with the heights and widths in an array (N, 2), so that their source need not be kept."""
+        return Turns(self._images, field=self._field, unclear=self._unclear, shapes=_ListedShapes(shapes))
+
+    def stored(self, index: int) -> Orientation:
+        """Return what brings a picture itself upright.
+
+        Raises:
+            UnreadableImage: It cannot be read.
+        """
+        height, width, tag = self._headers[index].tolist()
+        if not tag:
+            height, width, tag = self._headers[index] = read_header(self._images.path(index))
+        return Orientation((height, width), tag)
+
+    def of(self, index: int, shape: Shape) -> Orientation:
+        """Return what brings upright what was annotated in a picture of this height and width.
+
+        A picture that cannot be read is not turned.
+
+        Raises:
+            InputError: The picture has this size neither as it is stored nor upright.
+        """
+        try:
+            stored = self.stored(index)
+        except UnreadableImage:  # reading its pixels says so
+            return Orientation(shape)
+        sides = fitting_sides(stored, shape)
+        if not sides:
+            raise self._misfit(index, stored, shape)
+        if stored.tag == 1:
+            return Orientation(shape)
+        side = sides[0] if len(sides) == 1 else self._side_where_unclear
+        return Orientation(shape, stored.tag if side == "stored" else 1)
+
+    def _misfit(self, index: int, stored: Orientation, shape: Shape) -> InputError:
+        (rows, columns), (height, width) = stored.shape, shape
+        turned = "" if stored.upright_shape == stored.shape else f" ({rows} × {columns} as it is shown)"
+        problem = f"is {columns} × {rows} pixels{turned}, its annotations are for {width} × {height}"
+        remedy = "Replace the file, or mend the width and height of its annotations."
+        return InputError(self._field, self._images.path(index), problem, remedy)
+
+    @cached_property
+    def _side_where_unclear(self) -> Side:
+        if self._shapes is None:
+            return self._unclear
+        for index in range(min(len(self._images), _MAX_LOOKED_AT)):
+            try:
+                sides = fitting_sides(self.stored(index), self._shapes(index))
+            except UnreadableImage:  # it tells nothing of the others
+                continue
+            if len(sides) == 1:
+                return sides[0]
+        return self._unclear
+
+
+class _ListedShapes:
+    """Heights and widths from an array; unlike a lambda, it can be pickled."""
+
+    def __init__(self, shapes: NDArray[np.int32]) -> None:
+        self._shapes = shapes
+
+    def __call__(self, index: int) -> Shape:
+        height, width = self._shapes[index].tolist()
+        return height, width
+
+
+def turned_by_size(path: Path, found: NDArray[Pixels]) -> NDArray[Pixels]:
+    """Bring upright what a system found in a picture, (H, W, …), where its size is that of the stored picture alone.
+
+    It may have any size: one that tells nothing is taken to be upright, as masks of this product are.
+    """
+    try:
+        height, width, tag = read_header(path)
+    except UnreadableImage:  # reading its pixels says so
+        return found
+    stored = Orientation((height, width), tag)
+    return stored.pixels(found) if fitting_sides(stored, found.shape[:2]) == ["stored"] else found
 
 
 class TrueObjects:
@@ -44,8 +257,6 @@ class TrueObjects:
 
     def boxes(self, index: int) -> NDArray[np.float64]:
         """Boxes (n, 4), x0 y0 x1 y1 relative to the image; here those around the regions of more than 1% of it."""
-        from objectaware.data.masks import region_boxes  # here, as it imports OpenCV
-
         mask = self.mask(index)
         around, areas = region_boxes(mask)
         return around[areas > MIN_BOX_AREA * mask.size]
@@ -117,3 +328,28 @@ class GroundTruth:
         """
         text = "".join(Manifest.of(folder).content_hash(verify) for folder in self.files)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_pixels(path: Path, mode: str | None, *, field: str, remedy: str) -> NDArray[np.uint8]:
+    """Reads the file of a mask.
+
+    Args:
+        path: The file.
+        mode: Pillow's mode that its pixels are brought to, such as `L`; None leaves them, so that a palette's are
+            its numbers.
+        field: Name of the data set, for the message.
+        remedy: What to do about it, for the message.
+
+    Returns:
+        (H, W) or (H, W, channels).
+
+    Raises:
+        InputError: It is missing or no picture.
+    """
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image if mode is None else image.convert(mode), dtype=np.uint8)
+    except FileNotFoundError as error:
+        raise InputError(field, path, "does not exist", remedy) from error
+    except Exception as error:  # Pillow's decoders raise whatever a malformed file provokes in them
+        raise InputError(field, path, f"is no picture ({error})", "Extract it from the archive again.") from error

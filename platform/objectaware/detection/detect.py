@@ -13,7 +13,7 @@ from torch import Tensor
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 
 from objectaware.data.coco import CocoDataset
-from objectaware.data.orientation import Orientation
+from objectaware.data.truth import Orientation
 from objectaware.detection.data import prepared, read_pixels, resized_shape
 from objectaware.detection.network import MaskRCNN
 from objectaware.detection.regions import Target

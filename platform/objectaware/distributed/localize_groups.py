@@ -19,8 +19,8 @@ import pyarrow as pa
 import ray
 from numpy.typing import NDArray
 
+from objectaware.data.folder import Manifest
 from objectaware.data.images import UnreadableImage, read_image, resize_image
-from objectaware.data.manifest import Manifest
 from objectaware.errors import InputError
 
 Value = TypeVar("Value")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from objectaware.config import LocalizeConfig
-from objectaware.data.tensors import normalise
+from objectaware.data.images import normalise
 from objectaware.localize.classifier_cam import classifier_cam
 from objectaware.localize.contracam import contracam
 from objectaware.localize.expansion import expand_resolution

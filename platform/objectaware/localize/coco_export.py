@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.boxes import pixel_region
+from objectaware.data.masks import pixel_region
 from objectaware.localize.mask_store import MaskRow, encode_mask
 
 OBJECT_CATEGORY = 1

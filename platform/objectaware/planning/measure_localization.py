@@ -8,8 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution, MeasureConfig
-from objectaware.data.folder import ImageFolder
-from objectaware.data.manifest import Manifest
+from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize_actors import CamActor, CrfActor
 from objectaware.distributed.localize_groups import GroupPlan, group_table

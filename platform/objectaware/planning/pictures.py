@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from objectaware.config import DataConfig
 from objectaware.data.folder import list_image_ids
-from objectaware.data.scenes.plan import draw_plan
-from objectaware.data.scenes.variants import render_scene
+from objectaware.data.scenes.pictures import draw_plan, render_scene
 
 _NUM_SCENES = 64
 _SCENE_SIZE = 480

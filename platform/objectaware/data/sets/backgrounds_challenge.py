@@ -20,13 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.folder import ImageFolder
-from objectaware.data.imagenet9 import SUPERCLASSES, superclass_of_class
 from objectaware.data.images import UnreadableImage
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.orientation import Turns
-from objectaware.data.places import find_wnid_folder, is_folder
-from objectaware.data.sets.imagenet import IMAGENET_TERMS, load_imagenet
-from objectaware.data.truth import TrueObjects
+from objectaware.data.sets.imagenet import IMAGENET_TERMS, SUPERCLASSES, load_imagenet, superclass_of_class
+from objectaware.data.truth import TrueObjects, Turns
+from objectaware.data.user_files import find_wnid_folder, is_folder
 from objectaware.errors import InputError
 
 VARIANTS = (

@@ -13,10 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import find_base
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.places import EXTRACTED
+from objectaware.data.user_files import EXTRACTED, find_base
 from objectaware.errors import InputError
 
 _SIDE = 32

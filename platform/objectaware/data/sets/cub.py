@@ -13,14 +13,12 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import Table, Value, find_base, read_pixels
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.orientation import Turns
-from objectaware.data.places import is_file, is_folder
 from objectaware.data.sets.wsolevaluation import published_parts
-from objectaware.data.truth import TrueObjects
+from objectaware.data.truth import TrueObjects, Turns, read_pixels
+from objectaware.data.user_files import Table, Value, find_base, is_file, is_folder
 from objectaware.errors import InputError
 
 _FIELD = "cub"

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Place, PublishedSet, register_layout, register_published
-from objectaware.data.places import find_wnid_folder
 from objectaware.data.sets.imagenet import (
     IMAGENET_TERMS,
     NUM_IN_370_CLASSES,
@@ -17,6 +16,7 @@ from objectaware.data.sets.imagenet import (
     load_wnid_folders,
     superclasses_of,
 )
+from objectaware.data.user_files import find_wnid_folder
 
 CORRUPTIONS = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),

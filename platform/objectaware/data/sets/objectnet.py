@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import find_base, read_lines
 from objectaware.data.folder import ImageFolder
-from objectaware.data.imagenet9 import common_superclass
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.places import EXTRACTED
-from objectaware.data.sets.imagenet import superclasses_of
+from objectaware.data.sets.imagenet import common_superclass, superclasses_of
+from objectaware.data.user_files import EXTRACTED, find_base, read_lines
 from objectaware.errors import InputError
 
 _LABELS = "mappings/folder_to_objectnet_label.json"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from objectaware.data.annotations import find_base, read_lines
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.places import EXTRACTED
+from objectaware.data.user_files import EXTRACTED, find_base, read_lines
 from objectaware.errors import InputError
 
 

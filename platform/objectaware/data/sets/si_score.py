@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from objectaware.data.folder import ImageFolder
-from objectaware.data.imagenet9 import imagenet_wnids
 from objectaware.data.layouts import Place, PublishedSet, register_layout, register_published
-from objectaware.data.places import is_folder, missing_classes, subfolders
-from objectaware.data.sets.imagenet import WnidFolders, superclasses_of
+from objectaware.data.sets.imagenet import WnidFolders, imagenet_wnids, superclasses_of
+from objectaware.data.user_files import is_folder, missing_classes, subfolders
 from objectaware.errors import InputError
 
 FACTORS = ("size", "location", "rotation")

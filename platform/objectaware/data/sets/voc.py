@@ -12,11 +12,10 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import find_base, read_lines, read_pixels
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.orientation import Turns
-from objectaware.data.truth import TrueObjects
+from objectaware.data.truth import TrueObjects, Turns, read_pixels
+from objectaware.data.user_files import find_base, read_lines
 from objectaware.errors import InputError
 
 _SEGMENTATION = "segmentation-"

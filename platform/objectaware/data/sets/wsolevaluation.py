@@ -13,12 +13,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import Value, read_lines, read_pixels
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.orientation import Turns
-from objectaware.data.places import is_file, is_folder, list_folder, look_at, subfolders
-from objectaware.data.truth import TrueObjects
+from objectaware.data.truth import TrueObjects, Turns, read_pixels
+from objectaware.data.user_files import Value, is_file, is_folder, list_folder, look_at, read_lines, subfolders
 from objectaware.errors import InputError
 
 _FIELD = "wsolevaluation"

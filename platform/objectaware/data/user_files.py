@@ -1,4 +1,4 @@
-"""Looking at the user's paths, and finding the folder that a data set's release unpacks to."""
+"""The user's files: look at paths, find the folder that a release unpacks to, and read the lists beside its images."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from objectaware.errors import InputError, system_reason
 
@@ -169,3 +170,93 @@ def _listed(root: str | Path, names: Sequence[str]) -> str:
     """The first of several paths in full, the others as names."""
     others = f" (nor {', '.join(names[1:])})" if len(names) > 1 else ""
     return f"{Path(root, names[0])}{others}"
+
+
+Value = TypeVar("Value")
+
+
+def find_base(root: str | Path, folders: Sequence[str], needed: Sequence[str], *, field: str, remedy: str) -> Path:
+    """Finds a data set in the folder that the user gave, or in one that its archive unpacks to.
+
+    Args:
+        root: What the user gave.
+        folders: Where else it may lie, relative to `root`.
+        needed: Files and folders that must be there; the first one tells the data set.
+        field: Name of the data set, for the message.
+        remedy: What to give instead, for the message.
+
+    Returns:
+        Its folder, absolute.
+
+    Raises:
+        InputError: It is in none of them, or something of it is missing.
+    """
+    places = [Path(root), *(Path(root, folder) for folder in folders)]
+    base = next((place for place in places if look_at(place / needed[0], field=field) is not None), places[0])
+    missing = [name for name in needed if look_at(base / name, field=field) is None]
+    if missing:
+        raise InputError(field, root, f"holds no {base / missing[0]}", remedy)
+    return base.absolute()
+
+
+def read_lines(path: Path, *, field: str, remedy: str) -> list[str]:
+    """Reads a list in UTF-8, a line each, without those that are empty; the last needs no line break.
+
+    Raises:
+        InputError: It is missing or no text.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise InputError(field, path, "does not exist", remedy) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(field, path, f"cannot be read as text ({error})", remedy) from error
+    return [line for line in text.splitlines() if line.strip()]
+
+
+class Table(Generic[Value]):
+    """A list of numbers, each with what belongs to it: `<number> <value> …` a line, in any order.
+
+    Args:
+        path: The file.
+        kind: What each value is: `str`, `int` or `float`.
+        num_values: Values behind the number; the last takes what is left of the line.
+        field: Name of the data set, for messages.
+        remedy: What to do about a missing file, for messages.
+
+    Attributes:
+        rows: The values by number.
+
+    Raises:
+        InputError: It is missing, or a line is of another form.
+    """
+
+    def __init__(
+        self, path: Path, kind: Callable[[str], Value], num_values: int = 1, *, field: str, remedy: str
+    ) -> None:
+        self._path = path
+        self._field = field
+        self.rows: dict[int, list[Value]] = {}
+        for place, line in enumerate(read_lines(path, field=field, remedy=remedy), start=1):
+            try:
+                number, *values = line.strip().split(None, num_values)
+                self.rows[int(number)] = [kind(value) for value in values]
+            except ValueError:
+                values = []
+            if len(values) < num_values:
+                problem = f"has no number with {num_values} {kind.__name__} behind it in line {place}: {line!r}"
+                raise InputError(field, path, problem, "Take the published file.")
+
+    def __getitem__(self, number: int) -> Value:
+        """The first value of a number.
+
+        Raises:
+            InputError: The list does not have it.
+        """
+        return self.values(number)[0]
+
+    def values(self, number: int) -> list[Value]:
+        """All values of a number; raises as above."""
+        if number not in self.rows:
+            raise InputError(self._field, self._path, f"has no line for {number}", "Take the published file.")
+        return self.rows[number]
