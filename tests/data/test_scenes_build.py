@@ -12,8 +12,8 @@ from pycocotools.coco import COCO
 
 from objectaware.data.coco import load_coco
 from objectaware.data.scenes import CLASS_NAMES, build, build_scenes
-from objectaware.data.scenes.pictures import VARIANT_NAMES, draw_plan, render_scene, render_variants
-from objectaware.data.sets.backgrounds_challenge import load_foreground_mask, load_variant
+from objectaware.data.scenes.pictures import draw_plan, render_scene, render_variants
+from objectaware.data.sets.backgrounds_challenge import VARIANTS, load_foreground_mask, load_variant
 from objectaware.errors import InputError
 
 SMALL: dict[str, Any] = {"num_train": 18, "num_val": 9, "image_size": 48}
@@ -72,7 +72,7 @@ def test_train_and_val_pictures_differ(single: Path) -> None:
 
 
 def test_backgrounds_challenge_layout_is_read_by_its_loader(single: Path) -> None:
-    for variant in VARIANT_NAMES:
+    for variant in VARIANTS:
         for split, count in (("train", 18), ("val", 9)):
             dataset = load_variant(single, variant, split)  # type: ignore[arg-type]
             assert len(dataset) == count

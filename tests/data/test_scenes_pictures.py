@@ -15,7 +15,6 @@ from objectaware.data.scenes.pictures import (
     CLASS_NAMES,
     NUM_CLASSES,
     PARTNERS,
-    VARIANT_NAMES,
     ScenePlan,
     SceneVariant,
     Split,
@@ -32,6 +31,7 @@ from objectaware.data.scenes.pictures import (
     visible_masks,
 )
 from objectaware.data.scenes.textures import FAMILY_NAMES, draw_background, draw_fill, draw_muted_palette, draw_palette
+from objectaware.data.sets.backgrounds_challenge import VARIANTS
 
 NUM_PLANS = 3600
 
@@ -340,7 +340,7 @@ def test_variants_change_what_they_say_and_nothing_else(index: int) -> None:
     plan = draw_plan(0, "val", index, variant="single-object", correlation=0.9)
     pictures, mask = render_variants(plan, 0, "val", index, SIZE)
     original = pictures["original"]
-    assert tuple(pictures) == VARIANT_NAMES
+    assert tuple(pictures) == VARIANTS
     core = cv2.erode(mask.astype(np.uint8), np.ones((5, 5), np.uint8), borderValue=1).astype(bool)
     away = ~cv2.dilate(mask.astype(np.uint8), np.ones((3, 3), np.uint8)).astype(bool)
     for name in ("mixed_same", "mixed_rand", "mixed_next"):
@@ -375,7 +375,7 @@ def test_each_family_of_a_plan_is_seen_in_its_variants_alone(field: str, changed
     after, _ = render_variants(other, 0, "val", 0, SIZE)
     # `only_fg` shows a trace of the background through its antialiased edge.
     outside = ~cv2.dilate(mask.astype(np.uint8), np.ones((3, 3), np.uint8)).astype(bool)
-    differing = {name for name in VARIANT_NAMES if not np.array_equal(before[name][outside], after[name][outside])}
+    differing = {name for name in VARIANTS if not np.array_equal(before[name][outside], after[name][outside])}
     assert differing == changed
 
 

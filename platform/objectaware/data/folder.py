@@ -71,11 +71,6 @@ def find_images(root: str | Path) -> ImageListing:
     return ImageListing(image_ids, left_out)
 
 
-def list_image_ids(root: str | Path) -> list[str]:
-    """Return the `image_ids` of `find_images`, which says what is listed and what is refused."""
-    return find_images(root).image_ids
-
-
 def refuse_escape(image_id: str) -> None:
     """Refuses an image id that leads out of its data set's folder.
 

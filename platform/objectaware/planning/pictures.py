@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.config import DataConfig
-from objectaware.data.folder import list_image_ids
+from objectaware.data.folder import find_images
 from objectaware.data.scenes.pictures import draw_plan, render_scene
 
 _NUM_SCENES = 64
@@ -24,7 +24,7 @@ def source_files(images: str | None, folder: Path) -> list[Path]:
         InputError: The user's folder holds no image.
     """
     if images is not None:
-        return [Path(images, image_id) for image_id in list_image_ids(images)]
+        return [Path(images, image_id) for image_id in find_images(images).image_ids]
     folder.mkdir(parents=True)
     paths = [folder / f"scene-{index:04d}.jpg" for index in range(_NUM_SCENES)]
     for index, path in enumerate(paths):

@@ -16,7 +16,6 @@ from objectaware.data.scenes.pictures import (
     CLASS_NAMES,
     NUM_CLASSES,
     SPLITS,
-    VARIANT_NAMES,
     SceneVariant,
     Split,
     draw_plan,
@@ -24,6 +23,7 @@ from objectaware.data.scenes.pictures import (
     render_scene,
     render_variants,
 )
+from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.errors import InputError
 
 # No chroma subsampling: at this size it would smear an object's colours into the background.
@@ -51,7 +51,7 @@ def write_backgrounds_challenge(
         correlation: Probability that a class goes with its own background family, in [0, 1].
         seed: Seed of the data set.
     """
-    for variant in (*VARIANT_NAMES, "fg_mask"):
+    for variant in (*VARIANTS, "fg_mask"):
         for class_folder in CLASS_FOLDERS:
             (root / variant / split / class_folder).mkdir(parents=True, exist_ok=True)
     for index in range(num_pictures):

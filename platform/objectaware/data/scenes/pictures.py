@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import cv2
 import numpy as np
@@ -160,9 +160,9 @@ def rasterise(contours: Contours, image_size: int) -> NDArray[np.float32]:
 NUM_CLASSES = len(CLASS_NAMES)
 SceneVariant = Literal["single-object", "multi-object"]
 Split = Literal["train", "val"]
-SPLITS: tuple[Split, ...] = ("train", "val")
+SPLITS: tuple[Split, ...] = get_args(Split)
 StreamName = Literal["plan", "objects", "background", "mixed_same", "mixed_rand", "mixed_next"]
-_STREAMS: tuple[StreamName, ...] = ("plan", "objects", "background", "mixed_same", "mixed_rand", "mixed_next")
+_STREAMS: tuple[StreamName, ...] = get_args(StreamName)
 # Class c is usually seen with class PARTNERS[c], and so each class has two usual companions.
 PARTNERS = tuple((index + 1) % NUM_CLASSES for index in range(NUM_CLASSES))
 
@@ -382,7 +382,7 @@ def draw_backdrop(
     """Draws a background of a family in colours on which the objects are visible.
 
     Args:
-        family: 0 to 8, an index of `textures.FAMILY_NAMES`.
+        family: 0 to 8, an index of `FAMILY_NAMES` in `textures.py`.
         layers: The objects that will lie on it.
         image_size: Side of the picture in pixels.
         generator: Source of every draw.
@@ -411,18 +411,6 @@ def composite(background: NDArray[np.float32], layers: Sequence[ObjectLayer]) ->
     for layer in layers:
         picture = picture + layer.coverage[:, :, None] * (layer.colours - picture)
     return np.round(picture).astype(np.uint8)
-
-
-VARIANT_NAMES = (
-    "original",
-    "mixed_same",
-    "mixed_rand",
-    "mixed_next",
-    "only_fg",
-    "no_fg",
-    "only_bg_b",
-    "only_bg_t",
-)
 
 
 def mask_box(mask: NDArray[np.bool_]) -> tuple[int, int, int, int]:
@@ -490,8 +478,8 @@ def render_variants(
         image_size: Side of the picture in pixels.
 
     Returns:
-        The pictures by the names in `VARIANT_NAMES`, each of shape (image_size, image_size, 3), and the
-        object's mask of shape (image_size, image_size).
+        The pictures by name of the variant, each of shape (image_size, image_size, 3), and the object's mask of shape
+        (image_size, image_size).
     """
     layers = draw_objects(plan.classes, image_size, random_stream(seed, split, index, "objects"))
     mask = visible_masks([layer.coverage for layer in layers])[0]

@@ -73,15 +73,6 @@ def has_foreground_masks(root: str | Path, split: str) -> bool:
     return any(is_folder(place, field="fg_mask") for place in _split_places(root, "fg_mask", split))
 
 
-def foreground_folder(root: str | Path, split: str) -> Path:
-    """Finds the folder of the true foregrounds of a split.
-
-    Raises:
-        InputError: There is none.
-    """
-    return _find_split(root, "fg_mask", split)
-
-
 def foreground_turns(root: str | Path, split: str, image_ids: list[str]) -> Turns:
     """Give what brings the true foregrounds of pictures of `original` upright."""
     places = _split_places(root, "original", split)
@@ -121,33 +112,7 @@ def load_foreground_mask(root: str | Path, split: str, image_id: str) -> NDArray
 
 
 class ChallengeObjects(TrueObjects):
-    """Foregrounds of the pictures of `original`, by index, from `fg_mask`.
-
-    Args:
-        root: Folder of the data set.
-        split: Part of the data set.
-        image_ids: Paths of the pictures in their variant, `<class>/<name>.JPEG`.
-    """
-
-    def __init__(self, root: str | Path, split: str, image_ids: list[str]) -> None:
-        self._root = root
-        self._split = split
-        self._image_ids = image_ids
-        names = [str(PurePosixPath(name).with_suffix(".npy")) for name in image_ids]
-        self.files = [ImageFolder(foreground_folder(root, split), names)]
-        self._turns = foreground_turns(root, split, image_ids)
-
-    def mask(self, index: int) -> NDArray[np.bool_]:
-        """The object's pixels, (H, W), upright."""
-        mask = load_foreground_mask(self._root, self._split, self._image_ids[index])
-        return self._turns.of(index, mask.shape).pixels(mask)
-
-
-class TrainingForegrounds(TrueObjects):
-    """True foregrounds of the pictures to train on, by index.
-
-    Those in `fg_mask` where it has the split. The published data has none for the training pictures; there they
-    are what the variant `only_fg` shows: its pixels above 0 in all three channels.
+    """True foregrounds of the pictures of `original`, by index, from `fg_mask`.
 
     Args:
         root: Folder of the data set.
@@ -155,24 +120,22 @@ class TrainingForegrounds(TrueObjects):
         image_ids: Paths of the pictures in their variant, `<class>/<name>.JPEG`.
 
     Raises:
-        InputError: There is neither folder.
-
-    Source:
-        official-implementation §2 (BG-HardMix: masks "derived from IN-9's only_fg training variant (> 0)") and §5.
+        InputError: There is no such folder.
     """
 
     def __init__(self, root: str | Path, split: str, image_ids: list[str]) -> None:
         self._root = root
         self._split = split
         self._image_ids = image_ids
-        self._has_masks = has_foreground_masks(root, split)
+        self.files = [self._files()]
         self._turns = foreground_turns(root, split, image_ids)
-        names = [str(PurePosixPath(name).with_suffix(".npy")) for name in image_ids] if self._has_masks else image_ids
-        self._files = ImageFolder(_find_split(root, "fg_mask" if self._has_masks else "only_fg", split), names)
-        self.files = [self._files]
+
+    def _files(self) -> ImageFolder:
+        names = [str(PurePosixPath(name).with_suffix(".npy")) for name in self._image_ids]
+        return ImageFolder(_find_split(self._root, "fg_mask", self._split), names)
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Foreground of a picture, (H, W), upright.
+        """Return the foreground of a picture, (H, W), upright.
 
         Raises:
             InputError: Its file is missing or damaged, or is not of the picture's size.
@@ -181,13 +144,38 @@ class TrainingForegrounds(TrueObjects):
         return self._turns.of(index, mask.shape).pixels(mask)
 
     def _read(self, index: int) -> NDArray[np.bool_]:
-        if self._has_masks:
-            return load_foreground_mask(self._root, self._split, self._image_ids[index])
+        return load_foreground_mask(self._root, self._split, self._image_ids[index])
+
+
+class ShownForegrounds(ChallengeObjects):
+    """Foregrounds of the training pictures, for which no masks were published: what the variant `only_fg` shows.
+
+    They are its pixels above 0 in all three channels.
+
+    Source:
+        official-implementation §2 (BG-HardMix: masks "derived from IN-9's only_fg training variant (> 0)") and §5.
+    """
+
+    def _files(self) -> ImageFolder:
+        return ImageFolder(_find_split(self._root, "only_fg", self._split), self._image_ids)
+
+    def _read(self, index: int) -> NDArray[np.bool_]:
+        files = self.files[0]
         try:
-            return np.asarray((self._files.read(index) > 0).all(axis=2))
+            return np.asarray((files.read(index) > 0).all(axis=2))
         except UnreadableImage as error:
             remedy = "Every picture of 'original' needs its object there; extract it from the archive again."
-            raise InputError("only_fg", self._files.path(index), error.reason, remedy) from error
+            raise InputError("only_fg", files.path(index), error.reason, remedy) from error
+
+
+def training_foregrounds(root: str | Path, split: str, image_ids: list[str]) -> ChallengeObjects:
+    """Open the true foregrounds of pictures to train on: from `fg_mask` where it has the split, else from `only_fg`.
+
+    Raises:
+        InputError: There is neither folder.
+    """
+    kind = ChallengeObjects if has_foreground_masks(root, split) else ShownForegrounds
+    return kind(root, split, image_ids)
 
 
 def _find_split(root: str | Path, name: str, split: str) -> Path:
@@ -228,9 +216,9 @@ class BackgroundsChallenge(Layout):
         """Open the masks of `fg_mask`."""
         return ChallengeObjects(place.root, place.split, image_ids)
 
-    def training_truth(self, place: Place, image_ids: list[str]) -> TrainingForegrounds:
+    def training_truth(self, place: Place, image_ids: list[str]) -> ChallengeObjects:
         """Open the masks of `fg_mask`, or what `only_fg` shows."""
-        return TrainingForegrounds(place.root, place.split, image_ids)
+        return training_foregrounds(place.root, place.split, image_ids)
 
 
 register_published(

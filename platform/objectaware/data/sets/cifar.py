@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.user_files import EXTRACTED, find_base
-from objectaware.errors import InputError
+from objectaware.errors import InputError, one_line
 
 _SIDE = 32
 
@@ -117,18 +117,17 @@ def _read(path: Path, keys: tuple[str, ...]) -> list[Any]:
             content = _PlainUnpickler(stream, encoding="latin1").load()
         return [content[key] for key in keys]
     except Exception as error:  # pickle raises whatever a malformed file provokes in it
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError("cifar", path, f"is no part of the data set ({reason})", EXTRACTED) from error
+        raise InputError("cifar", path, f"is not a part of the data set ({one_line(error)})", EXTRACTED) from error
 
 
 class _PlainUnpickler(pickle.Unpickler):
     """Reads arrays, strings, numbers, lists and mappings; a pickle that would call anything else is refused."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as pickle has it
+        reconstruct = np.empty(0).__reduce__()[0]
         allowed = {
-            # NumPy 2 has its core elsewhere.
-            ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-            ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+            ("numpy.core.multiarray", "_reconstruct"): reconstruct,
+            ("numpy._core.multiarray", "_reconstruct"): reconstruct,  # as NumPy 2 names it
             ("numpy", "ndarray"): np.ndarray,
             ("numpy", "dtype"): np.dtype,
         }

@@ -111,7 +111,7 @@ def load_wnid_folders(folder: Path) -> ImageFolder:
         The images with the numbers of their classes, 0 to 999; class names are wnids.
 
     Raises:
-        InputError: A folder has another name, or holds no image; or see `list_image_ids`.
+        InputError: A folder has another name, or holds no image; or see `find_images`.
     """
     images = ImageFolder.from_classes(folder)
     number_of_class = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
