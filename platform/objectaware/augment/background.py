@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def largest_empty_rectangles(masks: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Finds in each mask the axis-parallel rectangle of largest area that holds no true pixel.
+    """Find in each mask the axis-parallel rectangle of largest area that holds no true pixel.
 
     The exact dynamic programme over rows (height, left and right bound of the tallest empty column through each
     pixel), run for all masks of the batch at once: O(H) array operations on (N, W).
@@ -43,7 +43,7 @@ def largest_empty_rectangles(masks: NDArray[np.bool_]) -> NDArray[np.int64]:
         run_left = np.maximum.accumulate(np.where(empty, 0, column + 1), axis=1)
         reversed_right = np.where(empty, num_columns, column)[:, ::-1]
         run_right = np.minimum.accumulate(reversed_right, axis=1)[:, ::-1]
-        # … narrowed by the rows above; a full column starts afresh.
+        # … narrowed by the rows above; a full column starts again.
         left = np.where(empty, np.maximum(left, run_left), 0)
         right = np.where(empty, np.minimum(right, run_right), num_columns)
         area = height * (right - left)
@@ -64,7 +64,7 @@ def largest_empty_rectangles(masks: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def largest_empty_rectangle(mask: NDArray[np.bool_]) -> tuple[int, int, int, int] | None:
-    """Finds the largest rectangle of one mask that holds no true pixel.
+    """Find the largest rectangle of one mask that holds no true pixel.
 
     Args:
         mask: True where there is foreground, shape (H, W).
@@ -77,13 +77,13 @@ def largest_empty_rectangle(mask: NDArray[np.bool_]) -> tuple[int, int, int, int
 
 
 BACKGROUND_THRESHOLD = 0.2
-"""Soft masks are foreground from here on when a background is cut out (paper, common set-up)."""
+"""Value from which on a soft mask is foreground when a background is cut out (paper, common set-up)."""
 
 
 def cut_background(
     image: NDArray[np.uint8], rectangle: tuple[int, int, int, int], mask_height: int, mask_width: int
 ) -> NDArray[np.uint8]:
-    """Cuts the background patch out of an image.
+    """Cut the background patch out of an image.
 
     Args:
         image: Pixels, shape (H, W, 3).
@@ -92,7 +92,7 @@ def cut_background(
         mask_width: Width of the mask in pixels.
 
     Returns:
-        The patch, shape (h, w, 3), at least one pixel a side. Edges are rounded inwards, so that no pixel that
+        The patch, shape (h, w, 3), at least one pixel per side. Edges are rounded inwards, so that no pixel that
         the mask calls foreground is in it.
     """
     top, left, height, width = rectangle
@@ -104,7 +104,7 @@ def cut_background(
 
 
 def tile(patch: NDArray[np.uint8], rows: slice, columns: slice) -> NDArray[np.uint8]:
-    """Repeats a patch over the plane and returns a window of it.
+    """Repeat a patch over the plane and return a window of it.
 
     Args:
         patch: Pixels, shape (h, w, 3).
@@ -122,7 +122,7 @@ def tile(patch: NDArray[np.uint8], rows: slice, columns: slice) -> NDArray[np.ui
 def background_only(
     image: NDArray[np.uint8], mask: NDArray[np.floating], *, threshold: float = BACKGROUND_THRESHOLD
 ) -> NDArray[np.uint8] | None:
-    """Makes the background-only image x₂ᵇᵍ: the largest empty rectangle, tiled over the whole picture.
+    """Make the background-only image x₂ᵇᵍ: the largest empty rectangle, tiled over the whole picture.
 
     Args:
         image: Pixels, shape (H, W, 3).
@@ -145,7 +145,7 @@ def background_only(
 def mix_background(
     image: NDArray[np.uint8], mask: NDArray[np.uint8], background: NDArray[np.uint8]
 ) -> NDArray[np.uint8]:
-    """Blends x₁ ← CAM(x₁) ⊙ x₁ + (1 − CAM(x₁)) ⊙ x₂ᵇᵍ (paper eq. 4).
+    """Blend x₁ ← CAM(x₁) ⊙ x₁ + (1 − CAM(x₁)) ⊙ x₂ᵇᵍ (paper eq. 4).
 
     Args:
         image: x₁, shape (H, W, 3).
@@ -166,15 +166,15 @@ Bounds = tuple[int, int, int, int]
 
 
 def foreground_bounds(foreground: Tensor) -> list[Bounds | None]:
-    """Bounding box of all foreground of each mask.
+    """Return the bounding box of all foreground of each mask.
 
     Args:
         foreground: Boolean masks, shape (N, H, W).
 
     Returns:
-        One a mask; None where the mask is empty or its box spans the picture, so that no strip lies beside it.
+        One per mask; None where the mask is empty or its box spans the picture, so that no strip lies beside it.
     """
-    # Two transfers for the whole batch; one a picture would stop a GPU that often.
+    # Two transfers for the whole batch; one per picture would stop a GPU for each of them.
     rows, columns = foreground.any(dim=2).cpu(), foreground.any(dim=1).cpu()
     bounds: list[Bounds | None] = []
     for in_rows, in_columns in zip(rows, columns, strict=True):
@@ -187,14 +187,14 @@ def foreground_bounds(foreground: Tensor) -> list[Bounds | None]:
 
 
 def strip_background(image: Tensor, bounds: Bounds) -> Tensor:
-    """Covers the object's box with the largest of the four strips beside it, tiled over the picture.
+    """Cover the object's box with the largest of the four strips beside it, tiled over the picture.
 
     Args:
         image: Picture, shape (3, H, W).
         bounds: Its foreground, not all of the picture.
 
     Returns:
-        Picture (3, H, W): outside the box as it was.
+        Picture (3, H, W): unchanged outside the box.
 
     Source:
         official-implementation §2 (BG-Mixup). Two inaccuracies of the official code are kept: the last row and

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def folded_weights(uniforms: Tensor) -> Tensor:
-    """Weights λ ~ Beta(1, 1), folded to max(λ, 1 − λ) so that a view stays more itself than its partner.
+    """Return weights λ ~ Beta(1, 1), folded to max(λ, 1 − λ) so that a view outweighs its partner.
 
     Args:
         uniforms: Numbers in [0, 1), any shape. Beta(1, 1) is the uniform distribution.
@@ -26,11 +26,11 @@ def folded_weights(uniforms: Tensor) -> Tensor:
 
 
 def neighbours(number: int) -> Tensor:
-    """Partners within a batch: places 0 and 1, 2 and 3 and so on of each other.
+    """Pair places within a batch: 0 with 1, 2 with 3 and so on.
 
-    An epoch's order is a random permutation, so each sample's partner is a uniformly random other one, drawn anew
-    every epoch; and workers that hold an even number of neighbouring places pair the same samples however many
-    they are, without exchanging pictures.
+    An epoch's order is a random permutation, so each sample's partner is a uniformly random other one, drawn again
+    every epoch. Workers that hold an even number of neighbouring places pair the same samples, whatever the number
+    of workers, without exchanging pictures.
 
     Args:
         number: Size of the batch, even.
@@ -43,7 +43,7 @@ def neighbours(number: int) -> Tensor:
 
 
 def mixup(images: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
-    """Blends λ x + (1 − λ) x_partner.
+    """Blend λ x + (1 − λ) x_partner.
 
     Args:
         images: Views, shape (N, C, H, W).
@@ -57,10 +57,10 @@ def mixup(images: Tensor, partner: Tensor, weight: Tensor) -> Tensor:
 
 
 def cut_boxes(weight: Tensor, centers: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]:
-    """Places one box of about the share 1 − λ of the view, cut off at its border.
+    """Place one box of about the share 1 − λ of the view, cut off at its border.
 
     Args:
-        weight: λ wished for, in [0, 1], shape (N,).
+        weight: The wanted λ, in [0, 1], shape (N,).
         centers: Where the boxes' centres lie, rows and columns as uniform numbers in [0, 1), shape (N, 2).
         height: Of the views in pixels.
         width: Of the views in pixels.
@@ -70,7 +70,7 @@ def cut_boxes(weight: Tensor, centers: Tensor, height: int, width: int) -> tuple
         stay, in [0, 1].
 
     Source:
-        Yun et al. 2019, as the official code has it: sides of √(1 − λ), halves rounded down, λ corrected to the
+        Yun et al. 2019, as in the official code: sides of √(1 − λ), halves rounded down, λ corrected to the
         area that the border leaves.
     """
     size = torch.tensor([height, width], device=weight.device)
@@ -84,7 +84,7 @@ def cut_boxes(weight: Tensor, centers: Tensor, height: int, width: int) -> tuple
 
 
 def cutmix(images: Tensor, partner: Tensor, boxes: Tensor) -> Tensor:
-    """Puts the partner's pixels into each view's box.
+    """Put the partner's pixels into each view's box.
 
     Args:
         images: Views, shape (N, C, H, W).

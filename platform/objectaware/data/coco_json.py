@@ -29,7 +29,7 @@ RunLengths = dict[str, Any]
 
 
 CocoField = Literal["shape", "category_index", "category_name", "box", "area", "segmentation", "is_crowd"]
-"""What a command may use of the images, annotations and categories; only what it uses is looked at."""
+"""The fields of images, annotations and categories; only those that a command uses are checked."""
 
 
 class CocoImage:
@@ -106,12 +106,12 @@ class CocoAnnotation:
 
     @property
     def is_crowd(self) -> bool:
-        """Whether it is a group of objects that were not told apart; a file without the key has none."""
+        """Whether it is a group of objects that were not separated; a file without the key has none."""
         return bool(self._record.get("iscrowd", (int, bool), default=0))
 
 
 class CocoInstances:
-    """What an annotation file holds; made by `parse_instances`.
+    """The content of an annotation file; made by `parse_instances`.
 
     Attributes:
         path: The file.
@@ -158,7 +158,7 @@ class CocoInstances:
 
     @property
     def notice(self) -> str:
-        """What the user should know of annotations that were left out, as a line; empty where there are none."""
+        """A line for the user about annotations that were left out, or an empty one."""
         unlisted = self._parsed_annotations[1]
         if not unlisted:
             return ""
@@ -219,13 +219,13 @@ def parse_instances(path: Path) -> CocoInstances:
 
 
 def forget_instances() -> None:
-    """Let go of the annotation files that are kept: those of COCO's training part take gigabytes."""
+    """Drop the annotation files that are kept: those of COCO's training part take gigabytes."""
     with _lock:
         _kept.clear()
 
 
 def _state(path: Path) -> tuple[object, ...]:
-    """What tells whether a file has changed."""
+    """Return a value that changes when the file does."""
     try:
         status = path.stat()
     except OSError:  # opening it says what is wrong
@@ -234,7 +234,7 @@ def _state(path: Path) -> tuple[object, ...]:
 
 
 class _File:
-    """The decoded file, with access that names what it misses."""
+    """The decoded file; access to a missing entry is refused with its name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

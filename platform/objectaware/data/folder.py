@@ -27,7 +27,7 @@ _MAX_KINDS = 8
 
 @dataclass(frozen=True)
 class ImageListing:
-    """What a folder holds.
+    """The images and other files of a folder.
 
     Attributes:
         image_ids: Paths of the images relative to the folder with forward slashes, sorted.
@@ -41,11 +41,11 @@ class ImageListing:
 def find_images(root: str | Path) -> ImageListing:
     """Find the images under a folder, at any depth.
 
-    An image is told by its suffix (`IMAGE_SUFFIXES`, in either case). Hidden files and folders are skipped, and with
-    them the `._*` companions that macOS leaves. Links to folders are followed unless they lead back to a folder above
-    them. An entry that cannot be looked at, and a folder that cannot be listed, stands for the images that it hides:
-    it is listed, so that reading it fails visibly. A link without a target is listed unless its suffix is that of
-    another kind of file.
+    An image is recognized by its suffix (`IMAGE_SUFFIXES`, in either case). Hidden files and folders are skipped,
+    and with them the `._*` companions that macOS leaves. Links to folders are followed unless they lead back to a
+    folder above them. An entry that cannot be examined, or a folder that cannot be listed, is listed in place of the
+    images that it hides, so that reading it fails visibly. A link without a target is listed unless its suffix is that
+    of another kind of file.
 
     Args:
         root: The folder.
@@ -72,12 +72,12 @@ def find_images(root: str | Path) -> ImageListing:
 
 
 def refuse_escape(image_id: str) -> None:
-    """Refuses an image id that leads out of its data set's folder.
+    """Refuse an image id that leads out of its data set's folder.
 
     Raises:
         InputError: It is an absolute path, or one that goes up.
     """
-    # Millions of ids are looked at: only those with a sign of it in full.
+    # There may be millions of ids: split only those that hold '..' at all.
     if image_id.startswith("/") or "\0" in image_id or (".." in image_id and ".." in image_id.split("/")):
         remedy = "Name images by their paths in the folder."
         raise InputError("images", ascii(image_id), "leads out of the folder of images", remedy)
@@ -91,7 +91,7 @@ class ImageFolder:
         image_ids: Paths relative to `root` with forward slashes.
         labels: A class index for each image, from 0 to `len(class_names) - 1`; kept as an int64 array.
         class_names: Names of the classes, by index.
-        notice: What the user should know of the folder, as a line; empty where there is nothing to say.
+        notice: A line about the folder for the user, or an empty one.
 
     Raises:
         InputError: An id, which may come from somebody else's list, leads out of the folder.
@@ -112,7 +112,7 @@ class ImageFolder:
         self.labels = None if labels is None else np.asarray(labels, dtype=np.int64)
         self.class_names = tuple(class_names)
         self.notice = notice
-        assert self.labels is None or self.labels.shape == (len(self.image_ids),), "one label an image"
+        assert self.labels is None or self.labels.shape == (len(self.image_ids),), "one label per image"
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -135,7 +135,7 @@ class ImageFolder:
         labels: NDArray[np.int64] | None = None,
         class_names: Sequence[str] | None = None,
     ) -> ImageFolder:
-        """Takes some of the images, in a given order.
+        """Take some of the images, in a given order.
 
         Args:
             places: Their indices, (n,).
@@ -190,7 +190,7 @@ class ImageFolder:
 
 
 def require_some_file(images: ImageFolder, *, named_by: Path, field: str) -> None:
-    """Refuse a list of images none of which is there; where some are, each missing one is a row with its reason.
+    """Refuse a list of images if none of them is there; otherwise each missing image becomes a row with its reason.
 
     Args:
         images: The images.
@@ -302,7 +302,7 @@ MISSING = -1
 
 @dataclass(frozen=True)
 class Manifest:
-    """The images of a data set, in order, with what tells whether a file has changed.
+    """The images of a data set, in order, with sizes and times that reveal whether a file has changed.
 
     Attributes:
         root: Folder of the data set, absolute.
@@ -331,7 +331,7 @@ class Manifest:
         return len(self.image_ids)
 
     def content_hash(self, verify: bool = False) -> str:
-        """Hash what the data set holds: names in order, sizes, and times of change. `root` does not enter.
+        """Hash names in order, sizes, and times of change. `root` is not part of the hash.
 
         Args:
             verify: Read every file and hash its content in place of its time. Copying or touching the files
@@ -354,7 +354,7 @@ class Manifest:
         are often of one class, from being each other's negatives (reference/official-implementation.md §3).
 
         Args:
-            group_size: Images a group, at least 1.
+            group_size: Images per group, at least 1.
             seed: Seed of the permutation, which is NumPy's with PCG64.
 
         Returns:
@@ -368,8 +368,8 @@ class Manifest:
     def negatives_filler(self, group_size: int = 64, seed: int = 0) -> NDArray[np.int64]:
         """Return the images that fill the last, short group's batch of negatives up to `group_size`.
 
-        They come from the start of the first group and serve as negatives only: their own results are those
-        that they get in the first group.
+        They come from the start of the first group and serve only as negatives: their own results come from
+        the first group.
 
         Returns:
             Index array; empty where the last group is full, or the only one.
@@ -397,9 +397,9 @@ def _hash_file(path: Path) -> str:
 
 
 def draw_subset(image_ids: Sequence[str], fraction: float, seed: int) -> list[str]:
-    """Draws images at random, without regard to their classes.
+    """Draw images at random, without regard to their classes.
 
-    That is how the paper's tenth of ImageNet was drawn ("we randomly choose 10% of samples", appendix on the
+    The paper's tenth of ImageNet was drawn so ("we randomly choose 10% of samples", appendix on the
     comparison with ImageNet-trained models); which images they were is not published.
 
     Args:
@@ -422,7 +422,7 @@ def draw_subset(image_ids: Sequence[str], fraction: float, seed: int) -> list[st
 
 
 def write_subset(address: str, image_ids: Sequence[str]) -> None:
-    """Writes a list; a file that exists is replaced.
+    """Write a list; a file that exists is replaced.
 
     Raises:
         InputError: An id has a line break in it.
@@ -437,7 +437,7 @@ def write_subset(address: str, image_ids: Sequence[str]) -> None:
 
 
 def restrict(images: ImageFolder, address: str) -> ImageFolder:
-    """Takes the images that a list names; their order stays the data set's.
+    """Take the images that a list names; their order stays the data set's.
 
     Args:
         images: The data set.

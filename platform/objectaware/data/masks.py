@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 MIN_BOX_AREA = 0.01
 """Share of the picture that an object must exceed to have a box; published boxes may be smaller."""
 OBJECT_MARGIN = 0.2
-"""What the paper adds to each side of an object's box, as a fraction of its width or height."""
+"""Margin that the paper adds to each side of an object's box, as a fraction of its width or height."""
 
 
 def pixel_region(box: Iterable[float], height: int, width: int) -> tuple[int, int, int, int]:
-    """Gives the pixels that a relative box touches.
+    """Return the pixels that a relative box touches.
 
     Args:
         box: x0, y0, x1, y1, from 0 to 1.
@@ -26,7 +26,7 @@ def pixel_region(box: Iterable[float], height: int, width: int) -> tuple[int, in
         width: Of the image in pixels.
 
     Returns:
-        (top, left, height, width) in pixels, inside the image and at least one pixel a side.
+        (top, left, height, width) in pixels, inside the image and at least one pixel per side.
     """
     x0, y0, x1, y1 = (float(value) for value in box)
     left, top = min(int(x0 * width), width - 1), min(int(y0 * height), height - 1)
@@ -35,7 +35,7 @@ def pixel_region(box: Iterable[float], height: int, width: int) -> tuple[int, in
 
 
 def resize_mask(mask: NDArray[np.bool_], height: int, width: int) -> NDArray[np.bool_]:
-    """Brings a mask to another size by nearest neighbour; (H, W) to (height, width)."""
+    """Bring a mask to another size by nearest neighbour; (H, W) to (height, width)."""
     if mask.shape == (height, width):
         return mask
     import cv2
@@ -45,12 +45,12 @@ def resize_mask(mask: NDArray[np.bool_], height: int, width: int) -> NDArray[np.
 
 
 def in_8_bits(mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """A mask (H, W) as 0 and 255."""
+    """Return a mask (H, W) as 0 and 255."""
     return mask.astype(np.uint8) * np.uint8(255)
 
 
 def mask_png(mask: NDArray[np.bool_]) -> bytes:
-    """A mask (H, W) as a black and white PNG."""
+    """Encode a mask (H, W) as a black and white PNG."""
     import cv2
 
     _, png = cv2.imencode(".png", in_8_bits(mask))
@@ -58,7 +58,7 @@ def mask_png(mask: NDArray[np.bool_]) -> bytes:
 
 
 def region_boxes(mask: NDArray[np.bool_]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
-    """The boxes around the 4-connected regions of a mask.
+    """Return the boxes around the 4-connected regions of a mask.
 
     Args:
         mask: (H, W).

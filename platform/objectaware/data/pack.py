@@ -80,16 +80,16 @@ def unreadable_images(index: pa.Table) -> dict[str, str]:
 
 
 class Recent(Generic[Key, Value]):
-    """What was loaded lately, up to a size, for many threads: each value is loaded once while it is in use.
+    """Recently loaded values, up to a size, for many threads: each value is loaded once while it is in use.
 
-    Those that were not asked for longest make room.
+    The least recently used values are dropped first.
 
     Threads that ask for the same value wait for the one that loads it; others do not wait.
 
     Args:
-        load: Gives a key's value.
-        size: Room that a value takes.
-        capacity: Room in all. The newest value is kept, however large.
+        load: Returns a key's value.
+        size: Returns the size of a value, in any unit.
+        capacity: Total size of the values, in the same unit. The newest value is kept, however large.
     """
 
     def __init__(self, load: Callable[[Key], Value], *, size: Callable[[Value], int], capacity: int) -> None:
@@ -100,7 +100,7 @@ class Recent(Generic[Key, Value]):
         self._lock = threading.Lock()
 
     def __getitem__(self, key: Key) -> Value:
-        """The key's value. What its loading raises reaches all who wait for it; the next one tries again."""
+        """Return a key's value. An error of loading it reaches all waiting threads; the next request loads it again."""
         with self._lock:
             future = self._values.get(key)
             is_new = future is None
@@ -133,9 +133,8 @@ class Recent(Generic[Key, Value]):
 class PackedImages:
     """The images of a pack, by index; made by `open`.
 
-    What was read lately is kept, up to `2 * window` shards: enough for training, which goes through the rows of
-    `window` shards in a random order and then through those of the next (`training.schedule.windowed_order`), and
-    for the moment in which both are in use.
+    Recently read rows are kept, up to `2 * window` shards. Training goes through the rows of `window` shards in a
+    random order and then through those of the next (`training.schedule.windowed_order`). At the border both are in use.
 
     Attributes:
         image_ids: Path of each image in the data set that was packed.
@@ -143,7 +142,7 @@ class PackedImages:
         class_names: Names of the classes, by index.
         shard_sizes: Rows of each shard, (number of shards,); their images have consecutive indices.
         unreadable: Images that gave no picture when they were packed, with the reason; they have no mask either.
-        short_side: What images were shrunk to; None where they are as they were.
+        short_side: Short side in pixels that images were shrunk to; None where they were not shrunk.
         has_masks: Whether true masks and boxes were packed.
     """
 
@@ -172,7 +171,7 @@ class PackedImages:
 
     @classmethod
     def open(cls, address: str, *, window: int = 1) -> PackedImages:
-        """Opens a pack.
+        """Open a pack.
 
         Args:
             address: Path or URI of its folder.
@@ -192,11 +191,11 @@ class PackedImages:
 
     @staticmethod
     def describe(address: str) -> dict[str, Any]:
-        """Reads what a pack says of itself (`pack.json`).
+        """Read the description of a pack (`pack.json`).
 
         Raises:
-            InputError: There is no finished pack, or one of another format. One of the format before is read where it
-                holds no masks, which were not turned with their pictures then.
+            InputError: There is no finished pack, or one of another format. One of the previous format is read where it
+                holds no masks: those were not turned with their pictures.
         """
         storage = Storage.from_uri(address)
         if not storage.exists(PACK_NAME):
@@ -212,10 +211,10 @@ class PackedImages:
         return len(self.image_ids)
 
     def read(self, index: int) -> NDArray[np.uint8]:
-        """Reads an image as 8-bit RGB of shape (H, W, 3).
+        """Read an image as 8-bit RGB of shape (H, W, 3).
 
         Raises:
-            objectaware.data.images.UnreadableImage: What was packed gives no picture.
+            objectaware.data.images.UnreadableImage: The packed file gives no picture.
             InputError: Its shard is damaged or missing.
             OSError: The store is away.
         """
@@ -224,7 +223,7 @@ class PackedImages:
         return decode_image(images[row % ROWS_PER_GROUP].as_buffer(), name=self.image_ids[index])
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """True mask (H, W) at the packed image's size, true on any object.
+        """Return the true mask (H, W) at the packed image's size, true on any object.
 
         Raises:
             InputError: No mask of the image was packed.
@@ -234,7 +233,7 @@ class PackedImages:
         return np.asarray(decoded, dtype=np.uint8) > 0
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """Boxes (n, 4), x0 y0 x1 y1 relative to the image, of the objects that cover more than 1% of it.
+        """Return the boxes (n, 4), x0 y0 x1 y1 relative to the image, of the objects that cover more than 1% of it.
 
         Raises:
             InputError: No boxes of the image were packed.
@@ -267,7 +266,7 @@ class PackedImages:
 
 @contextmanager
 def _opened(storage: Storage, name: str) -> Iterator[pa.NativeFile]:
-    """Opens a file of a pack; what fails while it is read is told to be the file's fault or the store's.
+    """Open a file of a pack, and decide whether an error of reading it is the file's fault or the store's.
 
     Raises:
         InputError: The file is damaged or missing.
@@ -282,7 +281,7 @@ def _opened(storage: Storage, name: str) -> Iterator[pa.NativeFile]:
 
 
 def _refuse_damaged(storage: Storage, name: str) -> None:
-    """Refuses a file that comes whole from its store and cannot be read."""
+    """Refuse a file that comes whole from its store and cannot be read."""
     remedy = "Delete it and run the same objectaware data pack again, which writes what is missing."
     address = f"{storage.uri}/{name}"
     try:
@@ -315,16 +314,16 @@ class PackedObjects(TrueObjects):
         self._places = [place[image_id] for image_id in image_ids]
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Mask at the packed image's size, (H, W)."""
+        """Return the mask at the packed image's size, (H, W)."""
         return self._images.mask(self._places[index])
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """The packed boxes (n, 4)."""
+        """Return the packed boxes (n, 4)."""
         return self._images.boxes(self._places[index])
 
 
 def pack_hash(address: str, verify: bool = False) -> str:
-    """Hash what a pack says of its images and settings, but not where it came from.
+    """Hash the description of a pack, but not where its images came from.
 
     Args:
         address: Of the pack.
@@ -370,7 +369,7 @@ def pack_images(
     num_threads: int = 4,
     on_shard: Callable[[int, int], None] = lambda done, total: None,
 ) -> PackSummary:
-    """Packs images, or goes on with a pack that was begun with the same settings.
+    """Pack images, or continue a pack that was begun with the same settings.
 
     A shard is written whole or not at all, and one that is there is not written again.
 
@@ -379,7 +378,7 @@ def pack_images(
         out: Folder of the pack.
         source: Where the images come from, for `pack.json`.
         truth: True masks and boxes, where the data set has them; masks are brought to the packed image's size.
-        truth_hash: Hash of the files that they come from, which tells packs of other masks apart.
+        truth_hash: Hash of the files that they come from, which distinguishes packs of other masks.
         short_side: Images with a larger short side are shrunk to it, antialiased, and encoded as JPEG of quality
             95 without chroma subsampling; the bytes of all others are copied. None copies all.
         shard_bytes: Size of a shard, by that of its images' files.
@@ -416,7 +415,7 @@ def pack_images(
 
 
 def plan_shards(sizes: tuple[int, ...], shard_bytes: int) -> list[NDArray[np.int64]]:
-    """Cuts a random order of the images, always the same, into shards of about the same size.
+    """Cut a random order of the images, always the same, into shards of about the same size.
 
     Args:
         sizes: Bytes of each image's file.
@@ -471,7 +470,7 @@ def _finish(out: Storage, settings: dict[str, Any], plan: list[NDArray[np.int64]
 
 
 def _image_bytes(footer: pq.FileMetaData) -> int:
-    """What a shard's images take in memory."""
+    """Return the bytes that a shard's images take in memory."""
     column = SHARD_SCHEMA.names.index("image")
     # Boxes are a column of one leaf, so that leaves are numbered as columns are.
     groups = [footer.row_group(number).column(column) for number in range(footer.num_row_groups)]
@@ -481,8 +480,8 @@ def _image_bytes(footer: pq.FileMetaData) -> int:
 
 def _parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    # Encoded images do not shrink any further, and nobody filters by their bytes. Checksums tell a damaged shard from a
-    # good one: an image may still decode, to another picture.
+    # Encoded images do not shrink any further, and nobody filters by their bytes. Checksums reveal a damaged shard:
+    # an image of it may still decode, to another picture.
     pq.write_table(
         table,
         sink,
@@ -527,7 +526,7 @@ def shrink(content: bytes, short_side: int | None, *, name: str = "an image") ->
     Args:
         content: The image's file.
         short_side: Short side in pixels; None leaves all images as they are.
-        name: What errors call it.
+        name: Name of the image in errors.
 
     Returns:
         The file, height and width.

@@ -35,7 +35,7 @@ class Storage:
     """A folder, local or in an object store. Make one with `Storage.from_uri`.
 
     Names are paths relative to the folder, with forward slashes; one that would lead out of it is refused
-    with `InputError`. Folders come into being with the first file in them. A storage is safe to use from
+    with `InputError`. A folder begins to exist with its first file. A storage is safe to use from
     several threads, and picklable: the other process opens the file system again.
 
     Args:
@@ -92,7 +92,7 @@ class Storage:
         return Storage(self.uri, self._filesystem, self._path, guard)
 
     def require_writable(self) -> None:
-        """Raise what the guard raises, if there is one; for those that write by other means than this class."""
+        """Call the guard, if there is one. Code that writes by other means than this class calls this first."""
         if self._guard is not None:
             self._guard()
 
@@ -195,7 +195,7 @@ class Storage:
 
         Of several processes that try at once, exactly one succeeds, and nobody sees the file before its content is
         whole (on a file system without hard links, such as FAT, it can be seen empty for a moment). That holds for
-        local and network file systems, Amazon S3 and what speaks its protocol, and Google Cloud Storage. Any other
+        local and network file systems, Amazon S3 and stores with its protocol, and Google Cloud Storage. Any other
         store is asked first and then written to: two writers in the same moment can both succeed there.
 
         Returns:
@@ -274,7 +274,7 @@ class Storage:
                 self._filesystem.delete_file(path)
 
     def delete_unfinished(self) -> None:
-        """Delete what killed writers left half written directly in this folder. Only while none is at work."""
+        """Delete half-written files of killed writers directly in this folder. Call it only while nobody writes."""
         self.require_writable()
         local = self.local_path()  # object stores have an object whole or not at all
         for temporary in local.iterdir() if local is not None and local.is_dir() else ():
@@ -282,7 +282,7 @@ class Storage:
                 temporary.unlink()
 
     def delete_all(self) -> None:
-        """Delete this folder with all that is in it, if it exists. Only where nobody else can have written."""
+        """Delete this folder with its content, if it exists. Call it only where nobody else can have written."""
         self.require_writable()
         if self._filesystem.get_file_info(self._path).type != fs.FileType.NotFound:
             self._filesystem.delete_dir(self._path)
@@ -301,7 +301,7 @@ class Storage:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file's name is one under which this module writes a file before it takes its own."""
+    """Tell whether a name is one under which this module writes a file before the file gets its own name."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
@@ -383,7 +383,9 @@ _REMEDY = "Use a store that has them, such as Amazon S3, Google Cloud Storage, M
 
 
 class ObjectStore:
-    """A bucket of Amazon S3, of what speaks its protocol, or of Google Cloud Storage.
+    """A bucket of Amazon S3, of a store with its protocol, or of Google Cloud Storage, for what Arrow cannot do there.
+
+    Arrow cannot write on a condition, nor delete many objects at once.
 
     Paths are Arrow's: they begin with the bucket's name. A failed request is an `OSError`.
 
@@ -403,7 +405,7 @@ class ObjectStore:
 
         Args:
             uri: The folder's address, as Arrow takes it.
-            filesystem: What Arrow made of it.
+            filesystem: Arrow's file system for it.
         """
         parts = urlsplit(uri)
         bucket = parts.netloc.rpartition("@")[2]
@@ -439,7 +441,7 @@ class ObjectStore:
         return created
 
     def delete(self, paths: Sequence[str]) -> None:
-        """Delete objects; those that are not there are passed over."""
+        """Delete objects; ignore those that do not exist."""
         keys = [self._key(path) for path in paths]
         try:
             self._store.delete(keys)

@@ -46,12 +46,12 @@ _STEPS = {
 _INVERSE_OF_TAG = {6: 8, 8: 6}
 
 _MAX_LOOKED_AT = 2000
-"""Pictures that are looked at for one that tells what all annotations of a set are in."""
+"""Number of pictures that are examined for one that shows in which pixels a set was annotated."""
 
 
 @dataclass(frozen=True)
 class Orientation:
-    """What brings pixels of a size upright.
+    """The turn that brings pixels of a size upright.
 
     Attributes:
         shape: Height and width before.
@@ -68,7 +68,7 @@ class Orientation:
 
     @property
     def inverse(self) -> Orientation:
-        """What turns upright pixels back."""
+        """The turn that reverses this one."""
         return Orientation(self.upright_shape, _INVERSE_OF_TAG.get(self.tag, self.tag))
 
     def shape_before(self, upright: Shape) -> Shape:
@@ -103,12 +103,12 @@ class Orientation:
 
 
 def fitting_sides(stored: Orientation, shape: Shape) -> list[Side]:
-    """Tell by its size whether something was annotated in a picture's stored or in its upright pixels.
+    """Decide by its size whether something was annotated in a picture's stored or in its upright pixels.
 
     Annotations of a shrunk or enlarged copy of the picture are recognized by its proportions.
 
     Args:
-        stored: What brings the picture upright.
+        stored: The turn that brings the picture upright.
         shape: Height and width that the annotation is for.
 
     Returns:
@@ -121,22 +121,22 @@ def fitting_sides(stored: Orientation, shape: Shape) -> list[Side]:
 
 
 def _has_proportions(one: Shape, other: Shape) -> bool:
-    """Whether one is the other scaled by a factor, up to the rounding of the smaller one to whole pixels."""
+    """Tell whether one shape is the other scaled by a factor, up to the rounding of the smaller one to whole pixels."""
     small, large = sorted((one, other))
     return all((small[side] - 1) * large[1 - side] <= (small[1 - side] + 1) * large[side] for side in (0, 1))
 
 
 class Turns:
-    """What brings annotations of each picture of a set upright.
+    """The turns that bring annotations of each picture of a set upright.
 
     The header of a picture is read once, when it is asked for.
 
     Args:
         images: The pictures.
         field: Name of the data set, for messages.
-        unclear: What annotations are taken to be in where their size does not tell.
+        unclear: The pixels that annotations are taken to be in where their size does not decide it.
         shapes: Gives the height and width that a picture's annotations are for. With it, `unclear` holds only where
-            none of the set's first 2000 pictures tells: else all are as the first one that does, since one tool
+            none of the set's first 2000 pictures decides it. Else all are as the first one that does, since one tool
             annotated them.
     """
 
@@ -155,7 +155,7 @@ class Turns:
         return Turns(self._images, field=self._field, unclear=self._unclear, shapes=_ListedShapes(shapes))
 
     def stored(self, index: int) -> Orientation:
-        """Return what brings a picture itself upright.
+        """Return the orientation that brings a picture itself upright.
 
         Raises:
             UnreadableImage: It cannot be read.
@@ -166,7 +166,7 @@ class Turns:
         return Orientation((height, width), tag)
 
     def of(self, index: int, shape: Shape) -> Orientation:
-        """Return what brings upright what was annotated in a picture of this height and width.
+        """Return the orientation that brings upright the annotations of a picture of this height and width.
 
         A picture that cannot be read is not turned.
 
@@ -199,7 +199,7 @@ class Turns:
         for index in range(min(len(self._images), _MAX_LOOKED_AT)):
             try:
                 sides = fitting_sides(self.stored(index), self._shapes(index))
-            except UnreadableImage:  # it tells nothing of the others
+            except UnreadableImage:  # the other pictures may still decide it
                 continue
             if len(sides) == 1:
                 return sides[0]
@@ -218,9 +218,9 @@ class _ListedShapes:
 
 
 def turned_by_size(path: Path, found: NDArray[Pixels]) -> NDArray[Pixels]:
-    """Bring upright what a system found in a picture, (H, W, …), where its size is that of the stored picture alone.
+    """Bring upright an array (H, W, …) that a system found in a picture, if its size fits the stored picture alone.
 
-    It may have any size: one that tells nothing is taken to be upright, as masks of this product are.
+    An array of any other size is taken to be upright, as masks of this package are.
     """
     try:
         height, width, tag = read_header(path)
@@ -234,10 +234,10 @@ class TrueObjects:
     """True masks and boxes of some images, by index; each published layout has one of its own.
 
     Attributes:
-        has_masks: Whether every image has a mask; else there are boxes alone.
+        has_masks: Whether every image has a mask; else there are only boxes.
         has_ignored: Whether some pixels count neither as object nor as background.
-        files: The files that they are read from, by folder, but for annotations that are part of the images' own hash.
-        notice: What the user should know of them, as a line; empty where there is nothing to say.
+        files: The files that they are read from, by folder, except annotations that are part of the images' own hash.
+        notice: A line about them for the user, or an empty one.
         coco: The images with their numbers, in the same order, where they have annotations in COCO's format.
     """
 
@@ -248,15 +248,18 @@ class TrueObjects:
     coco: CocoDataset | None = None
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Mask (H, W), true on any object."""
+        """Return the mask (H, W), true on any object."""
         raise NotImplementedError
 
     def ignored(self, index: int) -> NDArray[np.bool_] | None:
-        """Pixels (H, W) that do not count, at the mask's size; None where all do."""
+        """Return the pixels (H, W) that do not count, at the mask's size; None where all do."""
         return None
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """Boxes (n, 4), x0 y0 x1 y1 relative to the image; here those around the regions of more than 1% of it."""
+        """Return the boxes (n, 4), x0 y0 x1 y1 relative to the image.
+
+        By default they are those around the regions of more than 1% of it.
+        """
         mask = self.mask(index)
         around, areas = region_boxes(mask)
         return around[areas > MIN_BOX_AREA * mask.size]
@@ -276,7 +279,7 @@ class GroundTruth:
 
     @property
     def has_masks(self) -> bool:
-        """Whether every image has a mask; else there are boxes alone."""
+        """Whether every image has a mask; else there are only boxes."""
         return self._objects.has_masks
 
     @property
@@ -286,12 +289,12 @@ class GroundTruth:
 
     @property
     def files(self) -> Sequence[ImageFolder]:
-        """The files that masks and boxes are read from, by folder, but for annotations that are the images' own."""
+        """The files that masks and boxes are read from, by folder, except annotations that belong to the images."""
         return self._objects.files
 
     @property
     def notice(self) -> str:
-        """What the user should know of them, as a line; empty where there is nothing to say."""
+        """A line about them for the user, or an empty one."""
         return self._objects.notice
 
     @property
@@ -303,16 +306,19 @@ class GroundTruth:
         return self._num_images
 
     def __getitem__(self, index: int) -> NDArray[np.bool_]:
-        """Mask (H, W), true on any object; at the image's size but for wsolevaluation's, which are 224 × 224."""
+        """Return the mask (H, W), true on any object.
+
+        It has the image's size, except in wsolevaluation's sets, whose masks are 224 × 224.
+        """
         assert self.has_masks, "this data set has boxes alone"
         return self._objects.mask(index)
 
     def ignored(self, index: int) -> NDArray[np.bool_] | None:
-        """Pixels (H, W) that count neither as object nor as background, at the mask's size; None where all count."""
+        """Return the pixels (H, W) that count neither as object nor as background, or None where all count."""
         return self._objects.ignored(index) if self.has_masks else None
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """Boxes (n, 4), x0 y0 x1 y1 relative to the image.
+        """Return the boxes (n, 4), x0 y0 x1 y1 relative to the image.
 
         The published ones, whatever their size. Of annotations in COCO's format, those of the instances of more than 1%
         of the picture, crowds included, as the official code takes them. Where there is a mask alone, they are those
@@ -331,20 +337,20 @@ class GroundTruth:
 
 
 def read_pixels(path: Path, mode: str | None, *, field: str, remedy: str) -> NDArray[np.uint8]:
-    """Reads the file of a mask.
+    """Read the file of a mask.
 
     Args:
         path: The file.
-        mode: Pillow's mode that its pixels are brought to, such as `L`; None leaves them, so that a palette's are
-            its numbers.
+        mode: Pillow's mode that its pixels are converted to, such as `L`; None leaves them, so that pixels of a
+            palette are its indices.
         field: Name of the data set, for the message.
-        remedy: What to do about it, for the message.
+        remedy: The remedy, for the message.
 
     Returns:
         (H, W) or (H, W, channels).
 
     Raises:
-        InputError: It is missing or no picture.
+        InputError: It is missing or not a picture.
     """
     try:
         with Image.open(path) as image:
@@ -352,4 +358,4 @@ def read_pixels(path: Path, mode: str | None, *, field: str, remedy: str) -> NDA
     except FileNotFoundError as error:
         raise InputError(field, path, "does not exist", remedy) from error
     except Exception as error:  # Pillow's decoders raise whatever a malformed file provokes in them
-        raise InputError(field, path, f"is no picture ({error})", "Extract it from the archive again.") from error
+        raise InputError(field, path, f"is not a picture ({error})", "Extract it from the archive again.") from error

@@ -14,7 +14,7 @@ from objectaware.errors import InputError, system_reason
 
 _WNID = re.compile(r"n\d{8}")
 EXTRACTED = "Give the folder that the data set's archive was extracted to."
-"""What to do about a file that is missing, as messages end."""
+"""Remedy for a missing file, at the end of messages."""
 
 _WRITE = "Give another path, or this user the right to write there."
 _ACCESS = "Make it readable for this user, or give another path."
@@ -25,7 +25,7 @@ def look_at(path: str | Path, *, field: str) -> os.stat_result | None:
 
     Args:
         path: The path.
-        field: What the user gave it as, for the message.
+        field: Name of the argument that the user gave, for the message.
 
     Raises:
         InputError: The system refuses to say: a folder above may not be entered, links lead in a circle, the name is
@@ -56,7 +56,7 @@ def require_writable_file(path: str | Path, *, field: str) -> None:
 
     Args:
         path: The file, which may exist or not; folders above it come into being with it.
-        field: What the user gave it as, for the message.
+        field: Name of the argument that the user gave, for the message.
 
     Raises:
         InputError: It is a folder, or this user may not write there.
@@ -105,7 +105,7 @@ def subfolders(folder: str | Path, *, field: str) -> list[str]:
     """Name the folders in a folder, links to folders among them; hidden ones are left out, as are broken links.
 
     Raises:
-        InputError: The folder cannot be listed, or it cannot be told whether an entry is a folder.
+        InputError: The folder cannot be listed, or it is not known whether an entry is a folder.
     """
     entries = [entry for entry in list_folder(folder, field=field) if not entry.name.startswith(".")]
     return [entry.name for entry in entries if _leads_to_folder(entry, field)]
@@ -121,7 +121,7 @@ def _leads_to_folder(entry: os.DirEntry[str], field: str) -> bool:
 
 
 def find_place(field: str, root: str | Path, names: Sequence[str]) -> Path:
-    """Takes the first of several paths that is there.
+    """Take the first of several paths that is there.
 
     Args:
         field: Name of the data set, for the message.
@@ -138,7 +138,7 @@ def find_place(field: str, root: str | Path, names: Sequence[str]) -> Path:
 
 
 def find_wnid_folder(field: str, root: str | Path, names: Sequence[str]) -> Path:
-    """Takes the first of several folders that holds a folder named as a class of ImageNet.
+    """Take the first of several folders that holds a folder named as a class of ImageNet.
 
     Args:
         field: Name of the data set, for the message.
@@ -161,13 +161,13 @@ def has_wnid_folders(folder: Path, *, field: str) -> bool:
 
 
 def missing_classes(field: str, root: str | Path, names: Sequence[str], class_name: str) -> InputError:
-    """Says that none of several folders holds a folder of a class, with one of the classes as an example."""
+    """Make the refusal of folders none of which holds a class folder, with one of the classes as an example."""
     places = _listed(root, [str(Path(name, class_name)) for name in names])
     return InputError(field, root, f"holds no class folder such as {places}", EXTRACTED)
 
 
 def _listed(root: str | Path, names: Sequence[str]) -> str:
-    """The first of several paths in full, the others as names."""
+    """List several paths, the first in full and the others as names."""
     others = f" (nor {', '.join(names[1:])})" if len(names) > 1 else ""
     return f"{Path(root, names[0])}{others}"
 
@@ -176,14 +176,14 @@ Value = TypeVar("Value")
 
 
 def find_base(root: str | Path, folders: Sequence[str], needed: Sequence[str], *, field: str, remedy: str) -> Path:
-    """Finds a data set in the folder that the user gave, or in one that its archive unpacks to.
+    """Find a data set in the folder that the user gave, or in one that its archive unpacks to.
 
     Args:
-        root: What the user gave.
+        root: The folder that the user gave.
         folders: Where else it may lie, relative to `root`.
-        needed: Files and folders that must be there; the first one tells the data set.
+        needed: Files and folders that must be there; the first one identifies the data set.
         field: Name of the data set, for the message.
-        remedy: What to give instead, for the message.
+        remedy: The remedy, for the message.
 
     Returns:
         Its folder, absolute.
@@ -200,10 +200,10 @@ def find_base(root: str | Path, folders: Sequence[str], needed: Sequence[str], *
 
 
 def read_lines(path: Path, *, field: str, remedy: str) -> list[str]:
-    """Reads a list in UTF-8, a line each, without those that are empty; the last needs no line break.
+    """Read the lines of a list in UTF-8 without the empty ones. The last line needs no line break.
 
     Raises:
-        InputError: It is missing or no text.
+        InputError: It is missing or not text.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -215,14 +215,14 @@ def read_lines(path: Path, *, field: str, remedy: str) -> list[str]:
 
 
 class Table(Generic[Value]):
-    """A list of numbers, each with what belongs to it: `<number> <value> …` a line, in any order.
+    """A list of numbers with their values: one `<number> <value> …` per line, in any order.
 
     Args:
         path: The file.
-        kind: What each value is: `str`, `int` or `float`.
-        num_values: Values behind the number; the last takes what is left of the line.
+        kind: Type of each value: `str`, `int` or `float`.
+        num_values: Values behind the number; the last takes the rest of the line.
         field: Name of the data set, for messages.
-        remedy: What to do about a missing file, for messages.
+        remedy: Remedy for a missing file, for messages.
 
     Attributes:
         rows: The values by number.
@@ -248,7 +248,7 @@ class Table(Generic[Value]):
                 raise InputError(field, path, problem, "Take the published file.")
 
     def __getitem__(self, number: int) -> Value:
-        """The first value of a number.
+        """Return the first value of a number.
 
         Raises:
             InputError: The list does not have it.
@@ -256,7 +256,7 @@ class Table(Generic[Value]):
         return self.values(number)[0]
 
     def values(self, number: int) -> list[Value]:
-        """All values of a number; raises as above."""
+        """Return all values of a number; raises as above."""
         if number not in self.rows:
             raise InputError(self._field, self._path, f"has no line for {number}", "Take the published file.")
         return self.rows[number]

@@ -41,7 +41,7 @@ def _write_jpeg(path: Path, image: NDArray[np.uint8]) -> None:
 def write_backgrounds_challenge(
     root: Path, split: Split, num_pictures: int, *, image_size: int, correlation: float, seed: int
 ) -> None:
-    """Writes a split as `<variant>/<split>/<class>/<name>.JPEG` and `fg_mask/<split>/<class>/<name>.npy`.
+    """Write a split as `<variant>/<split>/<class>/<name>.JPEG` and `fg_mask/<split>/<class>/<name>.npy`.
 
     Args:
         root: Folder to write into.
@@ -88,13 +88,13 @@ def write_coco(
     correlation: float,
     seed: int,
 ) -> None:
-    """Writes a split as `<split>2017/%012d.jpg` and `annotations/instances_<split>2017.json`.
+    """Write a split as `<split>2017/%012d.jpg` and `annotations/instances_<split>2017.json`.
 
     Args:
         root: Folder to write into.
         split: The split to write.
         num_pictures: Pictures of the split.
-        variant: One object a picture, or two to three.
+        variant: One object per picture, or two to three.
         image_size: Side of a picture in pixels.
         correlation: Probability that a class goes with its own background family and partner, in [0, 1].
         seed: Seed of the data set.
@@ -148,7 +148,7 @@ def _check_numbers(num_train: int, num_val: int, image_size: int, correlation: f
     for field, value, lowest, problem in (
         ("num_train", num_train, NUM_CLASSES, "leaves a class without a picture"),
         ("num_val", num_val, NUM_CLASSES, "leaves a class without a picture"),
-        ("image_size", image_size, _MIN_IMAGE_SIZE, "is too small to tell the textures apart"),
+        ("image_size", image_size, _MIN_IMAGE_SIZE, "is too small to show how the textures differ"),
         ("seed", seed, 0, "is negative"),
     ):
         if value < lowest:
@@ -158,7 +158,7 @@ def _check_numbers(num_train: int, num_val: int, image_size: int, correlation: f
 
 
 def _claim_folder(out: Path, record: str) -> bool:
-    """Makes sure that `out` may be written; returns whether there is anything left to do."""
+    """Make sure that `out` may be written, and return whether there is anything left to do."""
     if out.exists() and not out.is_dir():
         raise InputError("out", out, "is a file", "Name a new or empty folder.")
     for name in (MARKER_NAME, _UNFINISHED_NAME):
@@ -173,7 +173,7 @@ def _claim_folder(out: Path, record: str) -> bool:
     if out.exists() and any(path.name != _UNFINISHED_NAME for path in out.iterdir()):
         raise InputError("out", out, "holds files that are not scenes", "Name a new or empty folder.")
     out.mkdir(parents=True, exist_ok=True)
-    # Named apart until all is written: a build that was killed goes on, and is neither refused nor believed.
+    # It has another name until all is written, so that a build that was killed can be continued.
     (out / _UNFINISHED_NAME).write_text(record, encoding="utf-8")
     return True
 
@@ -189,7 +189,7 @@ def build_scenes(
     correlation: float = 0.9,
     seed: int = 0,
 ) -> None:
-    """Builds the embedded data set `scenes`: nine classes of shape on nine families of texture, correlated.
+    """Build the embedded data set `scenes`: nine classes of shape on nine families of texture, correlated.
 
     A picture depends on the seed, its split and its number alone. `scenes.json` in `out` records the
     parameters and is written last: a folder that holds the same ones is left as it is, and a build that was

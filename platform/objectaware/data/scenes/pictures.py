@@ -84,7 +84,7 @@ _OUTLINES: tuple[Contours, ...] = (
 
 
 def _with_midpoints(contour: NDArray[np.float64], pieces: int = 6) -> NDArray[np.float64]:
-    """Cuts every edge into `pieces`, so that straight edges can bend."""
+    """Cut every edge into `pieces`, so that straight edges can bend."""
     steps = np.arange(pieces)[None, :, None] / pieces
     edges = np.roll(contour, -1, axis=0) - contour
     return (contour[:, None] + steps * edges[:, None]).reshape(-1, 2)
@@ -94,7 +94,7 @@ _SMOOTH_OUTLINES = tuple([_with_midpoints(contour) for contour in contours] for 
 
 
 def outline_area(contours: Contours) -> float:
-    """Area inside the outline by the shoelace formula; the second contour of an outline is a hole.
+    """Return the area inside an outline by the shoelace formula. The second contour of an outline is a hole.
 
     Args:
         contours: One or two closed polygons of shape (n, 2), x before y, in any unit.
@@ -122,7 +122,7 @@ def _deform(contours: Contours, rotation: float, log_elongation: float, bulge: N
 
 
 def draw_outline(class_index: int, generator: np.random.Generator) -> Contours:
-    """Draws one outline of a class, rotated, stretched and bent a little.
+    """Draw one outline of a class, rotated, stretched and bent a little.
 
     Args:
         class_index: 0 to 8, an index of `CLASS_NAMES`.
@@ -139,7 +139,7 @@ def draw_outline(class_index: int, generator: np.random.Generator) -> Contours:
 
 
 def rasterise(contours: Contours, image_size: int) -> NDArray[np.float32]:
-    """Coverage of every pixel by an outline, antialiased by supersampling.
+    """Return the coverage of every pixel by an outline, antialiased by supersampling.
 
     Args:
         contours: Polygons of shape (n, 2), x before y, in sides of the picture; what lies outside is cut.
@@ -169,7 +169,7 @@ PARTNERS = tuple((index + 1) % NUM_CLASSES for index in range(NUM_CLASSES))
 
 @dataclass(frozen=True)
 class ScenePlan:
-    """What one picture shows.
+    """The content of one picture.
 
     Attributes:
         classes: Classes of its objects, 0 to 8; the first is the picture's own.
@@ -189,7 +189,7 @@ class ScenePlan:
 
 
 def random_stream(seed: int, split: Split, index: int, stream: StreamName) -> np.random.Generator:
-    """The random stream for one part of one picture; streams of other arguments are independent of it.
+    """Return the random stream for one part of one picture. Streams of other arguments are independent of it.
 
     Args:
         seed: Seed of the data set, at least 0.
@@ -202,18 +202,18 @@ def random_stream(seed: int, split: Split, index: int, stream: StreamName) -> np
 
 
 def _draw_companion(usual: int, correlation: float, generator: np.random.Generator) -> int:
-    """`usual` with probability `correlation`, else uniformly one of the other eight."""
+    """Return `usual` with probability `correlation`, else uniformly one of the other eight."""
     if generator.random() < correlation:
         return usual
     return (usual + int(generator.integers(1, NUM_CLASSES))) % NUM_CLASSES
 
 
 def draw_plan(seed: int, split: Split, index: int, *, variant: SceneVariant, correlation: float) -> ScenePlan:
-    """Draws what picture `index` of a split shows.
+    """Draw what picture `index` of a split shows.
 
     Classes take turns, so that they are balanced. The donors of the mixed variants (Xiao et al. 2021, "Noise
-    or Signal", section 3) are backgrounds drawn anew by the law of their class, not those of pictures in the
-    set: so a picture depends on its own number alone, and not on how many there are.
+    or Signal", section 3) are backgrounds drawn again by the law of their class, not those of other
+    pictures. So a picture depends only on its own number, and not on how many pictures there are.
 
     Args:
         seed: Seed of the data set, at least 0.
@@ -281,7 +281,7 @@ class _PlacedOutline:
 def _scale_to_area(
     outline: Contours, centre: NDArray[np.float64], fraction: float, image_size: int
 ) -> _PlacedOutline | None:
-    """Scales an outline of area 1 until its part in the picture covers a fraction; None if that fails."""
+    """Scale an outline of area 1 until its part in the picture covers a fraction. Return None if that fails."""
     scale = np.sqrt(fraction)
     for _ in range(_MAX_SCALINGS):
         contours = [scale * contour + centre for contour in outline]
@@ -300,7 +300,7 @@ def _scale_to_area(
 def _place_outline(
     class_index: int, fraction: float, image_size: int, generator: np.random.Generator
 ) -> _PlacedOutline:
-    """Draws an outline that covers a fraction of the picture, its centre uniform over where it fits."""
+    """Draw an outline that covers a fraction of the picture, its centre uniform over where it fits."""
     while True:
         outline = draw_outline(class_index, generator)
         placed = _scale_to_area(outline, generator.uniform(0, 1, 2), fraction, image_size)
@@ -309,7 +309,7 @@ def _place_outline(
 
 
 def visible_masks(coverages: Sequence[NDArray[np.float32]]) -> NDArray[np.bool_]:
-    """Masks of objects laid over each other, the last on top.
+    """Return the masks of objects laid over each other, the last on top.
 
     Args:
         coverages: Coverage of every pixel by each object, each of shape (H, H), in [0, 1].
@@ -326,7 +326,7 @@ def visible_masks(coverages: Sequence[NDArray[np.float32]]) -> NDArray[np.bool_]
 
 
 def _fits_together(coverages: Sequence[NDArray[np.float32]]) -> bool:
-    """Whether several objects overlap little and show enough, but not too much, of each and of all."""
+    """Tell whether objects overlap little, and each and all of them cover an allowed share of the picture."""
     whole = np.stack(coverages) > 0.5
     for first in range(len(whole)):
         for second in range(first):
@@ -356,7 +356,7 @@ def _place_outlines(classes: Sequence[int], image_size: int, generator: np.rando
 
 
 def draw_objects(classes: Sequence[int], image_size: int, generator: np.random.Generator) -> list[ObjectLayer]:
-    """Draws a picture's objects: one covers 10 to 40% of it, of several each 4 to 16% and all 10 to 40%.
+    """Draw a picture's objects: one covers 10 to 40% of it, of several each 4 to 16% and all 10 to 40%.
 
     An object's centre is uniform over the positions where at least three quarters of it lie in the picture.
 
@@ -366,7 +366,7 @@ def draw_objects(classes: Sequence[int], image_size: int, generator: np.random.G
         generator: Source of every draw.
 
     Returns:
-        One layer an object, in the same order.
+        One layer per object, in the same order.
     """
     layers = []
     for class_index, outline in zip(classes, _place_outlines(classes, image_size, generator), strict=True):
@@ -379,7 +379,7 @@ def draw_objects(classes: Sequence[int], image_size: int, generator: np.random.G
 def draw_backdrop(
     family: int, layers: Sequence[ObjectLayer], image_size: int, generator: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Draws a background of a family in colours on which the objects are visible.
+    """Draw a background of a family in colours on which the objects are visible.
 
     Args:
         family: 0 to 8, an index of `FAMILY_NAMES` in `textures.py`.
@@ -398,7 +398,7 @@ def draw_backdrop(
 
 
 def composite(background: NDArray[np.float32], layers: Sequence[ObjectLayer]) -> NDArray[np.uint8]:
-    """Lays objects over a background, the last on top, with antialiased edges.
+    """Lay objects over a background, the last on top, with antialiased edges.
 
     Args:
         background: Shape (H, H, 3), 0 to 255.
@@ -414,7 +414,7 @@ def composite(background: NDArray[np.float32], layers: Sequence[ObjectLayer]) ->
 
 
 def mask_box(mask: NDArray[np.bool_]) -> tuple[int, int, int, int]:
-    """The smallest box around a mask.
+    """Return the smallest box around a mask.
 
     Args:
         mask: Shape (H, W), not empty.
@@ -428,7 +428,7 @@ def mask_box(mask: NDArray[np.bool_]) -> tuple[int, int, int, int]:
 
 
 def black_out_box(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """The picture with its object's bounding box black (`only_bg_b`).
+    """Return the picture with its object's bounding box black (`only_bg_b`).
 
     Args:
         image: Shape (H, W, 3).
@@ -444,7 +444,7 @@ def black_out_box(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[
 
 
 def tile_over_box(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """The picture with its object's bounding box covered by background from beside it (`only_bg_t`).
+    """Return the picture with its object's bounding box covered by background from beside it (`only_bg_t`).
 
     The largest of the four strips above, below, left and right of the box is repeated over it.
 
@@ -468,7 +468,7 @@ def tile_over_box(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[
 def render_variants(
     plan: ScenePlan, seed: int, split: Split, index: int, image_size: int
 ) -> tuple[dict[str, NDArray[np.uint8]], NDArray[np.bool_]]:
-    """Renders all variants of a picture with one object, which keeps its place, size and surface in all.
+    """Render all variants of a picture with one object, which keeps its place, size and surface in all.
 
     Args:
         plan: What the picture shows, from `draw_plan`.
@@ -505,7 +505,7 @@ def render_variants(
 def render_scene(
     plan: ScenePlan, seed: int, split: Split, index: int, image_size: int
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Renders a picture with one object or several.
+    """Render a picture with one object or several.
 
     Args:
         plan: What the picture shows, from `draw_plan`.

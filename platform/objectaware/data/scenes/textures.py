@@ -30,7 +30,7 @@ def _pixel_grid(size: int) -> tuple[Pattern, Pattern]:
 
 
 def smooth_noise(generator: np.random.Generator, num_cells: int, size: int) -> Pattern:
-    """Noise that varies over `1 / num_cells` of the picture: a coarse random grid, enlarged.
+    """Return noise that varies over `1 / num_cells` of the picture: a coarse random grid, enlarged.
 
     Args:
         generator: Source of the draw.
@@ -47,12 +47,12 @@ def smooth_noise(generator: np.random.Generator, num_cells: int, size: int) -> P
 
 
 def _step(value: Pattern, softness: float) -> Pattern:
-    """A soft threshold at 0: rises from 0 to 1 while `value` runs over `softness`."""
+    """Apply a soft threshold at 0: rise from 0 to 1 while `value` runs over `softness`."""
     return np.clip(value / np.float32(softness) + np.float32(0.5), 0, 1)
 
 
 def _coordinates(generator: np.random.Generator, size: int, max_degrees: float) -> tuple[Pattern, Pattern]:
-    """Coordinates in reference pixels, shifted at random, rotated by up to `max_degrees`, gently warped."""
+    """Return coordinates in reference pixels, shifted at random, rotated by up to `max_degrees`, gently warped."""
     x, y = _pixel_grid(size)
     angle = np.deg2rad(generator.uniform(-max_degrees, max_degrees))
     cosine, sine = np.float32(np.cos(angle)), np.float32(np.sin(angle))
@@ -68,7 +68,7 @@ def _wave(coordinate: Pattern, period: float) -> Pattern:
 
 
 def _line(coordinate: Pattern, period: float, width: float) -> Pattern:
-    """Soft lines of `width` reference pixels, one every `period`."""
+    """Return soft lines of `width` reference pixels, one every `period`."""
     distance = np.abs(np.mod(coordinate, np.float32(period)) - np.float32(period / 2))
     return _step(np.float32(width / 2) - distance, 1.2)
 
@@ -191,7 +191,7 @@ FAMILY_NAMES = tuple(FAMILY_PATTERNS)
 def draw_background(
     family: int, palette: NDArray[np.float64], image_size: int, generator: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Draws a background of a family: its pattern in two colours, under light that falls off slowly.
+    """Draw a background of a family: its pattern in two colours, under light that falls off slowly.
 
     Args:
         family: 0 to 8, an index of `FAMILY_NAMES`.
@@ -209,14 +209,14 @@ def draw_background(
 
 
 def _turned(x: Pattern, y: Pattern, generator: np.random.Generator) -> tuple[Pattern, Pattern]:
-    """Coordinates turned by any angle, each with a phase of its own."""
+    """Return coordinates turned by any angle, each with a phase of its own."""
     angle, *phases = generator.uniform(0, 2 * np.pi, 3)
     cosine, sine = np.float32(np.cos(angle)), np.float32(np.sin(angle))
     return cosine * x + sine * y + np.float32(phases[0]), cosine * y - sine * x + np.float32(phases[1])
 
 
 def _sine(coordinate: Pattern, frequency: float, sharpness: float = 1.0) -> Pattern:
-    """A clipped sine in [0, 1]."""
+    """Return a clipped sine in [0, 1]."""
     return np.clip(0.5 + np.float32(sharpness) * np.sin(np.float32(frequency) * coordinate), 0, 1)
 
 
@@ -293,7 +293,7 @@ def draw_fill(
     palette: NDArray[np.float64],
     generator: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """Draws the colours of an object's surface.
+    """Draw the colours of an object's surface.
 
     Args:
         class_index: 0 to 8, an index of `FILLS`.
@@ -321,12 +321,12 @@ def draw_fill(
 
 
 _NUM_CANDIDATES = 96
-# Ranges of the mean of a palette's two colours, a channel. Backgrounds keep away from their objects, which spreads
+# Ranges of the mean of a palette's two colours, per channel. Backgrounds keep away from their objects, which spreads
 # them: theirs is drawn from a narrower range, so that both end up equally dark and bright. Brightness that varied much
-# more in backgrounds would tell pictures apart better than their objects do.
+# more in backgrounds would distinguish pictures better than their objects do.
 _MEAN_RANGE = (60.0, 195.0)
 _MUTED_MEAN_RANGE = (75.0, 180.0)
-# A few pictures are taken at night: the black around the objects of `only_fg` is then nothing that was never seen.
+# A few pictures are taken at night: the black around the objects of `only_fg` is then not entirely new.
 _NIGHT_SHARE = 0.05
 _NIGHT_MEAN_RANGE = (8.0, 28.0)
 _MAX_GREYING = 0.6
@@ -343,7 +343,7 @@ _MIN_LUMA_DISTANCE = 15.0
 
 
 def draw_palette(generator: np.random.Generator) -> NDArray[np.float64]:
-    """Draws two colours for an object, one clearly brighter than the other.
+    """Draw two colours for an object, one clearly brighter than the other.
 
     Args:
         generator: Source of the draw.
@@ -356,7 +356,7 @@ def draw_palette(generator: np.random.Generator) -> NDArray[np.float64]:
 
 
 def draw_muted_palette(generator: np.random.Generator, avoid: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Draws two colours for a background: close together, and away from other colours.
+    """Draw two colours for a background: close together, and away from other colours.
 
     Args:
         generator: Source of the draw.
@@ -380,7 +380,7 @@ def draw_muted_palette(generator: np.random.Generator, avoid: NDArray[np.float64
 def _candidates(
     generator: np.random.Generator, mean_range: tuple[float, float], contrast: tuple[float, float], num_candidates: int
 ) -> NDArray[np.float64]:
-    """Palettes, shape (num_candidates, 2, 3): two colours around a free mean that is more or less gray."""
+    """Draw palettes (num_candidates, 2, 3): two colours around a free mean that is more or less gray."""
     mean = generator.uniform(*mean_range, (num_candidates, 3))
     greying = generator.uniform(0, _MAX_GREYING, (num_candidates, 1))
     mean += greying * ((mean @ _LUMA)[:, None] - mean)

@@ -2,7 +2,7 @@
 
 `<root>/<variant>/{train,val}/<class>/*.JPEG` and `<root>/fg_mask/{train,val}/<class>/*.npy`, with classes
 named `00_dog` to `08_fish`. The release archive puts the variants of `val` under `bg_challenge/`; they are
-found there too. Layout of MadryLab/backgrounds_challenge at 46d224b, whose loader this matches but for the
+found there too. Layout of MadryLab/backgrounds_challenge at 46d224b, whose loader this matches except for the
 check of the class folders; see reference/official-implementation.md §5.
 """
 
@@ -37,8 +37,8 @@ VARIANTS = (
     "only_bg_b",
     "only_bg_t",
 )
-"""What is shown of a picture: all of it; its object on a background of the same, a random or the next class;
-its object alone; all but the object's shape; all but the object's box, blackened or tiled over."""
+"""The parts of a picture that each variant shows: all of it; its object on a background of the same, a random or the
+next class; its object alone; all but the object's shape; all but the object's box, blackened or tiled over."""
 
 
 def load_variant(root: str | Path, variant: str, split: str) -> ImageFolder:
@@ -74,11 +74,11 @@ def has_foreground_masks(root: str | Path, split: str) -> bool:
 
 
 def foreground_turns(root: str | Path, split: str, image_ids: list[str]) -> Turns:
-    """Give what brings the true foregrounds of pictures of `original` upright."""
+    """Return the turns that bring the true foregrounds of pictures of `original` upright."""
     places = _split_places(root, "original", split)
     folder = next((place for place in places if is_folder(place, field="backgrounds_challenge")), places[0])
     pictures = ImageFolder(folder, image_ids)
-    # They were drawn with what shows pictures as they are stored.
+    # They were drawn with tools that show pictures as they are stored.
     return Turns(pictures, field="fg_mask", unclear="stored")
 
 
@@ -254,7 +254,7 @@ _BOX_FOLDERS = ["ILSVRC/Annotations/CLS-LOC/train", "Annotations/CLS-LOC/train",
 
 @dataclass(frozen=True)
 class BuiltSet:
-    """What was built.
+    """The built data set.
 
     Attributes:
         folder: Where the class folders lie.
@@ -278,9 +278,9 @@ def build_imagenet9(
     boxes: str | Path | None = None,
     copy: bool = False,
 ) -> BuiltSet:
-    """Draws as many images of each superclass and lays them out as `original/train/<superclass>/*.JPEG`.
+    """Draw as many images of each superclass and lays them out as `original/train/<superclass>/*.JPEG`.
 
-    What is known of the published set: 370 classes in nine superclasses, 5,045 images of each, squares of 224 pixels
+    The published set has 370 classes in nine superclasses, 5,045 images of each, squares of 224 pixels
     whose foregrounds were cut out along ImageNet's boxes. Which images they are is not known; these are others, whole
     and of any size. Images whose names are in those of the published test pictures that lie in `out` are left out.
 
@@ -334,7 +334,7 @@ def _draw(candidates: list[int], number: int, seed: int, superclass: int) -> lis
 
 
 def _published_names(out: Path) -> frozenset[str]:
-    """Names of the images of ImageNet that published test pictures in a folder are made of."""
+    """Return the names of the ImageNet images that the published test pictures in a folder are made of."""
     pictures = [path for place in ("", "bg_challenge") for path in (out / place).glob("*/val/*/*") if path.is_file()]
     return frozenset(name for path in pictures for name in _IMAGE_NAME.findall(path.name))
 
@@ -349,13 +349,13 @@ def _box_filter(boxes: str | Path) -> Callable[[str], bool]:
         try:
             return len(ElementTree.parse(path).getroot().findall("object/bndbox")) == 1
         except ElementTree.ParseError as error:
-            raise InputError("boxes", path, f"is no XML ({error})", "Extract the annotations again.") from error
+            raise InputError("boxes", path, f"is not XML ({error})", "Extract the annotations again.") from error
 
     return has_one_box
 
 
 def _lay_out(images: ImageFolder, drawn: list[list[int]], train: Path, *, copy: bool) -> None:
-    """Write the class folders under another name, so that a build that was stopped is none."""
+    """Write the class folders under another name, so that an unfinished build does not count as one."""
     partial = train.with_name("train.partial")
     if partial.exists() and not {path.name for path in partial.iterdir()} <= {*SUPERCLASSES}:
         raise InputError("out", partial, "holds files that no build wrote", "Give another folder, or move them.")

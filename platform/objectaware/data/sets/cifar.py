@@ -26,7 +26,7 @@ class ArrayImages:
 
     Args:
         files: The files that they come from.
-        image_ids: A name an image.
+        image_ids: One name per image.
         pixels: Shape (N, H, W, 3).
         labels: Class index of each image, (N,).
         class_names: Names of the classes, by index.
@@ -54,7 +54,7 @@ class ArrayImages:
         return len(self.image_ids)
 
     def read(self, index: int) -> NDArray[np.uint8]:
-        """Pixels (H, W, 3) of one image."""
+        """Return the pixels (H, W, 3) of one image."""
         return self._pixels[index].copy()
 
 
@@ -82,7 +82,7 @@ _FORMS = {
 
 
 def load_cifar(root: str | Path, num_classes: int, split: str) -> ArrayImages:
-    """Opens a split, 32×32 pixels an image.
+    """Open a split, 32 × 32 pixels per image.
 
     Args:
         root: The folder, or the one above it.
@@ -110,7 +110,7 @@ def load_cifar(root: str | Path, num_classes: int, split: str) -> ArrayImages:
 
 
 def _read(path: Path, keys: tuple[str, ...]) -> list[Any]:
-    """What a pickled mapping holds under some keys."""
+    """Return the values of a pickled mapping under some keys."""
     try:
         with path.open("rb") as stream:
             # Written by Python 2, whose strings are bytes.

@@ -11,7 +11,7 @@ from objectaware.errors import InputError
 
 
 def load_food(root: str | Path, split: str) -> ImageFolder:
-    """Opens Food-101: `images/<class>/<number>.jpg` and `meta/{classes,train,test}.txt`.
+    """Open Food-101: `images/<class>/<number>.jpg` and `meta/{classes,train,test}.txt`.
 
     Args:
         root: The folder, or the one above `food-101`.

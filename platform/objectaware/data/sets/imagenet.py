@@ -57,13 +57,13 @@ _CLASSES = (
 
 @cache
 def imagenet_wnids() -> tuple[str, ...]:
-    """The wnids of ImageNet's classes, by number."""
+    """Return the wnids of ImageNet's classes, by number."""
     return tuple(files("objectaware.data").joinpath("imagenet_wnids.txt").read_text().split())
 
 
 @cache
 def superclass_of_class() -> NDArray[np.int64]:
-    """The superclass of each of ImageNet's classes, (1000,): 0 to 8, or -1 for the 630 that belong to none."""
+    """Return the superclass of each of ImageNet's classes, (1000,): 0 to 8, or -1 for the 630 that belong to none."""
     superclasses = np.full(len(imagenet_wnids()), -1, dtype=np.int64)
     for superclass, ranges in enumerate(_CLASSES):
         for part in ranges.split():
@@ -74,7 +74,7 @@ def superclass_of_class() -> NDArray[np.int64]:
 
 
 def common_superclass(classes: Sequence[int]) -> int:
-    """The superclass that all of some of ImageNet's classes have in common; -1 where there is none."""
+    """Return the superclass that some of ImageNet's classes have in common, or -1 where they have none."""
     found = {int(superclass_of_class()[number]) for number in classes}
     return found.pop() if len(found) == 1 else -1
 
@@ -86,7 +86,7 @@ _GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 
 
 def load_imagenet(root: str | Path, split: str) -> ImageFolder:
-    """Opens the images of a split.
+    """Open the images of a split.
 
     Args:
         root: Folder that holds `train` and `val`, or Kaggle's `ILSVRC`.
@@ -96,7 +96,7 @@ def load_imagenet(root: str | Path, split: str) -> ImageFolder:
         The images with the numbers of their classes, 0 to 999; class names are wnids.
 
     Raises:
-        InputError: A folder or the labels of a flat `val` are missing, or a folder is no class of ImageNet.
+        InputError: A folder or the labels of a flat `val` are missing, or a folder is not a class of ImageNet.
     """
     folder = find_place("imagenet", root, [split, f"{_KAGGLE}/{split}", f"Data/CLS-LOC/{split}"])
     if split == "val" and not has_wnid_folders(folder, field="imagenet"):
@@ -105,7 +105,7 @@ def load_imagenet(root: str | Path, split: str) -> ImageFolder:
 
 
 def load_wnid_folders(folder: Path) -> ImageFolder:
-    """Opens a folder that holds a folder a class, named by its wnid; not all of the 1,000 need to be there.
+    """Open a folder with one folder per class, named by its wnid. Not all of the 1,000 need to be there.
 
     Returns:
         The images with the numbers of their classes, 0 to 999; class names are wnids.
@@ -140,7 +140,7 @@ def _flat_validation(root: Path, folder: Path) -> ImageFolder:
 
 
 def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
-    """The wnid of each validation image, by its name without the suffix."""
+    """Return the wnid of each validation image, by its name without the suffix."""
     around = [root, folder.parent, root.parent]
     for place in around:
         solution = place / "LOC_val_solution.csv"
@@ -219,7 +219,7 @@ register_published(
 
 
 def superclasses_of(whole: PublishedSet, note: str = "", num_images: int | None = None) -> PublishedSet:
-    """The images of a set whose class is one of ImageNet-9's 370, labelled with the nine superclasses."""
+    """Select the images of a set whose class is one of ImageNet-9's 370, labelled with the nine superclasses."""
     return replace(
         whole,
         name=f"{whole.name}-9",

@@ -11,7 +11,7 @@ from objectaware.errors import InputError
 
 
 def load_pets(root: str | Path, split: str) -> ImageFolder:
-    """Opens the Oxford-IIIT Pets: `images/<breed>_<number>.jpg` and `annotations/{trainval,test}.txt`.
+    """Open the Oxford-IIIT Pets: `images/<breed>_<number>.jpg` and `annotations/{trainval,test}.txt`.
 
     Args:
         root: The folder, or the one above `oxford-iiit-pet`.
