@@ -22,9 +22,8 @@ from inputs import photo_folder, photo_source, photos, photos_as_they_are, write
 from linear_evaluation import PENALTIES, fit_path, make_features
 from mask_measures import measures
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
-from objectaware.data.folder import ImageFolder
+from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.images import read_image
-from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, group_table
 from objectaware.evaluate.linear import PATH_TOLERANCE

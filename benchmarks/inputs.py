@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from objectaware.data.images import read_image, resize_image
-from objectaware.data.scenes.plan import draw_plan
-from objectaware.data.scenes.variants import render_scene
+from objectaware.data.scenes.pictures import draw_plan, render_scene
 from objectaware.methods.checkpoint import save_checkpoint
 from objectaware.methods.moco import MoCo
 

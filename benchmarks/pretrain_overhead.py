@@ -25,7 +25,7 @@ from harness import Result, compare, exit_status, parser, write_results
 from inputs import write_pictures
 from objectaware.augment.color import ColorDistribution, ColorParameters, augment_colors
 from objectaware.config import DataConfig, MethodConfig, PretrainConfig, PretrainExecution
-from objectaware.data.cache import TrainingImages
+from objectaware.data.dataset import TrainingImages
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster

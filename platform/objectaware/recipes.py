@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from objectaware.data.places import look_at
+from objectaware.data.user_files import look_at
 from objectaware.errors import InputError
 from objectaware.plain_yaml import parse_yaml, read_yaml
 

@@ -10,8 +10,8 @@ import pytest
 
 from inputs import write_pictures
 from objectaware.cli import run
-from objectaware.data.cache import TrainingImages
-from objectaware.data.shards import INDEX_NAME, PackedImages, shard_name
+from objectaware.data.dataset import TrainingImages
+from objectaware.data.pack import INDEX_NAME, PackedImages, shard_name
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 

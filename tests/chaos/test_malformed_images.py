@@ -9,9 +9,8 @@ import pytest
 
 from malformed import write_corpus
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
-from objectaware.data.cache import TrainingImages
-from objectaware.data.folder import ImageFolder
-from objectaware.data.manifest import Manifest
+from objectaware.data.dataset import TrainingImages
+from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize import localize
 from objectaware.localize.contracam import ContraCAM

@@ -9,9 +9,9 @@ from PIL import Image
 
 from objectaware.data.sets.backgrounds_challenge import (
     VARIANTS,
-    TrainingForegrounds,
     load_foreground_mask,
     load_variant,
+    training_foregrounds,
 )
 from objectaware.errors import InputError
 
@@ -113,7 +113,7 @@ def _only_fg(folder: Path, image_id: str, truth: NDArray[np.bool_]) -> None:
 def test_training_pictures_have_the_foreground_that_only_fg_shows(tmp_path: Path) -> None:
     image_id, truth = "00_dog/n0_0.JPEG", np.eye(5, dtype=bool)
     _only_fg(tmp_path / "only_fg" / "train", image_id, truth)
-    foregrounds = TrainingForegrounds(tmp_path, "train", [image_id])
+    foregrounds = training_foregrounds(tmp_path, "train", [image_id])
     assert np.array_equal(foregrounds.mask(0), truth)
     assert foregrounds.files[0].path(0) == tmp_path / "only_fg" / "train" / image_id
 
@@ -122,7 +122,7 @@ def test_published_masks_come_before_only_fg(tmp_path: Path) -> None:
     image_id = "00_dog/n0_0.JPEG"
     _only_fg(tmp_path / "only_fg" / "val", image_id, np.eye(5, dtype=bool))
     write_mask(tmp_path / "fg_mask" / "val", image_id, np.ones((5, 5), dtype=bool))
-    foregrounds = TrainingForegrounds(tmp_path, "val", [image_id])
+    foregrounds = training_foregrounds(tmp_path, "val", [image_id])
     assert foregrounds.mask(0).all()
     assert foregrounds.files[0].path(0).suffix == ".npy"
 
@@ -130,13 +130,13 @@ def test_published_masks_come_before_only_fg(tmp_path: Path) -> None:
 def test_a_picture_without_its_object_is_named(tmp_path: Path) -> None:
     _only_fg(tmp_path / "only_fg" / "train", "00_dog/a.JPEG", np.eye(5, dtype=bool))
     with pytest.raises(InputError, match=r"b\.JPEG"):
-        TrainingForegrounds(tmp_path, "train", ["00_dog/a.JPEG", "00_dog/b.JPEG"]).mask(1)
+        training_foregrounds(tmp_path, "train", ["00_dog/a.JPEG", "00_dog/b.JPEG"]).mask(1)
     with pytest.raises(InputError, match="only_fg"):
-        TrainingForegrounds(tmp_path, "val", ["00_dog/a.JPEG"])
+        training_foregrounds(tmp_path, "val", ["00_dog/a.JPEG"])
 
 
 def test_a_folder_of_pictures_that_cannot_be_looked_at_is_named(tmp_path: Path) -> None:
     write_mask(tmp_path / "fg_mask" / "train", "00_dog/a.JPEG", np.ones((4, 4), dtype=np.bool_))
     (tmp_path / "original").symlink_to("x" * 300)
     with pytest.raises(InputError, match=r"original/train: cannot be looked at \(File name too long\)"):
-        TrainingForegrounds(tmp_path, "train", ["00_dog/a.JPEG"])
+        training_foregrounds(tmp_path, "train", ["00_dog/a.JPEG"])

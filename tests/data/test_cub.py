@@ -67,7 +67,7 @@ def test_a_mask_that_is_missing_or_damaged_is_named(root: Path) -> None:
     objects = CubObjects(root, CUB_NAMES)
     path = root / "segmentations" / "001.Black" / "Black_0.png"
     path.write_bytes(path.read_bytes()[:40])
-    with pytest.raises(InputError, match=r"Black_0\.png: is no picture"):
+    with pytest.raises(InputError, match=r"Black_0\.png: is not a picture"):
         objects.mask(3)
     path.unlink()
     with pytest.raises(InputError, match=r"Black_0\.png: does not exist"):

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from objectaware.config import DataConfig
-from objectaware.data.imagenet9 import SUPERCLASSES
+from objectaware.data.folder import write_subset
+from objectaware.data.sets.imagenet import SUPERCLASSES
 from objectaware.data.sets.imagenet_shifts import (
     CORRUPTED_VARIANTS,
     CORRUPTIONS,
@@ -14,7 +15,6 @@ from objectaware.data.sets.imagenet_shifts import (
     load_sketch,
     load_stylized,
 )
-from objectaware.data.subset import write_subset
 from objectaware.errors import InputError
 from published_classes import write_classes
 

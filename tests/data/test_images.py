@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -23,12 +25,13 @@ from PIL import Image, ImageFile
 
 from encoded import encode, noise, png
 from objectaware.data import images as image_files
-from objectaware.data.cache import TrainingImages
+from objectaware.data.dataset import TrainingImages
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import (
     ImageMemoryError,
     UnreadableImage,
     decode_image,
+    normalise,
     read_header,
     read_image,
     resize_image,
@@ -632,3 +635,32 @@ def test_resize_by_two_averages_a_bilinear_tent() -> None:
     row = np.repeat(np.array([[0, 0, 80, 80, 0, 0, 0, 0]], dtype=np.uint8)[..., None], 3, axis=2)
     # Tent of width 4 around the centre of each pair: weights 1, 3, 3, 1 over 8.
     assert resize_image(row, (1, 4))[0, :, 0].tolist() == [11, 60, 10, 0]
+
+
+def test_golden_values() -> None:
+    image = np.array([[[[255, 255, 255], [0, 128, 51]]]], dtype=np.uint8)
+    tensor = normalise(image)
+    assert tensor.dtype == torch.float32
+    assert tensor.shape == (1, 3, 1, 2)
+    # (1 - .485) / .229 and so on; (0 - .485) / .229, (128/255 - .456) / .224, (.2 - .406) / .225
+    white, other = tensor[0, :, 0, 0].tolist(), tensor[0, :, 0, 1].tolist()
+    assert white == pytest.approx([2.248908, 2.428571, 2.640000], abs=1e-6)
+    assert other == pytest.approx([-2.117904, 0.205182, -0.915556], abs=1e-6)
+
+
+def test_batch_is_contiguous_and_rows_stay_rows() -> None:
+    images = np.zeros((2, 3, 4, 3), dtype=np.uint8)
+    images[1, 2, 0, 1] = 255
+    tensor = normalise(images)
+    assert tensor.shape == (2, 3, 3, 4)
+    assert tensor.is_contiguous()
+    assert torch.nonzero(tensor > 2).tolist() == [[1, 1, 2, 0]]
+
+
+def test_read_only_arrays_are_taken_without_a_warning_and_left_as_they_are() -> None:
+    images = np.full((1, 2, 2, 3), 9, dtype=np.uint8)
+    images.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        normalise(images)
+    assert (images == 9).all()

@@ -50,5 +50,5 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"{mapping}: does not exist"):
         data.open()
     (tmp_path / "mappings" / "folder_to_objectnet_label.json").write_text("{")
-    with pytest.raises(InputError, match="is no JSON"):
+    with pytest.raises(InputError, match="is not JSON"):
         load_objectnet(tmp_path)

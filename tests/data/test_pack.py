@@ -16,9 +16,8 @@ from objectaware.data import pack
 from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
-from objectaware.data.pack import pack_images, plan_shards, shrink
+from objectaware.data.pack import PackedImages, pack_images, plan_shards, shrink
 from objectaware.data.scenes import build_scenes
-from objectaware.data.shards import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.identity import data_hash

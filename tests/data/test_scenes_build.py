@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from pycocotools.coco import COCO
 
 from objectaware.data.coco import load_coco
-from objectaware.data.scenes import CLASS_NAMES, build_scenes, layouts
-from objectaware.data.scenes.plan import draw_plan
-from objectaware.data.scenes.variants import VARIANT_NAMES, render_scene, render_variants
-from objectaware.data.sets.backgrounds_challenge import load_foreground_mask, load_variant
+from objectaware.data.scenes import CLASS_NAMES, build, build_scenes
+from objectaware.data.scenes.pictures import draw_plan, render_scene, render_variants
+from objectaware.data.sets.backgrounds_challenge import VARIANTS, load_foreground_mask, load_variant
 from objectaware.errors import InputError
 
 SMALL: dict[str, Any] = {"num_train": 18, "num_val": 9, "image_size": 48}
@@ -73,7 +72,7 @@ def test_train_and_val_pictures_differ(single: Path) -> None:
 
 
 def test_backgrounds_challenge_layout_is_read_by_its_loader(single: Path) -> None:
-    for variant in VARIANT_NAMES:
+    for variant in VARIANTS:
         for split, count in (("train", 18), ("val", 9)):
             dataset = load_variant(single, variant, split)  # type: ignore[arg-type]
             assert len(dataset) == count
@@ -162,7 +161,7 @@ def test_marker_records_the_parameters(single: Path) -> None:
 def test_interrupted_build_is_completed(tmp_path: Path, multi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "scenes"
     written = 0
-    write_jpeg = layouts._write_jpeg
+    write_jpeg = build._write_jpeg
 
     def stop_after_five(path: Path, image: NDArray[np.uint8]) -> None:
         nonlocal written
@@ -173,7 +172,7 @@ def test_interrupted_build_is_completed(tmp_path: Path, multi: Path, monkeypatch
         write_jpeg(path, image)
 
     with monkeypatch.context() as patch:
-        patch.setattr(layouts, "_write_jpeg", stop_after_five)
+        patch.setattr(build, "_write_jpeg", stop_after_five)
         with pytest.raises(KeyboardInterrupt):
             build_scenes(out, variant="multi-object", **SMALL)
     assert not (out / "scenes.json").exists()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 
@@ -10,20 +11,115 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from objectaware.data.scenes.colours import draw_muted_palette, draw_palette
-from objectaware.data.scenes.compose import visible_masks
-from objectaware.data.scenes.fills import draw_fill
-from objectaware.data.scenes.plan import NUM_CLASSES, ScenePlan, SceneVariant, Split, draw_plan
-from objectaware.data.scenes.shapes import CLASS_NAMES, draw_outline, outline_area, rasterise
-from objectaware.data.scenes.textures import FAMILY_NAMES, draw_background
-from objectaware.data.scenes.variants import (
-    VARIANT_NAMES,
+from objectaware.data.scenes.pictures import (
+    CLASS_NAMES,
+    NUM_CLASSES,
+    PARTNERS,
+    ScenePlan,
+    SceneVariant,
+    Split,
     black_out_box,
+    draw_outline,
+    draw_plan,
     mask_box,
+    outline_area,
+    random_stream,
+    rasterise,
     render_scene,
     render_variants,
     tile_over_box,
+    visible_masks,
 )
+from objectaware.data.scenes.textures import FAMILY_NAMES, draw_background, draw_fill, draw_muted_palette, draw_palette
+from objectaware.data.sets.backgrounds_challenge import VARIANTS
+
+NUM_PLANS = 3600
+
+
+def plans(correlation: float = 0.9, variant: str = "single-object", split: str = "train") -> list[ScenePlan]:
+    return [
+        draw_plan(0, split, index, variant=variant, correlation=correlation)  # type: ignore[arg-type]
+        for index in range(NUM_PLANS)
+    ]
+
+
+def agreement(pairs: list[tuple[int, int]]) -> float:
+    return float(np.mean([first == second for first, second in pairs]))
+
+
+# Four standard deviations of a rate over 3,600 draws.
+def tolerance(rate: float) -> float:
+    return 4 * float(np.sqrt(rate * (1 - rate) / NUM_PLANS))
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9, 1.0])
+def test_background_family_follows_class_at_the_given_rate(correlation: float) -> None:
+    drawn = plans(correlation)
+    assert agreement([(plan.classes[0], plan.family) for plan in drawn]) == pytest.approx(
+        correlation, abs=tolerance(correlation)
+    )
+
+
+def test_other_families_are_equally_likely() -> None:
+    offsets = Counter((plan.family - plan.classes[0]) % NUM_CLASSES for plan in plans(0.0))
+    assert set(offsets) == set(range(1, NUM_CLASSES))
+    assert max(offsets.values()) < 1.35 * min(offsets.values())
+
+
+def test_classes_are_balanced() -> None:
+    assert set(Counter(plan.classes[0] for plan in plans()).values()) == {NUM_PLANS // NUM_CLASSES}
+
+
+def test_donors_of_mixed_variants_follow_the_law_of_their_class() -> None:
+    drawn = plans(0.9)
+    assert agreement([(plan.classes[0], plan.same_family) for plan in drawn]) == pytest.approx(0.9, abs=0.02)
+    assert agreement([(plan.random_class, plan.random_family) for plan in drawn]) == pytest.approx(0.9, abs=0.02)
+    following = [((plan.classes[0] + 1) % NUM_CLASSES, plan.next_family) for plan in drawn]
+    assert agreement(following) == pytest.approx(0.9, abs=0.02)
+
+
+def test_random_donor_says_nothing_about_the_class() -> None:
+    drawn = plans(1.0)
+    assert agreement([(plan.classes[0], plan.random_family) for plan in drawn]) == pytest.approx(
+        1 / NUM_CLASSES, abs=tolerance(1 / NUM_CLASSES)
+    )
+
+
+def test_donor_of_same_class_is_another_draw_than_the_picture_itself() -> None:
+    uncorrelated = plans(0.0)
+    assert agreement([(plan.family, plan.same_family) for plan in uncorrelated]) == pytest.approx(1 / 8, abs=0.03)
+
+
+def test_objects_of_a_multi_object_picture_go_together() -> None:
+    drawn = plans(0.9, "multi-object")
+    usual = [(PARTNERS[plan.classes[0]], plan.classes[1]) for plan in drawn]
+    assert agreement(usual) == pytest.approx(0.9, abs=tolerance(0.9))
+    counts = Counter(len(plan.classes) for plan in drawn)
+    assert set(counts) == {2, 3}
+    assert counts[3] / NUM_PLANS == pytest.approx(0.5, abs=tolerance(0.5))
+    assert all(plan.classes[2] in plan.classes[:2] for plan in drawn if len(plan.classes) == 3)
+
+
+def test_every_class_has_two_usual_companions() -> None:
+    assert sorted(PARTNERS) == list(range(NUM_CLASSES))
+    assert all(partner != own for own, partner in enumerate(PARTNERS))
+
+
+def test_streams_differ_by_each_part_of_their_key() -> None:
+    streams = [
+        random_stream(0, "train", 3, "plan"),
+        random_stream(1, "train", 3, "plan"),
+        random_stream(0, "val", 3, "plan"),
+        random_stream(0, "train", 4, "plan"),
+        random_stream(0, "train", 3, "objects"),
+    ]
+    assert len({stream.random() for stream in streams}) == len(streams)
+
+
+def test_train_and_val_are_drawn_apart() -> None:
+    families = [[plan.family for plan in plans(0.0, split=split)] for split in ("train", "val")]
+    assert families[0] != families[1]
+
 
 SIZE = 48
 LUMA = np.array([0.299, 0.587, 0.114])
@@ -244,7 +340,7 @@ def test_variants_change_what_they_say_and_nothing_else(index: int) -> None:
     plan = draw_plan(0, "val", index, variant="single-object", correlation=0.9)
     pictures, mask = render_variants(plan, 0, "val", index, SIZE)
     original = pictures["original"]
-    assert tuple(pictures) == VARIANT_NAMES
+    assert tuple(pictures) == VARIANTS
     core = cv2.erode(mask.astype(np.uint8), np.ones((5, 5), np.uint8), borderValue=1).astype(bool)
     away = ~cv2.dilate(mask.astype(np.uint8), np.ones((3, 3), np.uint8)).astype(bool)
     for name in ("mixed_same", "mixed_rand", "mixed_next"):
@@ -279,7 +375,7 @@ def test_each_family_of_a_plan_is_seen_in_its_variants_alone(field: str, changed
     after, _ = render_variants(other, 0, "val", 0, SIZE)
     # `only_fg` shows a trace of the background through its antialiased edge.
     outside = ~cv2.dilate(mask.astype(np.uint8), np.ones((3, 3), np.uint8)).astype(bool)
-    differing = {name for name in VARIANT_NAMES if not np.array_equal(before[name][outside], after[name][outside])}
+    differing = {name for name in VARIANTS if not np.array_equal(before[name][outside], after[name][outside])}
     assert differing == changed
 
 

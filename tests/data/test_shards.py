@@ -11,8 +11,7 @@ from PIL import Image
 
 from objectaware.config import DataConfig
 from objectaware.data.folder import ImageFolder
-from objectaware.data.pack import pack_images
-from objectaware.data.shards import PackedImages, Recent
+from objectaware.data.pack import PackedImages, Recent, pack_images
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.identity import data_hash

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from objectaware.config import DataConfig
-from objectaware.data.imagenet9 import SUPERCLASSES, superclass_of_class
+from objectaware.data.sets.imagenet import SUPERCLASSES, superclass_of_class
 from objectaware.data.sets.si_score import _CLASS_OF_NAME, load_si_score
 from objectaware.errors import InputError
 from published_classes import write_classes

@@ -294,7 +294,7 @@ def test_a_store_without_conditional_writes_is_refused(answer: str, monkeypatch:
 
 
 def test_a_store_that_is_away_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    from objectaware.data import object_store as module
+    from objectaware.data import storage as module
 
     monkeypatch.setitem(module._RETRIES, "max_retries", 0)
     storage = Storage.from_uri("s3://key:secret@bucket/x?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:9")

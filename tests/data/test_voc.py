@@ -56,7 +56,7 @@ def test_what_is_missing_or_malformed_is_named(root: Path) -> None:
         objects.mask(0)
     path = root / "Annotations" / "2007_000000.xml"
     path.write_text(path.read_text().replace("<width>40</width>", ""))
-    with pytest.raises(InputError, match=r"2007_000000\.xml: is no annotation of VOC"):
+    with pytest.raises(InputError, match=r"2007_000000\.xml: is not an annotation of VOC"):
         objects.boxes(0)
     path.unlink()
     with pytest.raises(InputError, match=r"2007_000000\.xml: does not exist"):

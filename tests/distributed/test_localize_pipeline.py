@@ -13,8 +13,7 @@ import pytest
 
 from actors import actors
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
-from objectaware.data.folder import ImageFolder
-from objectaware.data.manifest import Manifest
+from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize import LocalizeSummary, localize, localize_needs
 from objectaware.errors import InputError

@@ -14,11 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
-from objectaware.data.folder import ImageFolder
-from objectaware.data.images import read_image, resize_image
-from objectaware.data.manifest import Manifest
+from objectaware.data.folder import ImageFolder, Manifest
+from objectaware.data.images import normalise, read_image, resize_image
 from objectaware.data.storage import Storage
-from objectaware.data.tensors import normalise
 from objectaware.distributed import localize_steps
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, group_table, read_group
 from objectaware.errors import InputError

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 import three_nodes
-from objectaware.data.folder import ImageFolder
-from objectaware.data.manifest import Manifest
+from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.storage import Storage
 from objectaware.stages import localize as stage
 from stages_in_process import work_in_process

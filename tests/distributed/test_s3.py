@@ -12,8 +12,7 @@ import pytest
 import safetensors.torch
 
 from objectaware.config import DataConfig
-from objectaware.data.pack import pack_images
-from objectaware.data.shards import PackedImages
+from objectaware.data.pack import PackedImages, pack_images
 from objectaware.data.storage import Storage
 from objectaware.distributed.train import pretrain
 from objectaware.methods.checkpoint import BACKBONE_NAME

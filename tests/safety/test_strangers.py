@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from objectaware.data.folder import ImageFolder
+from objectaware.data.folder import ImageFolder, restrict
 from objectaware.data.storage import Storage
-from objectaware.data.subset import restrict
 from objectaware.distributed.cluster import ray_cluster
 from objectaware.errors import InputError
 from objectaware.evaluate.predictions import folder_predictions

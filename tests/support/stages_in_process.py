@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from objectaware.config import DetectionConfig, LocalizeConfig, PretrainConfig
-from objectaware.data.manifest import Manifest
+from objectaware.data.folder import Manifest
 from objectaware.data.storage import Storage
 from objectaware.detection.fine_tuning import run_fine_tuning
 from objectaware.distributed import localize_steps, task

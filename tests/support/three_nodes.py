@@ -15,8 +15,7 @@ from ray.cluster_utils import Cluster
 
 from actors import actors
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution
-from objectaware.data.folder import ImageFolder
-from objectaware.data.manifest import Manifest
+from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize import localize
 from objectaware.localize.contracam import ContraCAM

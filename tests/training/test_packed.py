@@ -9,8 +9,7 @@ from PIL import Image
 
 from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.folder import ImageFolder
-from objectaware.data.pack import pack_images
-from objectaware.data.shards import PackedImages
+from objectaware.data.pack import PackedImages, pack_images
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_state

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 NUM_COLOR_DRAWS = 9
-"""Uniform numbers that one view's colours take."""
+"""Uniform numbers per view for its colours."""
 
 _ORDERS = list(permutations(range(4)))
 _LUMA = (0.2989, 0.587, 0.114)
@@ -19,11 +19,11 @@ _LUMA = (0.2989, 0.587, 0.114)
 
 @dataclass(frozen=True)
 class ColorParameters:
-    """What is done to the colours of each of N views.
+    """The changes of colour of each of N views.
 
     Attributes:
-        jitter: Whether brightness, contrast, saturation and hue are changed at all, (N,) bool.
-        order: Which of the 24 orders of the four they are changed in, (N,) int64.
+        jitter: Whether brightness, contrast, saturation and hue are changed, (N,) bool.
+        order: Index of the order in which the four are changed, of 24 orders, (N,) int64.
         factors: Brightness, contrast and saturation factors and the hue shift in turns, (N, 4).
         grayscale: Whether the view is made gray, (N,) bool.
         sigma: Standard deviation of the blur in pixels, 0 for none, (N,).
@@ -36,14 +36,14 @@ class ColorParameters:
     sigma: Tensor
 
     def to(self, device: torch.device) -> ColorParameters:
-        """Moves the parameters to a device."""
+        """Move the parameters to a device."""
         moved = {field.name: getattr(self, field.name).to(device) for field in fields(self)}
         return ColorParameters(**moved)
 
 
 @dataclass(frozen=True)
 class ColorDistribution:
-    """How strongly the colours of views are changed; the defaults are MoCo v2's (paper, appendix B.1).
+    """The strength of changes to the colours of views; the defaults are MoCo v2's (paper, appendix B.1).
 
     Attributes:
         brightness: Brightness factors lie in [1 − brightness, 1 + brightness].
@@ -67,11 +67,11 @@ class ColorDistribution:
 
 
 def sample_colors(uniforms: NDArray[np.float64], distribution: ColorDistribution) -> ColorParameters:
-    """Draws colour parameters, distributed as torchvision's ColorJitter, RandomGrayscale and GaussianBlur.
+    """Draw colour parameters, distributed as torchvision's ColorJitter, RandomGrayscale and GaussianBlur.
 
     Args:
         uniforms: Numbers in [0, 1), shape (N, NUM_COLOR_DRAWS).
-        distribution: How strongly.
+        distribution: The strength of the changes.
 
     Returns:
         Parameters of N views, on the CPU.
@@ -91,29 +91,29 @@ def sample_colors(uniforms: NDArray[np.float64], distribution: ColorDistribution
 
 
 def to_gray(images: Tensor) -> Tensor:
-    """Luma of images (N, 3, H, W), kept as one channel (N, 1, H, W); weights of ITU-R 601 as in torchvision."""
+    """Return the luma (N, 1, H, W) of images (N, 3, H, W), with the weights of ITU-R 601 as in torchvision."""
     red, green, blue = images.unbind(dim=1)
     return (_LUMA[0] * red + _LUMA[1] * green + _LUMA[2] * blue).unsqueeze(1)
 
 
 def adjust_brightness(images: Tensor, factor: Tensor) -> Tensor:
-    """Multiplies images in [0, 1] by factor (N, 1, 1, 1), clamped."""
+    """Multiply images in [0, 1] by factor (N, 1, 1, 1), clamped."""
     return (images * factor).clamp_(0, 1)
 
 
 def adjust_contrast(images: Tensor, factor: Tensor) -> Tensor:
-    """Blends images in [0, 1] with their mean luma by factor (N, 1, 1, 1), clamped."""
+    """Blend images in [0, 1] with their mean luma by factor (N, 1, 1, 1), clamped."""
     mean = to_gray(images).mean(dim=(1, 2, 3), keepdim=True)
     return torch.lerp(mean, images, factor).clamp_(0, 1)
 
 
 def adjust_saturation(images: Tensor, factor: Tensor) -> Tensor:
-    """Blends images in [0, 1] with their gray version by factor (N, 1, 1, 1), clamped."""
+    """Blend images in [0, 1] with their gray version by factor (N, 1, 1, 1), clamped."""
     return torch.lerp(to_gray(images), images, factor).clamp_(0, 1)
 
 
 def adjust_hue(images: Tensor, shift: Tensor) -> Tensor:
-    """Turns the hue of images in [0, 1] by shift (N, 1, 1, 1), in turns of the colour circle.
+    """Turn the hue of images in [0, 1] by shift (N, 1, 1, 1), in turns of the colour circle.
 
     The same as torchvision's way through HSV, without forming saturation: channel c of a colour of maximum M,
     chroma C and hue h (in sixths of a turn) is M − C · clamp(min(k, 4 − k), 0, 1) with k = (n_c + h) mod 6 and
@@ -140,7 +140,7 @@ _ADJUSTMENTS = (adjust_brightness, adjust_contrast, adjust_saturation, adjust_hu
 
 
 def jitter_colors(images: Tensor, parameters: ColorParameters) -> Tensor:
-    """Applies each sample's four colour adjustments in its own order, in place.
+    """Apply each sample's four colour adjustments in its own order, in place.
 
     Samples of one order form a group: few enough images to stay in the processor's cache through all four
     operations, which is what makes this several times faster than passing over the whole batch each time.
@@ -152,7 +152,7 @@ def jitter_colors(images: Tensor, parameters: ColorParameters) -> Tensor:
     Returns:
         The same tensor.
     """
-    # -1 stands for samples without jitter; one transfer of the group numbers instead of one a group.
+    # -1 stands for samples without jitter; one transfer of the group numbers instead of one per group.
     groups = torch.where(parameters.jitter, parameters.order, -1).cpu()
     for order in sorted(set(groups.tolist()) - {-1}):
         members = torch.nonzero(groups == order).squeeze(1).to(images.device)
@@ -165,7 +165,7 @@ def jitter_colors(images: Tensor, parameters: ColorParameters) -> Tensor:
 
 
 def gaussian_blur(images: Tensor, sigma: Tensor, *, kernel_size: int) -> Tensor:
-    """Blurs each image with its own standard deviation, edges reflected, as torchvision's `gaussian_blur`.
+    """Blur each image with its own standard deviation, edges reflected, as torchvision's `gaussian_blur`.
 
     A row or column convolution with reflected edges is a product with an H × H band matrix, so a batch with
     different kernels is two batched matrix products.
@@ -188,7 +188,7 @@ def gaussian_blur(images: Tensor, sigma: Tensor, *, kernel_size: int) -> Tensor:
 
 
 def _band_matrix(kernel: Tensor, length: int) -> Tensor:
-    """Matrix (N, length, length) that convolves a signal with kernel (N, kernel_size), edges reflected."""
+    """Return the matrix (N, length, length) that convolves a signal with kernel (N, kernel_size), edges reflected."""
     half = kernel.shape[1] // 2
     position = torch.arange(length, device=kernel.device)
     source = position[:, None] + torch.arange(-half, half + 1, device=kernel.device)[None, :]
@@ -200,7 +200,7 @@ def _band_matrix(kernel: Tensor, length: int) -> Tensor:
 
 
 def augment_colors(images: Tensor, parameters: ColorParameters, *, blur_kernel_size: int) -> Tensor:
-    """Jitters, grays and blurs a batch of views.
+    """Jitter, gray and blur a batch of views.
 
     Args:
         images: Images in [0, 1], shape (N, 3, H, W); changed.

@@ -1,4 +1,4 @@
-"""Random resized crops: where they lie, and cutting images and masks along them."""
+"""Random resized crops: where they lie, how images and masks are cut along them, and crops around an object."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from objectaware.data.masks import pixel_region
+
 NUM_CROP_DRAWS = 23
-"""Uniform numbers that one crop takes: ten attempts of (area, ratio), a position (2) and a flip."""
+"""Uniform numbers per crop: ten attempts of (area, ratio), a position (2) and a flip."""
 
 _NUM_ATTEMPTS = 10
 _RATIO = (3 / 4, 4 / 3)
@@ -23,7 +25,7 @@ def sample_crops(
     min_scale: float,
     max_scale: float = 1.0,
 ) -> NDArray[np.int64]:
-    """Places one random crop in each image, distributed as torchvision's `RandomResizedCrop`.
+    """Place one random crop in each image, distributed as torchvision's `RandomResizedCrop`.
 
     Args:
         uniforms: Numbers in [0, 1), shape (N, NUM_CROP_DRAWS).
@@ -58,7 +60,7 @@ def sample_crops(
 
 
 def least_short_side(size: int, *, min_scale: float) -> int:
-    """Short side in pixels from which on no random crop of a whole image has a side below `size`.
+    """Return the short side in pixels from which on no random crop of a whole image has a side below `size`.
 
     The smallest crop of an n × n image has an area of min_scale · n² and sides as 3 : 4. An image that is kept
     smaller than this loses detail that views of `size` pixels would show.
@@ -71,14 +73,14 @@ def least_short_side(size: int, *, min_scale: float) -> int:
 
 
 def sample_flips(uniforms: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Decides with probability one half whether each view is mirrored; shape (N, NUM_CROP_DRAWS) to (N,)."""
+    """Decide with probability one half whether each view is mirrored; shape (N, NUM_CROP_DRAWS) to (N,)."""
     return uniforms[:, 2 * _NUM_ATTEMPTS + 2] < 0.5
 
 
 def _central_sizes(
     heights: NDArray[np.int64], widths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Largest central crop of an allowed ratio, for images too narrow for ten attempts to succeed."""
+    """Return the largest central crop of an allowed ratio, for images too narrow for ten attempts to succeed."""
     ratio = widths / heights
     height = np.where(ratio > _RATIO[1], heights, np.rint(widths / np.maximum(ratio, _RATIO[0])))
     width = np.where(ratio < _RATIO[0], widths, np.rint(heights * np.minimum(ratio, _RATIO[1])))
@@ -89,9 +91,9 @@ def _central_sizes(
 
 
 def resize_patch(patch: NDArray[np.uint8], size: int, *, flip: bool) -> NDArray[np.uint8]:
-    """Resizes a cut-out patch to a square view, antialiased as PIL and torchvision do, and mirrors it.
+    """Resize a cut-out patch to a square view, antialiased as PIL and torchvision do, and mirror it.
 
-    Masks take the same way as their pictures.
+    Masks are resized in the same way as their pictures.
 
     Args:
         patch: Pixels, shape (h, w, 3), or a mask's in 8 bits, (h, w).
@@ -112,7 +114,7 @@ def resize_patch(patch: NDArray[np.uint8], size: int, *, flip: bool) -> NDArray[
 def crop_mask(
     mask: NDArray[np.uint8], crop: NDArray[np.int64], image_height: int, image_width: int
 ) -> NDArray[np.uint8]:
-    """Cuts from a mask of the whole image what lies under a crop, at the crop's own resolution.
+    """Cut the part under a crop from a mask of the whole image, at the crop's own resolution.
 
     The mask may be stored at another size than the image (it is computed at the network's); the crop is carried
     over in real numbers, so mask and pixels stay aligned to the fraction of a pixel.
@@ -132,3 +134,22 @@ def crop_mask(
     scale_y, scale_x = mask.shape[0] / image_height, mask.shape[1] / image_width
     box = (left * scale_x, top * scale_y, (left + width) * scale_x, (top + height) * scale_y)
     return np.asarray(Image.fromarray(mask).resize((width, height), Image.Resampling.BILINEAR, box=box))
+
+
+def object_region(
+    boxes: NDArray[np.float32], uniform: float, image_height: int, image_width: int
+) -> tuple[int, int, int, int]:
+    """Pick one of an image's boxes and return it as the region that the crops are drawn from.
+
+    Args:
+        boxes: Relative x0 y0 x1 y1, shape (n, 4); n may be 0.
+        uniform: A number in [0, 1) that decides which.
+        image_height: Height of the image in pixels.
+        image_width: Width of the image in pixels.
+
+    Returns:
+        (top, left, height, width) in pixels; the whole image where there is no box, as in the paper's listing.
+    """
+    if len(boxes) == 0:
+        return 0, 0, image_height, image_width
+    return pixel_region(boxes[int(uniform * len(boxes))], image_height, image_width)

@@ -1,4 +1,4 @@
-"""Random numbers that are a function of what they are for."""
+"""Random numbers as a function of their purpose: seed, epoch, sample and stream."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 
 
 def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """One step of SplitMix64 (Steele, Lea and Flood 2014): a bijection of 64-bit words that scatters every bit."""
+    """Do one step of SplitMix64 (Steele, Lea and Flood 2014): a bijection of 64-bit words that scatters every bit."""
     with np.errstate(over="ignore"):
         state = state + _INCREMENT
         state = (state ^ (state >> np.uint64(30))) * _MULTIPLIER_1
@@ -22,16 +22,16 @@ def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def counter_uniforms(
     seed: int, epoch: int, indices: NDArray[np.int64], num_draws: int, *, stream: int = 0
 ) -> NDArray[np.float64]:
-    """Draws uniform numbers that depend on seed, epoch, sample and stream alone.
+    """Draw uniform numbers that depend only on seed, epoch, sample and stream.
 
-    A generator with a state would tie a sample's augmentation to the worker that happens to load it and to
-    everything loaded before; here one worker or eight, resumed or not, draw the same.
+    A generator with a state would tie a sample's augmentation to the worker that happens to load it and to everything
+    loaded before. Here any number of workers, resumed or not, draw the same.
 
     Args:
         seed: Seed of the run, at least 0.
         epoch: Epoch, from 0.
         indices: Sample indices in the data set, shape (N,).
-        num_draws: Numbers wanted a sample.
+        num_draws: Numbers per sample.
         stream: Separates draws for different purposes.
 
     Returns:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from objectaware.commands.fields import described_options, listing_fields
-from objectaware.data.places import require_writable_file, require_writable_folder
+from objectaware.data.user_files import require_writable_file, require_writable_folder
 from objectaware.errors import InputError
 from objectaware.job import submission_id
 from objectaware.recipes import override, read_recipe, split_overrides

@@ -87,8 +87,8 @@ def draw_subset(program: str, arguments: list[str]) -> None:
             split: Part of the data set, where the layout has parts.
             seed: Decides which images are drawn.
         """
-        from objectaware.data.subset import draw_subset as draw
-        from objectaware.data.subset import write_subset
+        from objectaware.data.folder import draw_subset as draw
+        from objectaware.data.folder import write_subset
 
         output_file(out)
         images = _files({"root": str(root), "layout": layout, "variant": variant, "split": split}).open()

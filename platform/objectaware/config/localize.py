@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from objectaware.config.variants import Variant, WithOptions
-from objectaware.data.boxes import MIN_BOX_AREA, OBJECT_MARGIN
 from objectaware.data.dataset import DataConfig
+from objectaware.data.masks import MIN_BOX_AREA, OBJECT_MARGIN
 from objectaware.model import CheckpointAddress, Execution, Fraction, Positive
 
 

@@ -13,7 +13,7 @@ from objectaware.model import MasksAddress
 
 if TYPE_CHECKING:
     from objectaware.config.pretrain import PretrainConfig
-    from objectaware.data.cache import TrainingImages
+    from objectaware.data.dataset import TrainingImages
 
 GROUND_TRUTH: Literal["ground_truth"] = "ground_truth"
 """In place of a mask store's address: the data set's own masks or boxes."""

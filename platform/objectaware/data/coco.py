@@ -1,6 +1,6 @@
 """COCO's instance annotations: `{train,val}2017/*.jpg` and `annotations/instances_{train,val}2017.json`.
 
-`coco_json` reads and checks the file, `coco_masks` draws; this module puts pictures, masks, boxes and crops
+`coco_json` reads, checks and draws the annotations. This module puts pictures, masks, boxes and crops
 together.
 """
 
@@ -13,15 +13,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import require_some_file
-from objectaware.data.boxes import MIN_BOX_AREA, OBJECT_MARGIN, pixel_region
-from objectaware.data.coco_json import CocoAnnotation, CocoField, CocoInstances, parse_instances
-from objectaware.data.coco_masks import union_mask
-from objectaware.data.folder import ImageFolder
+from objectaware.data.coco_json import CocoAnnotation, CocoField, CocoInstances, parse_instances, union_mask
+from objectaware.data.folder import ImageFolder, require_some_file
 from objectaware.data.images import UnreadableImage
-from objectaware.data.orientation import Orientation, Turns
-from objectaware.data.places import is_folder
-from objectaware.data.truth import TrueObjects
+from objectaware.data.masks import MIN_BOX_AREA, OBJECT_MARGIN, pixel_region
+from objectaware.data.truth import Orientation, TrueObjects, Turns
+from objectaware.data.user_files import is_folder
 from objectaware.errors import InputError
 
 Box = tuple[float, float, float, float]
@@ -83,7 +80,7 @@ class CocoDataset:
 
     @property
     def notice(self) -> str:
-        """What the user should know of the annotations, as a line; empty where there is nothing to say."""
+        """A line about the annotations for the user, or an empty one."""
         return self._instances.notice
 
     def select(self, image_ids: Sequence[str]) -> CocoDataset:
@@ -101,7 +98,7 @@ class CocoDataset:
         return self._instances.images[self._places[index]].shape
 
     def stored(self, index: int) -> Orientation:
-        """Return what brings a picture itself upright.
+        """Return the orientation that brings a picture itself upright.
 
         Raises:
             UnreadableImage: It cannot be read.
@@ -109,7 +106,7 @@ class CocoDataset:
         return self._turns.stored(self._places[index])
 
     def turn(self, index: int) -> Orientation:
-        """Return what brings upright what the annotation file says of a picture.
+        """Return the orientation that brings upright the annotations of a picture.
 
         Raises:
             InputError: The picture has the size that the file gives neither as it is stored nor upright.
@@ -117,7 +114,7 @@ class CocoDataset:
         return self._turns.of(self._places[index], self.size(index))
 
     def turns(self) -> CocoTurns:
-        """Return what `turn` returns of each picture, without the annotation file behind it.
+        """Return the results of `turn` for all pictures, without keeping the annotation file.
 
         Raises:
             InputError: The file gives no size of some picture.
@@ -126,7 +123,7 @@ class CocoDataset:
         return CocoTurns(self._turns.with_shapes(shapes), shapes, np.array(self._places, dtype=np.int64))
 
     def annotations(self, index: int) -> list[CocoAnnotation]:
-        """Return what the file says of the objects of a picture, as annotated, in its order, crowds included."""
+        """Return the annotations of a picture in the order of the file, not turned, crowds included."""
         return self._instances.annotations[self._places[index]]
 
     def foreground_mask(self, index: int) -> NDArray[np.bool_]:
@@ -172,7 +169,7 @@ class CocoDataset:
         return np.array(boxes, dtype=np.float64).reshape(-1, 4)
 
     def annotated_instances(self, index: int) -> list[Instance]:
-        """Return the same as annotated, without a look at the picture."""
+        """Return the objects of a picture as annotated, without opening the picture."""
         height, width = self.size(index)
         return [
             Instance(
@@ -185,7 +182,7 @@ class CocoDataset:
 
 
 class CocoTurns:
-    """What brings upright what an annotation file says of its pictures; made by `CocoDataset.turns`."""
+    """The turns that bring the annotations of pictures upright; made by `CocoDataset.turns`."""
 
     def __init__(self, turns: Turns, shapes: NDArray[np.int32], places: NDArray[np.int64]) -> None:
         self._turns = turns
@@ -193,14 +190,14 @@ class CocoTurns:
         self._places = places
 
     def __getitem__(self, index: int) -> Orientation:
-        """Of a picture, by its index in the data set; raises as `CocoDataset.turn`."""
+        """Return the turn of a picture, by its index in the data set; raises as `CocoDataset.turn`."""
         place = int(self._places[index])
         height, width = self._shapes[place].tolist()
         return self._turns.of(place, (height, width))
 
 
 def instances_file(root: str | Path, split: str) -> Path:
-    """The file with the annotations of a split's instances."""
+    """Return the path of the file with the annotations of a split's instances."""
     return Path(root, "annotations", f"instances_{split}2017.json")
 
 
@@ -210,7 +207,7 @@ def load_coco(root: str | Path, split: str, *fields: CocoField) -> CocoDataset:
     Args:
         root: Folder that holds `<split>2017` and `annotations`.
         split: `train` or `val`.
-        fields: What will be used of the images and annotations, to be refused now where it is malformed.
+        fields: Fields of images and annotations that will be used, to be refused now where they are malformed.
 
     Raises:
         InputError: The folder or the annotation file is missing, the file is malformed, or none of its pictures is
@@ -231,8 +228,8 @@ def coco_of(instances: CocoInstances, folder: Path) -> CocoDataset:
     """Put an annotation file and a folder together, which may lack pictures.
 
     Args:
-        instances: What the file holds.
-        folder: Where the pictures lie that it names.
+        instances: The content of the file.
+        folder: The folder of the pictures that it names.
     """
     images = ImageFolder(folder, [image.file_name for image in instances.images])
     # Tools of today show pictures upright to those who annotate.
@@ -260,7 +257,7 @@ def object_crops(
     Args:
         coco: The data set.
         min_area: Least area of the object's mask as a fraction of the picture.
-        margin: What is added on each side, as a fraction of the box's width or height, cut at the border.
+        margin: Margin added on each side, as a fraction of the box's width or height, cut at the border.
 
     Returns:
         Crops in the order of pictures and of instances.
@@ -285,11 +282,11 @@ class CocoObjects(TrueObjects):
         self.notice = coco.notice
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Union of the instances, (H, W)."""
+        """Return the union of the instances, (H, W)."""
         return self.coco.foreground_mask(index)
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """The instances' boxes (n, 4)."""
+        """Return the instances' boxes (n, 4)."""
         return self.coco.turn(index).boxes(self.coco.annotated_boxes(index, min_area=MIN_BOX_AREA))
 
 
@@ -329,7 +326,7 @@ class CroppedObjects:
         return len(self._crops)
 
     def read(self, index: int) -> NDArray[np.uint8]:
-        """Pixels (h, w, 3) of one object.
+        """Return the pixels (h, w, 3) of one object.
 
         Raises:
             objectaware.data.images.UnreadableImage: The picture cannot be read, or its annotations are for one of
@@ -353,7 +350,7 @@ class ObjectBoxes:
     Args:
         coco: The data set.
         min_area: Objects count from more than this share of the picture on.
-        margin: What is added on each side, as a fraction of the box's width or height, cut at the border.
+        margin: Margin added on each side, as a fraction of the box's width or height, cut at the border.
 
     Source:
         official-implementation §2 ("GT boxes: annotation area > 1%, crowds included, same margin").
@@ -369,7 +366,7 @@ class ObjectBoxes:
         return len(self._annotated)
 
     def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Boxes (n, 4), x0 y0 x1 y1 relative to the picture; n may be 0.
+        """Return the boxes (n, 4), x0 y0 x1 y1 relative to the picture; n may be 0.
 
         Raises:
             InputError: See `CocoDataset.turn`.
@@ -378,7 +375,7 @@ class ObjectBoxes:
 
 
 def _relative_box(box: Box, height: int, width: int) -> Box:
-    """From x, y, width, height in pixels to corners relative to a picture of this height and width."""
+    """Turn x, y, width, height in pixels into corners relative to a picture of this height and width."""
     x, y, box_width, box_height = box
     left, right = (min(max(value / width, 0.0), 1.0) for value in (x, x + box_width))
     top, bottom = (min(max(value / height, 0.0), 1.0) for value in (y, y + box_height))
@@ -391,7 +388,7 @@ def _expanded(boxes: NDArray[np.float64], margin: float) -> NDArray[np.float64]:
 
 
 def expand_box(box: Box, margin: float) -> Box:
-    """Adds to each side of a relative box a fraction of its width or height, cut at the picture's border."""
+    """Add to each side of a relative box a fraction of its width or height, cut at the picture's border."""
     left, top, right, bottom = box
     width, height = (right - left) * margin, (bottom - top) * margin
     return max(left - width, 0.0), max(top - height, 0.0), min(right + width, 1.0), min(bottom + height, 1.0)

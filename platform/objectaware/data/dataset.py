@@ -1,19 +1,25 @@
-"""A data set: how a recipe names it (`DataConfig`), and what a command opens once and hands on (`Dataset`)."""
+"""A data set: how a recipe names it, what a command opens once, and how training reads it.
+
+`DataConfig` names a data set, `Dataset` opens it, and `TrainingImages` keeps decoded images in memory.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
+from objectaware.data.images import Images, UnreadableImage, none_readable
 from objectaware.data.layouts import Boxes, Layout, OpenedImages, Place, SelectableImages, layout_named, layouts
 from objectaware.errors import InputError
 from objectaware.model import Address, Model, Positive, filled
@@ -21,13 +27,12 @@ from objectaware.model import Address, Model, Positive, filled
 if TYPE_CHECKING:
     from objectaware.data.coco import CocoDataset
     from objectaware.data.coco_json import CocoField
-    from objectaware.data.folder import ImageFolder
-    from objectaware.data.manifest import Manifest
+    from objectaware.data.folder import ImageFolder, Manifest
     from objectaware.data.truth import GroundTruth
 
 
 def _known(name: str) -> str:
-    """Validates a layout's name when it is given: what the module of another package registers is known by then."""
+    """Validate a layout's name when it is given, since other packages have registered their layouts by then."""
     names = [layout.name for layout in layouts()]
     if name not in names:
         raise PydanticCustomError("unknown_name", "choose {names}", {"names": " | ".join(names)})
@@ -44,16 +49,17 @@ class DataConfig(Model):
 
     Attributes:
         root: The folder.
-        layout: How images lie in it: `folder` any photos at any depth, `class-folders` one folder a class, `shards`
-            what `objectaware data pack` wrote, in any store, and the published layouts of docs/data.md.
+        layout: How images lie in it: `folder` any photos at any depth, `class-folders` one folder per class,
+            `shards` a pack of `objectaware data pack`, in any store, and the published layouts of docs/data.md.
         variant: Variant of the data set, such as `mixed_rand` of the Backgrounds Challenge.
         split: Part of the data set, such as `train` or `val`.
-        subset: List of the images that count, one path relative to the images' folder a line; by default all do.
+        subset: List of the images that count, one path relative to the images' folder per line; by default all
+            images count.
         classes: `imagenet-9`: labels are the nine superclasses of ImageNet-9, and images of other classes are left
             out.
         metadata: Folder or file of labels and boxes that lie apart from the images.
-        shuffle_window: Of the layout `shards`: an epoch goes through the shards in a random order, and through the
-            rows of so many shards at a time in a random order. A process keeps at most twice as many in memory.
+        shuffle_window: Only for the layout `shards`: an epoch goes through the shards in a random order, and shuffles
+            the rows of this many shards at a time. A process keeps at most twice as many shards in memory.
     """
 
     root: Address
@@ -68,7 +74,7 @@ class DataConfig(Model):
     @model_validator(mode="before")
     @classmethod
     def _fill_window(cls, values: object) -> object:
-        """Writes the default that depends on the layout out, so that a stored recipe says it."""
+        """Fill in the default that depends on the layout, so that stored configurations are complete."""
         if isinstance(values, dict) and any(one.is_pack and one.name == values.get("layout") for one in layouts()):
             return filled(values, {"shuffle_window": 4})
         return values
@@ -79,7 +85,7 @@ class DataConfig(Model):
         self._require("split", layout.splits)
         self._require("variant", layout.variants, default=layout.default_variant)
         if self.subset is not None and not layout.are_files:
-            problem = f"subset has no meaning for the layout {self.layout}, whose images are no files"
+            problem = f"subset has no meaning for the layout {self.layout}, whose images are not files"
             raise ValueError(f"{problem}; leave it out")
         self._allow("classes", layout.has_superclasses)
         self._allow("metadata", layout.has_metadata)
@@ -89,7 +95,7 @@ class DataConfig(Model):
         return self
 
     def _require(self, field: str, choices: tuple[str, ...], default: str | None = None) -> None:
-        """Refuses a choice that the layout does not have, and the lack of one that it has without a default."""
+        """Refuse a choice that the layout does not have, and the lack of a choice that has no default."""
         value: str | None = getattr(self, field)
         self._allow(field, bool(choices))
         if value is None and choices and default is None:
@@ -103,7 +109,7 @@ class DataConfig(Model):
             raise ValueError(f"{field} = {value} has no meaning for the layout {self.layout}; leave it out")
 
     def open(self) -> OpenedImages:
-        """Opens the images alone, of a new `Dataset`.
+        """Open the images alone, of a new `Dataset`.
 
         Raises:
             InputError: Something is missing or malformed.
@@ -138,7 +144,7 @@ class Dataset:
         self._whole_truth: dict[bool, GroundTruth] = {}
 
     def require_root(self) -> None:
-        """Refuses at once a data set that is not there at all; opening its images looks at the rest.
+        """Refuse at once a data set that is not there at all; opening its images checks the rest.
 
         Raises:
             InputError: It is not there.
@@ -152,22 +158,21 @@ class Dataset:
         Raises:
             InputError: Something is missing or malformed.
         """
-        from objectaware.data.annotations import require_some_file
-        from objectaware.data.folder import ImageFolder
+        from objectaware.data.folder import ImageFolder, require_some_file
 
         images = self.layout.open(self.place)
         if isinstance(images, ImageFolder):
             require_some_file(images, named_by=Path(self.config.root), field="data.root")
         if self.config.subset is not None:
-            from objectaware.data.subset import restrict
+            from objectaware.data.folder import restrict
 
-            assert isinstance(images, ImageFolder), f"the images of the layout {self.layout.name} are no files"
+            assert isinstance(images, ImageFolder), f"the images of the layout {self.layout.name} are not files"
             images = restrict(images, self.config.subset)
         return images if self.config.classes is None else self._by_superclass(images)
 
     def _by_superclass(self, images: OpenedImages) -> OpenedImages:
-        """Labels images with the nine superclasses of ImageNet-9 and leaves the others out."""
-        from objectaware.data.imagenet9 import SUPERCLASSES
+        """Label images with the nine superclasses of ImageNet-9 and leave the others out."""
+        from objectaware.data.sets.imagenet import SUPERCLASSES
 
         assert isinstance(images, SelectableImages), type(images)
         assert images.labels is not None
@@ -194,24 +199,24 @@ class Dataset:
 
     @property
     def notice(self) -> str:
-        """What the user should know of the folder, as a line; empty where there is nothing to say."""
+        """A line about the folder for the user, or an empty one."""
         return str(getattr(self.images, "notice", ""))
 
     @cached_property
     def manifest(self) -> Manifest:
         """Names, sizes and times of the images' files, each looked at once."""
-        from objectaware.data.manifest import Manifest
+        from objectaware.data.folder import Manifest
 
         return Manifest.of(self.files)
 
     def content_hash(self, verify: bool = False) -> str:
-        """Hashes names, sizes and times of the images, their labels, and their annotations.
+        """Hash names, sizes and times of the images, their labels, and their annotations.
 
         Args:
             verify: Hash the images' content instead of their times.
         """
         if self.layout.is_pack:
-            from objectaware.data.shards import pack_hash
+            from objectaware.data.pack import pack_hash
 
             return pack_hash(self.config.root, verify)
         digest = hashlib.sha256(self.manifest.content_hash(verify).encode())
@@ -224,7 +229,7 @@ class Dataset:
 
     @property
     def annotation_hash(self) -> str:
-        """Hash of the file that says what the images show, where it is one for all of them; else empty."""
+        """Hash of the annotation file, where one file describes all images; else empty."""
         return self.layout.annotation_hash(self.place)
 
     @property
@@ -233,10 +238,10 @@ class Dataset:
         return self.layout.has_truth(self.place)
 
     def truth(self, *, needs_boxes: bool = True) -> GroundTruth:
-        """Opens the true masks and boxes of all images.
+        """Open the true masks and boxes of all images.
 
         Args:
-            needs_boxes: Whether boxes will be asked for; else what annotations say of them need not be there.
+            needs_boxes: Whether boxes will be asked for; else the annotations may lack them.
 
         Raises:
             InputError: There are none, or their files are missing or malformed.
@@ -248,17 +253,17 @@ class Dataset:
         return self._whole_truth[needs_boxes]
 
     def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> GroundTruth:
-        """Opens the true masks and boxes of some images, in the order that they are named in; raises as `truth`."""
+        """Open the true masks and boxes of some images, in the order that they are named in; raises as `truth`."""
         from objectaware.data.truth import GroundTruth
 
         return GroundTruth(self.layout.truth(self.place, image_ids, needs_boxes=needs_boxes), len(image_ids))
 
     def find_truth(self, *, needs_boxes: bool = True) -> tuple[GroundTruth | None, str]:
-        """Opens the true masks and boxes for a use that can do without them.
+        """Open the true masks and boxes for a use that can do without them.
 
         Returns:
-            They, or None where the data set has none that was downloaded, or none that can be used; in the last case
-            with a line that says why, else with an empty one.
+            The truth, or None where the data set has none, it was not downloaded, or it cannot be used. In the last
+            case a line says why; else the line is empty.
         """
         try:
             return (self.truth(needs_boxes=needs_boxes) if self.has_truth else None), ""
@@ -266,7 +271,7 @@ class Dataset:
             return None, f"the true masks and boxes are not used: {error}"
 
     def training_truth(self, image_ids: list[str]) -> GroundTruth:
-        """Opens the true masks that policies train on, where the layout's `true_masks` says that there are some.
+        """Open the true masks that policies train on, where the layout's `true_masks` says that there are some.
 
         Args:
             image_ids: Some of the images, in order.
@@ -279,13 +284,13 @@ class Dataset:
         return GroundTruth(self.layout.training_truth(self.place, image_ids), len(image_ids))
 
     def training_truth_hash(self, verify: bool = False) -> str:
-        """Hashes the files that policies read true masks or boxes from, as `GroundTruth.content_hash`."""
+        """Hash the files that policies read true masks or boxes from, as `GroundTruth.content_hash`."""
         if self.layout.is_pack or self.annotation_hash:
             return "annotations"  # a part of `content_hash`
         return self.training_truth(self.image_ids).content_hash(verify)
 
     def training_boxes(self, image_ids: list[str]) -> Boxes:
-        """Opens the true boxes that policies train on, where the layout's `true_boxes` says that there are some.
+        """Open the true boxes that policies train on, where the layout's `true_boxes` says that there are some.
 
         Args:
             image_ids: Some of the images, in order.
@@ -296,7 +301,7 @@ class Dataset:
         return self.layout.training_boxes(self.place, image_ids)
 
     def instances(self, *fields: CocoField) -> CocoDataset:
-        """Opens the images with their annotations, where the layout's `has_instances` says that there are some.
+        """Open the images with their annotations, where the layout's `has_instances` says that there are some.
 
         Args:
             fields: The fields of the annotations that will be used, to be refused now where they are malformed.
@@ -318,7 +323,7 @@ class FoundImages:
         variant: One of its variants, or None where it has none.
         num_images: How many; 0 with a problem.
         problem: Why the folder does not have this layout; empty where it does.
-        notice: What the user should know of the images, as a line; empty where there is nothing to say.
+        notice: A line about the images for the user, or an empty one.
     """
 
     layout: str
@@ -330,15 +335,15 @@ class FoundImages:
 
 
 def find_layouts(root: str | Path) -> Iterator[FoundImages]:
-    """Tries every layout on a folder.
+    """Try every layout on a folder.
 
-    Of a published layout, what is there of its splits and variants is given; where nothing is, one entry says why.
-    Layouts whose labels lie apart are not tried.
+    Yield the splits and variants of a layout that are there, or one entry that says why none is. Layouts whose labels
+    lie in a folder of their own are not tried.
 
     Raises:
         InputError: There is no such folder.
     """
-    from objectaware.data.places import is_folder
+    from objectaware.data.user_files import is_folder
 
     if not is_folder(root, field="root"):
         raise InputError("root", root, "is not an existing folder", "Give a folder that holds images.")
@@ -360,3 +365,71 @@ def _try(root: str | Path, layout: Layout, split: str | None, variant: str | Non
     except InputError as error:
         return FoundImages(layout.name, split, variant, 0, str(error))
     return FoundImages(layout.name, split, variant, num_images, notice=data.notice)
+
+
+class NamedImages(Images, Protocol):
+    """A data set whose images have names."""
+
+    @property
+    def image_ids(self) -> list[str]:
+        """Name of each image."""
+
+
+class TrainingImages:
+    """A data set as training reads it: decoded once while memory allows, and without holes.
+
+    An image that cannot be read is replaced by the next one that can, so that an epoch keeps its length and its
+    order. `unreadable` names these images, with reasons.
+
+    Args:
+        images: The data set.
+        max_bytes: Size of the decoded pixels kept in memory, those that were read first; 0 keeps none.
+        unreadable: Images that are known beforehand to give no picture, with reasons.
+
+    Attributes:
+        source: The data set.
+    """
+
+    def __init__(self, images: NamedImages, *, max_bytes: int, unreadable: Mapping[str, str] | None = None) -> None:
+        self.image_ids = images.image_ids
+        self.source = images
+        self.unreadable = dict(unreadable or {})
+        self._kept: dict[int, NDArray[np.uint8]] = {}
+        self._free_bytes = max_bytes
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        """Read an image as 8-bit RGB, shape (H, W, 3).
+
+        Raises:
+            InputError: No image of the data set can be read.
+        """
+        for offset in range(len(self)):
+            pixels = self._read_one((index + offset) % len(self))
+            if pixels is not None:
+                return pixels
+        raise none_readable(len(self), self.unreadable.items())
+
+    def is_unreadable(self, index: int) -> bool:
+        """Tell whether another image replaces this one, as far as is known from reading."""
+        return self.image_ids[index] in self.unreadable
+
+    def _read_one(self, index: int) -> NDArray[np.uint8] | None:
+        kept = self._kept.get(index)
+        if kept is not None:
+            return kept
+        if self.is_unreadable(index):
+            return None
+        try:
+            pixels = self.source.read(index)
+        except UnreadableImage as error:
+            self.unreadable[self.image_ids[index]] = error.reason
+            return None
+        with self._lock:
+            if pixels.nbytes <= self._free_bytes and index not in self._kept:
+                self._kept[index] = pixels
+                self._free_bytes -= pixels.nbytes
+        return pixels

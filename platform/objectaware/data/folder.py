@@ -1,8 +1,13 @@
-"""A folder of images as a data set."""
+"""A folder of images as a data set: its images, their manifest, and parts of it.
+
+A part is given by a list: UTF-8 text with one image id per line, the image's path relative to the data set's folder.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.images import IMAGE_SUFFIXES, read_image
-from objectaware.data.places import is_folder, list_folder, subfolders
+from objectaware.data.user_files import is_folder, list_folder, subfolders
 from objectaware.errors import InputError
 
 _MAX_KINDS = 8
@@ -22,7 +27,7 @@ _MAX_KINDS = 8
 
 @dataclass(frozen=True)
 class ImageListing:
-    """What a folder holds.
+    """The images and other files of a folder.
 
     Attributes:
         image_ids: Paths of the images relative to the folder with forward slashes, sorted.
@@ -36,11 +41,11 @@ class ImageListing:
 def find_images(root: str | Path) -> ImageListing:
     """Find the images under a folder, at any depth.
 
-    An image is told by its suffix (`IMAGE_SUFFIXES`, in either case). Hidden files and folders are skipped, and with
-    them the `._*` companions that macOS leaves. Links to folders are followed unless they lead back to a folder above
-    them. An entry that cannot be looked at, and a folder that cannot be listed, stands for the images that it hides:
-    it is listed, so that reading it fails visibly. A link without a target is listed unless its suffix is that of
-    another kind of file.
+    An image is recognized by its suffix (`IMAGE_SUFFIXES`, in either case). Hidden files and folders are skipped,
+    and with them the `._*` companions that macOS leaves. Links to folders are followed unless they lead back to a
+    folder above them. An entry that cannot be examined, or a folder that cannot be listed, is listed in place of the
+    images that it hides, so that reading it fails visibly. A link without a target is listed unless its suffix is that
+    of another kind of file.
 
     Args:
         root: The folder.
@@ -66,18 +71,13 @@ def find_images(root: str | Path) -> ImageListing:
     return ImageListing(image_ids, left_out)
 
 
-def list_image_ids(root: str | Path) -> list[str]:
-    """Return the `image_ids` of `find_images`, which says what is listed and what is refused."""
-    return find_images(root).image_ids
-
-
 def refuse_escape(image_id: str) -> None:
-    """Refuses an image id that leads out of its data set's folder.
+    """Refuse an image id that leads out of its data set's folder.
 
     Raises:
         InputError: It is an absolute path, or one that goes up.
     """
-    # Millions of ids are looked at: only those with a sign of it in full.
+    # There may be millions of ids: split only those that hold '..' at all.
     if image_id.startswith("/") or "\0" in image_id or (".." in image_id and ".." in image_id.split("/")):
         remedy = "Name images by their paths in the folder."
         raise InputError("images", ascii(image_id), "leads out of the folder of images", remedy)
@@ -91,7 +91,7 @@ class ImageFolder:
         image_ids: Paths relative to `root` with forward slashes.
         labels: A class index for each image, from 0 to `len(class_names) - 1`; kept as an int64 array.
         class_names: Names of the classes, by index.
-        notice: What the user should know of the folder, as a line; empty where there is nothing to say.
+        notice: A line about the folder for the user, or an empty one.
 
     Raises:
         InputError: An id, which may come from somebody else's list, leads out of the folder.
@@ -112,7 +112,7 @@ class ImageFolder:
         self.labels = None if labels is None else np.asarray(labels, dtype=np.int64)
         self.class_names = tuple(class_names)
         self.notice = notice
-        assert self.labels is None or self.labels.shape == (len(self.image_ids),), "one label an image"
+        assert self.labels is None or self.labels.shape == (len(self.image_ids),), "one label per image"
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -135,7 +135,7 @@ class ImageFolder:
         labels: NDArray[np.int64] | None = None,
         class_names: Sequence[str] | None = None,
     ) -> ImageFolder:
-        """Takes some of the images, in a given order.
+        """Take some of the images, in a given order.
 
         Args:
             places: Their indices, (n,).
@@ -187,6 +187,38 @@ class ImageFolder:
         labels = [index_of_class[name] for name in class_of_image]
         others = Counter(f"{_suffix(name)} outside the class folders" for name in outside)
         return cls(root, image_ids, labels, class_names, _notice(found.left_out + others))
+
+
+def require_some_file(images: ImageFolder, *, named_by: Path, field: str) -> None:
+    """Refuse a list of images if none of them is there; otherwise each missing image becomes a row with its reason.
+
+    Args:
+        images: The images.
+        named_by: The file or folder that names them.
+        field: Name of the data set, for the message.
+
+    Raises:
+        InputError: None is there, or their folder cannot be listed.
+    """
+    if not images.image_ids or any(_is_there(images.path(index)) for index in range(len(images))):
+        return
+    named = images.image_ids[0]
+    others = f" and {len(images) - 1} more" if len(images) > 1 else ""
+    problem = f"names {named}{others}, none of which is in {images.root}"
+    base = re.split(r"[/\\]", named)[-1]
+    if base != named and _is_there(images.root / base):
+        remedy = f"Name it {base}, as that folder does."
+    else:
+        held = min((entry.name for entry in list_folder(images.root, field=field)), default=None)
+        remedy = f"Name images by their paths in that folder, which holds {held or 'nothing'}."
+    raise InputError(field, named_by, problem, remedy)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a link that no system follows
+        return False
 
 
 def _walk(
@@ -262,3 +294,185 @@ def _notice(left_out: Counter[str]) -> str:
         return ""
     files = "1 file is" if left_out.total() == 1 else f"{left_out.total()} files are"
     return f"{files} left out: {_listed(left_out)}"
+
+
+MISSING = -1
+"""Size and time of a file that cannot be looked at."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The images of a data set, in order, with sizes and times that reveal whether a file has changed.
+
+    Attributes:
+        root: Folder of the data set, absolute.
+        image_ids: Paths relative to `root`.
+        sizes: Bytes of each image; `MISSING` where the file cannot be looked at.
+        modified_ns: Time of the last change in nanoseconds since 1970; `MISSING` where the file cannot be looked at.
+    """
+
+    root: str
+    image_ids: tuple[str, ...]
+    sizes: tuple[int, ...]
+    modified_ns: tuple[int, ...]
+
+    @classmethod
+    def of(cls, dataset: ImageFolder) -> Manifest:
+        """Look at each file of a data set once."""
+        states = [_size_and_time(dataset.path(index)) for index in range(len(dataset))]
+        return cls(
+            root=str(dataset.root),
+            image_ids=tuple(dataset.image_ids),
+            sizes=tuple(size for size, _ in states),
+            modified_ns=tuple(modified for _, modified in states),
+        )
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    def content_hash(self, verify: bool = False) -> str:
+        """Hash names in order, sizes, and times of change. `root` is not part of the hash.
+
+        Args:
+            verify: Read every file and hash its content in place of its time. Copying or touching the files
+                then changes nothing, and a change that kept a file's size and time is seen.
+
+        Returns:
+            SHA-256 as 64 hexadecimal digits.
+        """
+        digest = hashlib.sha256(b"content" if verify else b"modified")
+        for image_id, size, modified in zip(self.image_ids, self.sizes, self.modified_ns, strict=True):
+            mark = _hash_file(Path(self.root, image_id)) if verify else str(modified)
+            # No file name holds a NUL character, so that fields cannot run into each other.
+            digest.update(f"{image_id}\0{size}\0{mark}\0".encode())
+        return digest.hexdigest()
+
+    def groups(self, group_size: int = 64, seed: int = 0) -> list[NDArray[np.int64]]:
+        """Cut a seeded permutation of the images into groups, the units of work, negatives and resuming.
+
+        The paper takes negatives from batches of 64. The permutation keeps neighbours in file order, which
+        are often of one class, from being each other's negatives (reference/official-implementation.md §3).
+
+        Args:
+            group_size: Images per group, at least 1.
+            seed: Seed of the permutation, which is NumPy's with PCG64.
+
+        Returns:
+            Index arrays; every index from 0 to `len(self) - 1` is in exactly one. Only the last may be
+            shorter.
+        """
+        assert group_size >= 1, group_size
+        order = np.random.Generator(np.random.PCG64(seed)).permutation(len(self)).astype(np.int64)
+        return [order[start : start + group_size] for start in range(0, len(order), group_size)]
+
+    def negatives_filler(self, group_size: int = 64, seed: int = 0) -> NDArray[np.int64]:
+        """Return the images that fill the last, short group's batch of negatives up to `group_size`.
+
+        They come from the start of the first group and serve only as negatives: their own results come from
+        the first group.
+
+        Returns:
+            Index array; empty where the last group is full, or the only one.
+        """
+        groups = self.groups(group_size, seed)
+        if len(groups) < 2:
+            return np.empty(0, dtype=np.int64)
+        return groups[0][: group_size - len(groups[-1])]
+
+
+def _size_and_time(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:  # such as a link without its target; reading the image will say so
+        return MISSING, MISSING
+    return status.st_size, status.st_mtime_ns
+
+
+def _hash_file(path: Path) -> str:
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError:
+        return str(MISSING)
+
+
+def draw_subset(image_ids: Sequence[str], fraction: float, seed: int) -> list[str]:
+    """Draw images at random, without regard to their classes.
+
+    The paper's tenth of ImageNet was drawn so ("we randomly choose 10% of samples", appendix on the
+    comparison with ImageNet-trained models); which images they were is not published.
+
+    Args:
+        image_ids: All images; their order matters.
+        fraction: Share of them, above 0 and at most 1; the number of images is rounded.
+        seed: Seed of NumPy's PCG64, whose permutation decides.
+
+    Returns:
+        The drawn images, in the order in which they were given.
+
+    Raises:
+        InputError: The fraction is out of range or leaves no image.
+    """
+    number = round(fraction * len(image_ids)) if 0 < fraction <= 1 else 0
+    if number == 0:
+        remedy = "Give a share such as 0.1."
+        raise InputError("fraction", fraction, f"leaves no part of the {len(image_ids)} images", remedy)
+    drawn = np.random.Generator(np.random.PCG64(seed)).permutation(len(image_ids))[:number]
+    return [image_ids[index] for index in np.sort(drawn)]
+
+
+def write_subset(address: str, image_ids: Sequence[str]) -> None:
+    """Write a list; a file that exists is replaced.
+
+    Raises:
+        InputError: An id has a line break in it.
+    """
+    from objectaware.data.storage import Storage  # here, as it imports PyArrow
+
+    for image_id in image_ids:
+        if "\n" in image_id:
+            raise InputError("images", repr(image_id), "has a line break in its name", "Rename it.")
+    storage, name = Storage.from_uri(address).split()
+    storage.write_bytes(name, "".join(f"{image_id}\n" for image_id in image_ids).encode())
+
+
+def restrict(images: ImageFolder, address: str) -> ImageFolder:
+    """Take the images that a list names; their order stays the data set's.
+
+    Args:
+        images: The data set.
+        address: Path or URI of the list.
+
+    Returns:
+        The images with their labels; class names and root are those of the whole.
+
+    Raises:
+        InputError: The list is missing or empty, names an image twice, or names one that the data set does not have.
+    """
+    wanted = _read_list(address)
+    places = [index for index, image_id in enumerate(images.image_ids) if image_id in wanted]
+    if len(places) < len(wanted):
+        missing = min(wanted.difference(images.image_ids))
+        remedy = "A list holds paths relative to that folder, as objectaware data subset writes them."
+        raise InputError("subset", address, f"names {missing}, which is not in {images.root}", remedy)
+    return images.select(np.array(places, dtype=np.int64))
+
+
+def _read_list(address: str) -> set[str]:
+    from objectaware.data.storage import Storage  # here, as it imports PyArrow
+
+    storage, name = Storage.from_uri(address).split()
+    remedy = "objectaware data subset writes such a list."
+    try:
+        text = storage.read_bytes(name).decode()
+    except FileNotFoundError as error:
+        raise InputError("subset", address, "does not exist", remedy) from error
+    except UnicodeDecodeError as error:
+        raise InputError("subset", address, "is not text in UTF-8", remedy) from error
+    # Not splitlines, which would also break at rarer characters that a file's name may have.
+    lines = [line for line in text.replace("\r\n", "\n").split("\n") if line]
+    if not lines:
+        raise InputError("subset", address, "names no image", remedy)
+    if len(set(lines)) < len(lines):
+        raise InputError("subset", address, "names an image twice", "Leave each line in once.")
+    return set(lines)

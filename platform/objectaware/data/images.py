@@ -1,15 +1,15 @@
-"""Decode any photo to 8-bit RGB, or say in plain words why it cannot be done.
+"""Decode any photo to 8-bit RGB, or say in plain words why it cannot be decoded.
 
 Importing this module changes three things for the whole process. Warnings raised inside Pillow (a large image, a
-broken EXIF block) are ignored, Pillow's logger reports nothing below `CRITICAL`, and libtiff's errors are kept for the
-reason instead of printed without the file's name. The reason of `UnreadableImage` says what matters of them.
+broken EXIF block) are ignored. Pillow's logger reports nothing below `CRITICAL`. libtiff's errors are kept for the
+reason of `UnreadableImage` instead of being printed without the file's name.
 `warnings.catch_warnings` around each call would be narrower, but it is not safe in threads, and images are decoded in
-threads. No other state of Pillow is changed; `PIL.Image.MAX_IMAGE_PIXELS` and `PIL.ImageFile.LOAD_TRUNCATED_IMAGES` are
-left as they are.
+threads. No other state of Pillow is changed: `PIL.Image.MAX_IMAGE_PIXELS` and `PIL.ImageFile.LOAD_TRUNCATED_IMAGES`
+stay as they are.
 
-An image for which memory runs out is not called unreadable. All threads of a process share one `_Room`, in which
-large images are decoded few at a time; one that still fails is decoded again while no other is, and then raises
-`ImageMemoryError`.
+An image for which memory runs out is not called unreadable. All threads of a process share one `_Room`, which limits
+how many large images are decoded at the same time. An image that still fails is decoded again while no other image is,
+and then raises `ImageMemoryError`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,17 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import ExifTags, Image, UnidentifiedImageError, _imaging
 
 from objectaware.errors import ExplainedError, InputError, one_line, system_reason
+
+if TYPE_CHECKING:
+    import torch
+from collections.abc import Sequence
 
 Read = TypeVar("Read")
 
@@ -51,14 +55,14 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 DEFAULT_MAX_PIXELS = 178_956_970
 """Twice Pillow's warning level: the number of pixels above which Pillow itself refuses an image."""
 
-# A picture of the most pixels takes seconds. A progressive JPEG of some megabytes may repeat its scans for hours.
+# A picture of the maximum size takes seconds. A progressive JPEG of some megabytes may repeat its scans for hours.
 _MAX_SECONDS = 60.0
 
-# What a pixel takes at most while it is decoded: in libwebp and libavif, which take more than the other decoders, and
-# as Pillow stores it, turned upright, and returned.
+# Bytes that a pixel takes at most while it is decoded: in libwebp and libavif, which take more than the other decoders,
+# and as Pillow stores it, turned upright, and returned.
 _BYTES_PER_PIXEL = 16
 
-# What libavif takes at most to parse a file before the size of the picture is known.
+# Bytes that libavif takes at most to parse a file before the size of the picture is known.
 _BYTES_TO_PARSE = 2**30
 
 # Photos of 12 megapixels in 20 threads do not wait for each other; of the largest images there is one at a time.
@@ -95,7 +99,7 @@ class Images(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, index: int) -> NDArray[np.uint8]:
-        """Pixels (H, W, 3) of one image."""
+        """Return the pixels (H, W, 3) of one image."""
         ...
 
 
@@ -116,7 +120,7 @@ class ImageMemoryError(ExplainedError):
 
 
 def none_readable(num_images: int, reasons: Iterable[tuple[str, str]]) -> InputError:
-    """Make the refusal of a data set of which no image can be read: no result can come of it.
+    """Make the refusal of a data set of which no image can be read.
 
     Args:
         num_images: Its images.
@@ -138,7 +142,7 @@ def decode_image(content: bytes, *, name: str = "an image", max_pixels: int = DE
 
     Args:
         content: The bytes of the file.
-        name: What `ImageMemoryError` calls it.
+        name: Its name in `ImageMemoryError`.
         max_pixels: Images whose header announces more pixels are refused before a pixel is decoded. Pillow's
             own limit (twice `PIL.Image.MAX_IMAGE_PIXELS`) holds besides.
 
@@ -224,9 +228,9 @@ class _TooSlowError(Exception):
 
 
 class _TimedStream:
-    """A file whose reader may compute for so long: what a decoder asks for piece by piece, 64 KiB each.
+    """A file that limits the time its reader may compute; decoders ask for pieces of 64 KiB.
 
-    Counted is what the thread computes, so that a busy machine and a slow disk are not held against the file.
+    Only the computing time of the thread counts, so that a busy machine or a slow disk does not make a file too slow.
 
     Args:
         stream: The file.
@@ -237,7 +241,7 @@ class _TimedStream:
         self._end = time.thread_time() + _MAX_SECONDS
 
     def read(self, size: int = -1) -> bytes:
-        """Reads as the file does.
+        """Read as the file does.
 
         Raises:
             _TooSlowError: The time is over.
@@ -246,7 +250,7 @@ class _TimedStream:
             raise _TooSlowError(f"it takes more than {_MAX_SECONDS:g} s to decode")
         return self._stream.read(size)
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else of the file Pillow takes
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any other method of the file that Pillow calls
         return getattr(self._stream, name)
 
 
@@ -266,7 +270,7 @@ class _Room:
     def take(self, num_bytes: int) -> Iterator[None]:
         """Wait until there is room for this many bytes and hold it; a request for more than all gets all."""
         num_bytes = min(num_bytes, self._all)
-        # Those behind one that waits wait too: small images would hold a large one up for ever.
+        # Requests behind a waiting one wait too: otherwise small images could hold up a large one forever.
         with self._door, self._changed:
             self._changed.wait_for(lambda: self._free >= num_bytes)
             self._free -= num_bytes
@@ -286,7 +290,7 @@ _ROOM = _Room(_ROOM_BYTES)
 
 
 class _ShortOfMemoryError(Exception):
-    """There was not enough memory, or nobody can tell."""
+    """There was not enough memory, or it is not known whether there was."""
 
 
 def _decode(open_file: Callable[[], BinaryIO], name: str, max_pixels: int) -> NDArray[np.uint8]:
@@ -300,7 +304,7 @@ def _alone_if_needed(open_file: Callable[[], BinaryIO], name: str, read: Callabl
 
     Args:
         open_file: Opens the file.
-        name: What `ImageMemoryError` calls it.
+        name: Its name in `ImageMemoryError`.
         read: Takes the open file and whether this thread holds all of the room; raises `_ShortOfMemoryError`.
 
     Raises:
@@ -315,7 +319,7 @@ def _alone_if_needed(open_file: Callable[[], BinaryIO], name: str, read: Callabl
         except _ShortOfMemoryError as error:
             raise ImageMemoryError(
                 f"{name} cannot be decoded for want of memory{error}, even while no other image is. It may be good: "
-                "give the process more memory and run the same command again, which goes on from here."
+                "give the process more memory and run the same command again, which continues from here."
             ) from error
 
 
@@ -351,12 +355,12 @@ def _decode_once(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> NDArra
 
 
 def _may_lack(num_bytes: int, *, is_alone: bool) -> bool:
-    """Tell whether a failure that does not mention memory may be for want of so much."""
+    """Tell whether a failure that does not mention memory may be for want of this many bytes."""
     return num_bytes >= _LARGE_BYTES and not (is_alone and _is_free(num_bytes))
 
 
 def _is_free(num_bytes: int) -> bool:
-    """Tell whether the system gives this process so much memory."""
+    """Tell whether the system gives this process this many bytes."""
     try:
         np.empty(num_bytes, dtype=np.uint8)
     except MemoryError:
@@ -393,7 +397,7 @@ def _open(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> Image.Image:
 
 
 def _bytes_to_open(stream: BinaryIO, error: Exception) -> int:
-    """Return what the decoder that raised an error while opening a file may have lacked; 0 for most decoders."""
+    """Return the bytes that a decoder may have lacked when it raised an error while opening; 0 for most decoders."""
     if "Out of memory" in str(error):  # libavif
         return _BYTES_TO_PARSE
     if "could not create decoder object" in str(error):  # libwebp, for want of memory as for a broken file
@@ -419,7 +423,7 @@ def _webp_pixels(head: bytes) -> int:
 
 
 def _pixels(image: Image.Image) -> NDArray[np.uint8]:
-    """Decode what was opened, a strip at a time: (H, W, 3)."""
+    """Decode an opened image one strip at a time: (H, W, 3)."""
     image.load()
     upright = _upright(image)
     if upright is not image:
@@ -513,7 +517,7 @@ _LIBTIFF_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctyp
 
 
 def _silence_libtiff() -> None:
-    """Have the libtiff that Pillow has loaded report to this module instead of printing."""
+    """Make the libtiff that Pillow loaded report to this module instead of printing."""
     # A Pillow that was built in another way has none, or one that is out of reach: then it prints.
     with suppress(AttributeError, OSError):
         libtiff = ctypes.CDLL(_imaging.__file__)
@@ -530,3 +534,25 @@ def _too_slow(error: _TooSlowError) -> UnreadableImage:
 
 def _reason(error: Exception) -> str:
     return ": ".join([one_line(error), *_libtiff.errors[:1]])
+
+
+def normalise(
+    images: NDArray[np.uint8], mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
+) -> torch.Tensor:
+    """Turn a batch of images into a tensor normalised by a mean and standard deviation per channel.
+
+    Args:
+        images: Shape (N, H, W, 3), RGB, 0 to 255.
+        mean: Of values from 0 to 1; by default ImageNet's, like `std`.
+        std: Standard deviation.
+
+    Returns:
+        float32 of shape (N, 3, H, W), contiguous: (value / 255 - mean) / std for each channel.
+    """
+    import torch  # here, as whatever reads a configuration imports this module
+
+    assert images.dtype == np.uint8, images.dtype
+    assert images.ndim == 4, images.shape
+    # torch.tensor copies, where torch.from_numpy would warn about the read-only arrays of Ray's object store.
+    tensor = torch.tensor(images).permute(0, 3, 1, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    return tensor.div_(255).sub_(torch.tensor(mean).view(3, 1, 1)).div_(torch.tensor(std).view(3, 1, 1))

@@ -1,7 +1,7 @@
 """The registry of data sets: the layouts that images lie in, and the data sets that others published.
 
 A data set is added as one file in `objectaware.data.sets`, which registers its layout with `register_layout` and, where
-it was published, its parts with `register_published`. All that other modules know of it they take from there. A module
+it was published, its parts with `register_published`. Other modules take all that they know of it from there. A module
 of another distribution registers in the same way, by an entry point of the group `objectaware.variants`.
 """
 
@@ -68,12 +68,12 @@ class Boxes(Protocol):
     """Boxes to train with, by index of the image."""
 
     def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Boxes (n, 4), x0 y0 x1 y1 relative to the image, margin included."""
+        """Return the boxes (n, 4), x0 y0 x1 y1 relative to the image, margin included."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which images of a folder are meant. A field that the layout does not have is empty.
+    """The images of a folder that are meant. A field that the layout does not have is empty.
 
     Attributes:
         root: The folder, or the address of a pack.
@@ -96,8 +96,8 @@ class Layout:
     Attributes:
         name: As in `data.layout` of a recipe.
         content: The files of the folder, for `data list`.
-        labels: What the labels are; empty where there are none.
-        masks: What the true masks or boxes are; empty where there are none.
+        labels: Meaning of the labels; empty where there are none.
+        masks: Form of the true masks or boxes; empty where there are none.
         splits: Values of `data.split`, one of which must be given; empty where the field has no meaning.
         variants: Values of `data.variant`; empty where the field has no meaning.
         default_variant: Variant where none is given; None where one must be.
@@ -106,7 +106,7 @@ class Layout:
         has_superclasses: Whether `data.classes: imagenet-9` has a meaning.
         has_metadata: Whether labels or boxes lie in a folder or file of their own, `data.metadata`.
         has_instances: Whether `instances` gives annotations in COCO's format.
-        is_pack: Whether it is what `objectaware data pack` wrote, of images of any layout.
+        is_pack: Whether it is a pack of `objectaware data pack`, of images of any layout.
         true_masks: Whether policies can train on its true masks (`training_truth`).
         true_boxes: Whether policies can train on its true boxes (`training_boxes`).
     """
@@ -140,20 +140,17 @@ class Layout:
         Raises:
             InputError: It is not there.
         """
-        from objectaware.data.places import is_folder
+        from objectaware.data.user_files import is_folder
 
         if not is_folder(root, field="data.root"):
             raise InputError("data.root", root, "is not an existing folder", "Give the folder of the images.")
 
     def superclasses(self, place: Place) -> NDArray[np.int64]:
-        """Return the superclass of ImageNet-9 of each class, 0 to 8, or -1; here for the classes of ImageNet."""
-        from objectaware.data.imagenet9 import superclass_of_class
-
-        assert self.has_superclasses, f"the layout {self.name} has no superclasses"
-        return superclass_of_class()
+        """Return the superclass of ImageNet-9 of each class, 0 to 8, or -1, where `has_superclasses` says so."""
+        raise NotImplementedError
 
     def annotation_hash(self, place: Place) -> str:
-        """Hash the file that says what the images show, where it is one for all of them; else return nothing."""
+        """Hash the annotation file, where one file describes all images; else return an empty text."""
         return ""
 
     def has_truth(self, place: Place) -> bool:
@@ -166,7 +163,7 @@ class Layout:
         Args:
             place: The data set.
             image_ids: Some of its images, in order.
-            needs_boxes: Whether boxes will be asked for; else fields of annotations that tell only boxes may be absent.
+            needs_boxes: Whether boxes will be asked for; else fields of annotations that only boxes need may be absent.
 
         Raises:
             InputError: There are none, or their files are missing or malformed.
@@ -201,13 +198,13 @@ class PublishedSet:
 
     Attributes:
         name: As in `datasets` of the paper's tables (`paper/tables/*.yaml`).
-        folder: Where it lies under the data folder by default, as `jobs/recipes/base/*.yaml` have it.
+        folder: Where it lies under the data folder by default, as in `jobs/recipes/base/*.yaml`.
         licence: Terms of use, in short; those of the source hold.
         source: Where to get it.
         parts: Fields of `DataConfig` other than `root` by part. A value that starts with `@data/` is a path under the
             data folder.
         num_images: Published number of images by part, where it is known.
-        note: What else a user must know, in a sentence.
+        note: Anything else that a user must know, in a sentence.
         measured: Parts that exist to be measured on by true masks or boxes, and are of no use without them.
     """
 

@@ -1,48 +1,345 @@
-"""Packing a data set into shards (`data.shards` says how a pack looks)."""
+"""Packs: a data set as Parquet shards of encoded pictures with labels, masks and boxes; written once, read by index.
+
+A pack is a folder, local or in an object store, with
+
+- `shard-00000.parquet` and so on: the rows, in groups of `ROWS_PER_GROUP`, the unit that is read,
+- `index.parquet`: the columns of `INDEX_SCHEMA` of all rows, which a training needs at once,
+- `pack.json`: what was packed and how. It is written last, so that the pack is whole when it is there.
+
+Rows lie in a random order that was drawn once, so that any run of them is a sample of the data set.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
+import cv2
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from PIL import Image
 
-from objectaware.data.folder import ImageFolder
+from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.images import UnreadableImage, decode_image, none_readable
-from objectaware.data.manifest import Manifest
 from objectaware.data.masks import mask_png, resize_mask
-from objectaware.data.shards import (
-    FORMAT,
-    INDEX_NAME,
-    INDEX_SCHEMA,
-    PACK_NAME,
-    ROWS_PER_GROUP,
-    SHARD_SCHEMA,
-    shard_name,
-    unreadable_images,
-)
 from objectaware.data.storage import Storage, is_temporary
+from objectaware.data.truth import GroundTruth, TrueObjects
 from objectaware.errors import InputError, system_reason
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
+PACK_NAME = "pack.json"
+INDEX_NAME = "index.parquet"
+FORMAT = 2
+_EARLIER_FORMAT = 1  # without `error`, and with masks that were not turned with their pictures
+ROWS_PER_GROUP = 32
+
+INDEX_SCHEMA = pa.schema(
+    [
+        pa.field("image_id", pa.string(), nullable=False),
+        pa.field("label", pa.int64()),
+        pa.field("width", pa.int32()),  # None where the image cannot be read
+        pa.field("height", pa.int32()),
+        pa.field("error", pa.string()),  # why it cannot be read; None where it can
+    ]
+)
+SHARD_SCHEMA = pa.schema(
+    [
+        *INDEX_SCHEMA,
+        pa.field("boxes", pa.list_(pa.list_(pa.float64(), 4))),
+        pa.field("mask", pa.binary()),  # of the packed image's size, black and white, as PNG
+        pa.field("image", pa.binary(), nullable=False),
+    ]
+)
+
+
+_UNKNOWN_REASON = "gave no picture when it was packed"
+
+
+def shard_name(number: int) -> str:
+    """Name of a shard's file."""
+    return f"shard-{number:05d}.parquet"
+
+
+def unreadable_images(index: pa.Table) -> dict[str, str]:
+    """Return the images of a pack's index that gave no picture when they were packed, with the reasons."""
+    rows = index.filter(index["error"].is_valid()).select(["image_id", "error"]).to_pylist()
+    return {row["image_id"]: row["error"] for row in rows}
+
+
+class Recent(Generic[Key, Value]):
+    """Recently loaded values, up to a size, for many threads: each value is loaded once while it is in use.
+
+    The least recently used values are dropped first.
+
+    Threads that ask for the same value wait for the one that loads it; others do not wait.
+
+    Args:
+        load: Returns a key's value.
+        size: Returns the size of a value, in any unit.
+        capacity: Total size of the values, in the same unit. The newest value is kept, however large.
+    """
+
+    def __init__(self, load: Callable[[Key], Value], *, size: Callable[[Value], int], capacity: int) -> None:
+        self._load = load
+        self._size = size
+        self._free = capacity
+        self._values: OrderedDict[Key, Future[Value]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getitem__(self, key: Key) -> Value:
+        """Return a key's value. An error of loading it reaches all waiting threads; the next request loads it again."""
+        with self._lock:
+            future = self._values.get(key)
+            is_new = future is None
+            if future is None:
+                future = self._values[key] = Future()
+            self._values.move_to_end(key)
+        if is_new:
+            self._fill(key, future)
+        return future.result()
+
+    def _fill(self, key: Key, future: Future[Value]) -> None:
+        try:
+            value = self._load(key)
+        except BaseException as error:
+            with self._lock:
+                del self._values[key]
+            future.set_exception(error)
+            return
+        future.set_result(value)
+        with self._lock:
+            self._free -= self._size(value)
+            # One that is still being loaded has no size yet.
+            old = [other for other, entry in self._values.items() if other != key and entry.done()]
+            for other in old:
+                if self._free >= 0:
+                    break
+                self._free += self._size(self._values.pop(other).result())
+
+
+class PackedImages:
+    """The images of a pack, by index; made by `open`.
+
+    Recently read rows are kept, up to `2 * window` shards. Training goes through the rows of `window` shards in a
+    random order and then through those of the next (`training.inputs.windowed_batches`). At the border both are in use.
+
+    Attributes:
+        image_ids: Path of each image in the data set that was packed.
+        labels: Class index of each image, (N,), or None.
+        class_names: Names of the classes, by index.
+        shard_sizes: Rows of each shard, (number of shards,); their images have consecutive indices.
+        unreadable: Images that gave no picture when they were packed, with the reason; they have no mask either.
+        short_side: Short side in pixels that images were shrunk to; None where they were not shrunk.
+        has_masks: Whether true masks and boxes were packed.
+    """
+
+    def __init__(self, storage: Storage, description: dict[str, Any], index: pa.Table, *, window: int) -> None:
+        self.image_ids: list[str] = index["image_id"].to_pylist()
+        self.unreadable = unreadable_images(index)
+        self.class_names = tuple(description["class_names"])
+        self.labels: NDArray[np.int64] | None = None
+        if description["has_labels"]:
+            self.labels = index["label"].to_numpy().astype(np.int64)
+        self.shard_sizes: NDArray[np.int64] = np.array(description["shard_sizes"], dtype=np.int64)
+        self.short_side: int | None = description["short_side"]
+        self.has_masks: bool = description["has_masks"]
+        self._storage = storage
+        self._starts = np.concatenate([[0], np.cumsum(self.shard_sizes)])
+        num_kept = 2 * window
+        self._footers: Recent[int, pq.FileMetaData] = Recent(self._read_footer, size=lambda _: 1, capacity=num_kept)
+        num_kept_bytes = num_kept * description["max_shard_bytes"]
+        # Apart: masks and boxes are small, and shall not push images out.
+        self._groups, self._truths = (
+            Recent[tuple[int, int, str], pa.Array](
+                lambda key: self._read_columns(*key), size=lambda column: int(column.nbytes), capacity=num_kept_bytes
+            )
+            for _ in range(2)
+        )
+
+    @classmethod
+    def open(cls, address: str, *, window: int = 1) -> PackedImages:
+        """Open a pack.
+
+        Args:
+            address: Path or URI of its folder.
+            window: Shards that training mixes.
+
+        Raises:
+            InputError: There is no finished pack, one of another format, or its index is damaged.
+        """
+        description = cls.describe(address)
+        storage = Storage.from_uri(address)
+        with _opened(storage, INDEX_NAME) as stream:
+            index = pq.read_table(stream, page_checksum_verification=True)
+        if description["format"] == _EARLIER_FORMAT:
+            reasons = pc.if_else(index["width"].is_null(), _UNKNOWN_REASON, pa.scalar(None, pa.string()))
+            index = index.append_column("error", reasons)
+        return cls(storage, description, index, window=window)
+
+    @staticmethod
+    def describe(address: str) -> dict[str, Any]:
+        """Read the description of a pack (`pack.json`).
+
+        Raises:
+            InputError: There is no finished pack, or one of another format. One of the previous format is read where it
+                holds no masks: those were not turned with their pictures.
+        """
+        storage = Storage.from_uri(address)
+        if not storage.exists(PACK_NAME):
+            remedy = "Run objectaware data pack, again where it was interrupted."
+            raise InputError("root", address, f"holds no finished pack ({PACK_NAME})", remedy)
+        description: dict[str, Any] = storage.read_json(PACK_NAME)
+        known = (FORMAT,) if description.get("has_masks") else (FORMAT, _EARLIER_FORMAT)
+        if description["format"] not in known:
+            raise InputError("root", address, f"is a pack of format {description['format']}", "Pack the data again.")
+        return description
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        """Read an image as 8-bit RGB of shape (H, W, 3).
+
+        Raises:
+            objectaware.data.images.UnreadableImage: The packed file gives no picture.
+            InputError: Its shard is damaged or missing.
+            OSError: The store is away.
+        """
+        shard, row = self._locate(index)
+        images = self._groups[shard, row // ROWS_PER_GROUP, "image"]
+        return decode_image(images[row % ROWS_PER_GROUP].as_buffer(), name=self.image_ids[index])
+
+    def mask(self, index: int) -> NDArray[np.bool_]:
+        """Return the true mask (H, W) at the packed image's size, true on any object.
+
+        Raises:
+            InputError: No mask of the image was packed.
+        """
+        content = self._truth(index, "mask")
+        decoded = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_GRAYSCALE)
+        return np.asarray(decoded, dtype=np.uint8) > 0
+
+    def boxes(self, index: int) -> NDArray[np.float64]:
+        """Return the boxes (n, 4), x0 y0 x1 y1 relative to the image, of the objects that cover more than 1% of it.
+
+        Raises:
+            InputError: No boxes of the image were packed.
+        """
+        return np.array(self._truth(index, "boxes"), dtype=np.float64).reshape(-1, 4)
+
+    def _truth(self, index: int, column: str) -> Any:  # noqa: ANN401 - a column's value
+        shard, row = self._locate(index)
+        group = self._truths[shard, row // ROWS_PER_GROUP, column]
+        value = group[row % ROWS_PER_GROUP].as_py()
+        if value is None:
+            raise InputError("image_id", self.image_ids[index], f"has no {column} in the pack", "Pack its masks too.")
+        return value
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        shard = int(np.searchsorted(self._starts, index, side="right")) - 1
+        return shard, index - int(self._starts[shard])
+
+    def _read_footer(self, shard: int) -> pq.FileMetaData:
+        with _opened(self._storage, shard_name(shard)) as stream:
+            return pq.read_metadata(stream)
+
+    def _read_columns(self, shard: int, group: int, column: str) -> pa.Array:
+        footer = self._footers[shard]
+        with _opened(self._storage, shard_name(shard)) as stream:
+            file = pq.ParquetFile(stream, metadata=footer, page_checksum_verification=True)
+            table = file.read_row_group(group, columns=[column], use_threads=False)
+        return table.column(column).combine_chunks()
+
+
+@contextmanager
+def _opened(storage: Storage, name: str) -> Iterator[pa.NativeFile]:
+    """Open a file of a pack, and decide whether an error of reading it is the file's fault or the store's.
+
+    Raises:
+        InputError: The file is damaged or missing.
+        OSError: The store is away, and may come back.
+    """
+    try:
+        with storage.open_file(name) as stream:
+            yield stream
+    except (OSError, pa.ArrowException):
+        _refuse_damaged(storage, name)
+        raise
+
+
+def _refuse_damaged(storage: Storage, name: str) -> None:
+    """Refuse a file that comes whole from its store and cannot be read."""
+    remedy = "Delete it and run the same objectaware data pack again, which writes what is missing."
+    address = f"{storage.uri}/{name}"
+    try:
+        content = storage.read_bytes(name)
+    except FileNotFoundError as error:
+        raise InputError("data.root", address, "is missing", remedy) from error
+    try:
+        pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError("data.root", address, f"is damaged ({error})", remedy) from error
+
+
+class PackedObjects(TrueObjects):
+    """Masks and boxes that were packed with their images.
+
+    Args:
+        address: Of the pack.
+        image_ids: Some of its images, in order.
+
+    Raises:
+        InputError: Nothing of the kind was packed.
+    """
+
+    def __init__(self, address: str, image_ids: list[str]) -> None:
+        self._images = PackedImages.open(address)
+        if not self._images.has_masks:
+            remedy = "Pack a data set that has them."
+            raise InputError("root", address, "is a pack without true masks", remedy)
+        place = {image_id: index for index, image_id in enumerate(self._images.image_ids)}
+        self._places = [place[image_id] for image_id in image_ids]
+
+    def mask(self, index: int) -> NDArray[np.bool_]:
+        """Return the mask at the packed image's size, (H, W)."""
+        return self._images.mask(self._places[index])
+
+    def boxes(self, index: int) -> NDArray[np.float64]:
+        """Return the packed boxes (n, 4)."""
+        return self._images.boxes(self._places[index])
+
+
+def pack_hash(address: str, verify: bool = False) -> str:
+    """Hash the description of a pack, but not where its images came from.
+
+    Args:
+        address: Of the pack.
+        verify: Hash the shards' content, too.
+    """
+    description = PackedImages.describe(address)
+    digest = hashlib.sha256(json.dumps({**description, "source": None}, sort_keys=True).encode())
+    if verify:
+        storage = Storage.from_uri(address)
+        for number in range(len(description["shard_sizes"])):
+            digest.update(hashlib.sha256(storage.read_bytes(shard_name(number))).digest())
+    return digest.hexdigest()
+
 
 _BEGUN_NAME = "pack-begun.json"
 _JPEG_QUALITY = 95
-
-
-class Truth(Protocol):
-    """True masks and boxes of a data set, by index."""
-
-    def __getitem__(self, index: int) -> NDArray[np.bool_]: ...
-
-    def boxes(self, index: int) -> NDArray[np.float64]:
-        """Relative boxes (n, 4)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -65,14 +362,14 @@ def pack_images(
     out: Storage,
     *,
     source: dict[str, object],
-    truth: Truth | None = None,
+    truth: GroundTruth | None = None,
     truth_hash: str | None = None,
     short_side: int | None = None,
     shard_bytes: int = 128 * 2**20,
     num_threads: int = 4,
     on_shard: Callable[[int, int], None] = lambda done, total: None,
 ) -> PackSummary:
-    """Packs images, or goes on with a pack that was begun with the same settings.
+    """Pack images, or continue a pack that was begun with the same settings.
 
     A shard is written whole or not at all, and one that is there is not written again.
 
@@ -81,7 +378,7 @@ def pack_images(
         out: Folder of the pack.
         source: Where the images come from, for `pack.json`.
         truth: True masks and boxes, where the data set has them; masks are brought to the packed image's size.
-        truth_hash: Hash of the files that they come from, which tells packs of other masks apart.
+        truth_hash: Hash of the files that they come from, which distinguishes packs of other masks.
         short_side: Images with a larger short side are shrunk to it, antialiased, and encoded as JPEG of quality
             95 without chroma subsampling; the bytes of all others are copied. None copies all.
         shard_bytes: Size of a shard, by that of its images' files.
@@ -118,7 +415,7 @@ def pack_images(
 
 
 def plan_shards(sizes: tuple[int, ...], shard_bytes: int) -> list[NDArray[np.int64]]:
-    """Cuts a random order of the images, always the same, into shards of about the same size.
+    """Cut a random order of the images, always the same, into shards of about the same size.
 
     Args:
         sizes: Bytes of each image's file.
@@ -173,7 +470,7 @@ def _finish(out: Storage, settings: dict[str, Any], plan: list[NDArray[np.int64]
 
 
 def _image_bytes(footer: pq.FileMetaData) -> int:
-    """What a shard's images take in memory."""
+    """Return the bytes that a shard's images take in memory."""
     column = SHARD_SCHEMA.names.index("image")
     # Boxes are a column of one leaf, so that leaves are numbered as columns are.
     groups = [footer.row_group(number).column(column) for number in range(footer.num_row_groups)]
@@ -183,8 +480,8 @@ def _image_bytes(footer: pq.FileMetaData) -> int:
 
 def _parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
-    # Encoded images do not shrink any further, and nobody filters by their bytes. Checksums tell a damaged shard from a
-    # good one: an image may still decode, to another picture.
+    # Encoded images do not shrink any further, and nobody filters by their bytes. Checksums reveal a damaged shard:
+    # an image of it may still decode, to another picture.
     pq.write_table(
         table,
         sink,
@@ -200,7 +497,7 @@ def _parquet(table: pa.Table) -> bytes:
 class _RowMaker:
     """Makes the row of an image."""
 
-    def __init__(self, images: ImageFolder, truth: Truth | None, short_side: int | None) -> None:
+    def __init__(self, images: ImageFolder, truth: GroundTruth | None, short_side: int | None) -> None:
         self._images = images
         self._truth = truth
         self._short_side = short_side
@@ -229,7 +526,7 @@ def shrink(content: bytes, short_side: int | None, *, name: str = "an image") ->
     Args:
         content: The image's file.
         short_side: Short side in pixels; None leaves all images as they are.
-        name: What errors call it.
+        name: Name of the image in errors.
 
     Returns:
         The file, height and width.

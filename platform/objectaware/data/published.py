@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from objectaware.data.dataset import DataConfig, Dataset
-from objectaware.data.folder import ImageFolder
+from objectaware.data.folder import MISSING, ImageFolder, Manifest
 from objectaware.data.layouts import PublishedSet, published_sets
-from objectaware.data.manifest import MISSING, Manifest
 from objectaware.errors import InputError
 
 PUBLISHED_SETS = published_sets()
@@ -21,7 +20,7 @@ _NO_FOLDERS: Mapping[str, str] = {}
 
 
 def published_set(name: str) -> PublishedSet:
-    """Finds a data set by its name.
+    """Find a data set by its name.
 
     Args:
         name: As the paper's tables have it, such as `ImageNet-R-9`; case and punctuation do not matter, so that
@@ -40,10 +39,10 @@ def published_set(name: str) -> PublishedSet:
 def published_data(
     name: str, part: str, data_folder: str | Path, folders: Mapping[str, str] = _NO_FOLDERS
 ) -> DataConfig:
-    """Says how a part of a data set is opened.
+    """Return the configuration that opens a part of a data set.
 
     Args:
-        name: Of the data set; see `published_set`.
+        name: Name of the data set; see `published_set`.
         part: One of its parts.
         data_folder: Folder in which data sets lie under their usual names.
         folders: Folders of the data sets that lie elsewhere, by name as in `PUBLISHED_SETS`. Sets that usually share
@@ -59,7 +58,7 @@ def published_data(
 
 
 def part_data(published: PublishedSet, part: str, root: str | Path, data_folder: str | Path) -> DataConfig:
-    """Says how a part is opened that lies in a folder of its own choice.
+    """Return the configuration that opens a part from a folder of its own choice.
 
     Args:
         published: The data set.
@@ -72,7 +71,7 @@ def part_data(published: PublishedSet, part: str, root: str | Path, data_folder:
     """
     if part not in published.parts:
         remedy = f"Use one of: {', '.join(published.parts) or 'none'}."
-        raise InputError("part", part, f"is no part of {published.name}", remedy)
+        raise InputError("part", part, f"is not a part of {published.name}", remedy)
     fields = {name: _in_data_folder(value, data_folder) for name, value in published.parts[part].items()}
     return DataConfig.model_validate({"root": str(root), **fields})
 
@@ -113,7 +112,7 @@ class MissingPart:
 
     Attributes:
         part: Its name.
-        problem: What was looked for and not found, or is malformed; one line.
+        problem: The thing that was not found or is malformed; one line.
     """
 
     part: str
@@ -122,13 +121,13 @@ class MissingPart:
 
 @dataclass(frozen=True)
 class PublishedCheck:
-    """What of a published data set a folder holds.
+    """The parts of a published data set that a folder holds.
 
     Attributes:
         published: The data set; its `source` and `licence` say where to get it.
         root: The folder that was looked into.
-        found: Parts that are there, whole or not.
-        missing: Parts that are not.
+        found: Parts that are there, complete or not.
+        missing: Parts that are not there.
     """
 
     published: PublishedSet
@@ -143,12 +142,12 @@ class PublishedCheck:
 
 
 def check_published(name: str, root: str | Path, data_folder: str | Path | None = None) -> PublishedCheck:
-    """Opens each part of a data set and counts its images; their content is not read.
+    """Open each part of a data set and counts its images; their content is not read.
 
     Parts that exist to be measured on by true masks or boxes are missing without them.
 
     Args:
-        name: Of the data set; see `published_set`.
+        name: Name of the data set; see `published_set`.
         root: Its folder.
         data_folder: Folder of other data sets and of metadata that some parts take; by default the one above.
 
@@ -175,13 +174,13 @@ def check_published(name: str, root: str | Path, data_folder: str | Path | None 
 
 
 def _count(data: Dataset) -> int:
-    """How many images there are, all of whose files exist."""
+    """Count the images, all of whose files must exist."""
     _require_files(data.files, data.manifest)
     return len(data.images)
 
 
 def _check_truth(data: Dataset) -> str:
-    """Looks for the files of a part's true masks and boxes; gives what there is to say of them."""
+    """Look for the files of a part's true masks and boxes, and return the notice about them."""
     truth = data.truth()
     for files in truth.files:
         _require_files(files, Manifest.of(files))

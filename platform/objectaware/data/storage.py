@@ -8,17 +8,19 @@ import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import cached_property
+from datetime import timedelta
+from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
 
 import pyarrow as pa
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
+from obstore.store import GCSStore, S3Store
 from pyarrow import fs
 
-from objectaware.data.object_store import ObjectStore
 from objectaware.errors import InputError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -33,7 +35,7 @@ class Storage:
     """A folder, local or in an object store. Make one with `Storage.from_uri`.
 
     Names are paths relative to the folder, with forward slashes; one that would lead out of it is refused
-    with `InputError`. Folders come into being with the first file in them. A storage is safe to use from
+    with `InputError`. A folder begins to exist with its first file. A storage is safe to use from
     several threads, and picklable: the other process opens the file system again.
 
     Args:
@@ -90,7 +92,7 @@ class Storage:
         return Storage(self.uri, self._filesystem, self._path, guard)
 
     def require_writable(self) -> None:
-        """Raise what the guard raises, if there is one; for those that write by other means than this class."""
+        """Call the guard, if there is one. Code that writes by other means than this class calls this first."""
         if self._guard is not None:
             self._guard()
 
@@ -193,7 +195,7 @@ class Storage:
 
         Of several processes that try at once, exactly one succeeds, and nobody sees the file before its content is
         whole (on a file system without hard links, such as FAT, it can be seen empty for a moment). That holds for
-        local and network file systems, Amazon S3 and what speaks its protocol, and Google Cloud Storage. Any other
+        local and network file systems, Amazon S3 and stores with its protocol, and Google Cloud Storage. Any other
         store is asked first and then written to: two writers in the same moment can both succeed there.
 
         Returns:
@@ -272,7 +274,7 @@ class Storage:
                 self._filesystem.delete_file(path)
 
     def delete_unfinished(self) -> None:
-        """Delete what killed writers left half written directly in this folder. Only while none is at work."""
+        """Delete half-written files of killed writers directly in this folder. Call it only while nobody writes."""
         self.require_writable()
         local = self.local_path()  # object stores have an object whole or not at all
         for temporary in local.iterdir() if local is not None and local.is_dir() else ():
@@ -280,7 +282,7 @@ class Storage:
                 temporary.unlink()
 
     def delete_all(self) -> None:
-        """Delete this folder with all that is in it, if it exists. Only where nobody else can have written."""
+        """Delete this folder with its content, if it exists. Call it only where nobody else can have written."""
         self.require_writable()
         if self._filesystem.get_file_info(self._path).type != fs.FileType.NotFound:
             self._filesystem.delete_dir(self._path)
@@ -299,7 +301,7 @@ class Storage:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file's name is one under which this module writes a file before it takes its own."""
+    """Tell whether a name is one under which this module writes a file before the file gets its own name."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
@@ -373,3 +375,129 @@ def _write_temporary(target: Path, pieces: Iterable[bytes]) -> Path:
         temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+_CLIENT_OPTIONS: Any = {"allow_http": True, "timeout": "20s", "connect_timeout": "5s"}
+_RETRIES: Any = {"max_retries": 3, "retry_timeout": timedelta(seconds=20)}
+_REMEDY = "Use a store that has them, such as Amazon S3, Google Cloud Storage, MinIO or Ceph, or a shared file system."
+
+
+class ObjectStore:
+    """A bucket of Amazon S3, of a store with its protocol, or of Google Cloud Storage, for what Arrow cannot do there.
+
+    Arrow cannot write on a condition, nor delete many objects at once.
+
+    Paths are Arrow's: they begin with the bucket's name. A failed request is an `OSError`.
+
+    Args:
+        name: Name of the bucket.
+        store: The bucket.
+    """
+
+    def __init__(self, name: str, store: S3Store | GCSStore) -> None:
+        self._name = name
+        self._store = store
+        self._is_proven = False
+
+    @classmethod
+    def of(cls, uri: str, filesystem: fs.FileSystem) -> ObjectStore | None:
+        """Open the bucket of a folder; None where Arrow's file system is not one of an object store known here.
+
+        Args:
+            uri: The folder's address, as Arrow takes it.
+            filesystem: Arrow's file system for it.
+        """
+        parts = urlsplit(uri)
+        bucket = parts.netloc.rpartition("@")[2]
+        if isinstance(filesystem, fs.S3FileSystem):
+            query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+            endpoint = query.get("endpoint_override", "")
+            if endpoint and "://" not in endpoint:
+                endpoint = f"{query.get('scheme', 'https')}://{endpoint}"
+            endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+            key, secret = unquote(parts.username or ""), unquote(parts.password or "")
+            return _open_s3(bucket, filesystem.region, endpoint, key, secret)
+        if isinstance(filesystem, fs.GcsFileSystem):
+            return _open_gcs(bucket)
+        return None
+
+    def create(self, path: str, content: bytes) -> bool:
+        """Write an object unless there is one; of several writers at once, exactly one succeeds.
+
+        A request that is repeated because its answer was lost can find the object that it wrote itself.
+
+        Returns:
+            Whether this call wrote it.
+
+        Raises:
+            InputError: The store has no conditional writes.
+        """
+        created = self._put(path, content)
+        if created and not self._is_proven:
+            # Some stores take the condition and ignore it: a second write of the same must be refused.
+            if self._put(path, content):
+                raise self._refusal("ignores conditional writes (If-None-Match)")
+            self._is_proven = True
+        return created
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; ignore those that do not exist."""
+        keys = [self._key(path) for path in paths]
+        try:
+            self._store.delete(keys)
+        except NotFoundError:
+            if len(keys) > 1:  # the others may still be there
+                for path in paths:
+                    self.delete([path])
+        except BaseError as error:
+            raise _os_error(error) from error
+
+    def _put(self, path: str, content: bytes) -> bool:
+        try:
+            self._store.put(self._key(path), content, mode="create", use_multipart=False)
+        except AlreadyExistsError:
+            return False
+        except BaseError as error:
+            if "501 Not Implemented" in str(error):
+                raise self._refusal("has no conditional writes (If-None-Match)") from error
+            raise _os_error(error) from error
+        return True
+
+    def _refusal(self, problem: str) -> InputError:
+        return InputError("storage", self._name, f"{problem}, so that two commands could compute one stage", _REMEDY)
+
+    def _key(self, path: str) -> str:
+        return path.removeprefix(f"{self._name}/")
+
+
+@lru_cache(maxsize=64)
+def _open_s3(bucket: str, region: str, endpoint: str, key: str, secret: str) -> ObjectStore:
+    settings: dict[str, Any] = {"region": region, "client_options": _CLIENT_OPTIONS, "retry_config": _RETRIES}
+    if endpoint:
+        settings["endpoint"] = endpoint
+    if key:
+        settings |= {"access_key_id": key, "secret_access_key": secret}
+    elif "AWS_ACCESS_KEY_ID" not in os.environ:
+        settings["credential_provider"] = _profile_credentials()
+    return ObjectStore(bucket, S3Store(bucket, **settings))
+
+
+@lru_cache(maxsize=64)
+def _open_gcs(bucket: str) -> ObjectStore:
+    return ObjectStore(bucket, GCSStore(bucket, client_options=_CLIENT_OPTIONS, retry_config=_RETRIES))
+
+
+def _profile_credentials() -> Any:  # noqa: ANN401 - None, or a class of obstore's that needs boto3
+    """Read AWS's profiles, as Arrow does, where boto3 is installed; None leaves the search to obstore."""
+    try:
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ModuleNotFoundError:
+        return None
+    try:
+        return Boto3CredentialProvider()
+    except ValueError:  # there are none
+        return None
+
+
+def _os_error(error: BaseError) -> OSError:
+    return OSError(str(error).partition("\n\nDebug source")[0])

@@ -1,30 +1,243 @@
-"""True masks and boxes of a data set, by index."""
+"""True masks and boxes of a data set, turned upright as their pictures are.
+
+A picture is stored in one way and, by its EXIF orientation, shown in another. This package reads it as it is shown,
+upright. Its annotations may be in pixels of either. Their size says which, except where both have the same size.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from objectaware.data.boxes import MIN_BOX_AREA
-from objectaware.data.folder import ImageFolder
-from objectaware.data.manifest import Manifest
+from objectaware.data.folder import ImageFolder, Manifest
+from objectaware.data.images import UnreadableImage, read_header
+from objectaware.data.masks import MIN_BOX_AREA, region_boxes
+from objectaware.errors import InputError
 
 if TYPE_CHECKING:
     from objectaware.data.coco import CocoDataset
+
+
+Pixels = TypeVar("Pixels", bound=np.generic)
+Numbers = TypeVar("Numbers", np.float32, np.float64)
+Shape = tuple[int, int]
+Box = tuple[float, float, float, float]
+Side = Literal["stored", "upright"]
+
+# EXIF orientation -> whether rows become columns, and whether then rows and columns are reversed.
+_STEPS = {
+    1: (False, False, False),
+    2: (False, False, True),
+    3: (False, True, True),
+    4: (False, True, False),
+    5: (True, False, False),
+    6: (True, False, True),
+    7: (True, True, True),
+    8: (True, True, False),
+}
+_INVERSE_OF_TAG = {6: 8, 8: 6}
+
+_MAX_LOOKED_AT = 2000
+"""Number of pictures that are examined for one that shows in which pixels a set was annotated."""
+
+
+@dataclass(frozen=True)
+class Orientation:
+    """The turn that brings pixels of a size upright.
+
+    Attributes:
+        shape: Height and width before.
+        tag: EXIF orientation, from 1, which changes nothing, to 8.
+    """
+
+    shape: Shape
+    tag: int = 1
+
+    @property
+    def upright_shape(self) -> Shape:
+        """Height and width after."""
+        return self._swapped(self.shape)
+
+    @property
+    def inverse(self) -> Orientation:
+        """The turn that reverses this one."""
+        return Orientation(self.upright_shape, _INVERSE_OF_TAG.get(self.tag, self.tag))
+
+    def shape_before(self, upright: Shape) -> Shape:
+        """Return the height and width that become those given."""
+        return self._swapped(upright)
+
+    def pixels(self, values: NDArray[Pixels]) -> NDArray[Pixels]:
+        """Turn an array (H, W, …) of any size."""
+        is_transposed, rows_reversed, columns_reversed = _STEPS[self.tag]
+        turned = values.swapaxes(0, 1) if is_transposed else values
+        turned = turned[::-1] if rows_reversed else turned
+        return np.ascontiguousarray(turned[:, ::-1] if columns_reversed else turned)
+
+    def boxes(self, boxes: NDArray[Numbers], shape: Shape = (1, 1)) -> NDArray[Numbers]:
+        """Turn boxes (n, 4), x0 y0 x1 y1, relative to the picture or in pixels of one of the given height and width."""
+        is_transposed, rows_reversed, columns_reversed = _STEPS[self.tag]
+        height, width = self._swapped(shape)
+        x0, y0, x1, y1 = boxes.T[[1, 0, 3, 2]] if is_transposed else boxes.T
+        if rows_reversed:
+            y0, y1 = height - y1, height - y0
+        if columns_reversed:
+            x0, x1 = width - x1, width - x0
+        return np.stack([x0, y0, x1, y1], axis=1)
+
+    def box(self, relative: Box) -> Box:
+        """Turn one such box."""
+        x0, y0, x1, y1 = self.boxes(np.array([relative]))[0].tolist()
+        return x0, y0, x1, y1
+
+    def _swapped(self, shape: Shape) -> Shape:
+        return (shape[1], shape[0]) if _STEPS[self.tag][0] else shape
+
+
+def fitting_sides(stored: Orientation, shape: Shape) -> list[Side]:
+    """Decide by its size whether something was annotated in a picture's stored or in its upright pixels.
+
+    Annotations of a shrunk or enlarged copy of the picture are recognized by its proportions.
+
+    Args:
+        stored: The turn that brings the picture upright.
+        shape: Height and width that the annotation is for.
+
+    Returns:
+        Both where they have the same size, as in squares and in pictures that are mirrored or upside down; none where
+        the annotation is for a picture of another form.
+    """
+    shapes: dict[Side, Shape] = {"stored": stored.shape, "upright": stored.upright_shape}
+    exact: list[Side] = [side for side, known in shapes.items() if shape == known]
+    return exact or [side for side, known in shapes.items() if _has_proportions(shape, known)]
+
+
+def _has_proportions(one: Shape, other: Shape) -> bool:
+    """Tell whether one shape is the other scaled by a factor, up to the rounding of the smaller one to whole pixels."""
+    small, large = sorted((one, other))
+    return all((small[side] - 1) * large[1 - side] <= (small[1 - side] + 1) * large[side] for side in (0, 1))
+
+
+class Turns:
+    """The turns that bring annotations of each picture of a set upright.
+
+    The header of a picture is read once, when it is asked for.
+
+    Args:
+        images: The pictures.
+        field: Name of the data set, for messages.
+        unclear: The pixels that annotations are taken to be in where their size does not decide it.
+        shapes: Gives the height and width that a picture's annotations are for. With it, `unclear` holds only where
+            none of the set's first 2000 pictures decides it. Else all are as the first one that does, since one tool
+            annotated them.
+    """
+
+    def __init__(
+        self, images: ImageFolder, *, field: str, unclear: Side, shapes: Callable[[int], Shape] | None = None
+    ) -> None:
+        self._images = images
+        self._field = field
+        self._unclear = unclear
+        self._shapes = shapes
+        # Height, width and EXIF orientation of each picture as it is stored; an orientation of 0 where not read yet.
+        self._headers = np.zeros((len(images), 3), dtype=np.int32)
+
+    def with_shapes(self, shapes: NDArray[np.int32]) -> Turns:
+        """Return the same with the heights and widths in an array (N, 2), so that their source need not be kept."""
+        return Turns(self._images, field=self._field, unclear=self._unclear, shapes=_ListedShapes(shapes))
+
+    def stored(self, index: int) -> Orientation:
+        """Return the orientation that brings a picture itself upright.
+
+        Raises:
+            UnreadableImage: It cannot be read.
+        """
+        height, width, tag = self._headers[index].tolist()
+        if not tag:
+            height, width, tag = self._headers[index] = read_header(self._images.path(index))
+        return Orientation((height, width), tag)
+
+    def of(self, index: int, shape: Shape) -> Orientation:
+        """Return the orientation that brings upright the annotations of a picture of this height and width.
+
+        A picture that cannot be read is not turned.
+
+        Raises:
+            InputError: The picture has this size neither as it is stored nor upright.
+        """
+        try:
+            stored = self.stored(index)
+        except UnreadableImage:  # reading its pixels says so
+            return Orientation(shape)
+        sides = fitting_sides(stored, shape)
+        if not sides:
+            raise self._misfit(index, stored, shape)
+        if stored.tag == 1:
+            return Orientation(shape)
+        side = sides[0] if len(sides) == 1 else self._side_where_unclear
+        return Orientation(shape, stored.tag if side == "stored" else 1)
+
+    def _misfit(self, index: int, stored: Orientation, shape: Shape) -> InputError:
+        (rows, columns), (height, width) = stored.shape, shape
+        turned = "" if stored.upright_shape == stored.shape else f" ({rows} × {columns} as it is shown)"
+        problem = f"is {columns} × {rows} pixels{turned}, its annotations are for {width} × {height}"
+        remedy = "Replace the file, or mend the width and height of its annotations."
+        return InputError(self._field, self._images.path(index), problem, remedy)
+
+    @cached_property
+    def _side_where_unclear(self) -> Side:
+        if self._shapes is None:
+            return self._unclear
+        for index in range(min(len(self._images), _MAX_LOOKED_AT)):
+            try:
+                sides = fitting_sides(self.stored(index), self._shapes(index))
+            except UnreadableImage:  # the other pictures may still decide it
+                continue
+            if len(sides) == 1:
+                return sides[0]
+        return self._unclear
+
+
+class _ListedShapes:
+    """Heights and widths from an array; unlike a lambda, it can be pickled."""
+
+    def __init__(self, shapes: NDArray[np.int32]) -> None:
+        self._shapes = shapes
+
+    def __call__(self, index: int) -> Shape:
+        height, width = self._shapes[index].tolist()
+        return height, width
+
+
+def turned_by_size(path: Path, found: NDArray[Pixels]) -> NDArray[Pixels]:
+    """Bring upright an array (H, W, …) that a system found in a picture, if its size fits the stored picture alone.
+
+    An array of any other size is taken to be upright, as masks of this package are.
+    """
+    try:
+        height, width, tag = read_header(path)
+    except UnreadableImage:  # reading its pixels says so
+        return found
+    stored = Orientation((height, width), tag)
+    return stored.pixels(found) if fitting_sides(stored, found.shape[:2]) == ["stored"] else found
 
 
 class TrueObjects:
     """True masks and boxes of some images, by index; each published layout has one of its own.
 
     Attributes:
-        has_masks: Whether every image has a mask; else there are boxes alone.
+        has_masks: Whether every image has a mask; else there are only boxes.
         has_ignored: Whether some pixels count neither as object nor as background.
-        files: The files that they are read from, by folder, but for annotations that are part of the images' own hash.
-        notice: What the user should know of them, as a line; empty where there is nothing to say.
+        files: The files that they are read from, by folder, except annotations that are part of the images' own hash.
+        notice: A line about them for the user, or an empty one.
         coco: The images with their numbers, in the same order, where they have annotations in COCO's format.
     """
 
@@ -35,17 +248,18 @@ class TrueObjects:
     coco: CocoDataset | None = None
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Mask (H, W), true on any object."""
+        """Return the mask (H, W), true on any object."""
         raise NotImplementedError
 
     def ignored(self, index: int) -> NDArray[np.bool_] | None:
-        """Pixels (H, W) that do not count, at the mask's size; None where all do."""
+        """Return the pixels (H, W) that do not count, at the mask's size; None where all do."""
         return None
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """Boxes (n, 4), x0 y0 x1 y1 relative to the image; here those around the regions of more than 1% of it."""
-        from objectaware.data.masks import region_boxes  # here, as it imports OpenCV
+        """Return the boxes (n, 4), x0 y0 x1 y1 relative to the image.
 
+        By default they are those around the regions of more than 1% of it.
+        """
         mask = self.mask(index)
         around, areas = region_boxes(mask)
         return around[areas > MIN_BOX_AREA * mask.size]
@@ -65,7 +279,7 @@ class GroundTruth:
 
     @property
     def has_masks(self) -> bool:
-        """Whether every image has a mask; else there are boxes alone."""
+        """Whether every image has a mask; else there are only boxes."""
         return self._objects.has_masks
 
     @property
@@ -75,12 +289,12 @@ class GroundTruth:
 
     @property
     def files(self) -> Sequence[ImageFolder]:
-        """The files that masks and boxes are read from, by folder, but for annotations that are the images' own."""
+        """The files that masks and boxes are read from, by folder, except annotations that belong to the images."""
         return self._objects.files
 
     @property
     def notice(self) -> str:
-        """What the user should know of them, as a line; empty where there is nothing to say."""
+        """A line about them for the user, or an empty one."""
         return self._objects.notice
 
     @property
@@ -92,16 +306,19 @@ class GroundTruth:
         return self._num_images
 
     def __getitem__(self, index: int) -> NDArray[np.bool_]:
-        """Mask (H, W), true on any object; at the image's size but for wsolevaluation's, which are 224 × 224."""
+        """Return the mask (H, W), true on any object.
+
+        It has the image's size, except in wsolevaluation's sets, whose masks are 224 × 224.
+        """
         assert self.has_masks, "this data set has boxes alone"
         return self._objects.mask(index)
 
     def ignored(self, index: int) -> NDArray[np.bool_] | None:
-        """Pixels (H, W) that count neither as object nor as background, at the mask's size; None where all count."""
+        """Return the pixels (H, W) that count neither as object nor as background, or None where all count."""
         return self._objects.ignored(index) if self.has_masks else None
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """Boxes (n, 4), x0 y0 x1 y1 relative to the image.
+        """Return the boxes (n, 4), x0 y0 x1 y1 relative to the image.
 
         The published ones, whatever their size. Of annotations in COCO's format, those of the instances of more than 1%
         of the picture, crowds included, as the official code takes them. Where there is a mask alone, they are those
@@ -117,3 +334,28 @@ class GroundTruth:
         """
         text = "".join(Manifest.of(folder).content_hash(verify) for folder in self.files)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def read_pixels(path: Path, mode: str | None, *, field: str, remedy: str) -> NDArray[np.uint8]:
+    """Read the file of a mask.
+
+    Args:
+        path: The file.
+        mode: Pillow's mode that its pixels are converted to, such as `L`; None leaves them, so that pixels of a
+            palette are its indices.
+        field: Name of the data set, for the message.
+        remedy: The remedy, for the message.
+
+    Returns:
+        (H, W) or (H, W, channels).
+
+    Raises:
+        InputError: It is missing or not a picture.
+    """
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image if mode is None else image.convert(mode), dtype=np.uint8)
+    except FileNotFoundError as error:
+        raise InputError(field, path, "does not exist", remedy) from error
+    except Exception as error:  # Pillow's decoders raise whatever a malformed file provokes in them
+        raise InputError(field, path, f"is not a picture ({error})", "Extract it from the archive again.") from error

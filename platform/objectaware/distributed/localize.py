@@ -17,8 +17,8 @@ import ray.data
 from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
 
 from objectaware.config import LocalizeConfig, LocalizeExecution
+from objectaware.data.folder import Manifest
 from objectaware.data.images import none_readable
-from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, localize_group, read_group

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from objectaware import collector
 from objectaware.config import LocalizeConfig
+from objectaware.data.folder import Manifest
 from objectaware.data.images import UnreadableImage, read_image, resize_image
-from objectaware.data.manifest import Manifest
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.boxes import extract_boxes, keep_large_components

@@ -14,9 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from objectaware.data.images import Images, UnreadableImage, none_readable, resize_image
+from objectaware.data.images import Images, UnreadableImage, none_readable, normalise, resize_image
 from objectaware.data.storage import Storage
-from objectaware.data.tensors import normalise
 from objectaware.errors import InputError
 from objectaware.methods.backbones import Backbone
 

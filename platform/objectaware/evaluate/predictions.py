@@ -13,8 +13,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.boxes import MIN_BOX_AREA
-from objectaware.data.coco_masks import union_mask
+from objectaware.data.coco_json import union_mask
+from objectaware.data.masks import MIN_BOX_AREA
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.boxes import extract_boxes, keep_large_components

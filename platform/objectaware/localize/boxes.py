@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.boxes import MIN_BOX_AREA, OBJECT_MARGIN
+from objectaware.data.masks import MIN_BOX_AREA, OBJECT_MARGIN
 from objectaware.errors import InputError
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from objectaware.config.localize import Localizer
-from objectaware.data.tensors import normalise
+from objectaware.data.images import normalise
 from objectaware.errors import InputError
 from objectaware.localize.expansion import expand_resolution
 from objectaware.methods.backbones import Activations, channels_last

@@ -26,11 +26,9 @@ from objectaware.config import (
     PretrainConfig,
     PretrainExecution,
 )
-from objectaware.data.folder import ImageFolder, list_image_ids
+from objectaware.data.folder import ImageFolder, Manifest, find_images
 from objectaware.data.images import read_image, resize_image
-from objectaware.data.manifest import Manifest
-from objectaware.data.scenes.plan import draw_plan
-from objectaware.data.scenes.variants import render_scene
+from objectaware.data.scenes.pictures import draw_plan, render_scene
 from objectaware.data.storage import Storage
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, group_table
 from objectaware.errors import InputError
@@ -84,7 +82,7 @@ def source_files(images: str | None, folder: Path) -> list[Path]:
         InputError: The user's folder holds no image.
     """
     if images is not None:
-        return [Path(images, image_id) for image_id in list_image_ids(images)]
+        return [Path(images, image_id) for image_id in find_images(images).image_ids]
     folder.mkdir(parents=True)
     paths = [folder / f"scene-{index:04d}.jpg" for index in range(_NUM_SCENES)]
     for index, path in enumerate(paths):

@@ -16,9 +16,8 @@ from objectaware.config import DataConfig, Model
 from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import OpenedImages, layout_named, layouts
-from objectaware.data.orientation import turned_by_size
 from objectaware.data.storage import Storage
-from objectaware.data.truth import GroundTruth
+from objectaware.data.truth import GroundTruth, turned_by_size
 from objectaware.distributed.task import run_tasks
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import UNREADABLE, Coverage

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from objectaware.augment.color import ColorDistribution
 from objectaware.augment.crop import least_short_side
 from objectaware.config import DataConfig, PretrainConfig
-from objectaware.data.cache import TrainingImages
-from objectaware.data.dataset import Dataset
-from objectaware.data.shards import PackedImages
+from objectaware.data.dataset import Dataset, TrainingImages
+from objectaware.data.pack import PackedImages
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import require_two_classes
 from objectaware.training.policies import Policy

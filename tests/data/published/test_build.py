@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from objectaware.cli import run
-from objectaware.data.imagenet9 import SUPERCLASSES, imagenet_wnids, superclass_of_class
 from objectaware.data.sets.backgrounds_challenge import NUM_PER_CLASS, build_imagenet9, load_variant
+from objectaware.data.sets.imagenet import SUPERCLASSES, imagenet_wnids, superclass_of_class
 from objectaware.errors import InputError
 from published_classes import write_classes, write_picture
 

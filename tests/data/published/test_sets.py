@@ -27,7 +27,7 @@ def test_a_set_is_found_by_its_name_however_it_is_written() -> None:
     assert published_set("backgrounds-challenge") is published_set("Backgrounds Challenge")
     with pytest.raises(InputError, match=r"data set = MNIST: is not known\. Use one of: .*COCO, "):
         published_set("MNIST")
-    with pytest.raises(InputError, match=r"part = test: is no part of COCO\. Use one of: train, val\."):
+    with pytest.raises(InputError, match=r"part = test: is not a part of COCO\. Use one of: train, val\."):
         published_data("COCO", "test", "data")
 
 

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from objectaware.config import DataConfig, PretrainConfig
-from objectaware.data.cache import TrainingImages
-from objectaware.data.shards import PackedImages
+from objectaware.data.dataset import TrainingImages
+from objectaware.data.pack import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.pack import run_pack

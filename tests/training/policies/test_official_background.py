@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from objectaware.augment.strips import foreground_bounds, strip_background
+from objectaware.augment.background import foreground_bounds, strip_background
 from objectaware.training.policies import OfficialBackground
 
 SIZE = 12

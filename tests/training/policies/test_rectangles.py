@@ -2,8 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectaware.augment.background import cut_background
-from objectaware.augment.rectangle import largest_empty_rectangle
+from objectaware.augment.background import cut_background, largest_empty_rectangle
 from objectaware.training.policies.rectangles import background_rectangles
 
 

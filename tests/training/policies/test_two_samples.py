@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from objectaware.augment.mixup import mixup
+from objectaware.augment.mixup_cutmix import mixup
 from objectaware.training.policies import NUM_MIX_DRAWS, CutMix, Mixup, Policy
 
 DRAWS = torch.from_numpy(np.random.default_rng(0).random((8, NUM_MIX_DRAWS)))

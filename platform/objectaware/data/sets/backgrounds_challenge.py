@@ -2,7 +2,7 @@
 
 `<root>/<variant>/{train,val}/<class>/*.JPEG` and `<root>/fg_mask/{train,val}/<class>/*.npy`, with classes
 named `00_dog` to `08_fish`. The release archive puts the variants of `val` under `bg_challenge/`; they are
-found there too. Layout of MadryLab/backgrounds_challenge at 46d224b, whose loader this matches but for the
+found there too. Layout of MadryLab/backgrounds_challenge at 46d224b, whose loader this matches except for the
 check of the class folders; see reference/official-implementation.md §5.
 """
 
@@ -20,13 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.data.folder import ImageFolder
-from objectaware.data.imagenet9 import SUPERCLASSES, superclass_of_class
 from objectaware.data.images import UnreadableImage
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.orientation import Turns
-from objectaware.data.places import find_wnid_folder, is_folder
-from objectaware.data.sets.imagenet import IMAGENET_TERMS, load_imagenet
-from objectaware.data.truth import TrueObjects
+from objectaware.data.sets.imagenet import IMAGENET_TERMS, SUPERCLASSES, load_imagenet, superclass_of_class
+from objectaware.data.truth import TrueObjects, Turns
+from objectaware.data.user_files import find_wnid_folder, is_folder
 from objectaware.errors import InputError
 
 VARIANTS = (
@@ -39,8 +37,8 @@ VARIANTS = (
     "only_bg_b",
     "only_bg_t",
 )
-"""What is shown of a picture: all of it; its object on a background of the same, a random or the next class;
-its object alone; all but the object's shape; all but the object's box, blackened or tiled over."""
+"""The parts of a picture that each variant shows: all of it; its object on a background of the same, a random or the
+next class; its object alone; all but the object's shape; all but the object's box, blackened or tiled over."""
 
 
 def load_variant(root: str | Path, variant: str, split: str) -> ImageFolder:
@@ -75,21 +73,12 @@ def has_foreground_masks(root: str | Path, split: str) -> bool:
     return any(is_folder(place, field="fg_mask") for place in _split_places(root, "fg_mask", split))
 
 
-def foreground_folder(root: str | Path, split: str) -> Path:
-    """Finds the folder of the true foregrounds of a split.
-
-    Raises:
-        InputError: There is none.
-    """
-    return _find_split(root, "fg_mask", split)
-
-
 def foreground_turns(root: str | Path, split: str, image_ids: list[str]) -> Turns:
-    """Give what brings the true foregrounds of pictures of `original` upright."""
+    """Return the turns that bring the true foregrounds of pictures of `original` upright."""
     places = _split_places(root, "original", split)
     folder = next((place for place in places if is_folder(place, field="backgrounds_challenge")), places[0])
     pictures = ImageFolder(folder, image_ids)
-    # They were drawn with what shows pictures as they are stored.
+    # They were drawn with tools that show pictures as they are stored.
     return Turns(pictures, field="fg_mask", unclear="stored")
 
 
@@ -123,33 +112,7 @@ def load_foreground_mask(root: str | Path, split: str, image_id: str) -> NDArray
 
 
 class ChallengeObjects(TrueObjects):
-    """Foregrounds of the pictures of `original`, by index, from `fg_mask`.
-
-    Args:
-        root: Folder of the data set.
-        split: Part of the data set.
-        image_ids: Paths of the pictures in their variant, `<class>/<name>.JPEG`.
-    """
-
-    def __init__(self, root: str | Path, split: str, image_ids: list[str]) -> None:
-        self._root = root
-        self._split = split
-        self._image_ids = image_ids
-        names = [str(PurePosixPath(name).with_suffix(".npy")) for name in image_ids]
-        self.files = [ImageFolder(foreground_folder(root, split), names)]
-        self._turns = foreground_turns(root, split, image_ids)
-
-    def mask(self, index: int) -> NDArray[np.bool_]:
-        """The object's pixels, (H, W), upright."""
-        mask = load_foreground_mask(self._root, self._split, self._image_ids[index])
-        return self._turns.of(index, mask.shape).pixels(mask)
-
-
-class TrainingForegrounds(TrueObjects):
-    """True foregrounds of the pictures to train on, by index.
-
-    Those in `fg_mask` where it has the split. The published data has none for the training pictures; there they
-    are what the variant `only_fg` shows: its pixels above 0 in all three channels.
+    """True foregrounds of the pictures of `original`, by index, from `fg_mask`.
 
     Args:
         root: Folder of the data set.
@@ -157,24 +120,22 @@ class TrainingForegrounds(TrueObjects):
         image_ids: Paths of the pictures in their variant, `<class>/<name>.JPEG`.
 
     Raises:
-        InputError: There is neither folder.
-
-    Source:
-        official-implementation §2 (BG-HardMix: masks "derived from IN-9's only_fg training variant (> 0)") and §5.
+        InputError: There is no such folder.
     """
 
     def __init__(self, root: str | Path, split: str, image_ids: list[str]) -> None:
         self._root = root
         self._split = split
         self._image_ids = image_ids
-        self._has_masks = has_foreground_masks(root, split)
+        self.files = [self._files()]
         self._turns = foreground_turns(root, split, image_ids)
-        names = [str(PurePosixPath(name).with_suffix(".npy")) for name in image_ids] if self._has_masks else image_ids
-        self._files = ImageFolder(_find_split(root, "fg_mask" if self._has_masks else "only_fg", split), names)
-        self.files = [self._files]
+
+    def _files(self) -> ImageFolder:
+        names = [str(PurePosixPath(name).with_suffix(".npy")) for name in self._image_ids]
+        return ImageFolder(_find_split(self._root, "fg_mask", self._split), names)
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Foreground of a picture, (H, W), upright.
+        """Return the foreground of a picture, (H, W), upright.
 
         Raises:
             InputError: Its file is missing or damaged, or is not of the picture's size.
@@ -183,13 +144,38 @@ class TrainingForegrounds(TrueObjects):
         return self._turns.of(index, mask.shape).pixels(mask)
 
     def _read(self, index: int) -> NDArray[np.bool_]:
-        if self._has_masks:
-            return load_foreground_mask(self._root, self._split, self._image_ids[index])
+        return load_foreground_mask(self._root, self._split, self._image_ids[index])
+
+
+class ShownForegrounds(ChallengeObjects):
+    """Foregrounds of the training pictures, for which no masks were published: what the variant `only_fg` shows.
+
+    They are its pixels above 0 in all three channels.
+
+    Source:
+        official-implementation §2 (BG-HardMix: masks "derived from IN-9's only_fg training variant (> 0)") and §5.
+    """
+
+    def _files(self) -> ImageFolder:
+        return ImageFolder(_find_split(self._root, "only_fg", self._split), self._image_ids)
+
+    def _read(self, index: int) -> NDArray[np.bool_]:
+        files = self.files[0]
         try:
-            return np.asarray((self._files.read(index) > 0).all(axis=2))
+            return np.asarray((files.read(index) > 0).all(axis=2))
         except UnreadableImage as error:
             remedy = "Every picture of 'original' needs its object there; extract it from the archive again."
-            raise InputError("only_fg", self._files.path(index), error.reason, remedy) from error
+            raise InputError("only_fg", files.path(index), error.reason, remedy) from error
+
+
+def training_foregrounds(root: str | Path, split: str, image_ids: list[str]) -> ChallengeObjects:
+    """Open the true foregrounds of pictures to train on: from `fg_mask` where it has the split, else from `only_fg`.
+
+    Raises:
+        InputError: There is neither folder.
+    """
+    kind = ChallengeObjects if has_foreground_masks(root, split) else ShownForegrounds
+    return kind(root, split, image_ids)
 
 
 def _find_split(root: str | Path, name: str, split: str) -> Path:
@@ -230,9 +216,9 @@ class BackgroundsChallenge(Layout):
         """Open the masks of `fg_mask`."""
         return ChallengeObjects(place.root, place.split, image_ids)
 
-    def training_truth(self, place: Place, image_ids: list[str]) -> TrainingForegrounds:
+    def training_truth(self, place: Place, image_ids: list[str]) -> ChallengeObjects:
         """Open the masks of `fg_mask`, or what `only_fg` shows."""
-        return TrainingForegrounds(place.root, place.split, image_ids)
+        return training_foregrounds(place.root, place.split, image_ids)
 
 
 register_published(
@@ -268,7 +254,7 @@ _BOX_FOLDERS = ["ILSVRC/Annotations/CLS-LOC/train", "Annotations/CLS-LOC/train",
 
 @dataclass(frozen=True)
 class BuiltSet:
-    """What was built.
+    """The built data set.
 
     Attributes:
         folder: Where the class folders lie.
@@ -292,9 +278,9 @@ def build_imagenet9(
     boxes: str | Path | None = None,
     copy: bool = False,
 ) -> BuiltSet:
-    """Draws as many images of each superclass and lays them out as `original/train/<superclass>/*.JPEG`.
+    """Draw as many images of each superclass and lays them out as `original/train/<superclass>/*.JPEG`.
 
-    What is known of the published set: 370 classes in nine superclasses, 5,045 images of each, squares of 224 pixels
+    The published set has 370 classes in nine superclasses, 5,045 images of each, squares of 224 pixels
     whose foregrounds were cut out along ImageNet's boxes. Which images they are is not known; these are others, whole
     and of any size. Images whose names are in those of the published test pictures that lie in `out` are left out.
 
@@ -348,7 +334,7 @@ def _draw(candidates: list[int], number: int, seed: int, superclass: int) -> lis
 
 
 def _published_names(out: Path) -> frozenset[str]:
-    """Names of the images of ImageNet that published test pictures in a folder are made of."""
+    """Return the names of the ImageNet images that the published test pictures in a folder are made of."""
     pictures = [path for place in ("", "bg_challenge") for path in (out / place).glob("*/val/*/*") if path.is_file()]
     return frozenset(name for path in pictures for name in _IMAGE_NAME.findall(path.name))
 
@@ -363,13 +349,13 @@ def _box_filter(boxes: str | Path) -> Callable[[str], bool]:
         try:
             return len(ElementTree.parse(path).getroot().findall("object/bndbox")) == 1
         except ElementTree.ParseError as error:
-            raise InputError("boxes", path, f"is no XML ({error})", "Extract the annotations again.") from error
+            raise InputError("boxes", path, f"is not XML ({error})", "Extract the annotations again.") from error
 
     return has_one_box
 
 
 def _lay_out(images: ImageFolder, drawn: list[list[int]], train: Path, *, copy: bool) -> None:
-    """Write the class folders under another name, so that a build that was stopped is none."""
+    """Write the class folders under another name, so that an unfinished build does not count as one."""
     partial = train.with_name("train.partial")
     if partial.exists() and not {path.name for path in partial.iterdir()} <= {*SUPERCLASSES}:
         raise InputError("out", partial, "holds files that no build wrote", "Give another folder, or move them.")

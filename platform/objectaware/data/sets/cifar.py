@@ -13,11 +13,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import find_base
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.places import EXTRACTED
-from objectaware.errors import InputError
+from objectaware.data.user_files import EXTRACTED, find_base
+from objectaware.errors import InputError, one_line
 
 _SIDE = 32
 
@@ -27,7 +26,7 @@ class ArrayImages:
 
     Args:
         files: The files that they come from.
-        image_ids: A name an image.
+        image_ids: One name per image.
         pixels: Shape (N, H, W, 3).
         labels: Class index of each image, (N,).
         class_names: Names of the classes, by index.
@@ -55,7 +54,7 @@ class ArrayImages:
         return len(self.image_ids)
 
     def read(self, index: int) -> NDArray[np.uint8]:
-        """Pixels (H, W, 3) of one image."""
+        """Return the pixels (H, W, 3) of one image."""
         return self._pixels[index].copy()
 
 
@@ -83,7 +82,7 @@ _FORMS = {
 
 
 def load_cifar(root: str | Path, num_classes: int, split: str) -> ArrayImages:
-    """Opens a split, 32×32 pixels an image.
+    """Open a split, 32 × 32 pixels per image.
 
     Args:
         root: The folder, or the one above it.
@@ -111,25 +110,24 @@ def load_cifar(root: str | Path, num_classes: int, split: str) -> ArrayImages:
 
 
 def _read(path: Path, keys: tuple[str, ...]) -> list[Any]:
-    """What a pickled mapping holds under some keys."""
+    """Return the values of a pickled mapping under some keys."""
     try:
         with path.open("rb") as stream:
             # Written by Python 2, whose strings are bytes.
             content = _PlainUnpickler(stream, encoding="latin1").load()
         return [content[key] for key in keys]
     except Exception as error:  # pickle raises whatever a malformed file provokes in it
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError("cifar", path, f"is no part of the data set ({reason})", EXTRACTED) from error
+        raise InputError("cifar", path, f"is not a part of the data set ({one_line(error)})", EXTRACTED) from error
 
 
 class _PlainUnpickler(pickle.Unpickler):
     """Reads arrays, strings, numbers, lists and mappings; a pickle that would call anything else is refused."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as pickle has it
+        reconstruct = np.empty(0).__reduce__()[0]
         allowed = {
-            # NumPy 2 has its core elsewhere.
-            ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-            ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+            ("numpy.core.multiarray", "_reconstruct"): reconstruct,
+            ("numpy._core.multiarray", "_reconstruct"): reconstruct,  # as NumPy 2 names it
             ("numpy", "ndarray"): np.ndarray,
             ("numpy", "dtype"): np.dtype,
         }

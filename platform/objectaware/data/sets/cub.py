@@ -13,14 +13,12 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import Table, Value, find_base, read_pixels
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.orientation import Turns
-from objectaware.data.places import is_file, is_folder
 from objectaware.data.sets.wsolevaluation import published_parts
-from objectaware.data.truth import TrueObjects
+from objectaware.data.truth import TrueObjects, Turns, read_pixels
+from objectaware.data.user_files import Table, Value, find_base, is_file, is_folder
 from objectaware.errors import InputError
 
 _FIELD = "cub"
@@ -37,7 +35,7 @@ _REDO = {"redo-train": 0, "redo-val": 1, "redo-test": 2}
 
 
 def load_cub(root: str | Path, split: str) -> ImageFolder:
-    """Opens a part of CUB.
+    """Open a part of CUB.
 
     Args:
         root: Folder that holds `images.txt`, or the one above it.
@@ -66,8 +64,8 @@ def load_cub(root: str | Path, split: str) -> ImageFolder:
 class CubObjects(TrueObjects):
     """True masks and boxes of images of CUB, by index.
 
-    A pixel counts as bird from more than half of white on: the masks are means of several people's. The box is the
-    published one. Where the masks were not downloaded there are boxes alone, and `notice` says so.
+    A pixel counts as bird if it is brighter than half of white: each mask is the mean of several people's
+    masks. The box is the published one. Where the masks were not downloaded there are only boxes, and `notice` says so.
 
     Args:
         root: As for `load_cub`.
@@ -82,7 +80,7 @@ class CubObjects(TrueObjects):
         images = _table(base / "images.txt", str)
         boxes = _table(base / "bounding_boxes.txt", float, 4)
         self._images = ImageFolder(base / "images", image_ids)
-        # What they were annotated with showed pictures as they are stored.
+        # They were annotated with tools that showed pictures as they are stored.
         self._turns = Turns(self._images, field=_FIELD, unclear="stored")
         number_of_image = {images[number]: number for number in images.rows}
         self._boxes = [np.array(boxes.values(number_of_image[name])) for name in image_ids]
@@ -98,14 +96,14 @@ class CubObjects(TrueObjects):
             self.files = [*self.files, self._masks]
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Mask (H, W) of the bird, upright."""
+        """Return the mask (H, W) of the bird, upright."""
         assert self.has_masks
         gray = read_pixels(self._masks.path(index), "L", field=_FIELD, remedy=_SEGMENTATIONS_REMEDY)
         mask = gray > 127
         return self._turns.of(index, mask.shape).pixels(mask)
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """The published box (1, 4), x0 y0 x1 y1 relative to the upright image."""
+        """Return the published box (1, 4), x0 y0 x1 y1 relative to the upright image."""
         x, y, width, height = self._boxes[index]
         try:
             turn = self._turns.stored(index)

@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import find_base, read_pixels
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.orientation import Turns
-from objectaware.data.places import is_folder
-from objectaware.data.truth import TrueObjects
+from objectaware.data.truth import TrueObjects, Turns, read_pixels
+from objectaware.data.user_files import find_base, is_folder
 from objectaware.errors import InputError
 
 _FIELD = "flowers102"
@@ -38,7 +36,7 @@ _BLUE = 254
 
 
 def load_flowers102(root: str | Path, split: str) -> ImageFolder:
-    """Opens a part of Flowers102.
+    """Open a part of Flowers102.
 
     Args:
         root: Folder that holds `jpg`, or the one above it.
@@ -62,7 +60,7 @@ def load_flowers102(root: str | Path, split: str) -> ImageFolder:
 
 
 def has_masks(root: str | Path) -> bool:
-    """Tells whether the masks were downloaded, too."""
+    """Tell whether the masks were downloaded, too."""
     return is_folder(_base(root) / "segmim", field=_FIELD)
 
 
@@ -87,12 +85,12 @@ class FlowersObjects(TrueObjects):
             raise InputError(_FIELD, root, f"holds no {base / 'segmim'}", _MASKS_REMEDY)
         names = [re.sub(r"^image_", "segmim_", image_id) for image_id in image_ids]
         self._masks = ImageFolder(base / "segmim", names)
-        # What they were drawn with showed pictures as they are stored.
+        # They were drawn with tools that showed pictures as they are stored.
         self._turns = Turns(ImageFolder(base / "jpg", image_ids), field=_FIELD, unclear="stored")
         self.files = [self._masks]
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Mask (H, W) of the flower, upright."""
+        """Return the mask (H, W) of the flower, upright."""
         pixels = read_pixels(self._masks.path(index), "RGB", field=_FIELD, remedy=_MASKS_REMEDY)
         red, green, blue = pixels.transpose(2, 0, 1)
         mask = np.asarray((red != 0) & (green != 0) & (blue != _BLUE))
@@ -105,13 +103,13 @@ def _base(root: str | Path) -> Path:
 
 
 def _read_numbers(path: Path, variable: str) -> NDArray[np.int64]:
-    """The numbers of a variable of a MATLAB file."""
+    """Return the numbers of a variable of a MATLAB file."""
     from scipy.io import loadmat  # here, or whatever opens a data set would wait for it
 
     try:
         content: dict[str, Any] = loadmat(path)
         return np.asarray(content[variable]).ravel().astype(np.int64)
-    except Exception as error:  # what SciPy's reader raises for a file of another kind is not told
+    except Exception as error:  # SciPy does not document what it raises for a file of another kind
         problem = f"holds no variable {variable} ({type(error).__name__}: {error})"
         raise InputError(_FIELD, path, problem, "Take the published file.") from error
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from objectaware.data.annotations import find_base, read_lines
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.places import EXTRACTED
+from objectaware.data.user_files import EXTRACTED, find_base, read_lines
 from objectaware.errors import InputError
 
 
 def load_food(root: str | Path, split: str) -> ImageFolder:
-    """Opens Food-101: `images/<class>/<number>.jpg` and `meta/{classes,train,test}.txt`.
+    """Open Food-101: `images/<class>/<number>.jpg` and `meta/{classes,train,test}.txt`.
 
     Args:
         root: The folder, or the one above `food-101`.

@@ -1,25 +1,83 @@
-"""ImageNet (ILSVRC 2012) as it unpacks, and the sets in its form: a folder a class, named by its wnid.
+"""ImageNet (ILSVRC 2012), its classes, and the nine superclasses of ImageNet-9 among them.
 
 `train/<wnid>/*.JPEG`; `val/<wnid>/*.JPEG` or flat `val/ILSVRC2012_val_*.JPEG`, whose labels lie in
 `LOC_val_solution.csv` (Kaggle's download) or in the development kit's `ILSVRC2012_validation_ground_truth.txt`,
 numbered as its `meta.mat` says. Kaggle's `ILSVRC/Data/CLS-LOC` is found, too.
+
+Classes are numbered as everywhere: in the order of their WordNet ids (wnids), from 0.
+
+Source:
+    `in_to_in9.json` of MadryLab/backgrounds_challenge at 46d224b maps each class number to 0–8 or -1; here as ranges.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from objectaware.data.annotations import read_lines
 from objectaware.data.folder import ImageFolder
-from objectaware.data.imagenet9 import imagenet_wnids
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.places import EXTRACTED, find_place, has_wnid_folders, is_file, list_folder
 from objectaware.data.sets.wsolevaluation import published_parts
+from objectaware.data.user_files import EXTRACTED, find_place, has_wnid_folders, is_file, list_folder, read_lines
 from objectaware.errors import InputError
+
+SUPERCLASSES = (
+    "00_dog",
+    "01_bird",
+    "02_wheeled vehicle",
+    "03_reptile",
+    "04_carnivore",
+    "05_insect",
+    "06_musical instrument",
+    "07_primate",
+    "08_fish",
+)
+"""Names of the nine, by label: those of the Backgrounds Challenge's folders."""
+
+_CLASSES = (
+    "151-170 173-268",
+    "7-24 87-100 127-146",
+    "407-408 428 436 444 468 511 547 555 561 565 569 573 586 603 609 612 627 656 661 665 670-671 675 690 705 717 734 "
+    "751 757 791 802-803 817 820 829 847 864 866-867 870 880",
+    "33-68",
+    "269-280 286-299 356-362 387-388",
+    "300-326",
+    "401-402 420 432 486 494 513 541 546 558 566 577 579 593-594 641-642 683-684 687 699 776 822 875 881 889",
+    "365-384",
+    "0-6 389-397",
+)
+
+
+@cache
+def imagenet_wnids() -> tuple[str, ...]:
+    """Return the wnids of ImageNet's classes, by number."""
+    return tuple(files("objectaware.data").joinpath("imagenet_wnids.txt").read_text().split())
+
+
+@cache
+def superclass_of_class() -> NDArray[np.int64]:
+    """Return the superclass of each of ImageNet's classes, (1000,): 0 to 8, or -1 for the 630 that belong to none."""
+    superclasses = np.full(len(imagenet_wnids()), -1, dtype=np.int64)
+    for superclass, ranges in enumerate(_CLASSES):
+        for part in ranges.split():
+            first, _, last = part.partition("-")
+            superclasses[int(first) : int(last or first) + 1] = superclass
+    superclasses.flags.writeable = False  # shared by all callers
+    return superclasses
+
+
+def common_superclass(classes: Sequence[int]) -> int:
+    """Return the superclass that some of ImageNet's classes have in common, or -1 where they have none."""
+    found = {int(superclass_of_class()[number]) for number in classes}
+    return found.pop() if len(found) == 1 else -1
+
 
 _FLAT_NAME = re.compile(r"ILSVRC2012_val_.*\.JPEG")
 _KAGGLE = "ILSVRC/Data/CLS-LOC"
@@ -28,7 +86,7 @@ _GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 
 
 def load_imagenet(root: str | Path, split: str) -> ImageFolder:
-    """Opens the images of a split.
+    """Open the images of a split.
 
     Args:
         root: Folder that holds `train` and `val`, or Kaggle's `ILSVRC`.
@@ -38,7 +96,7 @@ def load_imagenet(root: str | Path, split: str) -> ImageFolder:
         The images with the numbers of their classes, 0 to 999; class names are wnids.
 
     Raises:
-        InputError: A folder or the labels of a flat `val` are missing, or a folder is no class of ImageNet.
+        InputError: A folder or the labels of a flat `val` are missing, or a folder is not a class of ImageNet.
     """
     folder = find_place("imagenet", root, [split, f"{_KAGGLE}/{split}", f"Data/CLS-LOC/{split}"])
     if split == "val" and not has_wnid_folders(folder, field="imagenet"):
@@ -47,13 +105,13 @@ def load_imagenet(root: str | Path, split: str) -> ImageFolder:
 
 
 def load_wnid_folders(folder: Path) -> ImageFolder:
-    """Opens a folder that holds a folder a class, named by its wnid; not all of the 1,000 need to be there.
+    """Open a folder with one folder per class, named by its wnid. Not all of the 1,000 need to be there.
 
     Returns:
         The images with the numbers of their classes, 0 to 999; class names are wnids.
 
     Raises:
-        InputError: A folder has another name, or holds no image; or see `list_image_ids`.
+        InputError: A folder has another name, or holds no image; or see `find_images`.
     """
     images = ImageFolder.from_classes(folder)
     number_of_class = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
@@ -82,7 +140,7 @@ def _flat_validation(root: Path, folder: Path) -> ImageFolder:
 
 
 def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
-    """The wnid of each validation image, by its name without the suffix."""
+    """Return the wnid of each validation image, by its name without the suffix."""
     around = [root, folder.parent, root.parent]
     for place in around:
         solution = place / "LOC_val_solution.csv"
@@ -121,6 +179,10 @@ class WnidFolders(Layout):
     labels = "class of ImageNet"
     has_superclasses = True
 
+    def superclasses(self, place: Place) -> NDArray[np.int64]:
+        """Return the superclasses of ImageNet's classes."""
+        return superclass_of_class()
+
 
 @register_layout
 class ImageNet(WnidFolders):
@@ -157,7 +219,7 @@ register_published(
 
 
 def superclasses_of(whole: PublishedSet, note: str = "", num_images: int | None = None) -> PublishedSet:
-    """The images of a set whose class is one of ImageNet-9's 370, labelled with the nine superclasses."""
+    """Select the images of a set whose class is one of ImageNet-9's 370, labelled with the nine superclasses."""
     return replace(
         whole,
         name=f"{whole.name}-9",

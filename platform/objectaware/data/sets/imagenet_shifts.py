@@ -9,7 +9,6 @@ from pathlib import Path
 
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Place, PublishedSet, register_layout, register_published
-from objectaware.data.places import find_wnid_folder
 from objectaware.data.sets.imagenet import (
     IMAGENET_TERMS,
     NUM_IN_370_CLASSES,
@@ -17,6 +16,7 @@ from objectaware.data.sets.imagenet import (
     load_wnid_folders,
     superclasses_of,
 )
+from objectaware.data.user_files import find_wnid_folder
 
 CORRUPTIONS = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
@@ -33,7 +33,7 @@ CORRUPTED_VARIANTS = tuple(
 
 
 def load_sketch(root: str | Path) -> ImageFolder:
-    """Opens ImageNet-Sketch: `sketch/<wnid>/*.JPEG`, 50,889 drawings of all 1,000 classes.
+    """Open ImageNet-Sketch: `sketch/<wnid>/*.JPEG`, 50,889 drawings of all 1,000 classes.
 
     Raises:
         InputError: There are no class folders, or one of them is malformed.
@@ -42,7 +42,7 @@ def load_sketch(root: str | Path) -> ImageFolder:
 
 
 def load_renditions(root: str | Path) -> ImageFolder:
-    """Opens ImageNet-R: `imagenet-r/<wnid>/*.jpg`, 30,000 pictures of 200 classes, numbered as ImageNet's 1,000.
+    """Open ImageNet-R: `imagenet-r/<wnid>/*.jpg`, 30,000 pictures of 200 classes, numbered as ImageNet's 1,000.
 
     Raises:
         InputError: There are no class folders, or one of them is malformed.
@@ -51,7 +51,7 @@ def load_renditions(root: str | Path) -> ImageFolder:
 
 
 def load_stylized(root: str | Path, split: str) -> ImageFolder:
-    """Opens Stylized-ImageNet: `{train,val}/<wnid>/*`, as its generator writes it.
+    """Open Stylized-ImageNet: `{train,val}/<wnid>/*`, as its generator writes it.
 
     Raises:
         InputError: There are no class folders, or one of them is malformed.
@@ -60,7 +60,7 @@ def load_stylized(root: str | Path, split: str) -> ImageFolder:
 
 
 def load_corrupted(root: str | Path, variant: str) -> ImageFolder:
-    """Opens one corruption of ImageNet-C: `<corruption>/<severity>/<wnid>/*.JPEG`, 50,000 images.
+    """Open one corruption of ImageNet-C: `<corruption>/<severity>/<wnid>/*.JPEG`, 50,000 images.
 
     The folder of the archive (`noise`, `blur`, `weather`, `digital`) may lie above the corruption's.
 

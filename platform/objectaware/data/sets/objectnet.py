@@ -14,12 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import find_base, read_lines
 from objectaware.data.folder import ImageFolder
-from objectaware.data.imagenet9 import common_superclass
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.places import EXTRACTED
-from objectaware.data.sets.imagenet import superclasses_of
+from objectaware.data.sets.imagenet import common_superclass, superclasses_of
+from objectaware.data.user_files import EXTRACTED, find_base, read_lines
 from objectaware.errors import InputError
 
 _LABELS = "mappings/folder_to_objectnet_label.json"
@@ -55,7 +53,7 @@ class BorderlessImages:
         return len(self.files)
 
     def read(self, index: int) -> NDArray[np.uint8]:
-        """Pixels (H, W, 3) of one image without its border.
+        """Return the pixels (H, W, 3) of one image without its border.
 
         Raises:
             objectaware.data.images.UnreadableImage: The file gives no picture.
@@ -69,12 +67,12 @@ class BorderlessImages:
         labels: NDArray[np.int64] | None = None,
         class_names: Sequence[str] | None = None,
     ) -> BorderlessImages:
-        """As `ImageFolder.select`."""
+        """Do the same as `ImageFolder.select`."""
         return BorderlessImages(self.files.select(places, labels, class_names), self._border)
 
 
 def load_objectnet(root: str | Path) -> BorderlessImages:
-    """Opens the pictures with the numbers of their folders; class names are those that the mappings give them.
+    """Open the pictures with the numbers of their folders; class names are those that the mappings give them.
 
     Raises:
         InputError: The images or a mapping are missing, or a folder has no name in the mapping.
@@ -91,7 +89,7 @@ def load_objectnet(root: str | Path) -> BorderlessImages:
 
 
 def objectnet_superclasses(root: str | Path) -> NDArray[np.int64]:
-    """The superclass of ImageNet-9 of each class of `load_objectnet`, or -1.
+    """Return the superclass of ImageNet-9 of each class of `load_objectnet`, or -1.
 
     A class counts where all of ImageNet's classes that the mappings give it have the superclass in common. That is
     one class in the published mappings, Bicycle (444 and 671, wheeled vehicle); the paper does not say which classes
@@ -127,9 +125,9 @@ def _read_mapping(path: Path) -> dict[str, Any]:
     try:
         content = json.loads("\n".join(read_lines(path, field="objectnet", remedy=EXTRACTED)))
     except json.JSONDecodeError as error:
-        raise InputError("objectnet", path, f"is no JSON ({error})", "Extract the archive again.") from error
+        raise InputError("objectnet", path, f"is not JSON ({error})", "Extract the archive again.") from error
     if not isinstance(content, dict):
-        raise InputError("objectnet", path, "is no mapping", "Extract the archive again.")
+        raise InputError("objectnet", path, "is not a mapping", "Extract the archive again.")
     return content
 
 

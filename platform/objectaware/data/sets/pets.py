@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from objectaware.data.annotations import find_base, read_lines
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.places import EXTRACTED
+from objectaware.data.user_files import EXTRACTED, find_base, read_lines
 from objectaware.errors import InputError
 
 
 def load_pets(root: str | Path, split: str) -> ImageFolder:
-    """Opens the Oxford-IIIT Pets: `images/<breed>_<number>.jpg` and `annotations/{trainval,test}.txt`.
+    """Open the Oxford-IIIT Pets: `images/<breed>_<number>.jpg` and `annotations/{trainval,test}.txt`.
 
     Args:
         root: The folder, or the one above `oxford-iiit-pet`.

@@ -1,4 +1,4 @@
-"""SI-Score: objects pasted onto backgrounds in many sizes, places and angles, in a folder a class, named in words.
+"""SI-Score: objects pasted onto backgrounds in many sizes, places and angles, one folder per class, named in words.
 
 The store's prefixes are `object_size`, `object_location` and `object_rotation`; the archives beside them unpack to
 `area`, `location20_area02_min0pc` and `rotation`.
@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from objectaware.data.folder import ImageFolder
-from objectaware.data.imagenet9 import imagenet_wnids
 from objectaware.data.layouts import Place, PublishedSet, register_layout, register_published
-from objectaware.data.places import is_folder, missing_classes, subfolders
-from objectaware.data.sets.imagenet import WnidFolders, superclasses_of
+from objectaware.data.sets.imagenet import WnidFolders, imagenet_wnids, superclasses_of
+from objectaware.data.user_files import is_folder, missing_classes, subfolders
 from objectaware.errors import InputError
 
 FACTORS = ("size", "location", "rotation")
-"""What varies."""
+"""The factors of which one varies."""
 _UNPACKED = {"size": "area", "location": "location20_area02_min0pc", "rotation": "rotation"}
 
 # Source: `label_str_to_imagenet_classes.py` of google-research/si-score at abd52d6, made by hand there.
@@ -45,7 +44,7 @@ _CLASS_OF_NAME = {name: int(number) for name, number in (part.rsplit(" ", 1) for
 
 
 def load_si_score(root: str | Path, variant: str) -> ImageFolder:
-    """Opens the images in which one factor varies.
+    """Open the images in which one factor varies.
 
     Args:
         root: The folder.

@@ -11,12 +11,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import find_base, read_lines
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.orientation import Turns
-from objectaware.data.places import EXTRACTED
-from objectaware.data.truth import TrueObjects
+from objectaware.data.truth import TrueObjects, Turns
+from objectaware.data.user_files import EXTRACTED, find_base, read_lines
 from objectaware.errors import InputError
 
 _FIELD = "tiny_imagenet"
@@ -88,7 +86,7 @@ class TinyImageNetBoxes(TrueObjects):
         self.files = [ImageFolder(base, names)]
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """The published box (1, 4), x0 y0 x1 y1 relative to the upright image."""
+        """Return the published box (1, 4), x0 y0 x1 y1 relative to the upright image."""
         x0, y0, x1, y1 = self._corners[index]
         # The file names the first and the last pixel of the object; an edge lies behind its last pixel.
         edges = np.array([[x0, y0, x1 + 1, y1 + 1]], dtype=np.float64) / _SIDE
@@ -100,7 +98,7 @@ def _base(root: str | Path) -> Path:
 
 
 def _rows(path: Path, num_fields: int) -> list[list[str]]:
-    """The lines of a file: an image, in `val` its class, and four corners, with tabs between them."""
+    """Read the lines of a file: an image, in `val` its class, and four corners, with tabs between them."""
     rows = [line.split("\t") for line in read_lines(path, field=_FIELD, remedy=EXTRACTED)]
     for number, row in enumerate(rows, start=1):
         if len(row) != num_fields:

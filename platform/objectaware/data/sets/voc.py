@@ -12,11 +12,10 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import find_base, read_lines, read_pixels
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.orientation import Turns
-from objectaware.data.truth import TrueObjects
+from objectaware.data.truth import TrueObjects, Turns, read_pixels
+from objectaware.data.user_files import find_base, read_lines
 from objectaware.errors import InputError
 
 _SEGMENTATION = "segmentation-"
@@ -27,7 +26,7 @@ _BORDER = 255
 
 
 def load_voc(root: str | Path, split: str) -> ImageFolder:
-    """Opens a part of VOC 2012; a picture shows objects of several classes, so that there are no labels.
+    """Open a part of VOC 2012; a picture shows objects of several classes, so that there are no labels.
 
     Args:
         root: The folder `VOC2012`, `VOCdevkit` or the one above it.
@@ -47,8 +46,8 @@ class VocObjects(TrueObjects):
     """True boxes of images of VOC, by index, and masks where the part has them.
 
     Boxes are all that the annotations give, of any size, the difficult and truncated ones included: a found object
-    is not wrong for being hard. An object's parts (head, hand, foot) are none. In the masks, the border between
-    objects and what is too hard to tell (255) is to be ignored.
+    is not wrong for being hard. An object's parts (head, hand, foot) are not counted. In the masks, the border between
+    objects and pixels that are too hard to classify (255) are to be ignored.
 
     Args:
         root: As for `load_voc`.
@@ -59,7 +58,7 @@ class VocObjects(TrueObjects):
     def __init__(self, root: str | Path, split: str, image_ids: list[str]) -> None:
         base = _base(root)
         names = [image_id.removesuffix(".jpg") for image_id in image_ids]
-        # What they were annotated with showed pictures as they are stored.
+        # They were annotated with tools that showed pictures as they are stored.
         self._turns = Turns(ImageFolder(base / "JPEGImages", image_ids), field=_FIELD, unclear="stored")
         self._annotations = ImageFolder(base / "Annotations", [f"{name}.xml" for name in names])
         self._masks = ImageFolder(base / "SegmentationClass", [f"{name}.png" for name in names])
@@ -67,16 +66,16 @@ class VocObjects(TrueObjects):
         self.files = [self._annotations, self._masks] if self.has_masks else [self._annotations]
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Mask (H, W) of all objects, their borders left out."""
+        """Return the mask (H, W) of all objects, their borders left out."""
         classes = self._classes(index)
         return np.asarray((classes != 0) & (classes != _BORDER))
 
     def ignored(self, index: int) -> NDArray[np.bool_]:
-        """The borders, (H, W)."""
+        """Return the borders, (H, W)."""
         return np.asarray(self._classes(index) == _BORDER)
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """The published boxes (n, 4), x0 y0 x1 y1 relative to the image."""
+        """Return the published boxes (n, 4), x0 y0 x1 y1 relative to the image."""
         path = self._annotations.path(index)
         try:
             annotation = ElementTree.parse(path).getroot()
@@ -87,7 +86,7 @@ class VocObjects(TrueObjects):
         except FileNotFoundError as error:
             raise InputError(_FIELD, path, "does not exist", _REMEDY) from error
         except (ElementTree.ParseError, ValueError, OverflowError) as error:
-            problem = f"is no annotation of VOC ({error})"
+            problem = f"is not an annotation of VOC ({error})"
             raise InputError(_FIELD, path, problem, "Extract it from the archive again.") from error
         return self._turns.of(index, (height, width)).boxes(boxes)
 
@@ -110,7 +109,7 @@ def _read(path: Path) -> list[str]:
 
 
 def _read_boxes(annotation: ElementTree.Element, width: int, height: int) -> NDArray[np.float64]:
-    """From the first and last pixel, counted from 1, to relative edges."""
+    """Turn first and last pixels, counted from 1, into relative edges."""
     corners = [
         [float(one.findtext(f"bndbox/{name}", "")) for name in ("xmin", "ymin", "xmax", "ymax")]
         for one in annotation.findall("object")

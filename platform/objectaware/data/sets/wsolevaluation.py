@@ -1,4 +1,4 @@
-"""wsolevaluation (Choe et al., 2020): its metadata tells true boxes of CUB and ImageNet, and masks of OpenImages.
+"""wsolevaluation (Choe et al., 2020): its metadata gives true boxes of CUB and ImageNet, and masks of OpenImages.
 
 `<metadata>/<split>/{image_ids,class_labels,image_sizes,localization}.txt` beside a folder of images; the metadata of
 each data set is a folder of github.com/clovaai/wsolevaluation. Format as in its `data_loaders.py` at 96f4b88, see
@@ -13,12 +13,10 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.annotations import Value, read_lines, read_pixels
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.orientation import Turns
-from objectaware.data.places import is_file, is_folder, list_folder, look_at, subfolders
-from objectaware.data.truth import TrueObjects
+from objectaware.data.truth import TrueObjects, Turns, read_pixels
+from objectaware.data.user_files import Value, is_file, is_folder, list_folder, look_at, read_lines, subfolders
 from objectaware.errors import InputError
 
 _FIELD = "wsolevaluation"
@@ -27,11 +25,11 @@ _MASK_SIZE = 224
 
 
 def load_wsolevaluation(root: str | Path, metadata: str | Path, split: str) -> ImageFolder:
-    """Opens a part of a data set that wsolevaluation has metadata of.
+    """Open a part of a data set that wsolevaluation has metadata of.
 
     Args:
         root: Folder that the paths of the metadata are relative to, or the one above its `images`. ImageNet's
-            validation images, which the metadata has in one folder, may lie in one folder a class below it.
+            validation images, which the metadata has in one folder, may lie in one folder per class below it.
         metadata: The data set's folder of metadata.
         split: `train`, `val` or `test`.
 
@@ -50,7 +48,7 @@ def load_wsolevaluation(root: str | Path, metadata: str | Path, split: str) -> I
 
 
 def has_objects(metadata: str | Path, split: str) -> bool:
-    """Tells whether the metadata has boxes or masks of a part: it has none of most training parts."""
+    """Tell whether the metadata has boxes or masks of a part; it has none of most training parts."""
     path = Path(metadata, split, "localization.txt")
     state = look_at(path, field=_FIELD)
     return state is not None and state.st_size > 0
@@ -59,7 +57,7 @@ def has_objects(metadata: str | Path, split: str) -> bool:
 def wsolevaluation_objects(
     root: str | Path, metadata: str | Path, split: str, image_ids: Sequence[str]
 ) -> PublishedBoxes | PublishedMasks:
-    """Opens the true objects of images: masks where the metadata has masks, else boxes.
+    """Open the true objects of images: masks where the metadata has masks, else boxes.
 
     Args:
         root: As for `load_wsolevaluation`.
@@ -87,12 +85,12 @@ def wsolevaluation_objects(
 
 
 class PublishedBoxes(TrueObjects):
-    """Boxes of the metadata, several an image, by index.
+    """Boxes of the metadata, one or more per image, by index.
 
     Args:
         folder: The metadata of the part.
         names: The images, as the metadata names them.
-        turns: What brings their boxes upright.
+        turns: The turns that bring their boxes upright.
 
     Raises:
         InputError: An image has no box or no size.
@@ -111,24 +109,24 @@ class PublishedBoxes(TrueObjects):
         self.files = [ImageFolder(folder, ["localization.txt", "image_sizes.txt"])]
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """The published boxes (n, 4), x0 y0 x1 y1 relative to the upright image."""
+        """Return the published boxes (n, 4), x0 y0 x1 y1 relative to the upright image."""
         width, height = self._sizes[index]
         relative = np.array(self._boxes[index], dtype=np.float64) / np.array([width, height] * 2)
         return self._turns.of(index, (height, width)).boxes(relative)
 
 
 class PublishedMasks(TrueObjects):
-    """Masks of the metadata, several an image, and regions to be ignored, by index.
+    """Masks of the metadata, one or more per image, and regions to be ignored, by index.
 
     They are given at 224 × 224 pixels, each shrunk by nearest neighbour as the tool does it before it unites them, so
-    that the numbers are the tool's. There are no boxes: an ignored region holds objects, too, that no mask tells.
+    that the numbers are the tool's. There are no boxes: an ignored region may hold objects without a mask.
 
     Args:
         root: Folder of the images, which the masks lie beside.
         path: The list of masks.
         lines: Its lines: image, mask, and on an image's first line the region to be ignored.
         names: The images, as the metadata names them.
-        turns: What brings their masks upright.
+        turns: The turns that bring their masks upright.
 
     Raises:
         InputError: A line is malformed, or an image has no mask.
@@ -158,16 +156,16 @@ class PublishedMasks(TrueObjects):
         self.files = [ImageFolder(path.parent, [path.name]), ImageFolder(root, files)]
 
     def mask(self, index: int) -> NDArray[np.bool_]:
-        """Union of an image's masks, (224, 224), upright."""
+        """Return the union of an image's masks, (224, 224), upright."""
         return np.any([self._read(index, name) for name in self._masks[index]], axis=0)
 
     def ignored(self, index: int) -> NDArray[np.bool_] | None:
-        """What is to be ignored, less what a mask covers, (224, 224)."""
+        """Return the pixels to be ignored, less those that a mask covers, (224, 224)."""
         name = self._ignored[index]
         return None if name is None else self._read(index, name) & ~self.mask(index)
 
     def boxes(self, index: int) -> NDArray[np.float64]:
-        """None, (0, 4)."""
+        """Return no boxes, (0, 4)."""
         return np.zeros((0, 4))
 
     def _read(self, index: int, name: str) -> NDArray[np.bool_]:
@@ -188,7 +186,7 @@ def _image_ids(folder: Path) -> list[str]:
 
 
 def _place(root: str | Path, names: Sequence[str]) -> tuple[Path, list[str]]:
-    """Finds the folder that the images are relative to, and their paths in it."""
+    """Find the folder that the images are relative to, and their paths in it."""
     for base in (Path(root), Path(root, "images")):
         if is_file(base / names[0], field=_FIELD):
             return base, list(names)
@@ -206,7 +204,7 @@ def _place(root: str | Path, names: Sequence[str]) -> tuple[Path, list[str]]:
 
 
 def _numbers(path: Path, number: int) -> Iterator[tuple[str, list[int]]]:
-    """Lines of a path and so many whole numbers behind it."""
+    """Read lines of a path and `number` whole numbers behind it."""
     for place, line in enumerate(read_lines(path, field=_FIELD, remedy=_REMEDY), start=1):
         name, *fields = line.rsplit(",", number)
         try:

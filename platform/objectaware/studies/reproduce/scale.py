@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from objectaware.config import DataConfig, MethodConfig
 from objectaware.data.scenes import CLASS_NAMES, build_scenes
-from objectaware.data.scenes.plan import SceneVariant
-from objectaware.data.scenes.shapes import CLASS_FOLDERS
+from objectaware.data.scenes.pictures import CLASS_FOLDERS, SceneVariant
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.paper.nodes import (
     ClassDistance,

@@ -11,7 +11,7 @@ from pydantic import model_validator
 
 from objectaware.augment.background import BACKGROUND_THRESHOLD
 from objectaware.config import GROUND_TRUTH, DataConfig, MethodConfig
-from objectaware.data.cache import TrainingImages
+from objectaware.data.dataset import TrainingImages
 from objectaware.data.masks import in_8_bits
 from objectaware.model import Fraction, filled
 from objectaware.training.policies.background_mixup import BackgroundConfig, BackgroundMixup

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from objectaware.augment.background import BACKGROUND_THRESHOLD, cut_background, mix_background, tile
 from objectaware.augment.crop import crop_mask
 from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig, MethodConfig
-from objectaware.data.cache import TrainingImages
+from objectaware.data.dataset import TrainingImages
 from objectaware.data.images import Images
 from objectaware.errors import InputError
 from objectaware.model import Fraction

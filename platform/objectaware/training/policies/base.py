@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from objectaware.config import DataConfig, MethodConfig, PolicyConfig
-from objectaware.data.cache import TrainingImages
+from objectaware.data.dataset import TrainingImages
 from objectaware.methods.mixing import Mixing
 
 Region = tuple[int, int, int, int]

@@ -7,10 +7,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from objectaware.augment.cutmix import cut_boxes, cutmix
-from objectaware.augment.mixup import folded_weights
+from objectaware.augment.mixup_cutmix import cut_boxes, cutmix, folded_weights
 from objectaware.config import DataConfig, MethodConfig
-from objectaware.data.cache import TrainingImages
+from objectaware.data.dataset import TrainingImages
 from objectaware.methods.mixing import Mixing
 from objectaware.training.policies.base import Policy
 from objectaware.training.policies.mixup import PairingConfig, batch_partners

@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig
-from objectaware.data.boxes import OBJECT_MARGIN
-from objectaware.data.cache import TrainingImages
 from objectaware.data.coco import expand_box
-from objectaware.data.dataset import Dataset
-from objectaware.data.masks import in_8_bits
-from objectaware.data.shards import PackedImages
+from objectaware.data.dataset import Dataset, TrainingImages
+from objectaware.data.masks import OBJECT_MARGIN, in_8_bits
+from objectaware.data.pack import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.mask_table import MaskTable

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from objectaware.augment.mixup import folded_weights, mixup, neighbours
+from objectaware.augment.mixup_cutmix import folded_weights, mixup, neighbours
 from objectaware.config import DataConfig, MethodConfig, PolicyConfig
-from objectaware.data.cache import TrainingImages
+from objectaware.data.dataset import TrainingImages
 from objectaware.methods.mixing import Mixing
 from objectaware.training.policies.base import Policy
 

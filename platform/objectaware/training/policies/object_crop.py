@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.augment.object_crop import object_region
+from objectaware.augment.crop import object_region
 from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig, MethodConfig
-from objectaware.data.cache import TrainingImages
+from objectaware.data.dataset import TrainingImages
 from objectaware.training.policies.base import Boxes, Policy, Region
 from objectaware.training.policies.masks import TrueBoxes, open_boxes, true_boxes
 

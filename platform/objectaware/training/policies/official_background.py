@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from objectaware.augment.background import foreground_bounds, strip_background
 from objectaware.augment.crop import crop_mask
-from objectaware.augment.strips import foreground_bounds, strip_background
 from objectaware.methods.mixing import Mixing
 from objectaware.training.policies.base import Masks, Policy, Region
 

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.augment.rectangle import largest_empty_rectangles
+from objectaware.augment.background import largest_empty_rectangles
 from objectaware.training.policies.base import Masks
 
 _MAX_SIDE = 224

@@ -1,4 +1,4 @@
-"""Looking at the user's paths, and finding the folder that a data set's release unpacks to."""
+"""The user's files: look at paths, find the folder that a release unpacks to, and read the lists beside its images."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from objectaware.errors import InputError, system_reason
 
 _WNID = re.compile(r"n\d{8}")
 EXTRACTED = "Give the folder that the data set's archive was extracted to."
-"""What to do about a file that is missing, as messages end."""
+"""Remedy for a missing file, at the end of messages."""
 
 _WRITE = "Give another path, or this user the right to write there."
 _ACCESS = "Make it readable for this user, or give another path."
@@ -24,7 +25,7 @@ def look_at(path: str | Path, *, field: str) -> os.stat_result | None:
 
     Args:
         path: The path.
-        field: What the user gave it as, for the message.
+        field: Name of the argument that the user gave, for the message.
 
     Raises:
         InputError: The system refuses to say: a folder above may not be entered, links lead in a circle, the name is
@@ -55,7 +56,7 @@ def require_writable_file(path: str | Path, *, field: str) -> None:
 
     Args:
         path: The file, which may exist or not; folders above it come into being with it.
-        field: What the user gave it as, for the message.
+        field: Name of the argument that the user gave, for the message.
 
     Raises:
         InputError: It is a folder, or this user may not write there.
@@ -104,7 +105,7 @@ def subfolders(folder: str | Path, *, field: str) -> list[str]:
     """Name the folders in a folder, links to folders among them; hidden ones are left out, as are broken links.
 
     Raises:
-        InputError: The folder cannot be listed, or it cannot be told whether an entry is a folder.
+        InputError: The folder cannot be listed, or it is not known whether an entry is a folder.
     """
     entries = [entry for entry in list_folder(folder, field=field) if not entry.name.startswith(".")]
     return [entry.name for entry in entries if _leads_to_folder(entry, field)]
@@ -120,7 +121,7 @@ def _leads_to_folder(entry: os.DirEntry[str], field: str) -> bool:
 
 
 def find_place(field: str, root: str | Path, names: Sequence[str]) -> Path:
-    """Takes the first of several paths that is there.
+    """Take the first of several paths that is there.
 
     Args:
         field: Name of the data set, for the message.
@@ -137,7 +138,7 @@ def find_place(field: str, root: str | Path, names: Sequence[str]) -> Path:
 
 
 def find_wnid_folder(field: str, root: str | Path, names: Sequence[str]) -> Path:
-    """Takes the first of several folders that holds a folder named as a class of ImageNet.
+    """Take the first of several folders that holds a folder named as a class of ImageNet.
 
     Args:
         field: Name of the data set, for the message.
@@ -160,12 +161,102 @@ def has_wnid_folders(folder: Path, *, field: str) -> bool:
 
 
 def missing_classes(field: str, root: str | Path, names: Sequence[str], class_name: str) -> InputError:
-    """Says that none of several folders holds a folder of a class, with one of the classes as an example."""
+    """Make the refusal of folders none of which holds a class folder, with one of the classes as an example."""
     places = _listed(root, [str(Path(name, class_name)) for name in names])
     return InputError(field, root, f"holds no class folder such as {places}", EXTRACTED)
 
 
 def _listed(root: str | Path, names: Sequence[str]) -> str:
-    """The first of several paths in full, the others as names."""
+    """List several paths, the first in full and the others as names."""
     others = f" (nor {', '.join(names[1:])})" if len(names) > 1 else ""
     return f"{Path(root, names[0])}{others}"
+
+
+Value = TypeVar("Value")
+
+
+def find_base(root: str | Path, folders: Sequence[str], needed: Sequence[str], *, field: str, remedy: str) -> Path:
+    """Find a data set in the folder that the user gave, or in one that its archive unpacks to.
+
+    Args:
+        root: The folder that the user gave.
+        folders: Where else it may lie, relative to `root`.
+        needed: Files and folders that must be there; the first one identifies the data set.
+        field: Name of the data set, for the message.
+        remedy: The remedy, for the message.
+
+    Returns:
+        Its folder, absolute.
+
+    Raises:
+        InputError: It is in none of them, or something of it is missing.
+    """
+    places = [Path(root), *(Path(root, folder) for folder in folders)]
+    base = next((place for place in places if look_at(place / needed[0], field=field) is not None), places[0])
+    missing = [name for name in needed if look_at(base / name, field=field) is None]
+    if missing:
+        raise InputError(field, root, f"holds no {base / missing[0]}", remedy)
+    return base.absolute()
+
+
+def read_lines(path: Path, *, field: str, remedy: str) -> list[str]:
+    """Read the lines of a list in UTF-8 without the empty ones. The last line needs no line break.
+
+    Raises:
+        InputError: It is missing or not text.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise InputError(field, path, "does not exist", remedy) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(field, path, f"cannot be read as text ({error})", remedy) from error
+    return [line for line in text.splitlines() if line.strip()]
+
+
+class Table(Generic[Value]):
+    """A list of numbers with their values: one `<number> <value> …` per line, in any order.
+
+    Args:
+        path: The file.
+        kind: Type of each value: `str`, `int` or `float`.
+        num_values: Values behind the number; the last takes the rest of the line.
+        field: Name of the data set, for messages.
+        remedy: Remedy for a missing file, for messages.
+
+    Attributes:
+        rows: The values by number.
+
+    Raises:
+        InputError: It is missing, or a line is of another form.
+    """
+
+    def __init__(
+        self, path: Path, kind: Callable[[str], Value], num_values: int = 1, *, field: str, remedy: str
+    ) -> None:
+        self._path = path
+        self._field = field
+        self.rows: dict[int, list[Value]] = {}
+        for place, line in enumerate(read_lines(path, field=field, remedy=remedy), start=1):
+            try:
+                number, *values = line.strip().split(None, num_values)
+                self.rows[int(number)] = [kind(value) for value in values]
+            except ValueError:
+                values = []
+            if len(values) < num_values:
+                problem = f"has no number with {num_values} {kind.__name__} behind it in line {place}: {line!r}"
+                raise InputError(field, path, problem, "Take the published file.")
+
+    def __getitem__(self, number: int) -> Value:
+        """Return the first value of a number.
+
+        Raises:
+            InputError: The list does not have it.
+        """
+        return self.values(number)[0]
+
+    def values(self, number: int) -> list[Value]:
+        """Return all values of a number; raises as above."""
+        if number not in self.rows:
+            raise InputError(self._field, self._path, f"has no line for {number}", "Take the published file.")
+        return self.rows[number]
