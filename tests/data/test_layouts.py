@@ -35,8 +35,10 @@ def test_no_other_module_names_a_published_layout() -> None:
     for path in package.rglob("*.py"):
         if path.parent.name in {*chosen_by, "sets", "reproduce"}:
             continue
+        if path == package / "evaluate" / "linear.py":
+            continue  # the paper's hold-out sizes, which it gives by data set
         text = path.read_text()
-        assert not [name for name in names if f'"{name}"' in text and path.name != "holdout.py"], path
+        assert not [name for name in names if f'"{name}"' in text], path
 
 
 def test_reading_a_configuration_imports_nothing_heavy() -> None:

@@ -19,7 +19,7 @@ def test_an_encoder_computes_what_the_saved_method_does(tmp_path: Path, method: 
     network = network.to(memory_format=torch.channels_last)
     images = torch.randn(4, 3, 32, 32)
     network.train()
-    network(images, images)
+    network([images, images])
     save_checkpoint(tmp_path, network, {"backbone": "resnet10_narrow"}, {"next_epoch": 1})
     encoder = load_encoder(tmp_path)
     network.eval()
