@@ -1,0 +1,77 @@
+"""Policy `background_removal`: the object on a background of one grey."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectaware.augment.background import mix_background
+from objectaware.augment.crop import crop_mask
+from objectaware.config import DataConfig, MaskedPolicyConfig, MethodConfig
+from objectaware.data.dataset import TrainingImages
+from objectaware.model import Fraction
+from objectaware.training.policies.base import Masks, Policy, Region
+from objectaware.training.policies.masks import TrueMasks, open_masks, true_masks
+
+
+class BackgroundRemovalConfig(MaskedPolicyConfig):
+    """The background is replaced by one grey, each view on its own (Ryali, Schwab & Morcos 2021, BG_RM).
+
+    Attributes:
+        masks: Mask store that masks are taken from; or `ground_truth`, the data set's own.
+        remove_probability: Share of the views that lose their background.
+        mask_field: Which of the store's masks weigh: `cam` the soft one, `mask` the one after CRF.
+    """
+
+    takes: ClassVar = "masks"
+
+    name: Literal["background_removal"] = "background_removal"
+    remove_probability: Fraction
+    mask_field: Literal["cam", "mask"] = "cam"
+
+    def build(
+        self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path
+    ) -> BackgroundRemoval:
+        """Build the policy on the images' masks."""
+        masks = open_masks(self, data, images, cache_folder, binary=self.mask_field == "mask")
+        return BackgroundRemoval(masks, probability=self.remove_probability)
+
+    def open_truth(self, data: DataConfig, images: TrainingImages) -> TrueMasks | None:
+        """Open the true masks."""
+        return true_masks(self, data, images) if self.masks == "ground_truth" else None
+
+
+class BackgroundRemoval(Policy):
+    """Policy `background_removal`: each view on its own, with some probability, on one grey.
+
+    Args:
+        masks: Each image's soft mask, by which its own pixels are weighed.
+        probability: Share of the views that are changed, in [0, 1].
+
+    Source:
+        Ryali, Schwab & Morcos 2021, "Characterizing and Improving the Robustness of Self-Supervised Learning through
+        Background Augmentations" (arXiv 2103.12719), BG_RM. The masks there come from an unsupervised saliency network.
+    """
+
+    def __init__(self, masks: Masks, *, probability: float) -> None:
+        self._masks = masks
+        self._probability = probability
+
+    def change_patch(
+        self,
+        patch: NDArray[np.uint8],
+        index: int,
+        crop: Region,
+        height: int,
+        width: int,
+        draws: NDArray[np.float64],
+    ) -> NDArray[np.uint8]:
+        """Put the patch's object on a grey drawn evenly; leave the patch alone where nothing was found."""
+        mask = self._masks[index]
+        if draws[0] >= self._probability or mask is None or not mask.any():
+            return patch
+        grey = np.full_like(patch, int(draws[1] * 256))
+        return mix_background(patch, crop_mask(mask, np.array(crop), height, width), grey)
