@@ -29,7 +29,7 @@ def test_every_layout_that_a_recipe_takes_is_listed(capsys: pytest.CaptureFixtur
 def test_no_other_module_names_a_published_layout() -> None:
     """Studies of scenes and of the paper apart, which choose their data sets as a recipe does."""
     package = Path(layouts_module.__file__).parents[1]
-    chosen_by = {"scenes", "paper", "stages", "commands", "objectaware"}
+    chosen_by = {"scenes", "paper", "stages", "studies", "commands", "objectaware"}
     general = {"folder", "shards", "coco", "imagenet", "voc", "cub"}  # also words, fields of messages and file formats
     names = [layout.name for layout in layouts() if layout.name not in general]
     for path in package.rglob("*.py"):
