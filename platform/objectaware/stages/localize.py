@@ -73,7 +73,7 @@ def check_localize(config: LocalizeConfig, data: Dataset) -> None:
     """Open the images and the network.
 
     Args:
-        config: What to localize.
+        config: Configuration of the localization.
         data: Its data set.
 
     Raises:

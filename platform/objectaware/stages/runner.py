@@ -93,7 +93,7 @@ class EpochWatch:
 
 @dataclass(frozen=True)
 class Context:
-    """What the stages of one command share.
+    """The context that the stages of one command share.
 
     Attributes:
         services: The services at the command's disposal.

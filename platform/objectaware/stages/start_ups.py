@@ -34,7 +34,7 @@ def measure_all(context: Context, config: MeasureConfig, folder: Path) -> Rates:
 
     Args:
         context: Context of the stages, with a storage in which they have not been run.
-        config: Description of what is measured.
+        config: Networks, methods and sizes to measure.
         folder: Folder for pictures and checkpoints.
 
     Raises:

@@ -293,7 +293,7 @@ def _file_hashes(parts: Sequence[Model]) -> dict[str, str]:
 
 
 def _addresses(config: Model) -> Iterator[tuple[str, str]]:
-    """Yield each address in a configuration and its options, after what it points to."""
+    """Yield each address in a configuration and its options, preceded by the kind of content it points to."""
     for name, described in type(config).model_fields.items():
         value, content = getattr(config, name), points_to(described)
         if isinstance(value, Model):

@@ -137,7 +137,7 @@ class SweepConfig(Model):
             of the stages' fields; `random` and `optuna` (the tree-structured Parzen estimator) draw `num_samples`
             combinations.
         num_samples: Number of trials per seed that random and optuna draw.
-        search_seed: Seed of what is drawn.
+        search_seed: Seed of the drawn combinations.
         seeds: Seeds of all stages. Every combination is run for each.
         metric: Number by which trials are compared: `STAGE.value`. Dots reach into nested values.
         mode: Whether a larger (`max`) or a smaller (`min`) metric is better.

@@ -219,7 +219,7 @@ def obstacles(workshop: Workshop, nodes: Sequence[Node]) -> dict[Node, str]:
         nodes: The nodes, each after those that it needs.
 
     Returns:
-        The reason by node, for those that cannot run: an own problem, or that of a node that they need.
+        The reason by node, for those that cannot run: their own problem, or that of a node that they need.
     """
     found: dict[Node, str] = {}
     for node in nodes:
