@@ -1,1 +1,1 @@
-"""The commands behind the command line, one function each; `registry` finds them."""
+"""The commands behind the command line, one function each. `registry` finds them."""

@@ -1,4 +1,4 @@
-"""What the commands have in common: settings, validation, and what is printed at the end."""
+"""Code that the commands share: settings, validation, and printing of results."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Common:
-    """What every stage's command takes.
+    """Settings of every stage's command.
 
     Attributes:
-        storage: Folder for checkpoints, masks and reports; OBJECTAWARE_STORAGE, or ./runs.
-        experiment: MLflow experiment.
+        storage: Folder for checkpoints, masks and reports. By default OBJECTAWARE_STORAGE, or ./runs.
+        experiment: Name of the MLflow experiment.
         fresh: Start over instead of resuming or reusing.
-        verify: Tell inputs by their content instead of size and time.
-        json: File that what is printed is written to as data.
+        verify: Identify inputs by their content instead of size and time.
+        json: File to which the printed results are written as data.
     """
 
     storage: str | None = None
@@ -62,21 +62,21 @@ def recipe_command(
     description: str,
     models: Sequence[str],
 ) -> None:
-    """Parses and runs a command on a recipe, of which every field can be overridden.
+    """Parse and run a command on a recipe, of which every field can be overridden.
 
     Args:
-        program: The command's name.
-        arguments: What follows it.
+        program: Name of the command.
+        arguments: Arguments that follow the name.
         run: Called with the common settings and the recipe's fields.
-        description: Of the command, for --help.
-        models: Names of the models of configuration whose fields --help lists: the recipe's comes first.
+        description: Description of the command, for --help.
+        models: Names of the models of configuration whose fields --help lists. The recipe's model comes first.
     """
 
     def command(recipe: Annotated[Path, tyro.conf.Positional], common: CommonArguments = DEFAULTS) -> None:
-        """Runs the recipe.
+        """Run the recipe.
 
         Args:
-            recipe: YAML file of the fields below, or the name of one that comes with the package.
+            recipe: YAML file of the fields below, or the name of a recipe that comes with the package.
             common: Settings of every command.
         """
         options = described_options(models[0])
@@ -88,14 +88,14 @@ def recipe_command(
 
 
 def take_list(arguments: list[str], option: str) -> tuple[list[str], list[str]]:
-    """Takes an option with the words that follow it up to the next one out of a command's arguments.
+    """Take an option with the words that follow it, up to the next option, out of a command's arguments.
 
     Args:
-        arguments: All of them.
-        option: Such as `--checkpoints`.
+        arguments: All arguments.
+        option: Name of the option, such as `--checkpoints`.
 
     Returns:
-        The option's words, none where it is not given, and the other arguments.
+        The option's words, none if it is not given, and the other arguments.
 
     Raises:
         InputError: No word follows the option.
@@ -112,14 +112,14 @@ def take_list(arguments: list[str], option: str) -> tuple[list[str], list[str]]:
 
 
 def with_each_checkpoint(model: type[BaseModel], fields: Mapping[str, object], checkpoints: Sequence[str]) -> list[Any]:
-    """A recipe's configuration for each of several checkpoints, or as it is where none are given."""
+    """Return a recipe's configuration for each of several checkpoints, or unchanged if none are given."""
     if not checkpoints:
         return [validated(model, fields)]
     return [validated(model, {**fields, "checkpoint": checkpoint}) for checkpoint in checkpoints]
 
 
 def validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # noqa: ANN401 - the model given
-    """Validates a configuration; a refusal names the field, the value and what is wrong."""
+    """Validate a configuration. A refusal names the field, the value and the problem."""
     from pydantic import ValidationError
 
     try:
@@ -139,10 +139,10 @@ def validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # n
 
 @contextmanager
 def open_records(common: Common) -> Iterator[Context]:
-    """Open storage and MLflow store, for a command that computes nothing on Ray.
+    """Open storage and MLflow store for a command that computes nothing on Ray.
 
-    At the end, records that could not be sent are left in the storage. Where a group shares the storage, what this
-    process writes from here on is the group's, too.
+    At the end, records that could not be sent are left in the storage. If a group shares the storage, everything that
+    this process writes from here on is writable by the group.
 
     Args:
         common: Settings of every command.
@@ -163,10 +163,10 @@ def open_records(common: Common) -> Iterator[Context]:
 
 
 def _share_with_group(storage: Storage) -> None:
-    """Let the group write what this process and those that it starts make, where a storage is shared by a group.
+    """Let the group write all new files of this process and its children, if a group shares the storage.
 
-    A folder says so by handing its group on to what is made in it and letting the group write (`chmod 2775`). The
-    usual umask of 022 would keep every user but the first from what the first has begun.
+    A folder is shared if it passes its group on to new files and lets the group write (`chmod 2775`). With the usual
+    umask of 022, no other user could continue the work of the first.
     """
     folder = storage.local_path()
     if folder is None:
@@ -179,11 +179,11 @@ def _share_with_group(storage: Storage) -> None:
 
 @contextmanager
 def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
-    """Open storage and MLflow store for the stages of one command, and Ray once one of them has something to compute.
+    """Open storage and MLflow store for the stages of one command, and Ray once a stage has something to compute.
 
     Args:
         common: Settings of every command.
-        needs: Processes of each stage that runs more than one; a local Ray is large enough for each stage by itself.
+        needs: Processes of each stage that runs more than one. A local Ray is large enough for each stage by itself.
     """
     from objectaware.distributed.cluster import ray_cluster, require_answer, termination_as_interrupt, total_cpus
     from objectaware.stages.shared import require_shared
@@ -194,7 +194,7 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
     min_cpus = max(map(total_cpus, needs), default=0)
     with ExitStack() as stack:
         stack.enter_context(termination_as_interrupt())
-        # Before Ray starts: a fresh SQLite store is initialised by one process alone.
+        # Before Ray starts, since only one process may initialise a fresh SQLite store.
         context = stack.enter_context(open_records(common))
 
         def start_ray() -> None:
@@ -211,8 +211,8 @@ def output_folder(address: str, *, field: str = "out") -> Storage:
     """Open the folder that a command writes to.
 
     Args:
-        address: Path or URI; it need not exist.
-        field: What the user gave it as, for messages.
+        address: Path or URI of the folder. It need not exist.
+        field: Name by which the user gave it, for messages.
 
     Raises:
         InputError: It is a file, this user may not write there, or no file system answers to the URI.
@@ -236,12 +236,12 @@ def output_file(address: str | Path, *, field: str = "out") -> None:
 
 
 def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
-    """Run a stage by the fields of its recipe, and print what it computed.
+    """Run a stage with the fields of its recipe, and print its results.
 
     Args:
         common: Settings of every command.
-        kind: The kind of stage.
-        fields: Of the recipe, with the user's overrides.
+        kind: Kind of the stage.
+        fields: Fields of the recipe, with the user's overrides.
 
     Raises:
         InputError: A field is not valid, or an input is missing.
@@ -262,16 +262,16 @@ def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
 
 
 def possible_needs(configs: Iterable[Model]) -> list[Sequence[Need]]:
-    """Return the processes of each stage, with and without GPUs where its configuration leaves that open."""
+    """Return the processes of each stage, both with and without GPUs if its configuration leaves that open."""
     from objectaware.stages.registry import stage_needs
 
     return [stage_needs(config, has_gpus=choice) for config in configs for choice in (False, True)]
 
 
 def require_local_precision(config: Model) -> None:
-    """Refuses a training's precision before Ray starts, where it is this machine's processor that lacks it.
+    """Refuse a training's precision before Ray starts, if this machine trains and its processor lacks the precision.
 
-    On a cluster the workers look at theirs.
+    On a cluster, the workers check their own processors.
 
     Raises:
         InputError: This machine trains, and would have to emulate bfloat16.
@@ -288,15 +288,15 @@ def require_local_precision(config: Model) -> None:
     assert isinstance(config, PretrainConfig | DetectionConfig)
 
     on_gpu = config.execution.use_gpu is not False and torch.cuda.is_available()
-    if on_gpu or not config.execution.use_gpu:  # a GPU that is missing is refused with the cluster's resources
+    if on_gpu or not config.execution.use_gpu:  # a missing GPU is refused later, with the cluster's resources
         require_precision(precision, torch.device("cuda" if on_gpu else "cpu"))
 
 
 def storage_address(storage: str | None) -> str:
-    """Where runs are kept: what the user gave, else OBJECTAWARE_STORAGE, else ./runs.
+    """Return the address of the runs: the user's, else OBJECTAWARE_STORAGE, else ./runs.
 
     Raises:
-        InputError: In a Ray job it would be relative to the job's working directory.
+        InputError: The address would be relative to the working directory of a Ray job.
     """
     address = storage or os.environ.get(STORAGE_VARIABLE) or "runs"
     if submission_id() is not None and "://" not in address and not Path(address).expanduser().is_absolute():
@@ -306,13 +306,13 @@ def storage_address(storage: str | None) -> str:
 
 
 def finish(common: Common, context: Context, result: StageResult, *, hidden: Sequence[str] = ()) -> None:
-    """Prints what a stage computed and where it is, and writes it as data where the user wants that.
+    """Print a stage's results and their place, and write them as data if the user wants that.
 
     Args:
         common: Settings of every command.
-        context: What the command's stages share.
-        result: Of the stage.
-        hidden: Values that are written but not printed, being long.
+        context: Context of the command's stages.
+        result: Result of the stage.
+        hidden: Names of long values, which are written but not printed.
     """
     values = dict(result.values)
     write_json(common, {**values, "identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id})
@@ -326,19 +326,19 @@ def finish(common: Common, context: Context, result: StageResult, *, hidden: Seq
 
 
 def require_json(common: Common) -> Common:
-    """Refuse a file that `write_json` could not write, before hours of work go into its content."""
+    """Refuse a file that `write_json` could not write, before hours of work on its content."""
     if common.json is not None:
         require_writable_file(common.json, field="json")
     return common
 
 
 def write_json(common: Common, values: object) -> None:
-    """Writes values to the file that the user named, if any."""
+    """Write values to the file that the user named, if any."""
     if common.json is not None:
         common.json.parent.mkdir(parents=True, exist_ok=True)
         common.json.write_text(json.dumps(values, indent=2) + "\n")
 
 
 def recipe_values(recipe: Path | None) -> dict[str, object]:
-    """The fields of a recipe; none where there is no recipe."""
+    """Return the fields of a recipe, or none if there is no recipe."""
     return {} if recipe is None else read_recipe(recipe)

@@ -1,4 +1,4 @@
-"""Commands about data sets."""
+"""Commands that make, draw, pack and list data sets."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 _MAX_PRINTED = 10
-"""Images that cannot be read which `data pack` names."""
+"""Number of unreadable images that `data pack` names."""
 
 
 @subcommand("data build scenes", "--out DIR", "Write the embedded data set.")
 def build_scenes(program: str, arguments: list[str]) -> None:
-    """`objectaware data build scenes --out DIR`."""
+    """Run `objectaware data build scenes --out DIR`."""
 
     def command(
         out: Path,
@@ -33,17 +33,18 @@ def build_scenes(program: str, arguments: list[str]) -> None:
         correlation: float = 0.9,
         seed: int = 0,
     ) -> None:
-        """Writes the embedded data set in the layout of a published one.
+        """Write the embedded data set in the layout of a published one.
 
         Args:
             out: Folder to write to.
-            variant: One object a picture, or several that co-occur.
-            layout: By default backgrounds-challenge for single-object and coco for multi-object.
-            num_train: Pictures to train on.
-            num_val: Pictures to measure on.
+            variant: One object per picture, or several that occur together.
+            layout: Layout of the data set. By default backgrounds-challenge for single-object and coco for
+                multi-object.
+            num_train: Number of pictures to train on.
+            num_val: Number of pictures to measure on.
             image_size: Side in pixels.
-            correlation: Share of the pictures whose background is the usual one of its object.
-            seed: Decides every pixel.
+            correlation: Share of the pictures in which the background is the usual one of the object.
+            seed: Seed of every pixel.
         """
         from objectaware.data.scenes import build_scenes as build
 
@@ -65,7 +66,7 @@ def build_scenes(program: str, arguments: list[str]) -> None:
 
 @subcommand("data subset", "ROOT --fraction F --out FILE", "Draw a list of images.")
 def draw_subset(program: str, arguments: list[str]) -> None:
-    """`objectaware data subset ROOT --fraction F --out FILE`."""
+    """Run `objectaware data subset ROOT --fraction F --out FILE`."""
 
     def command(
         root: Annotated[Path, tyro.conf.Positional],
@@ -76,16 +77,16 @@ def draw_subset(program: str, arguments: list[str]) -> None:
         split: str | None = None,
         seed: int = 0,
     ) -> None:
-        """Draws a part of a data set at random and writes the list of its images, for `data.subset` of a recipe.
+        """Draw a part of a data set at random and write the list of its images, for `data.subset` of a recipe.
 
         Args:
             root: Folder of the data set.
             fraction: Share of the images.
             out: File to write the list to.
-            layout: How the images lie in the folder; `objectaware data list` names the layouts.
-            variant: Variant of the data set, where the layout has variants.
-            split: Part of the data set, where the layout has parts.
-            seed: Decides which images are drawn.
+            layout: Layout of the images in the folder. `objectaware data list` names the layouts.
+            variant: Variant of the data set, if the layout has variants.
+            split: Part of the data set, if the layout has parts.
+            seed: Seed of the draw.
         """
         from objectaware.data.folder import draw_subset as draw
         from objectaware.data.folder import write_subset
@@ -100,7 +101,7 @@ def draw_subset(program: str, arguments: list[str]) -> None:
 
 
 def _files(fields: dict[str, str | None]) -> DataConfig:
-    """Validates a data set whose images must be files of its folder."""
+    """Validate a data set whose images must be files of its folder."""
     from objectaware.config import DataConfig
     from objectaware.data.layouts import layout_named, layouts
 
@@ -113,7 +114,7 @@ def _files(fields: dict[str, str | None]) -> DataConfig:
 
 @subcommand("data pack", "ROOT --out URI", "Pack a data set into shards that training streams from any store.")
 def pack(program: str, arguments: list[str]) -> None:
-    """`objectaware data pack ROOT --out URI`."""
+    """Run `objectaware data pack ROOT --out URI`."""
 
     def command(
         root: Annotated[str, tyro.conf.Positional],
@@ -128,23 +129,23 @@ def pack(program: str, arguments: list[str]) -> None:
         num_threads: int = 4,
         json: Path | None = None,
     ) -> None:
-        """Packs a data set into Parquet shards, which training streams (layout `shards`).
+        """Pack a data set into Parquet shards, which training streams (layout `shards`).
 
-        Stopped at any moment, the same command goes on from where it was.
+        If it is stopped at any moment, the same command continues from there.
 
         Args:
             root: Folder of the data set.
             out: Folder of the pack: a path, or a URI such as s3://bucket/folder.
-            layout: How the images lie in the root; `objectaware data list` names the layouts.
-            variant: Variant of the data set, where the layout has variants.
-            split: Part of the data set, where the layout has parts.
-            short_side: Shrink images whose short side is larger; by default none. A size at which the smallest
-                random crops would lose detail is refused.
-            image_size: Side of the views that the pack is for.
-            min_crop_scale: Smallest share of an image that a crop of theirs covers.
-            shard_mib: Size of a shard.
-            num_threads: Threads that read and encode.
-            json: File that what is printed is written to as data.
+            layout: Layout of the images in the root. `objectaware data list` names the layouts.
+            variant: Variant of the data set, if the layout has variants.
+            split: Part of the data set, if the layout has parts.
+            short_side: Short side in pixels to which larger images are shrunk. By default none are. A size at which
+                the smallest random crops would lose detail is refused.
+            image_size: Side in pixels of the views that the pack is for.
+            min_crop_scale: Smallest share of an image that a crop for these views covers.
+            shard_mib: Size of a shard in MiB.
+            num_threads: Number of threads that read and encode.
+            json: File to which the printed results are written as data.
         """
         from objectaware.stages.pack import run_pack
 
@@ -171,10 +172,10 @@ def pack(program: str, arguments: list[str]) -> None:
 
 @subcommand("data list", "[ROOT]", "List the layouts of data sets, or what a folder holds.")
 def list_data(program: str, arguments: list[str]) -> None:
-    """`objectaware data list [ROOT]`."""
+    """Run `objectaware data list [ROOT]`."""
 
     def command(root: Annotated[Path | None, tyro.conf.Positional] = None, reasons: bool = False) -> None:
-        """Lists the layouts that data sets can lie in, or those that a folder has.
+        """List the layouts of data sets, or those that a folder has.
 
         Args:
             root: Folder to look into.

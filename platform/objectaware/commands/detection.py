@@ -1,4 +1,4 @@
-"""Commands of detection: fine-tuning with its score, and exports of what was fine-tuned."""
+"""Commands that export fine-tuned detectors and backbones for detection."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from objectaware.commands.registry import subcommand
 
 @subcommand("export detectron2", "CHECKPOINT --out FILE", "Write a checkpoint's backbone as detectron2 loads it.")
 def export_detectron2(program: str, arguments: list[str]) -> None:
-    """`objectaware export detectron2 CHECKPOINT --out FILE`."""
+    """Run `objectaware export detectron2 CHECKPOINT --out FILE`."""
 
     def command(checkpoint: Annotated[str, tyro.conf.Positional], out: Path) -> None:
-        """Writes a checkpoint's backbone as detectron2 loads it (MODEL.WEIGHTS).
+        """Write a checkpoint's backbone in the form that detectron2 loads (MODEL.WEIGHTS).
 
         Args:
-            checkpoint: Folder that pretraining or fine-tuning wrote, or a file of another system's.
+            checkpoint: Folder that pretraining or fine-tuning wrote, or a file of another system.
             out: The new file, FILE.pkl.
         """
         from objectaware.detection.export import export_detectron2 as export
@@ -34,10 +34,10 @@ def export_detectron2(program: str, arguments: list[str]) -> None:
 
 @subcommand("export detector", "CHECKPOINT --out FILE", "Write a fine-tuned detector as safetensors.")
 def export_detector(program: str, arguments: list[str]) -> None:
-    """`objectaware export detector CHECKPOINT --out FILE`."""
+    """Run `objectaware export detector CHECKPOINT --out FILE`."""
 
     def command(checkpoint: Annotated[str, tyro.conf.Positional], out: Path) -> None:
-        """Writes a fine-tuned detector as safetensors.
+        """Write a fine-tuned detector as safetensors.
 
         Args:
             checkpoint: Folder that fine-tuning wrote.

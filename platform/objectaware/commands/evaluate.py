@@ -1,4 +1,4 @@
-"""Commands that measure."""
+"""Commands that evaluate."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from objectaware.errors import InputError
 
 
 def evaluate_stage(kind: str, program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate KIND RECIPE`, for every kind of stage without a special command.
+    """Run `objectaware evaluate KIND RECIPE`, for every kind of stage without a special command.
 
     Args:
-        kind: The kind of stage, which is imported once there is something to run: --help does not wait for it.
+        kind: Kind of the stage. Its module is imported only when there is something to run, so that --help is fast.
         program: Name of the command.
-        arguments: What follows it.
+        arguments: Arguments that follow the name.
     """
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
@@ -47,7 +47,7 @@ def evaluate_stage(kind: str, program: str, arguments: list[str]) -> None:
     "evaluate shift", "RECIPE [--checkpoints C …] [--sets NAME …]", "Accuracy of checkpoints on shifted test sets."
 )
 def evaluate_shift(program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate shift RECIPE [--checkpoints C …] [--sets NAME …] [--data-folder DIR]`."""
+    """Run `objectaware evaluate shift RECIPE [--checkpoints C …] [--sets NAME …] [--data-folder DIR]`."""
     checkpoints, arguments = take_list(arguments, "--checkpoints")
     sets, arguments = take_list(arguments, "--sets")
     data_folder, arguments = take_list(arguments, "--data-folder")
@@ -82,7 +82,7 @@ def evaluate_shift(program: str, arguments: list[str]) -> None:
     "Error of a classifier that was shown a few images of each of two classes.",
 )
 def evaluate_few_shot(program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate few-shot RECIPE [--checkpoints C …]`."""
+    """Run `objectaware evaluate few-shot RECIPE [--checkpoints C …]`."""
     checkpoints, arguments = take_list(arguments, "--checkpoints")
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
@@ -111,15 +111,15 @@ def evaluate_few_shot(program: str, arguments: list[str]) -> None:
 
 @subcommand("evaluate losses", "--runs NAME=DIR …", "Draw the loss of several pretrainings over their epochs.")
 def evaluate_losses(program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate losses --runs NAME=DIR …`."""
+    """Run `objectaware evaluate losses --runs NAME=DIR …`."""
 
     def command(runs: list[str], common: CommonArguments = DEFAULTS, metric: str = "loss") -> None:
-        """The loss of several pretrainings over their epochs, in one picture.
+        """Draw the loss of several pretrainings over their epochs, in one picture.
 
         Args:
-            runs: NAME=DIR of each: the name in the legend, and the folder of the pretraining or of a checkpoint of it.
+            runs: NAME=DIR for each pretraining: its name in the legend, and its folder or that of its checkpoint.
             common: Settings of every command.
-            metric: Metric of pretraining that is drawn (docs/pretraining.md).
+            metric: Metric of pretraining to be drawn (docs/pretraining.md).
         """
         from objectaware.studies.losses import run_losses
 
@@ -146,7 +146,7 @@ def evaluate_losses(program: str, arguments: list[str]) -> None:
     "evaluate localizers", "RECIPE [--key value …]", "Score several localizers on the same images in one table."
 )
 def evaluate_localizers(program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate localizers RECIPE`."""
+    """Run `objectaware evaluate localizers RECIPE`."""
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
         from objectaware.stages.localizers import LocalizersConfig, localizers
@@ -172,7 +172,7 @@ def evaluate_localizers(program: str, arguments: list[str]) -> None:
     "Accuracy on every variant of a Backgrounds Challenge folder, and the BG-Gap.",
 )
 def evaluate_background(program: str, arguments: list[str]) -> None:
-    """`objectaware evaluate background ROOT --checkpoint C`."""
+    """Run `objectaware evaluate background ROOT --checkpoint C`."""
 
     def command(
         root: Annotated[str, tyro.conf.Positional],
@@ -181,7 +181,7 @@ def evaluate_background(program: str, arguments: list[str]) -> None:
         image_size: int = 224,
         center_crop: bool = True,
     ) -> None:
-        """Accuracy on every variant of a Backgrounds Challenge folder, and the BG-Gap.
+        """Measure accuracy on every variant of a Backgrounds Challenge folder, and the BG-Gap.
 
         Args:
             root: Folder that holds original, mixed_same and the other variants.
@@ -189,7 +189,7 @@ def evaluate_background(program: str, arguments: list[str]) -> None:
                 torchvision or timm.
             common: Settings of every command.
             image_size: Side of the network's input in pixels.
-            center_crop: The paper's protocol, or the squashed picture.
+            center_crop: Whether to use the paper's protocol, a centre crop, or to squash the picture.
         """
         values = {"root": root, "checkpoint": checkpoint, "image_size": image_size, "center_crop": center_crop}
         run_recipe(common, "background", values)

@@ -1,4 +1,4 @@
-"""Commands that write what was computed for other tools."""
+"""Commands that write results for other tools."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @subcommand("export backbone", "CHECKPOINT --out FILE", "Write a checkpoint's backbone as safetensors.")
 def export_backbone(program: str, arguments: list[str]) -> None:
-    """`objectaware export backbone CHECKPOINT --out FILE`."""
+    """Run `objectaware export backbone CHECKPOINT --out FILE`."""
 
     def command(checkpoint: Annotated[str, tyro.conf.Positional], out: Path) -> None:
-        """Writes a checkpoint's backbone as safetensors under torchvision's names, which timm takes too.
+        """Write a checkpoint's backbone as safetensors under torchvision's names, which timm accepts too.
 
         Args:
-            checkpoint: Folder that pretraining wrote, or a file of another system's.
+            checkpoint: Folder that pretraining wrote, or a file of another system.
             out: The new file.
         """
         from objectaware.methods.checkpoint import export_backbone as export
@@ -35,7 +35,7 @@ def export_backbone(program: str, arguments: list[str]) -> None:
 
 @subcommand("export boxes", "STORE --out OUT", "Write boxes of a mask store as the official text file or COCO JSON.")
 def export_boxes(program: str, arguments: list[str]) -> None:
-    """`objectaware export boxes STORE --out FILE`."""
+    """Run `objectaware export boxes STORE --out FILE`."""
 
     def command(
         store: Annotated[str, tyro.conf.Positional],
@@ -43,14 +43,14 @@ def export_boxes(program: str, arguments: list[str]) -> None:
         format: Literal["coco", "coco-results", "official"] = "coco",  # noqa: A002 - the option's name
         numbers: Path | None = None,
     ) -> None:
-        """Writes the boxes of a mask store for other tools.
+        """Write the boxes of a mask store for other tools.
 
         Args:
             store: Folder that localization wrote.
             out: The new file.
-            format: COCO annotations with a mask a box, COCO results, or the text file of the official code.
-            numbers: COCO annotation file whose numbers the results and the text file name the images by. Results are
-                then in its pixels.
+            format: COCO annotations with one mask per box, COCO results, or the text file of the official code.
+            numbers: COCO annotation file whose image numbers the results and the text file use. Results are then in
+                its pixels.
         """
         from objectaware.stages.export import export_boxes as export
 
@@ -62,7 +62,7 @@ def export_boxes(program: str, arguments: list[str]) -> None:
 
 @subcommand("export masks", "STORE --out OUT", "Write masks of a mask store as PNGs.")
 def export_masks(program: str, arguments: list[str]) -> None:
-    """`objectaware export masks STORE --out OUT`."""
+    """Run `objectaware export masks STORE --out OUT`."""
 
     def command(
         store: Annotated[str, tyro.conf.Positional],
@@ -70,13 +70,13 @@ def export_masks(program: str, arguments: list[str]) -> None:
         format: Literal["png", "coco-results"] = "png",  # noqa: A002 - the option's name
         numbers: Path | None = None,
     ) -> None:
-        """Writes the masks of a mask store for other tools.
+        """Write the masks of a mask store for other tools.
 
         Args:
             store: Folder that localization wrote.
             out: The new folder of PNG files, or the new COCO result file.
-            format: A PNG an image, or COCO results.
-            numbers: COCO annotation file whose numbers the results name the images by, and in whose pixels they are.
+            format: One PNG per image, or COCO results.
+            numbers: COCO annotation file whose image numbers and pixels the results use.
         """
         from objectaware.stages.export import export_masks as export
 

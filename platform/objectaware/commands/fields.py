@@ -1,7 +1,7 @@
 """The fields of recipes, as --help lists them: name, type, default and meaning.
 
 They are read from schema.json, which is generated from the models of configuration and ships with the package, so that
---help imports no pydantic, and no torch either. `make schema` writes the file; a test compares it with the models.
+--help imports neither pydantic nor torch. `make schema` writes the file, and a test compares it with the models.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 SCHEMA = Path(__file__).with_name("schema.json")
 
 Field = dict[str, Any]
-"""`type`, `meaning`, and `default` unless the field is required. Where the value, or each value of a mapping or list,
-has fields itself: the name of their `model`, and in `below` what leads to them (`.`, `.NAME.`, `[].`). Of an option:
-the model of each of its `variants`, by name."""
+"""`type`, `meaning`, and `default` unless the field is required. If the value, or each value of a mapping or list, has
+fields itself: the name of their `model`, and in `below` the text that leads to them (`.`, `.NAME.`, `[].`). For an
+option: the model of each of its `variants`, by name."""
 
 
 @contextmanager
 def listing_fields(arguments: Sequence[str], title: str, *models: str) -> Iterator[None]:
-    """Has the --help of a command end with the fields of its recipe.
+    """End the --help of a command with the fields of its recipe.
 
     Args:
-        arguments: Of the command.
-        title: Stands above the fields.
+        arguments: Arguments of the command.
+        title: Line above the fields.
         models: Names of the models of configuration that the recipe follows.
     """
     try:
@@ -49,21 +49,21 @@ def listing_fields(arguments: Sequence[str], title: str, *models: str) -> Iterat
 
 
 def format_fields(model: str) -> str:
-    """The fields of a model as text, fields of fields by their names with dots."""
+    """Return the fields of a model as text. Nested fields have dotted names."""
     schema: dict[str, Any] = json.loads(SCHEMA.read_text())["models"]
     width = min(shutil.get_terminal_size().columns, 100)
     return "\n".join([f"{model}:", *_lines(schema, model, "", {}, width)])
 
 
 def _lines(schema: Mapping[str, Any], model: str, prefix: str, listed: dict[str, str], width: int) -> Iterator[str]:
-    """The lines of a model's fields.
+    """Yield the lines of a model's fields.
 
     Args:
         schema: Fields by model.
-        model: One of its models.
-        prefix: Stands before each name.
-        listed: Where the fields of a model were listed, by model: they are listed once.
-        width: Of the text.
+        model: Name of one of its models.
+        prefix: Text before each name.
+        listed: Place where the fields of a model were listed, by model, since they are listed only once.
+        width: Width of the text in characters.
     """
     fields: dict[str, Field] = schema[model]["fields"]
     for name, field in fields.items():
@@ -94,7 +94,7 @@ def _as_yaml(value: object) -> str:
 
 
 def describe_models() -> dict[str, Any]:
-    """Describe every model of a recipe and every kind of stage, as schema.json holds them."""
+    """Describe every model of a recipe and every kind of stage, in the form of schema.json."""
     from objectaware.stages.registry import all_stages
 
     stages = {kind: {"model": one.config.__name__, "summary": one.summary} for kind, one in all_stages().items()}
@@ -114,12 +114,12 @@ def described_stages() -> dict[str, dict[str, str]]:
 
 
 def write_schema() -> None:
-    """Replaces schema.json with what the models say now."""
+    """Replace schema.json with the current description of the models."""
     SCHEMA.write_text(json.dumps(describe_models(), indent=1, ensure_ascii=False) + "\n")
 
 
 def _models() -> Iterator[type[Model]]:
-    """Yield the models of configuration: of data sets, options' variants, stages and studies."""
+    """Yield the models of configuration: those of data sets, options' variants, stages and studies."""
     from objectaware import config, stages, studies
     from objectaware.config.variants import Variant
 
@@ -128,12 +128,12 @@ def _models() -> Iterator[type[Model]]:
         for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for one in vars(importlib.import_module(found.name)).values():
                 if isinstance(one, type) and issubclass(one, config.Model) and one.__module__ == found.name:
-                    # An option's own fields are those of its variants.
+                    # An option has no fields of its own, only those of its variants.
                     yield from _own_variants(one).values() if issubclass(one, Variant) else [one]
 
 
 def _own_variants(option: type[Variant]) -> dict[str, type[Variant]]:
-    """Return the variants of an option that come with this package, by name; none of a base of all options."""
+    """Return the variants of an option that come with this package, by name, or none for a base of all options."""
     if not hasattr(option, "package"):
         return {}
     return {name: one for name, one in option.variants().items() if one.__module__.startswith("objectaware.")}
@@ -146,7 +146,7 @@ def _described(model: type[Model]) -> dict[str, Any]:
     fields = {name: _field(info, meanings.get(name, "")) for name, info in model.model_fields.items()}
     if not _is_variant(model):
         return {"fields": fields}
-    # Which variant it is stands where its fields are listed.
+    # The name of the variant is shown where its fields are listed.
     del fields["name"]
     return {"summary": (model.__doc__ or "").partition("\n")[0], "fields": fields}
 
@@ -158,7 +158,7 @@ def _is_variant(annotation: object) -> TypeGuard[type[Variant]]:
 
 
 def _attributes(docstring: str) -> dict[str, str]:
-    """The section "Attributes" of a Google docstring: meanings by name."""
+    """Return the section "Attributes" of a Google docstring: meanings by name."""
     section = textwrap.dedent(docstring.partition("Attributes:\n")[2].partition("\n\n")[0])
     meanings: dict[str, str] = {}
     name = ""
@@ -188,7 +188,7 @@ def _field(info: FieldInfo, meaning: str) -> Field:
 
 
 def _plain(value: object) -> object:
-    """The value as JSON has it."""
+    """Return the value as JSON represents it."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Any).dump_python(value, mode="json")
@@ -213,7 +213,7 @@ _NAMES: dict[object, str] = {
 
 
 def _type_name(annotation: object, metadata: Sequence[object] = ()) -> str:
-    """A type in words, with the bounds of its values."""
+    """Return a type in words, with the bounds of its values."""
     from objectaware.data.dataset import LayoutName
     from objectaware.data.layouts import layouts
     from objectaware.model import PointsTo
@@ -244,7 +244,7 @@ def _type_name(annotation: object, metadata: Sequence[object] = ()) -> str:
 
 def _bounds(metadata: Sequence[object]) -> Iterator[str]:
     for one in metadata:
-        if hasattr(one, "metadata"):  # a pydantic Field inside another type holds its bounds as the field itself does
+        if hasattr(one, "metadata"):  # a pydantic Field inside another type has its bounds in `metadata`
             yield from _bounds(one.metadata)
         for sign, attribute in ((">", "gt"), ("≥", "ge"), ("<", "lt"), ("≤", "le")):
             if hasattr(one, attribute):

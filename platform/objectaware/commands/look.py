@@ -1,4 +1,4 @@
-"""Commands that show: the MLflow UI, and what would work here."""
+"""Commands that show the MLflow UI, and check the installation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from objectaware.commands.registry import subcommand
 
 @subcommand("doctor", "", "Say what of the above would work here, and what to do about the rest.")
 def doctor(program: str, arguments: list[str]) -> None:
-    """`objectaware doctor`."""
+    """Run `objectaware doctor`."""
 
     def command(
         storage: str | None = None,
@@ -22,13 +22,13 @@ def doctor(program: str, arguments: list[str]) -> None:
         data: Path = Path("data"),
         json: Path | None = None,
     ) -> None:
-        """Checks what of the commands would work here. Exit status 1 where something that all need is broken.
+        """Check which commands would work here. Exit with status 1 if something that all need is broken.
 
         Args:
-            storage: Folder of the runs; OBJECTAWARE_STORAGE, or ./runs.
-            experiment: MLflow experiment.
-            data: Folder of the paper's data sets, those that are there.
-            json: File that the findings are written to as data.
+            storage: Folder of the runs. By default OBJECTAWARE_STORAGE, or ./runs.
+            experiment: Name of the MLflow experiment.
+            data: Folder of the paper's data sets. Missing ones are allowed.
+            json: File to which the findings are written as data.
         """
         from objectaware.data.storage import Storage
         from objectaware.stages.doctor import diagnose
@@ -49,15 +49,15 @@ def doctor(program: str, arguments: list[str]) -> None:
 
 @subcommand("ui", "", "Start the MLflow UI on the store in use.")
 def ui(program: str, arguments: list[str]) -> None:
-    """`objectaware ui`."""
+    """Run `objectaware ui`."""
 
     def command(storage: str | None = None, experiment: str = "objectaware", port: int | None = None) -> None:
-        """Opens the MLflow UI on the store in use, on loopback.
+        """Open the MLflow UI on the store in use, on the loopback interface.
 
         Args:
-            storage: Folder of the runs; OBJECTAWARE_STORAGE, or ./runs.
-            experiment: MLflow experiment.
-            port: Where it listens; by default 5000, or any free port.
+            storage: Folder of the runs. By default OBJECTAWARE_STORAGE, or ./runs.
+            experiment: Name of the MLflow experiment.
+            port: Port of the UI. By default 5000, or any free port.
         """
         from objectaware.data.storage import Storage
         from objectaware.tracking import TrackingStore, run_ui

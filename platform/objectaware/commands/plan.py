@@ -1,4 +1,4 @@
-"""Commands that plan: what this machine does in how long, and what stages would take elsewhere."""
+"""Commands that plan: measure the rates of this machine, and estimate the times of stages elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EXPERIMENT = "objectaware-plan"
 
 @subcommand("plan measure", "--out FILE", "Measure what this machine takes for each kind of work.")
 def plan_measure(program: str, arguments: list[str]) -> None:
-    """`objectaware plan measure --out FILE`."""
+    """Run `objectaware plan measure --out FILE`."""
 
     def command(
         out: Path,
@@ -29,17 +29,17 @@ def plan_measure(program: str, arguments: list[str]) -> None:
         batch_size: int | None = None,
         images: str | None = None,
     ) -> None:
-        """Measures what this machine takes for each kind of work: minutes on a CPU.
+        """Measure the time that this machine takes for each kind of work. This takes minutes on a CPU.
 
         Args:
-            out: File that the rates are written to as JSON.
-            device: Where networks compute; by default on a GPU where there is one.
-            backbones: Networks.
-            methods: How they are trained: moco, byol.
-            expansions: Of ContraCAM: 1, 2, 4.
-            image_size: Side in pixels of what the networks see.
-            batch_size: Images a step; by default 32 on a CPU and 256 on a GPU.
-            images: Folder of photos to measure on; by default scenes of 480 pixels.
+            out: File to which the rates are written as JSON.
+            device: Device on which networks compute. By default a GPU if there is one.
+            backbones: Names of the networks.
+            methods: Names of the training methods: moco, byol.
+            expansions: Expansions of ContraCAM: 1, 2, 4.
+            image_size: Side of the networks' input in pixels.
+            batch_size: Number of images per step. By default 32 on a CPU and 256 on a GPU.
+            images: Folder of photos to measure on. By default scenes of 480 pixels.
         """
         import torch
 
@@ -68,7 +68,7 @@ def plan_measure(program: str, arguments: list[str]) -> None:
     "plan show", "--rates FILE --images N [--gpus G] [--cpus C]", "Show how long stages take, and what they wait for."
 )
 def plan_show(program: str, arguments: list[str]) -> None:
-    """`objectaware plan show --rates FILE --images N`."""
+    """Run `objectaware plan show --rates FILE --images N`."""
 
     def command(
         rates: Path,
@@ -86,23 +86,23 @@ def plan_show(program: str, arguments: list[str]) -> None:
         cpu_hour_price: float = 0.0,
         json: Path | None = None,
     ) -> None:
-        """Says how long each stage takes on so many GPUs and cores, what it costs, and what it waits for.
+        """Estimate how long each stage takes on the given GPUs and cores, what it costs, and what limits it.
 
         Args:
             rates: File that `objectaware plan measure` wrote.
-            images: Images of the data set.
-            gpus: GPUs; by default as where the rates were measured.
-            cpus: CPU cores; by default as where the rates were measured.
-            backbone: Network.
-            method: How it is trained.
-            epochs: Epochs of the training.
-            iterations: Of ContraCAM.
-            expansion: Of ContraCAM.
+            images: Number of images of the data set.
+            gpus: Number of GPUs. By default that of the machine where the rates were measured.
+            cpus: Number of CPU cores. By default that of the machine where the rates were measured.
+            backbone: Name of the network.
+            method: Name of the training method.
+            epochs: Number of epochs of the training.
+            iterations: Number of iterations of ContraCAM.
+            expansion: Expansion of ContraCAM.
             crf: Whether masks are refined by a dense CRF.
-            classes: Classes of the linear evaluation.
-            gpu_hour_price: Price of a GPU for an hour.
-            cpu_hour_price: Price of a core for an hour.
-            json: File that the table is written to as data.
+            classes: Number of classes of the linear evaluation.
+            gpu_hour_price: Price of one GPU for one hour.
+            cpu_hour_price: Price of one core for one hour.
+            json: File to which the table is written as data.
         """
         from objectaware.planning.model import Machine, Prices, Study, format_times
         from objectaware.planning.rates import read_rates

@@ -1,4 +1,4 @@
-"""Commands about published data sets: whether they are there, and making one of another."""
+"""Commands that check published data sets, and make one from another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @subcommand("data check", "NAME", "Check whether a published data set is whole, and say where to get it.")
 def check_data(program: str, arguments: list[str]) -> None:
-    """`objectaware data check NAME --root DIR`, `objectaware data check --all`."""
+    """Run `objectaware data check NAME --root DIR` or `objectaware data check --all`."""
 
     def command(
         name: Annotated[str | None, tyro.conf.Positional] = None,
@@ -26,17 +26,17 @@ def check_data(program: str, arguments: list[str]) -> None:
         every: Annotated[bool, tyro.conf.arg(name="all")] = False,
         json: Path | None = None,
     ) -> None:
-        """Says what of a published data set is there, what is missing, where to get it, and its licence.
+        """Report how much of a published data set exists, what is missing, where to get it, and its licence.
 
-        Exit status 0 when it is whole, 2 when it is not. With --all, a line for each data set, and status 0.
+        Exit with status 0 if it is complete, and 2 if not. With --all, print one line per data set and exit with 0.
 
         Args:
-            name: Name of the data set, such as ImageNet-R-9; case and punctuation do not matter.
-            root: Its folder; by default the usual one in the data folder.
-            data_folder: Folder in which data sets, and metadata that some of them take, lie under their usual names:
+            name: Name of the data set, such as ImageNet-R-9. Case and punctuation do not matter.
+            root: Its folder. By default the usual one in the data folder.
+            data_folder: Folder in which data sets, and metadata that some of them need, lie under their usual names:
                 ./data, or the folder above --root.
             every: Check all data sets in the data folder.
-            json: File that what is printed is written to as data.
+            json: File to which the printed results are written as data.
         """
         from objectaware.data.published import PUBLISHED_SETS, check_published, published_set
 
@@ -63,7 +63,7 @@ def check_data(program: str, arguments: list[str]) -> None:
 
 @subcommand("data build imagenet9", "IMAGENET --out DIR", "Collect the classes of ImageNet-9 from ImageNet.")
 def build_imagenet9(program: str, arguments: list[str]) -> None:
-    """`objectaware data build imagenet9 IMAGENET --out DIR`."""
+    """Run `objectaware data build imagenet9 IMAGENET --out DIR`."""
 
     def command(
         imagenet: Annotated[Path, tyro.conf.Positional],
@@ -73,14 +73,14 @@ def build_imagenet9(program: str, arguments: list[str]) -> None:
         boxes: Path | None = None,
         copy: bool = False,
     ) -> None:
-        """Makes ImageNet-9's training images (the variant original) out of ImageNet.
+        """Make ImageNet-9's training images (the variant original) from ImageNet.
 
         Args:
             imagenet: Folder that holds ImageNet's train.
-            out: Folder of the data set; the published test pictures may lie in it, and what they show is not drawn.
-            seed: Decides which images are drawn.
-            num_per_class: Images of each of the nine superclasses.
-            boxes: Folder of the training images' box annotations: only images with exactly one box are drawn.
+            out: Folder of the data set. It may hold the published test pictures, whose images are then not drawn.
+            seed: Seed of the draw.
+            num_per_class: Number of images of each of the nine superclasses.
+            boxes: Folder of the training images' box annotations. With it, only images with exactly one box are drawn.
             copy: Copy files instead of linking to them.
         """
         from objectaware.data.sets.backgrounds_challenge import build_imagenet9 as build

@@ -1,6 +1,6 @@
-"""The subcommands of `objectaware`. Each is registered by `@subcommand` where it is written.
+"""The subcommands of `objectaware`. Each is registered by `@subcommand` at its function.
 
-A kind of stage needs no subcommand of its own: `evaluate KIND RECIPE` runs each one that schema.json lists and that
+A kind of stage needs no subcommand of its own: `evaluate KIND RECIPE` runs each kind that schema.json lists and that
 has no special command.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 Function = Callable[[str, list[str]], None]
-"""Takes the program's name, for messages, and the arguments that follow the command's words."""
+"""Function that takes the program's name, for messages, and the arguments that follow the command's words."""
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Subcommand:
     """A subcommand.
 
     Attributes:
-        run: What runs it.
-        usage: The arguments, as `objectaware --help` shows them.
-        meaning: What it does, in a line.
+        run: Function that runs it.
+        usage: Its arguments, as `objectaware --help` shows them.
+        meaning: One line that says what it does.
     """
 
     run: Function
@@ -39,9 +39,9 @@ def subcommand(words: str, usage: str, meaning: str) -> Callable[[Function], Fun
     """Register a function as a subcommand.
 
     Args:
-        words: What follows `objectaware`, such as `export boxes`.
-        usage: The arguments, as `objectaware --help` shows them.
-        meaning: What it does, in a line.
+        words: Words after `objectaware`, such as `export boxes`.
+        usage: Its arguments, as `objectaware --help` shows them.
+        meaning: One line that says what it does.
     """
 
     def register(function: Function) -> Function:
@@ -53,7 +53,7 @@ def subcommand(words: str, usage: str, meaning: str) -> Callable[[Function], Fun
 
 
 def all_subcommands() -> dict[str, Subcommand]:
-    """Return every subcommand by its words, in the order of the words."""
+    """Return every subcommand by its words, sorted by words."""
     from objectaware import commands
     from objectaware.commands.fields import described_stages
 
@@ -70,7 +70,7 @@ def all_subcommands() -> dict[str, Subcommand]:
 
 
 def usage_text() -> str:
-    """Return what `objectaware --help` prints."""
+    """Return the text of `objectaware --help`."""
     lines = ["objectaware: object-aware contrastive learning", ""]
     for words, one in all_subcommands().items():
         lines.append(f"  objectaware {words} {one.usage}".rstrip())

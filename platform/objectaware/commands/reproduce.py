@@ -1,4 +1,4 @@
-"""Commands about the paper's tables and figures."""
+"""Commands that list, show and reproduce the paper's tables and figures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Where what a table takes lies.
+    """The places of a table's inputs.
 
     Attributes:
         data: Folder in which data sets lie under their usual names (docs/data.md).
@@ -63,14 +63,14 @@ _FIGURE = "figure:"
     "List the paper's tables and figures, and which can run with the data at hand.",
 )
 def list_paper(program: str, arguments: list[str]) -> None:
-    """`objectaware reproduce list`."""
+    """Run `objectaware reproduce list`."""
 
     def command(at: PlaceArguments = HERE, json: Path | None = None) -> None:
-        """Lists the paper's tables and figures, what each shows, its data sets, and which can run with what is here.
+        """List the paper's tables and figures, their contents and data sets, and which can run with what is here.
 
         Args:
-            at: Where data sets, networks and recipes are.
-            json: File that the list is written to as data.
+            at: Places of data sets, networks and recipes.
+            json: File to which the list is written as data.
         """
         from objectaware.paper import TABLE_LABELS, Display, load_figures, load_table
         from objectaware.paper.figures import plan_figure
@@ -100,14 +100,14 @@ def list_paper(program: str, arguments: list[str]) -> None:
 
 @subcommand("reproduce show", "TABLE", "Print a table of the paper.")
 def show_table(program: str, arguments: list[str]) -> None:
-    """`objectaware reproduce show TABLE`."""
+    """Run `objectaware reproduce show TABLE`."""
 
     def command(table: Annotated[str, tyro.conf.Positional], json: Path | None = None) -> None:
-        """Prints a table of the paper, with gains computed from its numbers, and what it takes.
+        """Print a table of the paper, with gains computed from its numbers, and its requirements.
 
         Args:
             table: Label of the table, such as bg-main.
-            json: File that the table is written to as data.
+            json: File to which the table is written as data.
         """
         from objectaware.paper import gains, load_table
         from objectaware.report.paper_tables import format_paper_table
@@ -123,7 +123,7 @@ def show_table(program: str, arguments: list[str]) -> None:
 
 @subcommand("reproduce", "TABLE|figure:LABEL [--plan] [--scale smoke|full]", "Compute a table or figure of the paper.")
 def reproduce_table(program: str, arguments: list[str]) -> None:
-    """`objectaware reproduce TABLE`."""
+    """Run `objectaware reproduce TABLE`."""
 
     def command(
         table: Annotated[str, tyro.conf.Positional],
@@ -134,16 +134,16 @@ def reproduce_table(program: str, arguments: list[str]) -> None:
         seeds: int | None = None,
         using: PlanArguments = UNMEASURED,
     ) -> None:
-        """Computes a table of the paper beside its numbers, or draws a figure: what is finished is reused.
+        """Compute a table of the paper beside its numbers, or draw a figure. Finished stages are reused.
 
         Args:
-            table: Label of the table, such as bg-main, or figure:LABEL; `objectaware reproduce list` shows them all.
+            table: Label of the table, such as bg-main, or figure:LABEL. `objectaware reproduce list` shows all labels.
             common: Settings of every command.
-            at: Where data sets, networks and recipes are.
-            plan: Only say what it takes: stages, data, GPU hours, disk.
-            scale: full: the paper's data sets and settings; smoke: the same plan on scenes, in minutes.
-            seeds: Trainings behind a number; by default as many as in the paper, and one for smoke.
-            using: What a plan's hours are counted with.
+            at: Places of data sets, networks and recipes.
+            plan: Only report what it takes: stages, data, GPU hours, disk.
+            scale: full uses the paper's data sets and settings; smoke runs the same plan on scenes, in minutes.
+            seeds: Number of trainings behind a number. By default as many as in the paper, and one for smoke.
+            using: Rates with which a plan's hours are computed.
         """
         from objectaware.paper.figures import plan_figure
         from objectaware.paper.plan import plan_table
@@ -224,7 +224,7 @@ def _needs(workshop: Workshop, nodes: list[Node]) -> list[Sequence[Need]]:
     from objectaware.paper.nodes import Detection, Pretrain
 
     configs: list[Model] = [workshop.pretrain_config(node, "masks") for node in nodes if isinstance(node, Pretrain)]
-    # Of a localization and a fine-tuning, the needs go by the execution alone.
+    # The needs of a localization and of a fine-tuning depend only on the execution.
     configs.append(LocalizeConfig.model_validate({"data": {"root": "images"}, "checkpoint": "network"}))
     if not workshop.scale.mark and any(isinstance(node, Detection) for node in nodes):
         coco = {"root": "coco", "layout": "coco", "split": "val"}

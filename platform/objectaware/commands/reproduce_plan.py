@@ -1,4 +1,4 @@
-"""`objectaware reproduce … --plan`: what a table or figure takes, before anything is computed."""
+"""`objectaware reproduce … --plan`: the cost of a table or figure, before anything is computed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What the hours of a plan are counted with.
+    """The rates and the machine for the hours of a plan.
 
     Attributes:
-        rates: File that `objectaware plan measure` wrote; by default the paper's GPU, stated and not measured.
-        gpus: GPUs that elapsed hours are counted for, with --rates; by default as where they were measured.
-        cpus: CPU cores, likewise.
-        images_per_second: What a GPU trains on in a second, with a ResNet-18 and with a ResNet-50, without --rates.
+        rates: File that `objectaware plan measure` wrote. By default the paper's GPU, with stated instead of measured
+            rates.
+        gpus: Number of GPUs for elapsed hours, with --rates. By default that of the machine of the rates.
+        cpus: Number of CPU cores for elapsed hours, with --rates. By default that of the machine of the rates.
+        images_per_second: Images per second on which one GPU trains, with a ResNet-18 and with a ResNet-50, without
+            --rates.
     """
 
     rates: Path | None = None
@@ -50,17 +52,17 @@ def show_plan(
     planned: TablePlan | FigurePlan,
     using: PlanOptions,
 ) -> None:
-    """Prints what a table or figure takes.
+    """Print the cost of a table or figure.
 
     Args:
         common: Settings of every command.
-        workshop: What would run the stages.
-        name: Of the table or figure.
+        workshop: Workshop that would make the stages' configurations.
+        name: Name of the table or figure.
         planned: Its plan.
-        using: What hours are counted with.
+        using: Rates and machine for the hours.
 
     Raises:
-        InputError: The rates cannot be read, do not go with the machine, or lack a network of the plan.
+        InputError: The rates cannot be read, do not fit the machine, or lack a network of the plan.
     """
     from objectaware.paper.nodes import ordered
     from objectaware.studies.reproduce.plan import plan_report
@@ -75,7 +77,7 @@ def show_plan(
 
 
 def _rates(using: PlanOptions, workshop: Workshop) -> tuple[Rates, Machine | None]:
-    """The rates of a plan, and the machine that it is for, where they say enough of one."""
+    """Return the rates of a plan and, if they were measured, the machine that it is for."""
     from objectaware.planning.model import Machine
     from objectaware.planning.rates import read_rates
     from objectaware.studies.reproduce.estimate import stated_rates
@@ -97,7 +99,7 @@ def _rates(using: PlanOptions, workshop: Workshop) -> tuple[Rates, Machine | Non
 
 
 def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[Node, str]) -> Collection[Node]:
-    """The stages of a plan that are finished in the storage."""
+    """Return the stages of a plan that are finished in the storage."""
     from objectaware.data.storage import Storage
 
     storage = Storage.from_uri(storage_address(common.storage))
@@ -111,14 +113,14 @@ def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[N
     from objectaware.tracking import TrackingStore
 
     tracking = TrackingStore.open(storage, common.experiment)
-    # What is reused is told by the plan, and not line by line.
+    # The plan itself shows the reused stages, so they are not printed line by line.
     services = Services(storage, tracking, Progress(io.StringIO()))
     context = Context(services, Mode(verify=common.verify, only_finished=True))
     return finished(context, workshop, nodes, missing)
 
 
 def _shown(planned: TablePlan | FigurePlan) -> list[Images]:
-    """Images that are shown as they are, without a stage."""
+    """Return the images that a figure shows without a stage."""
     from objectaware.paper.figures import FigurePlan
 
     return list(planned.images.values()) if isinstance(planned, FigurePlan) else []

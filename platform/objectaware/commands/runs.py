@@ -1,4 +1,4 @@
-"""Commands that look back at runs, and clean up after them."""
+"""Commands that list, show, compare and delete runs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @subcommand("runs list", "", "List the runs in the storage.")
 def list_runs(program: str, arguments: list[str]) -> None:
-    """`objectaware runs list`."""
+    """Run `objectaware runs list`."""
 
     def command(common: CommonArguments = DEFAULTS, stage: str | None = None) -> None:
-        """Lists the runs in the storage, with their state in MLflow, and studies that only MLflow has.
+        """List the runs in the storage with their state in MLflow, and studies that only MLflow has.
 
         Args:
             common: Settings of every command.
-            stage: Only runs of this stage: pretrain, localize, linear, localization, sweep.
+            stage: Only list runs of this stage: pretrain, localize, linear, localization, sweep.
         """
         from objectaware.report.tables import format_rows
         from objectaware.stages.runs_view import listed
@@ -38,10 +38,10 @@ def list_runs(program: str, arguments: list[str]) -> None:
 
 @subcommand("runs show", "RUN", "Show a run, what it was made from, and what was made from it.")
 def show_run(program: str, arguments: list[str]) -> None:
-    """`objectaware runs show IDENTITY`."""
+    """Run `objectaware runs show IDENTITY`."""
 
     def command(identity: Annotated[str, tyro.conf.Positional], common: CommonArguments = DEFAULTS) -> None:
-        """Shows one run: configuration, outcome, metrics, and what it was made from and into.
+        """Show one run: its configuration, results and metrics, its sources, and the runs made from it.
 
         Args:
             identity: The run's identity, or its beginning, as `runs list` shows it.
@@ -62,12 +62,12 @@ def show_run(program: str, arguments: list[str]) -> None:
 
 @subcommand("runs compare", "RUN RUN", "Compare two runs.")
 def compare_runs(program: str, arguments: list[str]) -> None:
-    """`objectaware runs compare IDENTITY IDENTITY …`."""
+    """Run `objectaware runs compare IDENTITY IDENTITY …`."""
 
     def command(
         identities: Annotated[tuple[str, ...], tyro.conf.Positional], common: CommonArguments = DEFAULTS
     ) -> None:
-        """Shows runs side by side: what differs in their configurations, and their numbers.
+        """Show runs side by side: the differences of their configurations, and their numbers.
 
         Args:
             identities: The runs' identities, or their beginnings.
@@ -87,18 +87,18 @@ def compare_runs(program: str, arguments: list[str]) -> None:
 
 @subcommand("runs prune", "[--older-than-days N] [--delete]", "Delete runs that are unfinished or old.")
 def prune_runs(program: str, arguments: list[str]) -> None:
-    """`objectaware runs prune`."""
+    """Run `objectaware runs prune`."""
 
     def command(common: CommonArguments = DEFAULTS, older_than: float | None = None, yes: bool = False) -> None:
-        """Lists what can go, and deletes it with --yes: unfinished runs, folders that do not say what they are.
+        """List runs that can be deleted, and delete them with --yes: unfinished ones, and folders without description.
 
-        Never what a run that stays was made from, nor a run that is being computed; interrupted trainings lose their
+        Sources of runs that stay, and runs that are being computed, are never deleted. Interrupted trainings lose their
         checkpoints. MLflow keeps its records.
 
         Args:
             common: Settings of every command.
-            older_than: Finished runs that have not changed for so many days, too.
-            yes: Delete; without it nothing is.
+            older_than: Also include finished runs that have not changed for this many days.
+            yes: Delete the runs. Without it, nothing is deleted.
         """
         from objectaware.report.tables import format_rows
         from objectaware.stages.outputs import shown_names
@@ -126,7 +126,7 @@ def prune_runs(program: str, arguments: list[str]) -> None:
 
 
 def _all(common: Common) -> tuple[list[StoredRun], list[RecordedRun]]:
-    """Runs in the storage, and what MLflow has of them; without MLflow the storage is enough."""
+    """Return the runs in the storage, and MLflow's records of them. Without MLflow, the storage is enough."""
     from objectaware.data.storage import Storage
     from objectaware.stages.runs import stored_runs
     from objectaware.tracking import TrackingStore
@@ -138,7 +138,7 @@ def _all(common: Common) -> tuple[list[StoredRun], list[RecordedRun]]:
     tracking = TrackingStore.open(storage, common.experiment)
     try:
         recorded = recorded_runs(tracking)
-    except Exception as error:  # of the network, the database or the server
+    except Exception as error:  # the network, the database or the server may fail in many ways
         reason = tracking.server.without_password(" ".join(str(error).split()))
         print(f"MLflow at {tracking.server.shown_address} does not answer ({reason[:200]})", file=sys.stderr)
         recorded = []

@@ -38,7 +38,7 @@ from objectaware.recipes import merged, override, split_overrides
     "The whole pipeline on the embedded scenes, on a CPU, in minutes.",
 )
 def demo(program: str, arguments: list[str]) -> None:
-    """`objectaware demo`."""
+    """Run `objectaware demo`."""
 
     def command(
         common: CommonArguments = DEFAULTS,
@@ -46,13 +46,13 @@ def demo(program: str, arguments: list[str]) -> None:
         seeds: tuple[int, ...] = (0,),
         recipe: Path | None = None,
     ) -> None:
-        """Runs the whole pipeline on the embedded scenes.
+        """Run the whole pipeline on the embedded scenes.
 
         Args:
             common: Settings of every command.
-            variant: Scenes of one object, debiased with background mixup, or of several, with object crop.
-            seeds: Seeds to repeat it for.
-            recipe: YAML of DemoConfig fields, such as a smaller size.
+            variant: Scenes of one object, debiased with background mixup, or of several, debiased with object crop.
+            seeds: Seeds. The demo runs once for each.
+            recipe: YAML file of DemoConfig fields, such as a smaller size.
         """
         from objectaware.config import LocalizeConfig, PretrainConfig
         from objectaware.report.demo import markdown_report, terminal_report
@@ -62,14 +62,14 @@ def demo(program: str, arguments: list[str]) -> None:
         trainings = [validated(PretrainConfig, fields) for fields in demo_trainings(config)]
         for training in trainings:
             require_local_precision(training)
-        # Of a localization, the needs go by its execution, which the demo leaves as it is.
+        # The needs of a localization depend only on its execution, which the demo does not change.
         localization = LocalizeConfig.model_validate({"data": {"root": "scenes"}, "checkpoint": "trained"})
         with open_context(common, *possible_needs([*trainings, localization])) as context:
             results = run_demo(context, config, seeds)
             report = f"demo-{variant}.md"
             context.services.storage.write_bytes(report, markdown_report(results, variant=variant).encode())
             write_json(common, results)
-        # After all that ends with the context may have had to say: this is what stays on the screen.
+        # Printed after everything that the context reports at its end, so that it stays on the screen.
         print(terminal_report(results))
         print(f"report: {context.services.storage.uri}/{report}")
         print(f"MLflow UI: {context.services.tracking.ui_command()}")
@@ -82,7 +82,7 @@ def demo(program: str, arguments: list[str]) -> None:
     "pretrain", "RECIPE [--key value …]", "Train a network on images without labels, or on labels for comparison."
 )
 def pretrain(program: str, arguments: list[str]) -> None:
-    """`objectaware pretrain RECIPE [--key value …]`."""
+    """Run `objectaware pretrain RECIPE [--key value …]`."""
 
     def run(common: Common, fields: Mapping[str, object]) -> None:
         run_recipe(common, "pretrain", fields)
@@ -100,7 +100,7 @@ def pretrain(program: str, arguments: list[str]) -> None:
     "Find the objects in a folder of images: a mask store, COCO JSON and a gallery.",
 )
 def localize(program: str, arguments: list[str]) -> None:
-    """`objectaware localize IMAGES --checkpoint C --out OUT`."""
+    """Run `objectaware localize IMAGES --checkpoint C --out OUT`."""
 
     def command(
         images: Annotated[str, tyro.conf.Positional],
@@ -111,17 +111,17 @@ def localize(program: str, arguments: list[str]) -> None:
         preset: str = "crop",
         recipe: Path | None = None,
     ) -> None:
-        """Finds the objects in a folder of images.
+        """Find the objects in a folder of images.
 
         Args:
-            images: Folder, at any depth.
+            images: Folder of images, at any depth.
             checkpoint: Folder that pretraining wrote, or a file of MoCo, VISSL, solo-learn, lightly, mmselfsup,
-                torchvision or timm, for localizers that look through a network.
+                torchvision or timm, for localizers that use a network.
             common: Settings of every command.
-            out: Folder of the mask store; by default one in the storage.
-            localizer: Name of the localizer; by default that of the preset or recipe. Its fields are the recipe's.
-            preset: Named fields: crop and mixup are the paper's, scenes the demo's.
-            recipe: YAML of further LocalizeConfig fields; --FIELD VALUE overrides each.
+            out: Folder of the mask store. By default one in the storage.
+            localizer: Name of the localizer. By default that of the preset or recipe. Its fields come from the recipe.
+            preset: Name of a set of fields: crop and mixup are the paper's, scenes is the demo's.
+            recipe: YAML file of further LocalizeConfig fields. --FIELD VALUE overrides each.
         """
         from objectaware.config import PRESETS, LocalizeConfig
         from objectaware.config.variants import default_names
@@ -133,7 +133,7 @@ def localize(program: str, arguments: list[str]) -> None:
         named = {"localizer": localizer, "checkpoint": checkpoint}
         given = {name: value for name, value in named.items() if value is not None}
         fields: dict[str, object] = {"data": {"root": images}, **deepcopy(PRESETS[preset])}
-        # Fields of a recipe that names no localizer belong to the one that is named here.
+        # Fields of a recipe without a localizer's name belong to the localizer named on the command line.
         for above in (given, recipe_values(recipe), given):
             fields = merged(fields, above, options)
         config = validated(LocalizeConfig, override(fields, overrides, options))

@@ -1,4 +1,4 @@
-"""The command that runs another one as a Ray job."""
+"""The command that runs another command as a Ray job."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ _INTERPRETERS = ("python", "python3", "bash", "sh")
 
 @subcommand("submit", "[--address URL] -- COMMAND …", "Run the same command as a Ray job.")
 def submit(program: str, arguments: list[str]) -> None:
-    """`objectaware submit [--address URL] -- COMMAND …`."""
+    """Run `objectaware submit [--address URL] -- COMMAND …`."""
     place = arguments.index("--") if "--" in arguments else len(arguments)
     words = arguments[place + 1 :]
 
     def command(address: str | None = None, working_dir: Path = Path(), submission_id: str | None = None) -> None:
-        """Runs a command as a Ray job, written after --, follows its log and ends with its exit status.
+        """Run a command, written after --, as a Ray job, follow its log and exit with its status.
 
         The working directory is uploaded without data, runs and history. MLFLOW_TRACKING_URI and
-        OBJECTAWARE_STORAGE go with it; where they are not set here, what the cluster's nodes have set holds, or
-        ./runs where this machine is all of the cluster. Ctrl-C stops the job.
+        OBJECTAWARE_STORAGE are passed on. If they are not set here, the values of the cluster's nodes apply, or ./runs
+        if this machine is the whole cluster. Ctrl-C stops the job.
 
         Args:
-            address: Of the cluster's dashboard; RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or http://127.0.0.1:8265.
-            working_dir: Folder that is uploaded, a clone or whatever holds the recipe.
-            submission_id: Name of the job. A cluster takes each name once, so that a command sent twice under one
+            address: Address of the cluster's dashboard. By default RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or
+                http://127.0.0.1:8265.
+            working_dir: Folder that is uploaded, a clone or any folder with the recipe.
+            submission_id: Name of the job. A cluster takes each name once, so that a command sent twice under the same
                 name runs once.
         """
         folder = working_dir.resolve()
@@ -73,11 +74,11 @@ def submit(program: str, arguments: list[str]) -> None:
 
 
 def job_command(words: Sequence[str], working_dir: Path) -> list[str]:
-    """What the job runs: a command of this package, with or without `objectaware` before it, or a script.
+    """Return the command of the job: one of this package, with or without `objectaware` before it, or a script.
 
     Args:
         words: The command as the user wrote it.
-        working_dir: Folder that is uploaded; recipes are named relative to it in what is returned.
+        working_dir: Folder that is uploaded. The returned recipes are named relative to it.
 
     Raises:
         InputError: There is no such command, or a recipe is not uploaded with the working directory.
@@ -88,7 +89,7 @@ def job_command(words: Sequence[str], working_dir: Path) -> list[str]:
         raise InputError("command", "", "is missing", "Write it after --: objectaware submit -- pretrain RECIPE.")
     rest = list(words[1:] if words[0] == "objectaware" else words)
     if rest and rest[0] in {name.split()[0] for name in all_subcommands()}:
-        # Not the console script: the package may be there in the upload alone.
+        # Not the console script, since the package may exist only in the upload.
         rest = ["python", "-m", "objectaware.cli", *rest]
     elif words[0] not in _INTERPRETERS:
         remedy = "Give a command of `objectaware --help`, or `python SCRIPT …`."
@@ -97,7 +98,7 @@ def job_command(words: Sequence[str], working_dir: Path) -> list[str]:
 
 
 def _uploaded_recipe(word: str, working_dir: Path) -> str:
-    """The word, or where it is a recipe that is here, with its path relative to the working directory."""
+    """Return the word or, if it is an existing recipe, its path relative to the working directory."""
     option, equals, text = word.rpartition("=")
     recipe = Path(text)
     if recipe.suffix not in (".yaml", ".yml") or not recipe.is_file():
@@ -109,15 +110,15 @@ def _uploaded_recipe(word: str, working_dir: Path) -> str:
 
 
 def job_environment(given: Mapping[str, str], working_dir: Path, shape: ClusterShape) -> dict[str, str]:
-    """Environment variables of the job: where its results go, and where its package is.
+    """Return the environment variables of the job: the places of its results and of its package.
 
     Args:
         given: Environment of this process.
         working_dir: Folder that is uploaded.
-        shape: The cluster's.
+        shape: Shape of the cluster.
 
     Raises:
-        InputError: Results would go to one node's disk, or a password would stand in Ray's logs.
+        InputError: Results would go to one node's disk, or a password would appear in Ray's logs.
     """
     environment = {}
     if (working_dir / "platform" / "objectaware").is_dir():
@@ -148,7 +149,7 @@ def _refuse_password(name: str, address: str) -> None:
 
 def _job_storage(storage: str, *, alone_here: bool) -> str:
     if "://" in storage or Path(storage).is_absolute():
-        # Whether a path is one that all nodes share is seen there, by the job.
+        # The job itself checks whether all nodes share the path.
         return storage
     if not alone_here:
         remedy = "Give a folder that all nodes share, such as s3://bucket/runs or /shared/runs."
@@ -166,7 +167,7 @@ def _job_tracking(uri: str, *, alone_here: bool) -> str:
 
 
 def _own_storage(storage: str | None, working_dir: Path) -> list[str]:
-    """Pattern of the storage in the working directory: a file written there during the upload would spoil it."""
+    """Return the pattern of a storage in the working directory: a file written there would spoil the upload."""
     if storage is None or not Path(storage).is_relative_to(working_dir):
         return []
     return [f"/{Path(storage).relative_to(working_dir)}"]

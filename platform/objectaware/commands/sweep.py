@@ -1,4 +1,4 @@
-"""`objectaware sweep`."""
+"""The command `objectaware sweep`."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     "Run a study for every combination of parameters' values, and compare with the paper.",
 )
 def sweep(program: str, arguments: list[str]) -> None:
-    """`objectaware sweep SWEEP [--key value …]`."""
+    """Run `objectaware sweep SWEEP [--key value …]`."""
 
     def command(sweep: Annotated[Path, tyro.conf.Positional], common: CommonArguments = DEFAULTS) -> None:
-        """Runs a study for every combination of the parameters' values, and compares what they came to.
+        """Run a study for every combination of the parameters' values, and compare the results.
 
-        Every field can be overridden: --seeds "[0, 1, 2]", --stages.pretrain.fields.num_epochs 3. The same command goes
-        on with a sweep that was interrupted; trials that failed are run again.
+        Every field can be overridden: --seeds "[0, 1, 2]", --stages.pretrain.fields.num_epochs 3. The same command
+        continues an interrupted sweep, and runs failed trials again.
 
         Args:
-            sweep: YAML of SweepConfig (docs/sweeps.md), or the name of one that comes with the package (p_mix).
+            sweep: YAML file of SweepConfig (docs/sweeps.md), or the name of one that comes with the package (p_mix).
             common: Settings of every command.
         """
         _run(common, read_sweep(sweep, overrides))
@@ -57,11 +57,11 @@ def sweep(program: str, arguments: list[str]) -> None:
 
 
 def read_sweep(path: Path, overrides: list[str]) -> dict[str, Any]:
-    """Reads a sweep's YAML: a stage may name a `recipe`, relative to the sweep's folder, that its fields lie over.
+    """Read a sweep's YAML. A stage may name a `recipe`, relative to the sweep's folder, which its fields override.
 
     Args:
-        path: The file, or one that comes with the package, as `find_recipe` takes it.
-        overrides: `--field value` pairs that are laid over it.
+        path: The file, or the name of one that comes with the package, as `find_recipe` takes it.
+        overrides: `--field value` pairs that override the sweep's fields.
 
     Raises:
         InputError: A file is missing or is not a mapping, or the overrides are not pairs.
@@ -81,7 +81,7 @@ def _with_recipe(folder: Path, stage: object) -> object:
     from objectaware.stages.registry import all_stages
 
     rest = {key: value for key, value in stage.items() if key != "recipe"}
-    # A kind that does not exist is refused with the other fields.
+    # An unknown kind is refused later, with the other fields.
     kind = all_stages().get(str(rest.get("stage")))
     options = {} if kind is None else default_names(kind.config)
     return {
@@ -118,7 +118,7 @@ def _run(common: Common, fields: Mapping[str, object]) -> None:
 
 
 def _needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[list[Need]]:
-    """Processes that a local Ray has to have room for: those of each stage, as often as trials run at once."""
+    """Return the processes that a local Ray must have room for: those of each stage, for each concurrent trial."""
     from objectaware.studies.sweep import sweep_needs
 
     needs = [need for has_gpus in (False, True) for need in sweep_needs(config, checked, has_gpus=has_gpus)]

@@ -1,4 +1,4 @@
-"""Stage `background`: linear evaluation on every variant of the Backgrounds Challenge, from its folder alone."""
+"""Stage `background`: linear evaluation on every variant of the Backgrounds Challenge, given only its folder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BackgroundConfig(FeatureConfig):
 
     Attributes:
         root: Folder that holds `original`, `mixed_same` and the other variants.
-        seed: Decides the hold-out.
+        seed: Seed of the hold-out.
     """
 
     root: Address
@@ -28,7 +28,10 @@ class BackgroundConfig(FeatureConfig):
 
 
 def background_linear(config: BackgroundConfig) -> LinearConfig:
-    """The linear evaluation that measures the reliance on backgrounds: fitted to `original`, tested on all variants."""
+    """Return the linear evaluation that measures the reliance on backgrounds.
+
+    It is fitted to `original` and tested on all variants.
+    """
 
     def data(split: str, variant: str) -> DataConfig:
         return DataConfig(root=config.root, layout="backgrounds-challenge", split=split, variant=variant)

@@ -1,4 +1,4 @@
-"""Stage `class_distance`: how far two classes that co-occur lie apart, and how that looks."""
+"""Stage `class_distance`: the distance between two classes that occur together, as a number and as a picture."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class ClassDistanceConfig(ContextualConfig):
     """Distance between the embeddings of two classes (paper, table and figure multi-bias).
 
     Attributes:
-        num_points: Points of each class in the t-SNE picture, at most; a seeded draw where there are more.
-        perplexity: Of t-SNE; van der Maaten and Hinton's usual value, and scikit-learn's.
-        seed: Decides the draw and t-SNE.
+        num_points: Maximum points per class in the t-SNE picture. A larger class is reduced by a seeded draw.
+        perplexity: Perplexity of t-SNE. The default is van der Maaten and Hinton's usual value, and scikit-learn's.
+        seed: Seed of the draw and of t-SNE.
     """
 
     num_points: Positive = 500
@@ -47,18 +47,18 @@ def class_distance(context: Context, config: ClassDistanceConfig) -> Computation
     """Measure the distance between the embeddings of two classes and draw them in the plane.
 
     Returns:
-        Values `distance` (average minimum ℓ2 distance of the pooled features as they are), `distance_normalised` (of
-        the features brought to unit length), `tsne` (`[x, y, class]` of up to `num_points` images of each class),
-        `num_images` (by class), `coverage` (of `data`: the images that the distance is over and those left out, see
-        `objectaware.evaluate.coverage.Coverage`) and `unreadable`. The picture is `embedding.png` in MLflow and in the
-        stage's folder.
+        Values `distance` (average minimum ℓ2 distance of the pooled features as they are), `distance_normalised` (the
+        same for features of unit length), `tsne` (`[x, y, class]` of up to `num_points` images of each class),
+        `num_images` (by class), `coverage` (of `data`: which images the distance covers and which are left out, see
+        `objectaware.evaluate.coverage.Coverage`) and `unreadable`. The picture is `embedding.png`, in MLflow and in
+        the stage's folder.
 
     Raises:
-        InputError: The data set has not the two classes, or the perplexity is too large for the number of points.
+        InputError: The data set lacks one of the two classes, or the perplexity is too large for the number of points.
 
     Source:
-        Paper, appendix "Analysis on the contextual bias", table and figure multi-bias; docs/evaluation.md says what
-        they leave open and what is done here.
+        Paper, appendix "Analysis on the contextual bias", table and figure multi-bias. docs/evaluation.md lists what
+        the paper leaves open and how this stage fills the gaps.
     """
     sets = {"data": config.data}
     inputs = input_hashes(context, config, sets)
@@ -89,7 +89,7 @@ def class_distance(context: Context, config: ClassDistanceConfig) -> Computation
 
 
 def measure_class_distance(config: ClassDistanceConfig, found: LabelledFeatures) -> dict[str, Any]:
-    """The distances, and the points of the picture."""
+    """Return the distances, and the points of the picture."""
     device = compute_device(config)
     values, labels = found.load()
     features = values.to(device)

@@ -1,4 +1,4 @@
-"""Stage `detection`: a backbone fine-tuned to find COCO's objects, and how well it does; or how well others do."""
+"""Stage `detection`: fine-tune a backbone to find COCO's objects and score it, or score a published detector."""
 
 from __future__ import annotations
 
@@ -57,12 +57,11 @@ def detection(context: Context, config: DetectionConfig) -> Computation[Detectio
     """Fine-tune a detector on a checkpoint's backbone and score it, or score a published one.
 
     Returns:
-        Values `box_ap` and, of a network that finds masks, `mask_ap`: COCO's average precision in per cent;
+        Values `box_ap` and, if the network finds masks, `mask_ap`: COCO's average precision in per cent;
         `box` and `mask` with all of `average_precision`'s measures; `box_by_category` and `mask_by_category`;
-        `coverage` (of `test`: the objects that precision is over, those of categories that training shows, and the
-        objects left out; see `objectaware.evaluate.coverage.Coverage`);
-        `detections` (address of COCO's result file); and, of a fine-tuned one, `checkpoint` (address of the folder)
-        and the last log interval's losses.
+        `coverage` (of `test`: the objects that the precision covers, which are those of categories seen in training,
+        and the objects left out; see `objectaware.evaluate.coverage.Coverage`); `detections` (address of COCO's result
+        file). A fine-tuned network adds `checkpoint` (address of the folder) and the losses of the last log interval.
 
     Raises:
         InputError: An input is missing or malformed, or training and test have no category in common.
@@ -99,10 +98,10 @@ def detection(context: Context, config: DetectionConfig) -> Computation[Detectio
 
 
 def check_detection(config: DetectionConfig) -> None:
-    """Opens the images with their annotations, and the network.
+    """Open the images with their annotations, and the network.
 
     Raises:
-        InputError: Something is missing or malformed, or does not fit.
+        InputError: An input is missing or malformed, or does not fit.
     """
     test = open_test(config)
     if config.checkpoint is not None:
@@ -140,7 +139,7 @@ def _log_tables(run: StageRun, scores: Scores) -> None:
 
 
 class _Recorder:
-    """Turns the workers' records into progress and metrics."""
+    """The sink of the workers' records: it shows progress and logs metrics."""
 
     def __init__(self, run: StageRun) -> None:
         self._run = run
@@ -164,13 +163,13 @@ def _text(record: Mapping[str, Any]) -> str:
 
 
 def find_share(config: DetectionConfig, network: str, kept: Storage, share: int, num_shares: int) -> list[Record]:
-    """Finds the objects of a share of the test's images, or takes what was found before.
+    """Find the objects in one share of the test images, or return those found earlier.
 
     Args:
-        config: Of the stage.
+        config: The stage's configuration.
         network: Address of the fine-tuned or published network.
-        kept: Folder that shares are kept in.
-        share: Number of the share, from 0: images `share`, `share + num_shares`, …
+        kept: Folder in which finished shares are kept.
+        share: Number of the share, from 0. It has the images `share`, `share + num_shares`, …
         num_shares: Number of shares.
 
     Returns:
@@ -191,16 +190,19 @@ def find_share(config: DetectionConfig, network: str, kept: Storage, share: int,
 
 
 def open_test(config: DetectionConfig) -> CocoDataset:
-    """Opens the test's images and all that finding, counting and scoring their objects takes of the annotations.
+    """Open the test images with the annotations needed to find, count and score their objects.
 
     Raises:
-        InputError: Something is missing or malformed.
+        InputError: An input is missing or malformed.
     """
     return open_coco(config.test, "area")
 
 
 def known_categories(config: DetectionConfig) -> tuple[str, ...]:
-    """Names of the categories that the network has learnt, or is going to: those with objects in its training data."""
+    """Return the names of the categories that the network knows or will learn.
+
+    They are those with objects in its training data. A published network knows COCO's categories.
+    """
     if config.published is not None:
         return tuple(LABELS)
     assert config.data is not None
@@ -209,14 +211,14 @@ def known_categories(config: DetectionConfig) -> tuple[str, ...]:
 
 
 def object_coverage(coco: CocoDataset, known: Sequence[str]) -> Coverage:
-    """Counts the test's objects that a network could find.
+    """Count the test's objects that a network could find.
 
     Args:
-        coco: The test.
+        coco: The test images with their annotations.
         known: Names of the categories that the network knows.
 
     Raises:
-        InputError: The test shows none of them.
+        InputError: The test has no object of a known category.
     """
     numbers = usable_categories(coco)
     names = (coco.category_names[category] for category, number in numbers.items() for _ in range(number))
@@ -224,14 +226,14 @@ def object_coverage(coco: CocoDataset, known: Sequence[str]) -> Coverage:
 
 
 def score(config: DetectionConfig, records: Sequence[Record], known: Sequence[str]) -> Scores:
-    """`average_precision` over the known categories, of boxes, and of masks where there are some."""
+    """Return `average_precision` over the known categories, for boxes and, if there are any, for masks."""
     numbers = open_test(config).numbers
     kinds: tuple[Kind, ...] = ("box", "mask") if _finds_masks(config, records) else ("box",)
     return {kind: average_precision(records, annotation_file(config), numbers, kind, known=known) for kind in kinds}
 
 
 def annotation_file(config: DetectionConfig) -> Path:
-    """COCO's annotations of the test's images."""
+    """Return the path of COCO's annotations of the test images."""
     assert config.test.split is not None
     return instances_file(config.test.root, config.test.split)
 
@@ -241,7 +243,7 @@ def _finds_masks(config: DetectionConfig, records: Sequence[Record]) -> bool:
 
 
 def load_published_network(config: DetectionConfig) -> nn.Module:
-    """Loads the published detector that a configuration names.
+    """Load the published detector that a configuration names.
 
     Raises:
         InputError: The file cannot be read or holds another network.
@@ -257,7 +259,7 @@ def load_published_network(config: DetectionConfig) -> nn.Module:
 
 
 def _detector(config: DetectionConfig, network: str) -> tuple[Detector, dict[int, int]]:
-    """The detector, and COCO's number of each of its labels."""
+    """Return the detector, and for each of its labels COCO's number of the category."""
     device = torch.device("cuda" if config.execution.use_gpu else "cpu")
     numbers = category_numbers(annotation_file(config))
     if config.published is not None:

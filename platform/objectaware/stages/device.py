@@ -1,4 +1,4 @@
-"""Whether a stage computes on GPUs, where its configuration leaves that open."""
+"""Choosing between CPU and GPU for a stage whose configuration leaves it open."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Config = TypeVar("Config", bound=Model)
 
 
 def on_device(config: Config, *, has_gpus: bool) -> Config:
-    """Return the configuration with `execution.use_gpu` written out where it leaves that open.
+    """Return the configuration with `execution.use_gpu` filled in if it is open.
 
     Args:
-        config: Of a stage.
-        has_gpus: Whether it runs on GPUs then.
+        config: Configuration of a stage.
+        has_gpus: Value that is filled in: whether GPUs are available.
     """
     execution = getattr(config, "execution", None)
     if getattr(execution, "use_gpu", False) is not None:  # written out, or a stage without that choice
@@ -25,10 +25,10 @@ def on_device(config: Config, *, has_gpus: bool) -> Config:
 
 
 def on_available_device(config: Config) -> Config:
-    """Return the configuration with `execution.use_gpu` written out: GPUs where the Ray in use has any.
+    """Return the configuration with `execution.use_gpu` filled in: true if the Ray in use has GPUs.
 
-    A cluster with fewer GPUs than the stage has processes is refused later on with the arithmetic. It is not trained
-    on CPUs instead, which would take weeks without a word.
+    A cluster with fewer GPUs than the stage has processes is refused later, with the numbers in the message. Training
+    on CPUs instead would silently take weeks.
     """
     execution = getattr(config, "execution", None)
     if getattr(execution, "use_gpu", False) is not None:
@@ -37,6 +37,6 @@ def on_available_device(config: Config) -> Config:
 
 
 def device_name(config: object) -> str:
-    """Return `cuda` or `cpu`: where the stage of a configuration computes, for its tags."""
+    """Return `cuda` or `cpu`, the device on which the stage computes, for its tags."""
     execution = getattr(config, "execution", None)
     return "cuda" if getattr(execution, "use_gpu", False) else "cpu"

@@ -1,4 +1,4 @@
-"""What of the commands would work here, and what to do about the rest."""
+"""Checks of the installation: which commands would work here, and how to fix the others."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _DEMO_GIB = 6.0
 _OBJECT_STORE_GIB = 1.0
 _GIB = 2**30
 _NODE_SECONDS = 120.0
-# Those with parts in C, which break on a machine other than the one that they were installed on.
+# Libraries with compiled parts, which break if they were installed on another kind of machine.
 _LIBRARIES = ("torch", "torchvision", "cv2", "pyarrow", "pycocotools.mask", "pydensecrf.densecrf", "scipy")
 
 
 def diagnose(storage: Storage, experiment: str, data_folder: Path) -> Iterator[Finding]:
-    """Checks this machine, the storage, the data sets, MLflow and Ray, quick checks first.
+    """Check this machine, the storage, the data sets, MLflow and Ray, the quick checks first.
 
     Args:
         storage: Storage in use.
@@ -90,7 +90,7 @@ def _check_memory() -> Finding:
 
 
 def _available_memory() -> int:
-    """Bytes that new processes can take: the machine's, or what the container's limit leaves."""
+    """Return the bytes that new processes can take, within the machine's memory and the container's limit."""
     fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     available = int(fields["MemAvailable"].split()[0]) * 1024
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
@@ -141,7 +141,7 @@ def _check_storage(storage: Storage) -> Finding:
 
 
 def _check_data(folder: Path) -> Iterator[Finding]:
-    """Looks at the published data sets that the folder has; the others are named in one line."""
+    """Check each published data set that the folder has, and name the others in one line."""
     missing = []
     for published in PUBLISHED_SETS:
         root = folder / published.folder
@@ -162,7 +162,7 @@ def _check_data(folder: Path) -> Iterator[Finding]:
 
 
 def _check_nodes(storage: Storage) -> Iterator[Finding]:
-    """Looks at every node of the cluster that this process is connected to."""
+    """Check every node of the cluster that this process is connected to."""
     from objectaware.distributed.cluster import run_on_nodes
     from objectaware.stages.shared import storage_problems
 

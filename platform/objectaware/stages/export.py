@@ -1,4 +1,4 @@
-"""What localization found, written for other tools."""
+"""Export of localized objects in the formats of other tools."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _Writer = Callable[[Iterable[MaskRow], Mapping[str, int] | None], Iterator[bytes
 
 @dataclass
 class ExportSummary:
-    """What went through an export.
+    """Counts of an export.
 
     Attributes:
-        num_images: Images of the store.
-        num_failed: Those whose localization failed.
+        num_images: Number of images in the store.
+        num_failed: Number of these whose localization failed.
     """
 
     num_images: int = 0
@@ -47,18 +47,18 @@ def export_boxes(
     file_format: Literal["coco", "coco-results", "official"],
     numbers: Path | None = None,
 ) -> ExportSummary:
-    """Writes the boxes of a mask store to a file; memory holds one shard of the store at a time.
+    """Write the boxes of a mask store to a file. Memory holds one shard of the store at a time.
 
     Args:
         store: Folder of the mask store.
-        out: The file, local or in an object store; one that exists is replaced when the new one is whole.
+        out: The file, local or in an object store. An existing file is replaced once the new one is complete.
         file_format: `coco` annotations (see `coco_json`), `coco-results` (see `box_results`) or `official` (see
             `official_box_lines`).
-        numbers: COCO annotation file whose image numbers are taken; results are then in its pixels.
+        numbers: COCO annotation file whose image numbers are used. Results are then in its pixels.
 
     Raises:
-        InputError: The store is none or not finished, `numbers` does not fit, the format cannot hold a name, or the
-            pictures are not there any more to tell how they are turned.
+        InputError: `store` is not a finished mask store, `numbers` does not fit, the format cannot hold a name, or the
+            pictures, which say how they are turned, are gone.
     """
     if file_format == "coco":
         if numbers is not None:
@@ -77,7 +77,7 @@ def export_masks(
     file_format: Literal["png", "coco-results"],
     numbers: Path | None = None,
 ) -> ExportSummary:
-    """Write the masks of a mask store; memory holds one shard of it at a time, and for PNG files all names.
+    """Write the masks of a mask store. Memory holds one shard of it at a time, and for PNG files also all names.
 
     Args:
         store: Folder of the mask store.
@@ -86,7 +86,8 @@ def export_masks(
         numbers: As for `export_boxes`.
 
     Raises:
-        InputError: As `export_boxes`, two images differ in suffix alone, or a PNG file of another content is there.
+        InputError: As for `export_boxes`; or two images differ only in their suffix; or a PNG file with different
+            content exists.
     """
     if file_format == "coco-results":
         return _export(store, out, mask_results, numbers, in_pixels=True)
@@ -104,9 +105,9 @@ def _export(store: str, out: str, writer: _Writer, numbers: Path | None, *, in_p
     Args:
         store: Folder of the mask store.
         out: The file.
-        writer: Makes the file of the rows and, where there is an annotation file, its numbers of the images.
+        writer: Makes the file's bytes from the rows and, if there is an annotation file, its image numbers.
         numbers: The annotation file.
-        in_pixels: Whether what is written is in pixels: in those of the annotation file, where there is one.
+        in_pixels: Whether the output is in pixels. If there is an annotation file, they are its pixels.
     """
     summary = ExportSummary()
     storage = Storage.from_uri(store)

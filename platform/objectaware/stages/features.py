@@ -1,4 +1,4 @@
-"""Features of data sets, computed once for a checkpoint and kept in storage for every evaluation of it."""
+"""Features of data sets, computed once per checkpoint and kept in storage for all of its evaluations."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ Result = TypeVar("Result")
 
 ClassPair = tuple[str, str]
 
-# A task loads the network and lists the data set once; fewer tasks than this for each process would tell progress
-# rarely, and leave processes idle where the last one runs long.
+# A task loads the network and lists the data set once. With fewer tasks per process, progress would rarely be
+# reported, and processes would idle while the last task runs.
 _TASKS_A_WORKER = 4
 
 
@@ -53,13 +53,13 @@ class EvaluateExecution(Execution):
     """How an evaluation of features runs.
 
     Attributes:
-        num_workers: Processes that compute features; by default one for each GPU of the Ray in use, and one where it
-            has none.
-        num_loader_threads: Threads with which each decodes images.
-        num_compute_threads: Threads that each process computes with on a CPU.
-        use_gpu: One GPU a process; by default where the Ray in use has GPUs.
-        max_memory_mib: Memory that the solver of linear evaluation may take, on the device where it computes. Features
-            that need more are streamed from storage, with every step one pass over them.
+        num_workers: Number of processes that compute features. By default one per GPU of the Ray in use, or one if it
+            has no GPU.
+        num_loader_threads: Number of threads per process that decode images.
+        num_compute_threads: Number of threads per process that compute on a CPU.
+        use_gpu: Whether each process takes one GPU. By default true if the Ray in use has GPUs.
+        max_memory_mib: Memory in MiB that the solver of linear evaluation may take, on the device where it computes.
+            Larger features are streamed from storage, and each step of the solver passes over them once.
     """
 
     num_workers: Positive | None = None
@@ -70,12 +70,13 @@ class EvaluateExecution(Execution):
 
 
 class FeatureConfig(Model):
-    """What all evaluations of features have in common: a network, and how it sees the pictures.
+    """The part that all evaluations of features have in common: a network, and how it sees the pictures.
 
     Attributes:
-        checkpoint: Folder that pretraining wrote, or a file of another system's (docs/checkpoints.md).
+        checkpoint: Folder that pretraining wrote, or a file of another system (docs/checkpoints.md).
         image_size: Side of the network's input in pixels.
-        center_crop: The paper's protocol (short side 256 / 224 of the size, centre crop) or the squashed picture.
+        center_crop: Whether to use the paper's protocol (short side resized to 256 / 224 of the size, then a centre
+            crop) or to squash the picture.
         execution: How it runs.
     """
 
@@ -89,9 +90,9 @@ class ContextualConfig(FeatureConfig):
     """Two classes of a data set, seen by a network.
 
     Attributes:
-        data: Images of both. With the layout `coco-crop` each object by itself; with `coco` whole pictures that show
-            one of the two classes and not the other; with any other labelled layout, images by their label.
-        class_names: The two; the paper's are giraffe and zebra.
+        data: Images of both classes. With the layout `coco-crop`, each object is one image. With `coco`, the images are
+            whole pictures that show exactly one of the two classes. With any other labelled layout, the label counts.
+        class_names: Names of the two classes. The paper's are giraffe and zebra.
     """
 
     data: DataConfig
@@ -109,7 +110,7 @@ class FeaturesConfig(FeatureConfig):
 
     Attributes:
         data: Labelled images.
-        class_names: The classes that count; by default all.
+        class_names: Names of the classes that count. By default all classes count.
     """
 
     data: DataConfig
@@ -121,8 +122,8 @@ class LabelledFeatures:
     """Features with the classes of their images. Picklable.
 
     Attributes:
-        features: In storage.
-        labels: Class of each image of the data set, (N,); `features` knows which of them its rows belong to.
+        features: The features in storage.
+        labels: Class of each image of the data set, (N,). `features` knows to which images its rows belong.
         class_names: Names of the classes.
     """
 
@@ -131,28 +132,28 @@ class LabelledFeatures:
     class_names: tuple[str, ...]
 
     def load(self) -> tuple[Tensor, Tensor]:
-        """Reads all: features (M, C) float32 and labels (M,) int64, on the CPU."""
+        """Read all rows: features (M, C) float32 and labels (M,) int64, on the CPU."""
         values, indices = self.features.load()
         return values, torch.from_numpy(self.labels[indices])
 
     def counts(self) -> dict[str, int]:
-        """Number of rows by class."""
+        """Return the number of rows by class."""
         labels = self.row_labels()
         return {name: int((labels == number).sum()) for number, name in enumerate(self.class_names)}
 
     def shown_classes(self, field: str) -> tuple[str, ...]:
-        """Names of the classes that the rows show; see `objectaware.evaluate.coverage.shown_classes`."""
+        """Return the names of the classes that the rows show; see `objectaware.evaluate.coverage.shown_classes`."""
         return shown_classes(field, self.row_labels(), self.class_names)
 
     def matched(self, known: Sequence[str]) -> LabelledFeatures:
-        """Renumbers the labels by the names of the classes that training knows; -1 for all others."""
+        """Return a copy whose labels are numbered by the classes that training knows; -1 stands for all others."""
         return replace(self, labels=match_labels(self.labels, self.class_names, known), class_names=tuple(known))
 
     def coverage(self, name: str, known: Sequence[str]) -> Coverage:
-        """Says which rows an accuracy can be over.
+        """Return which rows an accuracy can cover.
 
         Args:
-            name: What the user calls the set.
+            name: The user's name of the set.
             known: Names of the classes that training knows.
 
         Raises:
@@ -163,21 +164,21 @@ class LabelledFeatures:
         return Coverage.of(name, classes, known, left_out=left_out)
 
     def row_labels(self) -> NDArray[np.int64]:
-        """Labels of all rows, (M,)."""
+        """Return the labels of all rows, (M,)."""
         return self.labels[np.concatenate(self.features.indices)]
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a data set's features that is to be computed; what a task needs to know of it.
+    """A part of a data set's features to be computed, with all that a task needs to know.
 
     Attributes:
         data: The data set.
-        class_names: The classes that count.
-        folder: Of the set of features.
-        number: Of the part.
-        begin: Place of its first image among those that count.
-        num_images: How many images it has.
+        class_names: Names of the classes that count.
+        folder: Folder of the set of features.
+        number: Number of the part.
+        begin: Position of its first image among those that count.
+        num_images: Number of its images.
     """
 
     data: DataConfig
@@ -189,10 +190,10 @@ class Part:
 
 
 def input_hashes(context: Context, config: FeatureConfig, sets: Mapping[str, DataConfig]) -> dict[str, str]:
-    """Content hash of an evaluation's inputs: of each data set by its name, and of the checkpoint as `checkpoint`.
+    """Return the content hash of each input of an evaluation: of each data set by name, and `checkpoint`.
 
     Raises:
-        InputError: One of them is missing or malformed.
+        InputError: An input is missing or malformed.
     """
     assert "checkpoint" not in sets
     hashes = {name: data_hash(data, verify=context.mode.verify) for name, data in sets.items()}
@@ -202,29 +203,29 @@ def input_hashes(context: Context, config: FeatureConfig, sets: Mapping[str, Dat
 def check_sources(
     config: FeatureConfig, *, sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None
 ) -> None:
-    """Opens what features are computed of, and the network that computes them.
+    """Open the data sets that features are computed from, and the network that computes them.
 
     Args:
-        config: Names the checkpoint.
+        config: Configuration that names the checkpoint.
         sets: Data sets by name.
-        class_names: The classes that count; see `open_labelled`.
+        class_names: Names of the classes that count; see `open_labelled`.
 
     Raises:
-        InputError: As `check_sets`, or the checkpoint cannot be used.
+        InputError: As for `check_sets`, or the checkpoint cannot be used.
     """
     check_sets(sets, class_names)
     check_checkpoint(config.checkpoint, config.image_size)
 
 
 def check_sets(sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None) -> dict[str, LabelledImages]:
-    """Open data sets for an evaluation, by name, and refuse those of which no accuracy would mean anything.
+    """Open data sets for an evaluation, by name, and refuse those whose accuracy would be meaningless.
 
     Args:
-        sets: Data sets by name. The others have to have classes in common with `train`, if that is among them.
-        class_names: The classes that count; see `open_labelled`.
+        sets: Data sets by name. If `train` is among them, each other set must have classes in common with it.
+        class_names: Names of the classes that count; see `open_labelled`.
 
     Raises:
-        InputError: A set has no labels, or not these classes; `train` shows one class alone; or another set has no
+        InputError: A set has no labels, or not these classes; `train` shows only one class; or another set has no
             class in common with it.
     """
     opened = {name: open_labelled(data, class_names) for name, data in sets.items()}
@@ -236,14 +237,14 @@ def check_sets(sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | No
 
 
 def check_checkpoint(address: str, image_size: int) -> None:
-    """Loads a checkpoint's network.
+    """Load a checkpoint's network to see that it can be used.
 
     Args:
-        address: Of the checkpoint.
+        address: Address of the checkpoint.
         image_size: Side in pixels of the images that it will see.
 
     Raises:
-        InputError: There is none, it cannot be used, or it does not take such images.
+        InputError: The checkpoint is missing, cannot be used, or does not take images of this size.
     """
     with local_checkpoint(address) as folder:
         load_encoder(folder).backbone.check_size(image_size, image_size)
@@ -257,20 +258,20 @@ def feature_sets(
     *,
     class_names: tuple[str, ...] | None = None,
 ) -> dict[str, LabelledFeatures]:
-    """Finds the features of several data sets in storage, and computes what is missing, all sets' parts at once.
+    """Find the features of several data sets in storage, and compute the missing parts of all sets together.
 
-    What is there was computed by this checkpoint (by its content) of these images (by the data set's hash), at this
-    size and crop. It lies under `features/` of the storage and may be deleted at any time.
+    Stored features are used if the checkpoint's content, the data set's hash, the size and the crop are the same. They
+    lie under `features/` of the storage and may be deleted at any time.
 
     Args:
-        context: What the command's stages share; `fresh` computes anew.
+        context: The context of the command's stages. With `fresh`, all features are computed again.
         config: Checkpoint, size, crop, and how to compute.
         sets: Data sets by name.
-        hashes: As `input_hashes` gives them.
-        class_names: The classes that count; see `open_labelled`.
+        hashes: Hashes from `input_hashes`.
+        class_names: Names of the classes that count; see `open_labelled`.
 
     Raises:
-        InputError: As `check_sets`; or a data set has no readable image, or the checkpoint does not fit.
+        InputError: As for `check_sets`; or a data set has no readable image, or the checkpoint does not fit.
     """
     opened = check_sets(sets, class_names)
     wanted = {name: _Wanted.of(context, config, data, hashes[name], hashes, class_names) for name, data in sets.items()}
@@ -286,7 +287,7 @@ def feature_sets(
 
 @dataclass(frozen=True)
 class _Wanted:
-    """Features that an evaluation needs: a stage of their own, which the evaluations of a checkpoint share."""
+    """Features that an evaluation needs. They are a stage of their own, shared by all evaluations of a checkpoint."""
 
     identity: str
     config: FeaturesConfig
@@ -312,7 +313,7 @@ class _Wanted:
 
 
 def _open_finished(one: _Wanted, images: LabelledImages) -> LabelledFeatures:
-    """Open features whose parts are all there, and note that the stage is finished."""
+    """Open features whose parts all exist, and record that the stage is finished."""
     found = LabelledFeatures(FeatureSet.open(one.folder, _num_parts(images)), images.labels, tuple(images.class_names))
     if not one.folder.exists(RESULT_FILE):
         one.folder.write_json(RESULT_FILE, {"values": _values(found), "run_id": None, "parent": None})
@@ -328,7 +329,7 @@ def _values(found: LabelledFeatures) -> dict[str, Any]:
 
 
 def _require_images(sets: Mapping[str, DataConfig], opened: Mapping[str, LabelledImages]) -> None:
-    """Refuses, before anything is computed, sets that do not show each of the classes that count."""
+    """Refuse, before any computing, sets that do not show each of the classes that count."""
     for name, images in opened.items():
         for label, class_name in enumerate(images.class_names):
             if not (images.labels == label).any():
@@ -337,7 +338,7 @@ def _require_images(sets: Mapping[str, DataConfig], opened: Mapping[str, Labelle
 
 
 def _require_common_classes(opened: Mapping[str, LabelledImages], train: LabelledImages) -> None:
-    """Refuses, before anything is computed, sets of which no accuracy would mean anything."""
+    """Refuse, before any computing, sets whose accuracy would be meaningless."""
     known = shown_classes("train", train.labels, train.class_names)
     for name, images in opened.items():
         if images is not train:
@@ -346,7 +347,7 @@ def _require_common_classes(opened: Mapping[str, LabelledImages], train: Labelle
 
 
 def run_on_features(function: Callable[..., Result], config: FeatureConfig, *arguments: object) -> Result:
-    """Runs a function of a configuration and of features as one task, on a GPU where the configuration says so."""
+    """Run a function of a configuration and of features as one task, on a GPU if the configuration says so."""
     use_gpu = bool(config.execution.use_gpu)
     num_cpus = 1 if use_gpu else config.execution.num_compute_threads
     return run_task(function, config, *arguments, use_gpu=use_gpu, num_cpus=num_cpus)
@@ -355,13 +356,13 @@ def run_on_features(function: Callable[..., Result], config: FeatureConfig, *arg
 def log_accuracies(
     tracker: Tracker, table: str, accuracies: Mapping[str, float], coverage: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Logs the accuracy on each test set with the number of samples that it is over.
+    """Log the accuracy on each test set with the number of samples that it covers.
 
     Args:
-        tracker: Of the stage.
+        tracker: The stage's MLflow run.
         table: Name of the table.
-        accuracies: By test set, in per cent, and what is computed from them.
-        coverage: By test set, as `Coverage.values` gives it.
+        accuracies: Accuracies in per cent by test set, and the values derived from them.
+        coverage: Coverage by test set, from `Coverage.values`.
     """
     counts = {name: coverage_columns(one) for name, one in coverage.items()}
     rows = [{"test set": name, "accuracy": value, **counts.get(name, {})} for name, value in accuracies.items()]
@@ -370,7 +371,7 @@ def log_accuracies(
 
 
 def compute_device(config: FeatureConfig) -> torch.device:
-    """Where a task computes, with the threads of PyTorch set to those that it may use."""
+    """Return the device on which a task computes, and limit PyTorch to the threads that the task may use."""
     if config.execution.use_gpu:
         return torch.device("cuda")
     torch.set_num_threads(config.execution.num_compute_threads)
@@ -378,10 +379,10 @@ def compute_device(config: FeatureConfig) -> torch.device:
 
 
 def write_parts(config: FeatureConfig, parts: Sequence[Part]) -> int:
-    """Computes parts and writes them, as a task anywhere on the cluster.
+    """Compute parts and write them, as a task anywhere on the cluster.
 
     Returns:
-        How many images were looked at.
+        Number of images that were processed.
     """
     device = compute_device(config)
     with local_checkpoint(config.checkpoint) as folder:
@@ -412,7 +413,7 @@ def _write_part(
 
 
 def _missing_parts(context: Context, wanted: _Wanted, num_images: int) -> list[Part]:
-    """Return the parts of a set of features that are not there, or all where the user wants them computed again."""
+    """Return the missing parts of a set of features, or all parts if the user wants them computed again."""
     config, folder = wanted.config, wanted.folder
     is_fresh = context.mode.fresh and wanted.identity not in context.computed
     if is_fresh:
@@ -460,8 +461,8 @@ def features(context: Context, config: FeaturesConfig) -> Computation[FeaturesCo
     """Compute the features of a data set, which every evaluation of the same checkpoint then reads.
 
     Returns:
-        Values `features` (address of the folder), `num_images` (that have features) and `unreadable` (how many have
-        none).
+        Values `features` (address of the folder), `num_images` (number of images with features) and `unreadable`
+        (number of images without).
     """
     sets = {"data": config.data}
     inputs = input_hashes(context, config, sets)

@@ -1,4 +1,4 @@
-"""Stage `few_shot`: two classes that co-occur, told apart after a look at a few images of each."""
+"""Stage `few_shot`: tell apart two classes that occur together, after a look at a few images of each."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class FewShotConfig(ContextualConfig):
     """Error of a classifier that was shown a few images of each class (paper, table multi-bias-epoch).
 
     Attributes:
-        num_shots: Images of each class that the classifier is fitted to; all others are classified.
-        seeds: One draw of the shots each.
+        num_shots: Number of images per class that the classifier is fitted to. All other images are classified.
+        seeds: Seeds, one per draw of the shots.
     """
 
     num_shots: Positive = 1
@@ -45,16 +45,16 @@ def few_shot(context: Context, config: FewShotConfig) -> Computation[FewShotConf
     """Measure the error of a classifier that was shown `num_shots` images of each class, once for each seed.
 
     Returns:
-        Values `error` (`mean` and `std` over the seeds, per cent; the deviation is that of a sample), `errors` (by
-        seed), `num_images` (by class), `coverage` (of `data`: the images that the error is over and those left out,
+        Values `error` (`mean` and `std` over the seeds, in per cent; the deviation is the sample's), `errors` (by
+        seed), `num_images` (by class), `coverage` (of `data`: which images the error covers and which are left out,
         see `objectaware.evaluate.coverage.Coverage`) and `unreadable`.
 
     Raises:
-        InputError: The data set has not the two classes, or too few images of one.
+        InputError: The data set lacks one of the two classes, or has too few images of one.
 
     Source:
-        Paper, appendix "Analysis on the contextual bias", table multi-bias-epoch; docs/evaluation.md says what it
-        leaves open and what is done here.
+        Paper, appendix "Analysis on the contextual bias", table multi-bias-epoch. docs/evaluation.md lists what the
+        paper leaves open and how this stage fills the gaps.
     """
     sets = {"data": config.data}
     inputs = input_hashes(context, config, sets)
@@ -84,7 +84,7 @@ def few_shot(context: Context, config: FewShotConfig) -> Computation[FewShotConf
 
 
 def _coverage(config: FewShotConfig, found: LabelledFeatures) -> Coverage:
-    """All images of the two classes but those that the classifier was shown."""
+    """Return the coverage: all images of the two classes except those that the classifier was shown."""
     num_shown = config.num_shots * len(config.class_names)
     every = found.coverage("data", config.class_names)
     left_out = {**every.left_out, "shown to the classifier": num_shown}
@@ -92,7 +92,7 @@ def _coverage(config: FewShotConfig, found: LabelledFeatures) -> Coverage:
 
 
 def measure_few_shot(config: FewShotConfig, found: LabelledFeatures) -> list[float]:
-    """Error in per cent for each seed."""
+    """Return the error in per cent for each seed."""
     device = compute_device(config)
     values, labels = found.load()
     if len(np.unique(labels.numpy())) < len(config.class_names):

@@ -1,4 +1,4 @@
-"""A stage's identity: what decides its result, as one short name."""
+"""A stage's identity: a short name derived from all that decides its result."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _IDENTITY_LENGTH = 20
 
 
 def recipe(config: Model) -> dict[str, Any]:
-    """Return the part of a configuration that decides the result, by the types of its fields.
+    """Return the part of a configuration that decides the result, chosen by the types of its fields.
 
-    Addresses are left out: the hash of what lies there stands among the inputs instead. So is how the stage runs
-    (`Execution`).
+    Addresses are left out, since the inputs hold the hash of the content instead. `Execution`, how the stage runs, is
+    left out too.
     """
     return {
         name: _decisive(getattr(config, name))
@@ -34,7 +34,7 @@ def recipe(config: Model) -> dict[str, Any]:
 
 
 def _decisive(value: object) -> Any:  # noqa: ANN401 - JSON is any value
-    """Return the value as JSON has it, models inside it without their addresses and executions."""
+    """Return the value as JSON, without the addresses and executions of models inside it."""
     if isinstance(value, Model):
         return recipe(value)
     if isinstance(value, Mapping):
@@ -45,12 +45,12 @@ def _decisive(value: object) -> Any:  # noqa: ANN401 - JSON is any value
 
 
 def stage_identity(kind: str, version: int, recipe_part: Mapping[str, Any], inputs: Mapping[str, str]) -> str:
-    """Hash what decides a stage's result.
+    """Hash all that decides a stage's result.
 
     Args:
         kind: Kind of the stage.
         version: Version of the code that computes it.
-        recipe_part: The recipe, with the seed in it.
+        recipe_part: The recipe, including the seed.
         inputs: Content hash of each input.
 
     Returns:
@@ -63,12 +63,12 @@ def stage_identity(kind: str, version: int, recipe_part: Mapping[str, Any], inpu
 
 
 def data_hash(data: DataConfig, *, verify: bool = False) -> str:
-    """Hashes a data set that is opened for nothing else; see `Dataset.content_hash`."""
+    """Hash a data set that is not needed open for anything else; see `Dataset.content_hash`."""
     return Dataset(data).content_hash(verify)
 
 
 def checkpoint_hash(address: str) -> str:
-    """Hashes the file that holds a checkpoint's weights.
+    """Hash the file that holds a checkpoint's weights.
 
     Raises:
         InputError: There is no checkpoint.
@@ -78,16 +78,16 @@ def checkpoint_hash(address: str) -> str:
 
 
 def classifier_hash(address: str) -> str:
-    """Hashes the file of a classifier.
+    """Hash the file of a classifier.
 
     Raises:
-        InputError: There is none.
+        InputError: There is no classifier.
     """
     return hashlib.sha256(read_classifier(address)).hexdigest()
 
 
 def mask_store_hash(folder: str) -> str:
-    """Identity of the localization that filled a mask store.
+    """Return the identity of the localization that filled a mask store.
 
     Raises:
         InputError: There is no finished mask store in the folder.
@@ -101,9 +101,9 @@ def mask_store_hash(folder: str) -> str:
 
 
 def masks_hash(address: str) -> str:
-    """Identity of masks to be scored: of a mask store, a COCO result file, or a folder of masks of any system.
+    """Return the identity of masks to be scored: a mask store, a COCO result file, or a folder of any system's masks.
 
-    A folder's files are told by their names, sizes and times.
+    A folder's files are identified by their names, sizes and times.
 
     Raises:
         InputError: There is nothing at the address.
@@ -132,11 +132,11 @@ ADDRESS_HASHES: Mapping[str, Callable[[str], str]] = {
     "classifier": classifier_hash,
     "masks": masks_hash,
 }
-"""What hashes the content of an address, by what it points to (`objectaware.config.base.PointsTo`)."""
+"""Functions that hash the content of an address, by what it points to (`objectaware.config.base.PointsTo`)."""
 
 
 def data_sets(parts: Iterable[Model]) -> Iterator[DataConfig]:
-    """Yield all data sets of configurations, each once."""
+    """Yield each data set of the configurations once."""
     seen = set()
     for part in parts:
         for value in vars(part).values():

@@ -1,4 +1,4 @@
-"""Stage `knn`: what the features tell without a classifier being trained."""
+"""Stage `knn`: how well features separate classes without training a classifier."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from objectaware.stages.runner import Computation, Context, StageRun
 
 
 class KnnConfig(FeatureConfig):
-    """Nearest neighbours: what the features tell without a classifier being trained.
+    """Nearest neighbours: how well features separate classes without training a classifier.
 
     Attributes:
-        train: Labelled images that are the neighbours.
-        tests: Labelled images that are classified, by name.
-        num_neighbours: k.
-        temperature: τ of the votes, exp(cosine similarity / τ).
+        train: Labelled images that serve as neighbours.
+        tests: Labelled images to be classified, by name.
+        num_neighbours: Number of neighbours, k.
+        temperature: Temperature τ of the votes, exp(cosine similarity / τ).
     """
 
     train: DataConfig
@@ -46,13 +46,13 @@ def knn(context: Context, config: KnnConfig) -> Computation[KnnConfig]:
     """Classify each test set's images by their nearest neighbours in the training set.
 
     Returns:
-        Values `accuracies` (per cent, by test set), `coverage` (by test set, the images that the accuracy is over and
-        those left out, see `objectaware.evaluate.coverage.Coverage`) and `unreadable` (number of images of all sets
-        left out).
+        Values `accuracies` (in per cent, by test set), `coverage` (by test set: which images the accuracy covers and
+        which are left out, see `objectaware.evaluate.coverage.Coverage`) and `unreadable` (number of unreadable images
+        in all sets).
 
     Raises:
         InputError: A data set has no labels, no readable image or no class in common with `train`, or `train` shows
-            one class alone.
+            only one class.
     """
     sets = {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
     inputs = input_hashes(context, config, sets)
@@ -76,7 +76,7 @@ def knn(context: Context, config: KnnConfig) -> Computation[KnnConfig]:
 def measure_knn(
     config: KnnConfig, train: LabelledFeatures, tests: Mapping[str, LabelledFeatures]
 ) -> dict[str, dict[str, Any]]:
-    """`accuracies`, in per cent, and `coverage`, both by test set."""
+    """Return `accuracies`, in per cent, and `coverage`, both by test set."""
     device = compute_device(config)
     known = train.shown_classes("train")
     coverage = {name: test.coverage(f"test {name}", known) for name, test in tests.items()}

@@ -1,4 +1,4 @@
-"""Which images of a data set an evaluation looks at, and what they show."""
+"""The images of a data set that an evaluation uses, with their classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class LabelledImages:
 
     Attributes:
         images: The data set.
-        labels: Class of each image (N,), by its index in the data set; -1 for those that are not looked at.
+        labels: Class of each image (N,), by its index in the data set; -1 for images that are not used.
         class_names: Names of the classes.
     """
 
@@ -31,17 +31,17 @@ class LabelledImages:
 
     @property
     def indices(self) -> NDArray[np.int64]:
-        """The images that are looked at, in order."""
+        """Return the indices of the images that are used, in order."""
         return np.flatnonzero(self.labels >= 0)
 
 
 def open_labelled(data: DataConfig, class_names: Sequence[str] | None = None) -> LabelledImages:
-    """Opens a data set for an evaluation.
+    """Open a data set for an evaluation.
 
     Args:
         data: The data set.
-        class_names: The classes that count, numbered in this order; by default all, as the data set numbers them.
-            Of whole COCO pictures, those count that show one of the classes and none of the others.
+        class_names: Names of the classes that count, numbered in this order. By default all classes count, with the
+            data set's numbers. A whole COCO picture counts if it shows exactly one of the classes.
 
     Raises:
         InputError: The data set has no labels, or not these classes.
@@ -66,7 +66,7 @@ def open_labelled(data: DataConfig, class_names: Sequence[str] | None = None) ->
 
 
 def _places(data: DataConfig, known: Sequence[str], wanted: Sequence[str]) -> list[int]:
-    """Numbers of the wanted classes in a data set."""
+    """Return the numbers of the wanted classes in a data set."""
     for name in wanted:
         if name not in known:
             shown = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
@@ -75,6 +75,6 @@ def _places(data: DataConfig, known: Sequence[str], wanted: Sequence[str]) -> li
 
 
 def _shown_categories(coco: CocoDataset, categories: Sequence[int]) -> NDArray[np.bool_]:
-    """Whether each picture shows each of the categories, (N, number of categories)."""
+    """Return whether each picture shows each of the categories, (N, number of categories)."""
     shown = [{annotation.category_index for annotation in coco.annotations(index)} for index in range(len(coco))]
     return np.array([[category in of_picture for category in categories] for of_picture in shown], dtype=np.bool_)

@@ -1,13 +1,13 @@
-"""A lease on a stage's folder: one command at a time computes it, and one that has lost it writes nothing more.
+"""A lease on a stage's folder: only one command at a time computes it, and a command that lost it stops writing.
 
-The lease is a row of numbered files in the folder `lease`, of which the one with the highest number counts. Whoever
-wants to change it creates the next number, exclusively, which makes of any store with exclusive creation one that
-swaps on comparison. A file is never written again. The last one of a lease that was given back stays, so that numbers
-never begin again under somebody who looked before.
+The lease is a series of numbered files in the folder `lease`, of which the highest number counts. A command changes the
+lease by creating the file with the next number, exclusively. Any store with exclusive creation thus offers
+compare-and-swap. A file is never rewritten. The last file of a released lease stays, so that the numbers do not restart
+while another command still remembers an earlier one.
 
-No clocks of two machines are compared. A holder that has renewed its lease counts it as its own for `_VALID_SECONDS`
-from the moment in which it began to ask for that. Another command takes it over once it has seen one and the same
-number for `_EXPIRY_SECONDS` by its own clock. A write that begins in time may take the difference.
+The clocks of two machines are never compared. A holder that has renewed its lease owns it for `_VALID_SECONDS` from the
+moment when it began the renewal. Another command takes the lease over once it has seen the same number for
+`_EXPIRY_SECONDS` by its own clock. A write that begins in time may therefore last for the difference.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EXPIRY_SECONDS = 90.0
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 Holder = dict[str, Any]
-"""Who holds a lease: `token`, `host`, `machine`, `pid`, `process_started`, `renewed` and `released`."""
+"""The holder of a lease: `token`, `host`, `machine`, `pid`, `process_started`, `renewed` and `released`."""
 
 _UNKNOWN: Holder = {"token": "", "host": "an unknown host", "machine": "", "pid": "unknown", "released": False}
 
@@ -50,11 +50,11 @@ class LeaseHeldError(ExplainedError):
 
 
 class LeaseLostError(ExplainedError):
-    """Another command has taken the stage over."""
+    """Another command has taken over this stage."""
 
 
 class Generations:
-    """The numbered files of a lease. The highest number counts, and 0 is nobody's.
+    """The numbered files of a lease. The highest number counts, and 0 means that nobody holds the lease.
 
     Args:
         folder: The folder that the lease is on.
@@ -69,21 +69,22 @@ class Generations:
         return max(self._numbers(), default=0)
 
     def read(self, number: int) -> Holder | None:
-        """Read who holds a number; None where there is no such file any more."""
+        """Return the holder with this number, or None if the file no longer exists."""
         try:
             return dict(self._files.read_json(_name(number)))
         except FileNotFoundError:
             return None
-        except InputError:  # without hard links a file is there before its content is
+        except InputError:  # without hard links, a file is visible before its content
             return _UNKNOWN
 
     def advance(self, number: int, holder: Holder) -> bool:
-        """Put a holder after a number that counted when it was last looked at.
+        """Write a holder under the number after `number`, which counted at the last look.
 
-        Called again after an `OSError` with the same token, it finds what the call before may have done.
+        After an `OSError`, call again with the same token: the method then finds the file that the earlier call may
+        have created.
 
         Returns:
-            Whether the holder has the following number, and that is the one that counts.
+            Whether the holder has the following number and that number counts.
         """
         following = number + 1
         while not self._files.create_exclusive(_name(following), json.dumps(holder).encode()):
@@ -92,18 +93,18 @@ class Generations:
                 return False
             if found is not None:
                 break
-            # It has gone since; or a store refused all of several writers at once.
+            # The file has gone since, or a store refused several simultaneous writers at once.
         numbers = self._numbers()
         if [0, *numbers][-2:] != [number, following]:
-            # It was taken and left behind since. The file counts for nobody.
+            # The number was taken and then outdated in the meantime. This file does not count.
             self._files.delete(_name(following))
             return False
-        with suppress(OSError):  # it is in nobody's way, and goes the next time
+        with suppress(OSError):  # an old file does no harm, and the next call deletes it
             self._files.delete_files(_name(old) for old in numbers if old < following)
         return True
 
     def delete(self) -> None:
-        """Delete all numbers, and what is an empty local folder then."""
+        """Delete all numbers, and local folders that are then empty."""
         self._folder.delete_files(f"{LEASE_FOLDER}/{_name(number)}" for number in self._numbers())
 
     def _numbers(self) -> list[int]:
@@ -116,14 +117,14 @@ def _name(number: int) -> str:
 
 
 class Tenancy:
-    """One command's part in a lease: takes it, renews it, knows for how long it is sure of it, and gives it back.
+    """One command's part in a lease: it takes, renews and releases it, and knows until when it surely holds it.
 
     Args:
         folder: The folder that the lease is on.
-        now: A clock, in seconds, that goes on while the machine sleeps.
+        now: A clock in seconds that keeps running while the machine sleeps.
 
     Attributes:
-        token: Tells this tenancy from all others.
+        token: Unique name of this tenancy.
         is_lost: Whether another command has taken the lease over.
     """
 
@@ -135,13 +136,13 @@ class Tenancy:
         self._now = now or _seconds_since_boot
         self._lock = threading.Lock()
         self._number = 0
-        # When the first attempt at the next number was made, while it is not known how it ended.
+        # When the first attempt at the next number began; None if the outcome of every attempt is known.
         self._attempted: float | None = None
         self._valid_until = 0.0
         self._seen, self._seen_since = 0, 0.0
 
     def take(self) -> Holder | None:
-        """Take the lease; or return who has it.
+        """Take the lease, or return its holder.
 
         Raises:
             OSError: The store did not answer. The lease may have been taken: try again.
@@ -151,7 +152,7 @@ class Tenancy:
                 number = self._generations.newest()
                 holder = self._generations.read(number) if number else None
                 if number and holder is None:
-                    continue  # renewed or given back in this moment
+                    continue  # renewed or released at this moment
                 if holder is not None and not self._is_free(number, holder):
                     return holder
                 self._number = number
@@ -171,21 +172,21 @@ class Tenancy:
             self._require_kept()
 
     def check(self) -> None:
-        """Return if this command may write now; otherwise the stage has to end.
+        """Return if this command may write now. If it raises, the stage must end.
 
         Raises:
             LeaseLostError: Another command has taken the lease over.
-            OSError: The lease has run out, and cannot be renewed since the store does not answer.
+            OSError: The lease has expired and cannot be renewed, because the store does not answer.
         """
         self._require_kept()
         while self._now() > self._valid_until:
             self.renew()
 
     def release(self, *, for_good: bool = False) -> None:
-        """Give the lease back, if it is still this command's.
+        """Release the lease, if this command still holds it.
 
         Args:
-            for_good: Leave nothing behind, since nobody wants the folder any more.
+            for_good: Leave no files behind, since nobody needs the folder any more.
         """
         with self._lock:
             if self.is_lost or not (self._attempted is None or self._advance(released=False)):
@@ -200,19 +201,19 @@ class Tenancy:
             raise lost(self._uri)
 
     def _advance(self, *, released: bool) -> bool:
-        """Try for the next number; an attempt whose end is not known goes on as the same one."""
+        """Try to take the next number. An attempt with an unknown outcome counts from its first try."""
         if self._attempted is None:
             self._attempted = self._now()
         won = self._generations.advance(self._number, {**_self(), "token": self.token, "released": released})
         if won:
             self._number += 1
-            # Others may have seen the number since the attempt began.
+            # Other commands may have seen the number at any time since the attempt began.
             self._valid_until = self._attempted + _VALID_SECONDS
         self._attempted = None
         return won
 
     def _is_free(self, number: int, holder: Holder) -> bool:
-        now = self._now()  # after the looks: what was seen was written before
+        now = self._now()  # read after looking, so that the file was written before this time
         if number != self._seen:
             self._seen, self._seen_since = number, now
         if now - self._seen_since > _EXPIRY_SECONDS:
@@ -221,19 +222,19 @@ class Tenancy:
 
 
 class Lease(Background):
-    """Holds a folder against other commands, as a context manager.
+    """A context manager that keeps other commands out of a folder.
 
-    A thread renews it. Where that finds the lease lost, it interrupts the `with` block, if that runs in the main
-    thread, which then ends with `LeaseLostError`; `check` raises the same in any thread.
+    A thread renews the lease. If the thread finds the lease lost and the `with` block runs in the main thread, it
+    interrupts the block, which then ends with `LeaseLostError`. `check` raises the same error in any thread.
 
     Args:
         folder: The stage's folder.
-        waits: Wait for the holder; by default a folder that is held is refused.
-        notify: Called with a line that says what is waited for.
-        for_good: Leave nothing of the lease behind: the folder is deleted under it.
+        waits: Whether to wait for the holder. By default a folder that is held is refused.
+        notify: Called with a line of text that says what the command waits for.
+        for_good: Leave no files of the lease behind, because the `with` block deletes the folder.
 
     Raises:
-        LeaseHeldError: On entering, where another command holds it and there is no waiting.
+        LeaseHeldError: On entering, if another command holds the lease and `waits` is false.
     """
 
     def __init__(
@@ -269,11 +270,11 @@ class Lease(Background):
 
     @property
     def claim(self) -> Claim:
-        """What the processes that work for this command write by."""
+        """Return the right to write, for the processes that work for this command."""
         return Claim(self._folder, self._tenancy)
 
     def _look(self, *, is_first: bool) -> Holder | None:
-        """Take the lease or return who has it; a store that does not answer for a while is asked again."""
+        """Take the lease or return its holder. After the first look, retry for a while if the store does not answer."""
         since = time.monotonic()
         while True:
             try:
@@ -302,7 +303,7 @@ class Lease(Background):
             return
         try:
             self._tenancy.release(for_good=self._for_good)
-        except OSError as failure:  # what was computed is there
+        except OSError as failure:  # the results are complete, so this is not an error
             _logger.warning("the lease on %s runs out by itself (%s)", self._folder.uri, failure)
 
     def _run(self) -> None:
@@ -325,14 +326,14 @@ class Lease(Background):
 
 
 class Claim:
-    """The right to write that a lease gives: a `Storage`'s guard, in the holder's process and in those that it starts.
+    """The right to write that a lease gives. It guards a `Storage` in the holder's process and in those that it starts.
 
-    The holder knows how long it is sure of its lease. Any other process looks into the folder each time.
+    The holder knows until when it surely has its lease. Any other process looks into the folder each time.
 
     Args:
         folder: The folder that the lease is on.
-        tenancy: The holder, in its process.
-        token: The holder's, in any other.
+        tenancy: The holder's tenancy, in the holder's process.
+        token: The holder's token, in any other process.
     """
 
     def __init__(self, folder: Storage, tenancy: Tenancy | None = None, token: str = "") -> None:
@@ -356,7 +357,7 @@ class Claim:
         if number == self._seen:
             return
         holder = self._generations.read(number)
-        # A holder that renews deletes the file under the one who looks.
+        # A holder that renews may delete the file while this process looks.
         while holder is None and number != (number := self._generations.newest()):
             holder = self._generations.read(number)
         if holder is None or holder["token"] != self._token or holder["released"]:
@@ -368,7 +369,7 @@ class Claim:
 
 
 def lost(uri: str) -> LeaseLostError:
-    """Make the error of a command whose stage another one has taken over."""
+    """Return the error for a command whose stage another command has taken over."""
     return LeaseLostError(
         f"another command has taken over {uri}, since this one had not renewed its lease for "
         f"{_EXPIRY_SECONDS:.0f} s. This one has stopped and wrote nothing more; the other one goes on from there."
@@ -376,22 +377,22 @@ def lost(uri: str) -> LeaseLostError:
 
 
 def current_holder(folder: Storage) -> Holder | None:
-    """Return who holds a folder, as far as one look can say (see `is_live`); None where nobody seems to."""
+    """Return the holder of a folder as far as one look can tell (see `is_live`), or None if nobody seems to hold it."""
     generations = Generations(folder)
     holder = generations.read(generations.newest())
     return holder if holder is not None and not holder["released"] and is_live(holder) else None
 
 
 def is_live(holder: Holder) -> bool:
-    """Whether the holder of a lease seems to work: its stamp is fresh and, on this machine, its process lives.
+    """Return whether a lease's holder seems to work: its stamp is fresh and, on this machine, its process is alive.
 
-    The stamp is by the holder's clock. Nothing is taken over for an old one.
+    The stamp comes from the holder's clock, so an old stamp is not enough to take a lease over.
     """
     return "renewed" in holder and time.time() - float(holder["renewed"]) <= _EXPIRY_SECONDS and not _is_gone(holder)
 
 
 def _is_gone(holder: Holder) -> bool:
-    """Whether the holder was a process of this machine that lives no more."""
+    """Return whether the holder was a process of this machine that has ended."""
     if holder["machine"] != _machine():
         return False
     pid = int(holder["pid"])
@@ -402,9 +403,9 @@ def _is_gone(holder: Holder) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except PermissionError:  # another user's, which is not shown to this one
+    except PermissionError:  # a process of another user, whose start time is hidden
         return False
-    return True  # it has ended, and its parent has not asked how
+    return True  # a zombie: it has ended, but its parent has not waited for it
 
 
 def _self() -> Holder:
@@ -418,15 +419,15 @@ def _self() -> Holder:
 
 
 def _machine() -> str:
-    """Return what two processes have in common that see each other: a kernel since its start, and a name space."""
+    """Return the kernel's boot id and the PID namespace, which are equal if two processes can see each other."""
     with open("/proc/sys/kernel/random/boot_id") as boot:  # noqa: PTH123 - a file of the kernel, not of the project
         return f"{boot.read().strip()} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115 - not a path but a name
 
 
 def _process_start(pid: int) -> str | None:
-    """Return when a process of this machine started, in the kernel's ticks; None where it lives no more.
+    """Return the start time of a process of this machine in the kernel's ticks, or None if it has ended.
 
-    Told apart by its start, a new process that was given the number of a dead one is not taken for it.
+    The start time distinguishes a process from a later one with the same number.
     """
     try:
         with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - a file of the kernel, not of the project
@@ -437,4 +438,4 @@ def _process_start(pid: int) -> str | None:
 
 
 def _seconds_since_boot() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)  # unlike `time.monotonic`, it goes on while the machine sleeps
+    return time.clock_gettime(time.CLOCK_BOOTTIME)  # unlike `time.monotonic`, it runs while the machine sleeps

@@ -1,4 +1,4 @@
-"""Stage `linear`: what a network has learnt, measured by a linear classifier on its features."""
+"""Stage `linear`: the quality of a network's features, measured by a linear classifier."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
 
 _MIB = 2**20
-# Of one value of the features: itself and, in the last fit, its copy without the hold-out in 32 bits and the centred
-# and the rotated one in 64; of one sample and class: scores, margins and residuals in 64.
+# Bytes per value of the features: itself and, in the last fit, its copy without the hold-out (32 bits each) and the
+# centred and the rotated copy (64 bits each). Bytes per sample and class: scores, margins and residuals (64 bits each).
 _BYTES_A_VALUE = 24
 
 
@@ -50,14 +50,15 @@ class LinearConfig(FeatureConfig):
     Attributes:
         train: Labelled images that the classifier is fitted to.
         tests: Labelled images that it is measured on, by name.
-        holdout_fraction: Share of the training images that chooses the penalty.
-        holdout_size: Number of training images that choose it, in place of the share; the paper's numbers are in
-            docs/recipes.md.
-        refit: Whether the final classifier learns from the held-out images, too (SimCLR's protocol), or keeps to
-            the others (the official code's, hence false with `compat`).
-        num_penalties: Values of the penalty between 1e-6 and 1e5.
-        compat: `official`: the published code's solver and penalty in place of the exact minimiser, for its numbers.
-        seed: Decides the hold-out, and with `compat` the initial weights.
+        holdout_fraction: Share of the training images that is held out to choose the penalty.
+        holdout_size: Number of training images that are held out, in place of the share. docs/recipes.md lists the
+            paper's numbers.
+        refit: Whether the final classifier is fitted to all training images (SimCLR's protocol) or without the
+            held-out ones (the official code's protocol, so it must be false with `compat`).
+        num_penalties: Number of values of the penalty between 1e-6 and 1e5.
+        compat: `official` selects the published code's solver and penalty instead of the exact minimiser, to reproduce
+            the published numbers.
+        seed: Seed of the hold-out and, with `compat`, of the initial weights.
     """
 
     train: DataConfig
@@ -72,7 +73,7 @@ class LinearConfig(FeatureConfig):
     @model_validator(mode="before")
     @classmethod
     def _fill_refit(cls, values: object) -> object:
-        """Writes the default that depends on another field out, so that a stored recipe says it."""
+        """Fill in the default that depends on another field, so that a stored recipe is complete."""
         if isinstance(values, dict) and values.get("compat") == "official":
             return filled(values, {"refit": False})
         return values
@@ -90,20 +91,20 @@ class LinearConfig(FeatureConfig):
 def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
     """Fit a linear classifier to a checkpoint's features and measure it on each test set.
 
-    The features are computed once for a checkpoint and a data set, and read by every evaluation of them. Where the
-    solver would take more memory than `config.execution.max_memory_mib`, it streams them from storage.
+    The features are computed once per checkpoint and data set, and read by every evaluation of them. If the solver
+    would take more memory than `config.execution.max_memory_mib`, it streams them from storage.
 
     Returns:
-        Values `accuracies` (per cent, by test set; with `bg_gap` where both of its variants are among them),
-        `class_accuracies` (by test set and name of the class, for those that have test images), `coverage` (by test
-        set, the images that the accuracy is over and those left out, see `objectaware.evaluate.coverage.Coverage`),
-        `penalty`, `holdout_accuracy`, `unreadable` (number of images of all sets left out), `streamed` (whether the
-        solver streamed) and `classifier` (folder of the classifier's file; its rows are the classes that have training
+        Values `accuracies` (in per cent, by test set; with `bg_gap` if both of its variants are among them),
+        `class_accuracies` (by test set and class name, for classes with test images), `coverage` (by test set: which
+        images the accuracy covers and which are left out, see `objectaware.evaluate.coverage.Coverage`), `penalty`,
+        `holdout_accuracy`, `unreadable` (number of unreadable images in all sets), `streamed` (whether the solver
+        streamed) and `classifier` (folder of the classifier's file; its rows are the classes that have training
         images, in the order of their numbers).
 
     Raises:
-        InputError: A data set has no labels, no readable image or no class in common with `train`, `train` shows one
-            class alone, or `compat` needs more memory than there is.
+        InputError: A data set has no labels, no readable image or no class in common with `train`, `train` shows only
+            one class, or `compat` needs more memory than there is.
     """
     sets = labelled_sets(config)
     inputs = input_hashes(context, config, sets)
@@ -138,12 +139,12 @@ def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
 
 
 def labelled_sets(config: LinearConfig) -> dict[str, DataConfig]:
-    """The data sets of a linear evaluation by name."""
+    """Return the data sets of a linear evaluation by name."""
     return {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
 
 
 def _has_to_stream(run: StageRun, config: LinearConfig, train: LabelledFeatures) -> bool:
-    """Whether the solver has to leave the training features in storage; says so."""
+    """Return whether the solver must leave the training features in storage, and report it if so."""
     num_rows, num_columns = train.features.num_rows, train.features.num_columns()
     needed = solver_bytes(num_rows, num_columns, len(np.unique(train.row_labels())))
     if needed <= config.execution.max_memory_mib * _MIB:
@@ -159,26 +160,26 @@ def _has_to_stream(run: StageRun, config: LinearConfig, train: LabelledFeatures)
 
 
 def solver_bytes(num_samples: int, num_features: int, num_classes: int) -> int:
-    """Memory that fitting the classifier to features in memory takes at its peak."""
+    """Return the peak memory in bytes of fitting the classifier to features in memory."""
     return _BYTES_A_VALUE * num_samples * (num_features + num_classes)
 
 
 def measure_linear(
     config: LinearConfig, train: LabelledFeatures, tests: Mapping[str, LabelledFeatures], streamed: bool = False
 ) -> dict[str, Any]:
-    """Fits and measures the linear classifier.
+    """Fit and measure the linear classifier.
 
     Args:
-        config: How.
-        train: What it is fitted to.
-        tests: What it is measured on, by name.
-        streamed: Whether the training features stay in storage, to be passed over a part at a time.
+        config: How to fit it.
+        train: Features that it is fitted to.
+        tests: Features that it is measured on, by name.
+        streamed: Whether the training features stay in storage, and are read one part at a time.
 
     Returns:
         Values of `linear`, with the classifier's file in `classifier`.
     """
     device = compute_device(config)
-    # A small data set lacks some classes of a large one's list; the classifier knows those that it was shown.
+    # A small data set may lack some classes of a large one's list, and the classifier knows only those it was shown.
     known = train.shown_classes("train")
     coverage = {name: test.coverage(f"test {name}", known) for name, test in tests.items()}
     result = _fit(config, train.matched(known), device, streamed)
@@ -228,7 +229,7 @@ def _fit(config: LinearConfig, train: LabelledFeatures, device: torch.device, st
 
 
 def _predict(model: LogisticModel, test: LabelledFeatures, device: torch.device) -> NDArray[np.int64]:
-    """The classes predicted for the rows of a test set, (M,)."""
+    """Return the predicted class of each row of a test set, (M,)."""
     predicted = []
     for values, _ in test.features.parts():
         check_features("features", values)

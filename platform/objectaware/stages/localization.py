@@ -1,4 +1,4 @@
-"""Stage `localization`: how well masks find the objects, beside the trivial baselines."""
+"""Stage `localization`: how well masks find the objects, compared with trivial baselines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from objectaware.stages.identity import masks_hash
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
 
-_NUM_MEASURED_AT_ONCE = 2  # a process of PyTorch each, where a table may have a dozen rows
+_NUM_MEASURED_AT_ONCE = 2  # each is a process with PyTorch, and a table may have a dozen rows
 BEST_CENTER_BOX = "best center box (oracle)"
 CENTER_MAP = "center map"
 FULL_IMAGE = "full image"
@@ -57,11 +57,11 @@ class LocalizationConfig(Model):
     """Scoring of masks against true masks and boxes.
 
     Attributes:
-        data: Images with true masks or boxes: docs/data.md says which layouts have them. Where there are boxes alone,
-            they are measured by MaxBoxAccV2 and CorLoc alone.
+        data: Images with true masks or boxes; docs/data.md lists the layouts that have them. With boxes alone, only
+            MaxBoxAccV2 and CorLoc are measured.
         masks: Masks of these images, by name of the row in the table: a mask store, a folder of PNG or NPY files
-            named as the images, or a COCO result file (`.json`).
-        image_size: Side in pixels that pictures are squashed to for all measures; the paper's is 224.
+            named like the images, or a COCO result file (`.json`).
+        image_size: Side in pixels that pictures are squashed to for all measures. The paper's is 224.
     """
 
     data: MeasurableData
@@ -71,16 +71,16 @@ class LocalizationConfig(Model):
 
 @stage("localization", version=4)
 def localization(context: Context, config: LocalizationConfig) -> Computation[LocalizationConfig]:
-    """Score masks against true ones, with the trivial baselines beside them.
+    """Score masks against true masks and boxes, with the trivial baselines beside them.
 
     Returns:
-        Value `scores`: the measures by row (`objectaware.evaluate.mask_scores.MEASURES` says what they are). A mask
-        store with CRF gives `<name>` and, for the soft masks before it, `<name> soft`; other masks give `<name>`.
-        Where no masks have that name, `full image` is among the rows, and always a baseline in the centre: the best
-        centred box, an oracle, or where there are boxes alone or ignored pixels, `center map`. A measure that the
-        truth does not allow is absent: without masks mIoU and PxAP, without boxes MaxBoxAccV2 and CorLoc.
-        Value `boxes_per_image`: by name, and for `truth`, how many images have each number of boxes.
-        Value `coverage`: the images that each name's measures of pixels and of boxes are over, and those left out; see
+        Value `scores`: the measures by row (`objectaware.evaluate.mask_scores.MEASURES` describes them). A mask store
+        with CRF gives `<name>` and, for the soft masks before the CRF, `<name> soft`; other masks give `<name>`. Unless
+        some masks have that name, `full image` is among the rows. There is always a centred baseline: the best centred
+        box, an oracle, or `center map` if there are only boxes or some pixels are ignored. A measure that the truth
+        does not allow is absent: mIoU and PxAP without masks, MaxBoxAccV2 and CorLoc without boxes.
+        Value `boxes_per_image`: by name, and for `truth`, the number of images with each number of boxes.
+        Value `coverage`: which images each name's measures of pixels and of boxes cover and which are left out; see
         `objectaware.evaluate.coverage.Coverage`.
     """
     data = Dataset(config.data)
@@ -111,13 +111,13 @@ def localization(context: Context, config: LocalizationConfig) -> Computation[Lo
 
 
 def _measure_all(config: LocalizationConfig) -> list[dict[str, Any]]:
-    """What `measure_masks` gives for each of the masks, and last what `measure_truth` gives."""
+    """Return the results of `measure_masks` for each of the masks, and last the result of `measure_truth`."""
     tasks = [*((config, name) for name in config.masks), (config, None)]
     return run_tasks(measure, tasks, at_once=_NUM_MEASURED_AT_ONCE)
 
 
 def _key(row: str) -> str:
-    """A row's name as part of a path or of a metric's name."""
+    """Return a row's name in a form that fits a path or a metric's name."""
     return re.sub(r"[^\w.-]+", "_", row)
 
 
@@ -126,7 +126,7 @@ def _histogram(counts: list[int]) -> dict[str, int]:
 
 
 def titled(scores: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """The scores of `localization` with the titles of their columns, which say what is an oracle."""
+    """Return the scores of `localization` under their columns' titles, which mark oracles."""
     return {
         row: {title: cells[measure] for measure, title in MEASURES.items() if measure in cells}
         for row, cells in scores.items()
@@ -134,24 +134,24 @@ def titled(scores: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, flo
 
 
 def measure(config: LocalizationConfig, name: str | None) -> dict[str, Any]:
-    """Run `measure_masks`, or `measure_truth` where there is no name, as a task."""
+    """Run `measure_masks`, or `measure_truth` if `name` is None, as a task."""
     return measure_truth(config) if name is None else measure_masks(config, name)
 
 
 def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
-    """Scores one system's masks.
+    """Score one system's masks.
 
     Args:
-        config: What to score, against which truth.
-        name: Of the masks in `config.masks`.
+        config: Masks to score, and the truth.
+        name: Name of the masks in `config.masks`.
 
     Returns:
-        `scores`: the measures of `MaskScores` that the truth allows by row, `name` and, where a CRF refined the masks,
-        `name soft` for those before it; `boxes_per_image`: the number of boxes of each image; `coverage`: the images
-        that the measures of pixels (`<name>: masks`) and of boxes (`<name>: boxes`) are over.
+        `scores`: the measures of `MaskScores` that the truth allows, in the row `name` and, if a CRF refined the masks,
+        in the row `name soft` for the masks before it; `boxes_per_image`: the number of boxes of each image;
+        `coverage`: the images that the measures of pixels (`<name>: masks`) and of boxes (`<name>: boxes`) cover.
 
     Raises:
-        InputError: The masks are not those of these images, or none of the images could be read.
+        InputError: The masks are not of these images, or none of the images could be read.
     """
     data = Dataset(config.data)
     images, image_ids, truths = data.images, data.image_ids, data.truth()
@@ -187,12 +187,12 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
 
 
 def _coverage(truths: GroundTruth, num_boxed: int, num_unreadable: int = 0) -> dict[str, Coverage]:
-    """What the measures of pixels and of boxes are over, where the truth allows them.
+    """Return the coverage of the measures of pixels and of boxes, as far as the truth allows them.
 
     Args:
         truths: Masks and boxes of all images.
-        num_boxed: Images with a true box, among those that could be read.
-        num_unreadable: Images that could not be read.
+        num_boxed: Number of readable images with a true box.
+        num_unreadable: Number of images that could not be read.
     """
     num_readable = len(truths) - num_unreadable
     coverage: dict[str, Coverage] = {}
@@ -207,7 +207,7 @@ def _coverage(truths: GroundTruth, num_boxed: int, num_unreadable: int = 0) -> d
 def _upright(
     prediction: Prediction, images: OpenedImages, truths: GroundTruth, index: int
 ) -> NDArray[np.float32] | None:
-    """The soft mask, turned as its picture is or as the annotations are in whose pixels it is."""
+    """Return the soft mask, turned like its picture or, if it is in the annotations' pixels, like the annotations."""
     if prediction.soft is None or prediction.pixels == "upright":
         return prediction.soft
     if prediction.pixels == "annotated":
@@ -219,24 +219,24 @@ def _upright(
 def _truth_of(
     truths: GroundTruth, index: int
 ) -> tuple[NDArray[np.bool_] | None, NDArray[np.float64], NDArray[np.bool_] | None]:
-    """What `MaskScores.add` takes of an image: mask, boxes, ignored pixels."""
+    """Return an image's truth as `MaskScores.add` takes it: mask, boxes, ignored pixels."""
     return (truths[index] if truths.has_masks else None), truths.boxes(index), truths.ignored(index)
 
 
 def _finite(measures: Mapping[str, float]) -> dict[str, float]:
-    """Without those that the data set does not allow: MaxBoxAcc where no object has a box, mIoU where no mask is."""
+    """Drop measures that the data set does not allow: MaxBoxAcc if no object has a box, mIoU if there is no mask."""
     return {measure: value for measure, value in measures.items() if math.isfinite(value)}
 
 
 def measure_truth(config: LocalizationConfig) -> dict[str, Any]:
-    """The baselines that need no masks.
+    """Score the baselines that need no masks.
 
     Returns:
-        `scores`: all measures that the truth allows of the whole picture and, where all pixels have a true class, of
-        the centred box whose size fits this very set best, an oracle; elsewhere MaxBoxAccV2 and PxAP of `center_map`.
+        `scores`: all measures that the truth allows of the whole picture and, if all pixels have a true class, of the
+        centred box whose size fits this very set best, an oracle; otherwise MaxBoxAccV2 and PxAP of `center_map`.
         `boxes_per_image`: the number of true boxes of each image. `coverage`: the images that the baselines' measures
-        of pixels (`baselines: masks`) and of boxes (`baselines: boxes`) are over. `notice`: what the user should know
-        of the truth.
+        of pixels (`baselines: masks`) and of boxes (`baselines: boxes`) cover. `notice`: a remark on the truth that the
+        user should see.
     """
     truths = Dataset(config.data).truth()
     scores = _baselines(truths, config.image_size)
@@ -252,13 +252,13 @@ def _baselines(truths: GroundTruth, size: int) -> dict[str, dict[str, float]]:
         side_fraction, _ = best_center_box(truths[index] for index in range(len(truths)))
         return {BEST_CENTER_BOX: _measures_of(center_box(size, size, side_fraction), truths, size), FULL_IMAGE: full}
     center = _measures_of(center_map(size), truths, size)
-    # At the fixed thresholds of mIoU and CorLoc, the map would be a box of an arbitrary size.
+    # At the fixed thresholds of mIoU and CorLoc, the map would be a box of arbitrary size.
     ranked = {name: value for name, value in center.items() if name in ("max_box_acc_v2", "px_ap")}
     return {CENTER_MAP: ranked, FULL_IMAGE: full}
 
 
 def _measures_of(mask: NDArray[np.float32] | NDArray[np.bool_], truths: GroundTruth, size: int) -> dict[str, float]:
-    """Returns the measures of one mask (size, size) for all images."""
+    """Return the measures of one mask (size, size) for all images."""
     scores, soft = MaskScores(size), mask.astype(np.float32)
     for index in range(len(truths)):
         scores.add(soft, *_truth_of(truths, index))
@@ -266,7 +266,7 @@ def _measures_of(mask: NDArray[np.float32] | NDArray[np.bool_], truths: GroundTr
 
 
 def _predictions(address: str, image_ids: list[str], truths: GroundTruth) -> Iterator[Prediction]:
-    """Opens masks by what lies at their address: a mask store, a COCO result file, or a folder of files."""
+    """Open the masks at an address: a mask store, a COCO result file, or a folder of files."""
     storage = Storage.from_uri(address)
     if address.endswith(".json"):
         folder, name = storage.split()

@@ -1,4 +1,4 @@
-"""Stage `localize`: where the objects are."""
+"""Stage `localize`: find the objects in images."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def localize(context: Context, config: LocalizeConfig) -> Computation[LocalizeCo
     if config.localizer.needs_classifier:
         inputs["classifier"] = classifier_hash(config.localizer.model_dump()["classifier"])
     if config.execution.record_iterations:
-        # Masks that were made without them cannot show them.
+        # Masks that were computed without recording the iterations cannot show them.
         inputs["iterations"] = "recorded"
 
     def compute(run: StageRun, config: LocalizeConfig) -> Mapping[str, Any]:
@@ -73,11 +73,11 @@ def check_localize(config: LocalizeConfig, data: Dataset) -> None:
     """Open the images and the network.
 
     Args:
-        config: What to localize.
+        config: Configuration of the localization.
         data: Its data set.
 
     Raises:
-        InputError: Something is missing or malformed, or does not fit.
+        InputError: An input is missing or malformed, or does not fit.
     """
     _localizable(config, data)
     GroupPlan.of(
@@ -121,7 +121,7 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str], 
         "store.json",
         {"identity": run.identity, "config": config.model_dump(mode="json"), "inputs": dict(inputs)},
     )
-    # One reading of the store serves all.
+    # Read the store only once, for the annotations and for the look.
     run.folder.write_pieces("annotations.json", coco_json(look.watch(read_rows(run.folder))))
     _record_look(run, look, title=config.data.root)
     if config.execution.record_iterations:
@@ -147,10 +147,10 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str], 
 
 
 def _require_negatives(config: LocalizeConfig, num_images: int) -> None:
-    """Refuses a single image where the localizer compares images with each other: it would find nothing.
+    """Refuse a single image if the localizer compares images with each other: it would find nothing.
 
     Raises:
-        InputError: There is nothing to compare the image with.
+        InputError: There is no other image to compare with.
     """
     if num_images == 1 and config.localizer.needs_negatives:
         name = config.localizer.name
@@ -161,7 +161,7 @@ def _require_negatives(config: LocalizeConfig, num_images: int) -> None:
 
 
 def _checkpoint_notices(address: str | None) -> list[str]:
-    """Notices of how the checkpoint was read; none without one."""
+    """Return notices of how the checkpoint was read, or none without a checkpoint."""
     if address is None:
         return []
     with local_checkpoint(address) as local:
@@ -185,7 +185,7 @@ def _record_look(run: StageRun, look: Look, *, title: str) -> None:
 
 
 def _record_iterations(run: StageRun, images: ImageFolder) -> None:
-    """Logs a panel of the CAM of each iteration, of the images that it was kept for."""
+    """Log a panel of the CAM of each iteration, for the images that have them."""
     if not run.folder.exists(ITERATIONS_NAME):
         run.progress.line("no CAM of each iteration: the masks were begun without; --fresh computes them")
         return
@@ -197,7 +197,10 @@ def _record_iterations(run: StageRun, images: ImageFolder) -> None:
 
 
 def truth_of(data: Dataset) -> tuple[Truth | None, str]:
-    """Give the true masks of a data set by image id, or None where it has none; see `Dataset.find_truth`."""
+    """Return the true masks of a data set by image id, or None if it has none, and a notice.
+
+    See `Dataset.find_truth`.
+    """
     masks, notice = data.find_truth(needs_boxes=False)
     if masks is None or not masks.has_masks:
         return None, notice

@@ -1,4 +1,4 @@
-"""Stage `localizers`: several localizers on the same images, whose masks are scored together."""
+"""Stage `localizers`: run several localizers on the same images and score their masks together."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class LocalizersConfig(Model):
 
     Attributes:
         data: Images with true masks or boxes, as in `LocalizationConfig`.
-        checkpoint: Of the network that all of them look through, the baselines apart.
+        checkpoint: Checkpoint of the network that all localizers except the baselines use.
         localizers: Fields of `LocalizeConfig` that differ, by name of the row: `localizer` and its settings.
-        shared: Fields of `LocalizeConfig` that all have in common, such as `crf`, `image_size` or `execution`.
-        linear: Fields of `LinearConfig` for the classifier of the rows that need one and give none; its checkpoint
-            is the same.
+        shared: Fields of `LocalizeConfig` that are the same for all, such as `crf`, `image_size` or `execution`.
+        linear: Fields of `LinearConfig` for the classifier of the rows that need one and do not name one. The
+            checkpoint is the same.
         masks: Masks of other systems to be scored beside them, as in `LocalizationConfig`.
-        seed: Of the rows and of the classifier that give none.
+        seed: Seed of the rows and of the classifier, unless they give their own.
     """
 
     data: MeasurableData
@@ -46,7 +46,7 @@ class LocalizersConfig(Model):
 
     @model_validator(mode="after")
     def _parts_are_valid(self) -> Self:
-        """Refuses a row's mistakes before the first row is computed."""
+        """Refuse mistakes in the rows before the first row is computed."""
         for name in self.localizers:
             if name in self.masks:
                 raise ValueError(f"{name} is the name of a localizer and of masks; give one another name")
@@ -60,11 +60,11 @@ class LocalizersConfig(Model):
         return self
 
     def localize_config(self, name: str, *, classifier: str) -> LocalizeConfig:
-        """The configuration of one row.
+        """Return the configuration of one row.
 
         Args:
-            name: The row.
-            classifier: Address of the classifier, where the row needs one and gives none.
+            name: Name of the row.
+            classifier: Address of the classifier, used if the row needs one and does not name one.
         """
         fields: dict[str, Any] = {"data": self.data, "seed": self.seed, **self._row(name)}
         variant = self._variant(name)
@@ -75,30 +75,30 @@ class LocalizersConfig(Model):
         return LocalizeConfig.model_validate(fields)
 
     def lacks_classifier(self, name: str) -> bool:
-        """Whether a row needs a classifier that it does not name."""
+        """Return whether a row needs a classifier that it does not name."""
         variant = self._variant(name)
         return variant is not None and variant.needs_classifier and "classifier" not in self._row(name)["localizer"]
 
     def _row(self, name: str) -> dict[str, Any]:
-        """The fields of a row, laid over those that all share."""
+        """Return the fields of a row, laid over those that all rows share."""
         default = {"localizer": Localizer.default_name}
         options = default_names(LocalizeConfig)
         return merged(merged(default, self.shared, options), self.localizers[name], options)
 
     def _variant(self, name: str) -> type[Localizer] | None:
-        """The localizer of a row; None where there is none of its name, which its validation refuses."""
+        """Return the localizer of a row, or None for an unknown name, which the row's validation refuses."""
         localizer = self._row(name)["localizer"]
         known = isinstance(localizer, dict) and str(localizer.get("name"))
         return Localizer.variants().get(known) if known else None
 
     def linear_config(self) -> LinearConfig:
-        """The configuration of the classifier."""
+        """Return the configuration of the classifier."""
         return LinearConfig.model_validate({"checkpoint": self.checkpoint, "seed": self.seed, **(self.linear or {})})
 
 
 @contextmanager
 def _named(field: str) -> Iterator[None]:
-    """Gives the first fault of a configuration inside another one the name of its place."""
+    """Raise the first fault of a nested configuration under the name of its field."""
     try:
         yield
     except ValidationError as error:
@@ -109,7 +109,7 @@ def _named(field: str) -> Iterator[None]:
 
 
 def localizers_parts(config: LocalizersConfig) -> list[Model]:
-    """Return the configurations of all that is run; of the scoring, with the masks of other systems alone."""
+    """Return the configurations of all steps. The scoring's lists only the masks of other systems."""
     rows = [config.localize_config(name, classifier=STAND_IN) for name in config.localizers]
     classifier = [] if config.linear is None else [config.linear_config()]
     return [*rows, *classifier, _scoring(config, config.masks)]

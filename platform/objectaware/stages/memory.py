@@ -1,4 +1,4 @@
-"""Peak memory of this process and all it started, Ray's processes among them."""
+"""Peak memory of this process and its descendants, including Ray's processes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SECONDS_BETWEEN_SAMPLES = 2.0
 
 
 class PeakMemory(Background):
-    """Watches the memory of a process tree while the context is open.
+    """A watch on the memory of a process tree while the context is open.
 
-    Pages that several processes share (the object store's above all) count once: each process is charged its
-    proportional share (PSS), as Linux reports it.
+    Pages that several processes share (above all the object store) count once: each process is charged its
+    proportional share (PSS), as reported by Linux.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class PeakMemory(Background):
 
 
 def tree_memory_mib(pid: int) -> float:
-    """Proportional memory of a process and its descendants, in MiB."""
+    """Return the proportional memory of a process and its descendants, in MiB."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -47,13 +47,13 @@ def tree_memory_mib(pid: int) -> float:
 def _parent(entry: Path) -> int | None:
     try:
         return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:  # the process ended meanwhile
+    except OSError:  # the process has ended meanwhile
         return None
 
 
 def _memory_kib(pid: int) -> float:
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:  # the process ended meanwhile
+    except OSError:  # the process has ended meanwhile
         return 0.0
     return next((float(line.split()[1]) for line in lines if line.startswith("Pss:")), 0.0)

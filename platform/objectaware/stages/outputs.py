@@ -1,4 +1,4 @@
-"""The files that stages write, by which a folder of theirs is told from a user's, and by which it is emptied."""
+"""The files that stages write. Their names distinguish a stage's folder from a user's, and are used to empty it."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from objectaware.errors import InputError
 from objectaware.stages.lease import LEASE_FILE, LEASE_FOLDER
 
 STAGE_FILE = "stage.json"
-"""Says what a folder holds; the first file that a stage writes."""
+"""Description of a folder's content. A stage writes this file first."""
 RESULT_FILE = "result.json"
-"""What a stage computed; the last file that it writes."""
+"""Results of a stage. A stage writes this file last."""
 SWEEP = "sweep"
 
 TRAINING_OUTPUTS = (
     *("train/epoch_*/", "train/kept/epoch_*/"),
     *("train/checkpoint_manager_snapshot.json", "train/.validate_storage_marker"),  # Ray Train's own
 )
-"""What a training leaves in its stage's folder."""
+"""Patterns of the files that a training leaves in its stage's folder."""
 SWEEP_OUTPUTS = ("sweep.json", "metric.png", "trials/*.json", "begun/*")
 
 _NUM_SHOWN = 5
 
 
 def require_own(folder: Storage, identity: str) -> None:
-    """Refuse a folder that holds anything, unless it is that of the same stage.
+    """Refuse a folder that holds files, unless they are of the same stage.
 
     Args:
-        folder: Where a stage is to write.
-        identity: The stage's.
+        folder: Folder to which a stage is to write.
+        identity: Identity of the stage.
 
     Raises:
-        InputError: It is another stage's, or holds files and no `stage.json`.
+        InputError: The folder is another stage's, or holds files but no `stage.json`.
     """
     remedy = "Give another folder: one that does not exist yet, or is empty."
     parent, name = folder.split()
@@ -55,16 +55,16 @@ def require_own(folder: Storage, identity: str) -> None:
 
 
 def delete_outputs(folder: Storage, patterns: Sequence[str]) -> list[str]:
-    """Delete what a stage has written into its folder, but for its lease and `stage.json`, by which it stays its own.
+    """Delete a stage's outputs. Keep its lease and `stage.json`, which mark the folder as the stage's own.
 
     Args:
-        folder: The stage's.
-        patterns: Of the paths that the stage writes; see `objectaware.stages.registry.Stage.outputs`.
+        folder: Folder of the stage.
+        patterns: Patterns of the paths that the stage writes; see `objectaware.stages.registry.Stage.outputs`.
 
     Returns:
-        Names of the files that are no outputs of the stage and stay.
+        Names of the files that are not outputs of the stage and stay.
     """
-    folder.delete(RESULT_FILE)  # or half a stage would be reused as a whole one
+    folder.delete(RESULT_FILE)  # first: otherwise a half-deleted stage would be reused as a complete one
     names = [name for name, _, _ in folder.list_files()]
     outputs = [name for name in names if _is_output(name, patterns)]
     folder.delete_files(outputs)
@@ -73,7 +73,7 @@ def delete_outputs(folder: Storage, patterns: Sequence[str]) -> list[str]:
 
 
 def shown_names(names: Iterable[str]) -> str:
-    """Return the first few names, and how many more there are."""
+    """Return the first few names, and the number of the others."""
     shown = list(names)
     more = f" and {len(shown) - _NUM_SHOWN} more" if len(shown) > _NUM_SHOWN else ""
     return ", ".join(shown[:_NUM_SHOWN]) + more

@@ -1,4 +1,4 @@
-"""Packing a data set: not a run of its own, but another form of an input."""
+"""Packing a data set. A pack is another form of an input, so packing is not a run."""
 
 from __future__ import annotations
 
@@ -29,19 +29,20 @@ def run_pack(
     shard_bytes: int,
     num_threads: int,
 ) -> dict[str, Any]:
-    """Packs a data set, with its labels, boxes and masks where it has them.
+    """Pack a data set, with its labels, boxes and masks if it has them.
 
     Args:
         data: The images, in a folder of whole pictures.
         out: Folder of the pack.
-        short_side: What larger images are shrunk to.
-        image_size: Side of the views that the pack is for.
-        min_crop_scale: Smallest share of an image that a crop of theirs covers.
-        shard_bytes: Size of a shard.
-        num_threads: Threads that read and encode.
+        short_side: Short side in pixels to which larger images are shrunk.
+        image_size: Side in pixels of the views that the pack is for.
+        min_crop_scale: Smallest share of an image that a crop for these views covers.
+        shard_bytes: Size of a shard in bytes.
+        num_threads: Number of threads that read and encode.
 
     Returns:
-        Values `pack` (address), `num_images`, `num_unreadable`, `num_shards` and `unreadable` (the first hundred images
+        Values `pack` (address), `num_images`, `num_unreadable`, `num_shards` and `unreadable` (the first hundred
+        unreadable images, with reasons; the pack's `index.parquet` has all).
         that cannot be read, with reasons; the pack's `index.parquet` has all).
 
     Raises:
@@ -60,7 +61,7 @@ def run_pack(
     assert isinstance(images, ImageFolder)
     truth, truth_notice = opened.find_truth()
     if truth is not None and not truth.has_masks:
-        truth = None  # a pack holds no boxes without masks
+        truth = None  # a pack cannot hold boxes without masks
     progress = Progress()
     title = f"pack {data.root}"
     progress.start(title)
@@ -88,5 +89,5 @@ def run_pack(
 
 
 def _truth_hash(data: Dataset, truth: GroundTruth) -> str:
-    """Of all files that masks and boxes come from."""
+    """Hash all files that masks and boxes come from."""
     return hashlib.sha256((data.annotation_hash + truth.content_hash()).encode()).hexdigest()

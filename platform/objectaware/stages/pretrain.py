@@ -1,4 +1,4 @@
-"""Stage `pretrain`: a network from images."""
+"""Stage `pretrain`: pretrain a network on images."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
             inputs["masks"] = mask_store_hash(config.policy.masks)
         else:
             if data.layout.is_pack:
-                require_packed_truth(config.policy, config.data)  # now, and not in a worker
+                require_packed_truth(config.policy, config.data)  # fail now, and not in a worker
             inputs["masks"] = data.training_truth_hash(context.mode.verify)
 
     def check(config: PretrainConfig) -> None:
@@ -54,7 +54,7 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
 
     def compute(run: StageRun, config: PretrainConfig) -> Mapping[str, Any]:
         recorder = _Recorder(run, config)
-        forget_instances()  # the workers have their own
+        forget_instances()  # free their memory, since the workers have their own
         checkpoint = train(config, name="train", storage=run.folder, on_record=recorder)
         run.tracker.log_model("checkpoint", checkpoint)
         return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}
@@ -76,7 +76,7 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
 
 
 class _Recorder:
-    """Turns the workers' records into progress and metrics."""
+    """The sink of the workers' records: it shows progress and logs metrics."""
 
     def __init__(self, run: StageRun, config: PretrainConfig) -> None:
         self._run = run

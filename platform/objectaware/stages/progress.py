@@ -1,4 +1,4 @@
-"""Progress on the terminal: one line that moves, or a line now and then where output goes to a file."""
+"""Progress on the terminal: one line that is rewritten, or occasional lines if the output goes to a file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _SECONDS_BETWEEN_LINES = 20.0
 
 
 class Progress:
-    """Says what is going on.
+    """The display of progress.
 
     Args:
-        stream: Where to; a terminal gets one line that is written over.
+        stream: Stream to write to. On a terminal, one line is overwritten.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
@@ -24,18 +24,18 @@ class Progress:
         self._open_width = 0
 
     def line(self, text: str) -> None:
-        """Writes a line that stays."""
+        """Write a line that stays."""
         self._clear()
         print(text, file=self._stream, flush=True)
 
     def start(self, title: str) -> None:
-        """Says that a stage starts."""
+        """Report that a stage starts."""
         self._started = time.monotonic()
         self._shown = self._started
         self.line(f"{title} …")
 
     def update(self, text: str) -> None:
-        """Shows where the stage stands; on a terminal at once, in a file every 20 seconds."""
+        """Show the progress of a stage: at once on a terminal, every 20 seconds in a file."""
         if self._stream.isatty():
             self._clear()
             self._stream.write(text)
@@ -46,7 +46,7 @@ class Progress:
             self.line(f"  {text}")
 
     def finish(self, title: str) -> None:
-        """Says that a stage is done and how long it took."""
+        """Report that a stage is done, and how long it took."""
         self.line(f"{title}: done in {format_seconds(time.monotonic() - self._started)}")
 
     def _clear(self) -> None:
@@ -56,7 +56,7 @@ class Progress:
 
 
 def worker_notice(record: Mapping[str, Any]) -> str | None:
-    """What there is to say at once of a record of training's workers (`train_on_ray`), or None."""
+    """Return the text to show at once for a record of training's workers (`train_on_ray`), or None."""
     match record["kind"]:
         case "stopping":
             return "saving where training stands; once more to end without that"
@@ -67,7 +67,7 @@ def worker_notice(record: Mapping[str, Any]) -> str | None:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration as people say it: `42 s`, `3 min 05 s`, `2 h 10 min`."""
+    """Return a duration in a readable form: `42 s`, `3 min 05 s`, `2 h 10 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -1,7 +1,7 @@
 """The kinds of stages. Each is registered by `@stage` in the file of `stages/` that has its name.
 
 A kind of stage is one file: its configuration, its inputs, its result, and one function with the decorator. The command
-line, sweeps, the paper's plans, `runs`, the planner and identities take all that they need from what is registered.
+line, sweeps, the paper's plans, `runs`, the planner and identities read what they need from the registry.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ Config = TypeVar("Config", bound=Model)
 
 
 def one_task(config: Model) -> list[Need]:
-    """Return the needs of a stage that runs one task at a time, on a GPU where its configuration says so."""
+    """Return the needs of a stage that runs one task at a time, on a GPU if its configuration says so."""
     use_gpu = bool(getattr(getattr(config, "execution", None), "use_gpu", False))
     return [Need("task", 1, 1, float(use_gpu))]
 
 
 @dataclass(frozen=True)
 class Stage(Generic[Config]):
-    """A kind of stage. Calling it runs the stage, or reuses it where it is finished.
+    """A kind of stage. Calling it runs the stage, or reuses its finished result.
 
     Attributes:
-        kind: Name of the kind: of its file, of its folder in the storage, of its command and in sweeps.
-        config: Model of its configuration.
-        summary: What it does, in a line for --help.
-        run: Takes the context, the configuration, the title and the folder of the output.
-        version: Version of the code that computes the stage: raised when the same input would give another result.
-            None for a kind that comes down to stages of other kinds.
-        outcome: Name of the value that later stages take by `{from: NAME}`. None where each has to name one.
+        kind: Name of the kind. Its file, its folder in the storage, its command and sweeps use it.
+        summary: One line for --help that says what the stage does.
+        run: Function that takes the context, the configuration, the title and the output folder.
+        version: Version of the code that computes the stage. Raise it when the same input would give another result.
+            None for a kind that consists of stages of other kinds.
+        outcome: Name of the value that later stages take by `{from: NAME}`. None if later stages must name one.
         outputs: Patterns of the paths that the stage writes into its folder, beside `stage.json` and `result.json`.
-            One that ends with a slash stands for all that lies in such a folder.
-        measures: Whether it measures something. Its value `coverage` says then which samples the measures are over.
-        long_values: Values that a command writes but does not print.
-        needs: Processes that the stage keeps running at once; takes a configuration with `execution.use_gpu` written
-            out.
-        parts: Configurations that the stage comes down to.
+            A pattern that ends with a slash matches everything in such a folder.
+        measures: Whether the stage measures something. If so, its value `coverage` says which samples the measures
+            cover.
+        long_values: Names of values that a command writes but does not print.
+        needs: Function that returns the processes that the stage keeps running at once. It takes a configuration with
+            `execution.use_gpu` filled in.
+        parts: Function that returns the configurations of the stages that this one consists of.
     """
 
     kind: str
@@ -65,13 +65,13 @@ class Stage(Generic[Config]):
     def __call__(
         self, context: Context, config: Config, *, title: str | None = None, out: Storage | None = None
     ) -> StageResult:
-        """Run the stage, or reuse it where it is finished; see `objectaware.stages.runner.run_stage`.
+        """Run the stage, or reuse its finished result; see `objectaware.stages.runner.run_stage`.
 
         Args:
-            context: What the stages of a command share.
+            context: Context that the stages of a command share.
             config: The stage's configuration.
-            title: What the stage is called in progress and in MLflow; by default what it calls itself.
-            out: Folder for its output; by default one named by its identity in the storage.
+            title: Title of the stage in progress and in MLflow. By default the stage chooses it.
+            out: Folder for its output. By default a folder in the storage, named by the stage's identity.
         """
         return self.run(context, config, title, out)
 
@@ -92,7 +92,7 @@ def stage(
     long_values: tuple[str, ...] = (),
     needs: Callable[[Any], Sequence[Need]] = one_task,
 ) -> Callable[[Function[Config]], Stage[Config]]:
-    """Register a kind of stage: a function that says of a configuration what is to be computed.
+    """Register a kind of stage: a function that returns the computation of a configuration.
 
     The attributes of `Stage` describe the arguments.
     """
@@ -126,7 +126,7 @@ def stage_of_parts(
 
     Args:
         kind: Name of the kind.
-        parts: Configurations of the stages that it runs.
+        parts: Function that returns the configurations of the stages that it runs.
         outcome: As for `stage`.
     """
 
@@ -165,7 +165,7 @@ def _registered(new: Stage[Config]) -> Stage[Config]:
 
 
 def all_stages() -> dict[str, Stage[Any]]:
-    """Return every kind of stage by its name, in the order of names."""
+    """Return every kind of stage by its name, sorted by name."""
     from objectaware import stages
 
     for module in pkgutil.iter_modules(stages.__path__):
@@ -175,10 +175,10 @@ def all_stages() -> dict[str, Stage[Any]]:
 
 
 def stage_named(kind: str) -> Stage[Any]:
-    """Return a kind of stage by its name; imports its file alone.
+    """Return a kind of stage by its name. Only its own file is imported.
 
     Raises:
-        KeyError: There is none of that name.
+        KeyError: There is no kind of that name.
     """
     if kind not in _STAGES and kind.isidentifier():
         name = f"{__package__}.{kind}"
@@ -188,7 +188,7 @@ def stage_named(kind: str) -> Stage[Any]:
 
 
 def computing_stage(config: Model) -> Stage[Any]:
-    """Return the kind of stage that computes what a configuration describes."""
+    """Return the kind of stage that a configuration belongs to."""
     return next(one for one in all_stages().values() if one.version is not None and one.config is type(config))
 
 
@@ -197,6 +197,6 @@ def stage_needs(config: Model, *, has_gpus: bool) -> Sequence[Need]:
 
     Args:
         config: The stage's configuration.
-        has_gpus: Whether it runs on GPUs where its configuration leaves that open.
+        has_gpus: Whether it runs on GPUs if its configuration leaves that open.
     """
     return computing_stage(config).needs(on_device(config, has_gpus=has_gpus))

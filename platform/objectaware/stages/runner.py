@@ -1,4 +1,4 @@
-"""Running one stage: found finished and reused, or computed under a lease, resumed and recorded."""
+"""Running one stage: reuse it if it is finished, otherwise compute it under a lease, resume it and record it."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ Config = TypeVar("Config", bound=Model)
 
 
 class NotFinishedError(Exception):
-    """A stage is not finished, and none was to be computed."""
+    """A stage is not finished, and the command may not compute it."""
 
 
 class Begun(Protocol):
-    """What has been begun anew, by its identity; a set of text is one."""
+    """Identities of the stages that this command has started over (`fresh`). A `set[str]` will do."""
 
     def __contains__(self, key: object, /) -> bool:
-        """Whether it has been."""
+        """Return whether the command has started the stage over."""
 
     def add(self, key: str, /) -> None:
-        """Notes that it has been."""
+        """Record that the command has started the stage over."""
 
 
 @dataclass(frozen=True)
 class Services:
-    """What a command has at its disposal.
+    """The services at a command's disposal.
 
     Attributes:
-        storage: Folder that all stages' folders lie in.
+        storage: Folder that contains all stages' folders.
         tracking: MLflow store in use.
-        progress: Where progress is shown.
-        start_ray: Starts Ray, or connects to it, where that has not been done yet. It is called once there is something
-            to compute, so that a refusal, or a stage that is finished, does not wait for it.
+        progress: Display of progress.
+        start_ray: Starts Ray or connects to it, unless that has been done. It is called only when there is something
+            to compute, so that neither a refusal nor a finished stage waits for it.
     """
 
     storage: Storage
@@ -62,13 +62,14 @@ class Services:
 
 @dataclass(frozen=True)
 class Mode:
-    """How a command treats what is there already.
+    """How a command treats existing results.
 
     Attributes:
-        fresh: Compute finished stages again.
-        verify: Hash the inputs' content instead of their times.
-        only_finished: Compute nothing: a stage that is not finished raises `NotFinishedError`.
-        waits: Wait for a stage that another command is computing, and reuse its result; by default it is refused.
+        fresh: Whether to compute finished stages again.
+        verify: Whether to hash the inputs' content instead of their times.
+        only_finished: Whether to compute nothing: a stage that is not finished raises `NotFinishedError`.
+        waits: Whether to wait for a stage that another command is computing, and reuse its result. By default it is
+            refused.
     """
 
     fresh: bool = False
@@ -79,11 +80,11 @@ class Mode:
 
 @dataclass(frozen=True)
 class EpochWatch:
-    """Follows the epochs of a training.
+    """A watch on the epochs of a training.
 
     Attributes:
         on_epoch: Called with the number of each finished epoch, from 0, and its metrics.
-        is_stopped: Whether `on_epoch` has stopped the training: its exception is then not a failure.
+        is_stopped: Returns whether `on_epoch` has stopped the training. Its exception is then not a failure.
     """
 
     on_epoch: Callable[[int, Mapping[str, float]], None] | None = None
@@ -92,14 +93,14 @@ class EpochWatch:
 
 @dataclass(frozen=True)
 class Context:
-    """What the stages of one command share.
+    """The context that the stages of one command share.
 
     Attributes:
-        services: What the command has at its disposal.
-        mode: How it treats what is there already.
-        parent: The study's run, if the stages belong to one.
-        computed: Identities that this command has begun; `fresh` starts each over once.
-        watch: Follows the epochs of trainings.
+        services: The services at the command's disposal.
+        mode: How the command treats existing results.
+        parent: The study's run, if the stages belong to a study.
+        computed: Identities of the stages that this command has started over. `fresh` does so once for each.
+        watch: A watch on the epochs of trainings.
     """
 
     services: Services
@@ -109,7 +110,7 @@ class Context:
     watch: EpochWatch = EpochWatch()
 
     def lease(self, folder: Storage) -> Lease:
-        """Return the right to compute in a folder."""
+        """Return a lease on a folder, which gives the right to compute in it."""
         return Lease(folder, waits=self.mode.waits, notify=self.services.progress.line)
 
 
@@ -119,10 +120,10 @@ class StageRun:
 
     Attributes:
         identity: The stage's identity.
-        folder: Where its output goes; what is written there is refused once the stage's lease is lost.
+        folder: Folder of its output. Once the stage's lease is lost, writes to it are refused.
         tracker: Its MLflow run.
-        progress: Where progress is shown.
-        on_epoch: Who else is told of a training's epochs.
+        progress: Display of progress.
+        on_epoch: Called with a training's epochs, if something else follows them.
     """
 
     identity: str
@@ -134,17 +135,18 @@ class StageRun:
 
 @dataclass(frozen=True)
 class Computation(Generic[Config]):
-    """What a stage computes of one configuration.
+    """The work of a stage for one configuration.
 
     Attributes:
-        title: What the stage is called in progress and in MLflow, unless its caller names it.
+        title: Title of the stage in progress and in MLflow, unless its caller gives one.
         inputs: Content hash of each input, by name.
-        compute: Does the work and returns the stage's values, which are plain. It resumes by itself from the files that
-            are in the folder. It takes the configuration with `execution.use_gpu` written out. A stage that measures
-            returns the value `coverage`: `Coverage.values` by test set.
+        compute: Does the work and returns the stage's values, which are plain. It resumes by itself from the files in
+            the folder. It takes the configuration with `execution.use_gpu` filled in. A stage that measures returns
+            the value `coverage`: `Coverage.values` by test set.
         tags: Tags of its MLflow run.
-        check: Refuses inputs that do not fit, before Ray is started and a run is opened in MLflow.
-        least_needs: Processes that the stage keeps running and cannot do without. Tasks ask for room by themselves.
+        check: Refuses inputs that do not fit, before Ray starts and a run is opened in MLflow.
+        least_needs: Returns the processes that the stage keeps running and cannot do without. Tasks are not among
+            them, since they ask for resources by themselves.
     """
 
     title: str
@@ -161,10 +163,10 @@ class StageResult:
 
     Attributes:
         identity: The stage's identity.
-        folder: Where its output is.
-        values: What it computed: plain values.
-        run_id: Its MLflow run, None where the server has not been reached yet.
-        reused: Whether it was found finished.
+        folder: Folder of its output.
+        values: Its results, as plain values.
+        run_id: Its MLflow run, or None if the server has not been reached yet.
+        reused: Whether it was already finished.
     """
 
     identity: str
@@ -183,22 +185,22 @@ def run_stage(
     title: str | None = None,
     out: Storage | None = None,
 ) -> StageResult:
-    """Run a stage, or reuse it where it is finished.
+    """Run a stage, or reuse its finished result.
 
     Args:
-        context: What the command's stages share.
-        stage: Its kind.
-        config: Its configuration.
-        computation: What is to be computed.
-        title: What the stage is called in progress and in MLflow; by default the computation's title.
-        out: Folder for its output; by default one named by its identity in the storage.
+        context: Context that the command's stages share.
+        stage: Kind of the stage.
+        config: The stage's configuration.
+        computation: The stage's work.
+        title: Title of the stage in progress and in MLflow. By default the computation's title.
+        out: Folder for its output. By default a folder in the storage, named by the stage's identity.
 
     Raises:
         InputError: `out` belongs to another run or holds files that no stage has written, the check refuses the
             inputs, or the cluster is too small.
-        LeaseHeldError: Another command is computing the same.
+        LeaseHeldError: Another command is computing the same stage.
         LeaseLostError: Another command has taken the stage over.
-        NotFinishedError: It is not finished, and the context wants finished stages alone.
+        NotFinishedError: The stage is not finished, and the context allows only finished stages.
     """
     assert stage.version is not None
     name, tags = title or computation.title, computation.tags
@@ -211,7 +213,7 @@ def run_stage(
         raise NotFinishedError(name)
     if context.mode.fresh and identity not in context.computed:
         with context.lease(folder) as lease:
-            if identity not in context.computed:  # the command that was waited for may have begun it
+            if identity not in context.computed:  # the command just waited for may share `computed` and have done it
                 require_own(folder, identity)
                 left = delete_outputs(folder.guarded(lease.claim), stage.outputs)
                 if left:
@@ -221,8 +223,8 @@ def run_stage(
     if folder.exists(RESULT_FILE):
         return _reuse(context, name, identity, folder, tags)
     with context.lease(folder) as lease:
-        require_own(folder, identity)  # another command may have begun there since
-        if folder.exists(RESULT_FILE):  # the command that was waited for has computed it
+        require_own(folder, identity)  # another command may have started there since the first check
+        if folder.exists(RESULT_FILE):  # the command just waited for has computed it
             return _reuse(context, name, identity, folder, tags)
         guarded = folder.guarded(lease.claim)
         computation.check(config)
@@ -268,7 +270,7 @@ def _compute(
     identity: str,
     folder: Storage,
 ) -> StageResult:
-    from objectaware.tracking import environment_tags  # here: workers import this module and need no MLflow
+    from objectaware.tracking import environment_tags  # here, since workers import this module and need no MLflow
 
     all_tags = {**environment_tags(device_name(config)), **computation.tags, "stage": stage.kind}
     tracker = context.services.tracking.child_run(
@@ -310,17 +312,17 @@ def _compute(
 
 
 def _has_lost_lease(folder: Storage) -> bool:
-    """Whether another command has taken a guarded folder over, as far as can be known now."""
+    """Return whether another command is known to have taken a guarded folder over."""
     try:
         folder.require_writable()
     except LeaseLostError:
         return True
     except OSError:
-        pass  # the store does not answer, so that nobody else has been seen
+        pass  # the store does not answer, so no other command has been seen
     return False
 
 
 def _show_coverage(progress: Progress, values: Mapping[str, Any]) -> None:
-    """Says what the measures of a stage do not cover."""
+    """Report samples that a stage's measures do not cover."""
     for notice in coverage_notices(values.get("coverage", {})):
         progress.line(f"  {notice}")

@@ -1,4 +1,4 @@
-"""What lies in a storage: runs of stages and sweeps, what was made from what, and what can go."""
+"""The runs of stages and sweeps in a storage: what they were made from, and which of them can be deleted."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class StoredRun:
 
     Attributes:
         stage: Kind of stage, or `sweep`.
-        identity: The run's identity, the name of its folder.
-        status: `finished`, `running` right now, `unfinished`, or `unknown` where the folder does not say what it is.
+        identity: The run's identity, which is the name of its folder.
+        status: `finished`, `running` right now, `unfinished`, or `unknown` if the folder has no description.
         folder: The folder.
-        num_bytes: Size of all its files.
-        modified: When a file in it last changed, in seconds since 1970.
+        num_bytes: Total size of its files.
+        modified: Time at which a file in it last changed, in seconds since 1970.
         config: Its configuration.
-        values: What it computed.
-        made_from: Identities of the runs in the same storage whose outcome it took.
+        values: Its results.
+        made_from: Identities of the runs in the same storage whose outcome it used.
         run_id: Its MLflow run.
     """
 
@@ -52,7 +52,7 @@ class StoredRun:
 
     @property
     def dataset(self) -> str | None:
-        """The images that it worked on."""
+        """Return the images that the run worked on."""
         for name in ("data", "train"):
             data = self.config.get(name)
             if isinstance(data, Mapping):
@@ -61,13 +61,13 @@ class StoredRun:
 
     @property
     def checkpoint(self) -> str | None:
-        """The checkpoint that it made, by its place in the run's folder."""
+        """Return the path, inside the run's folder, of the checkpoint that it made."""
         found = self.values.get("checkpoint")
         return None if found is None else str(found).rpartition(f"/{self.identity}/")[2]
 
 
 def stored_runs(storage: Storage) -> list[StoredRun]:
-    """All runs in a storage, the oldest first. Mask stores outside of it (`--out`) are not among them."""
+    """Return all runs in a storage, the oldest first. Mask stores outside of it (`--out`) are not included."""
     found = [run for stage in (*_kinds(), SWEEP) for run in _runs_of(storage, stage)]
     known = {run.identity for run in found}
     linked = [
@@ -87,7 +87,7 @@ def _runs_of(storage: Storage, stage: str) -> Iterator[StoredRun]:
         if "/" in name:
             files[name.split("/")[0]].append((size, modified_ns))
     for identity, sizes in files.items():
-        if _IDENTITY.fullmatch(identity) is None:  # a folder of somebody's
+        if _IDENTITY.fullmatch(identity) is None:  # a user's folder
             continue
         folder = storage.child(stage).child(identity)
         num_bytes, modified = sum(size for size, _ in sizes), max(time for _, time in sizes) / 1e9
@@ -100,7 +100,7 @@ def _read(stage: str, identity: str, folder: Storage, num_bytes: int, modified: 
         return StoredRun(stage, identity, "unknown", folder, num_bytes, modified)
     description = folder.read_json(name)
     result = folder.read_json(RESULT_FILE) if folder.exists(RESULT_FILE) else None
-    # Masks are told by the identity of the run that made them, whose folder may be a user's own.
+    # Hashes of mask stores are the identities of the runs that made them, even if a store lies in a user's own folder.
     made_from = {*_identities(description["config"]), *map(str, description.get("inputs", {}).values())}
     trials = folder.child("trials")
     made_from |= {
@@ -130,7 +130,7 @@ _IDENTITY = re.compile("[0-9a-f]{20}")
 
 
 def _identities(value: object) -> Iterator[str]:
-    """Identities in the addresses of a configuration; the storage may have been moved since."""
+    """Yield the identities in a configuration's addresses, which still hold if the storage has been moved."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from _identities(item)
@@ -142,10 +142,10 @@ def _identities(value: object) -> Iterator[str]:
 
 
 def find_run(runs: Sequence[StoredRun], name: str) -> StoredRun:
-    """The run whose identity begins with `name`.
+    """Return the run whose identity begins with `name`.
 
     Raises:
-        InputError: There is none, there are several, or the name is too short to mean one.
+        InputError: No run or several runs match, or the name is too short to identify one.
     """
     found = [run for run in runs if run.identity.startswith(name)]
     if len(name) < _LEAST_PREFIX or len(found) != 1:
@@ -155,7 +155,7 @@ def find_run(runs: Sequence[StoredRun], name: str) -> StoredRun:
 
 
 def ancestors(runs: Sequence[StoredRun], run: StoredRun) -> list[StoredRun]:
-    """All runs that a run was made from, directly or not, the oldest first."""
+    """Return all runs that a run was made from, directly or not, the oldest first."""
     by_identity = {each.identity: each for each in runs}
     found: set[str] = set()
     waiting = list(run.made_from)
@@ -168,20 +168,20 @@ def ancestors(runs: Sequence[StoredRun], run: StoredRun) -> list[StoredRun]:
 
 
 def descendants(runs: Sequence[StoredRun], run: StoredRun) -> list[StoredRun]:
-    """All runs that were made from a run, directly or not, the oldest first."""
+    """Return all runs that were made from a run, directly or not, the oldest first."""
     return [each for each in runs if run in ancestors(runs, each)]
 
 
 def prunable(
     runs: Sequence[StoredRun], *, older_than_days: float | None = None, now: float | None = None
 ) -> list[StoredRun]:
-    """Runs that can go: begun and not finished, folders that do not say what they are, and old ones where wanted.
+    """Return the runs that can be deleted: unfinished runs, folders without a description and, on request, old runs.
 
-    Never a run that is computed right now, nor what a run that stays was made from.
+    Runs that are being computed right now and sources of runs that stay are never returned.
 
     Args:
         runs: All runs.
-        older_than_days: Finished runs whose files have not changed for so many days, too.
+        older_than_days: Include finished runs whose files have not changed for this many days.
         now: The present, in seconds since 1970.
     """
     present = time.time() if now is None else now
@@ -201,11 +201,11 @@ def prunable(
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was deleted.
+    """The result of deleting runs.
 
     Attributes:
-        num_bytes: Bytes that were freed.
-        kept: By folder, files in it that no stage of ours has written.
+        num_bytes: Number of bytes that were freed.
+        kept: Files that no stage of this project wrote and that stay, by folder.
     """
 
     num_bytes: int
@@ -213,10 +213,10 @@ class Pruned:
 
 
 def prune(runs: Sequence[StoredRun]) -> Pruned:
-    """Delete the files of runs, and their folders where no others are in them.
+    """Delete the files of runs, and those of their folders that are then empty.
 
     Raises:
-        LeaseHeldError: One of them has begun to be computed since.
+        LeaseHeldError: Another command has started to compute one of the runs.
     """
     num_bytes, kept = 0, {}
     outputs = {**_kinds(), SWEEP: SWEEP_OUTPUTS}

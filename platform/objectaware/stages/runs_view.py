@@ -1,4 +1,4 @@
-"""Runs as tables: storage and MLflow side by side, one run with its lineage, several compared."""
+"""Tables of runs: storage and MLflow side by side, one run with its lineage, or several runs compared."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def listed(stored: Sequence[StoredRun], recorded: Sequence[RecordedRun]) -> list[dict[str, Any]]:
-    """A row a run, the oldest first: what the storage has, with its state in MLflow, and studies that MLflow alone has.
+    """Return one row per run, the oldest first: the runs in the storage with their state in MLflow, then studies.
 
-    Trials have a row in their sweep's own tables, and none here.
+    Studies exist in MLflow alone. Trials are not listed, since they have a row in their sweep's own tables.
     """
     newest = {run.identity: run for run in recorded}
     rows = [_stored_row(run, newest.get(run.identity)) for run in stored]
@@ -61,7 +61,7 @@ def _recorded_row(run: RecordedRun) -> dict[str, Any]:
 
 
 def shown(runs: Sequence[StoredRun], run: StoredRun, recorded: Sequence[RecordedRun]) -> dict[str, Any]:
-    """All that is known of a run: as in the list, its configuration, values and metrics, and its lineage."""
+    """Return all that is known of a run: its row in the list, configuration, values, metrics and lineage."""
     same = [each for each in recorded if each.identity == run.identity]
     return {
         "identity": run.identity,
@@ -84,10 +84,10 @@ def _line(run: StoredRun) -> str:
 
 
 def compared(runs: Sequence[StoredRun], recorded: Sequence[RecordedRun]) -> list[dict[str, Any]]:
-    """Runs side by side: a row for each field of the configuration that differs, and one for each number.
+    """Compare runs side by side: one row per field of the configuration that differs, and one per number.
 
     Args:
-        runs: The runs, a column each.
+        runs: The runs, one per column.
         recorded: Runs in MLflow, for their metrics.
     """
     newest = {run.identity: run for run in recorded}
@@ -126,7 +126,7 @@ def _moment(seconds: float) -> str:
 
 
 def format_bytes(num_bytes: float) -> str:
-    """A size as people read it: `3.1 MiB`."""
+    """Return a size in a readable form: `3.1 MiB`."""
     for unit in _UNITS:
         if num_bytes < 1024 or unit == _UNITS[-1]:
             break

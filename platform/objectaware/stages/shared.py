@@ -1,4 +1,4 @@
-"""Whether all nodes of a cluster see the one storage, before a stage finds out at its first checkpoint."""
+"""Checks that all nodes of a cluster see the same storage, so that a stage does not fail at its first checkpoint."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SECONDS = 120.0
 
 
 def require_shared(storage: Storage, tracking: TrackingStore) -> None:
-    """Refuses a storage, or a database of runs, that is one machine's own on a cluster of several.
+    """Refuse a storage or a database of runs that belongs to one machine, on a cluster of several.
 
     Raises:
-        InputError: The cluster has more than one machine, and runs would go to SQLite, or a node cannot read what
-            the driver wrote into the storage, or cannot write there.
+        InputError: The cluster has more than one machine, and runs would go to SQLite, or a node cannot read the
+            driver's files in the storage, or cannot write there.
     """
     if len(set(node_addresses().values())) == 1:  # one machine
         return
@@ -34,10 +34,10 @@ def require_shared(storage: Storage, tracking: TrackingStore) -> None:
 
 
 def storage_problems(storage: Storage) -> dict[str, str]:
-    """Tries the storage from every node.
+    """Try the storage from every node.
 
     Returns:
-        By the node's address, what is wrong there as a clause, empty where nothing is.
+        For each node's address, its problem as a clause, or an empty text if it has none.
     """
     with _note(storage) as (name, note):
         return run_on_nodes(_try_storage, storage, name, note, timeout_seconds=_SECONDS)

@@ -1,4 +1,4 @@
-"""Stage `shift`: linear evaluation on many test sets, corruptions averaged over their severities."""
+"""Stage `shift`: linear evaluation on many test sets, with corruptions averaged over their severities."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from objectaware.stages.runner import Context, StageResult
 
 
 class ShiftConfig(LinearConfig):
-    """Linear evaluation on shifted test sets, whose corruptions are averaged over their severities."""
+    """Linear evaluation on shifted test sets, with corruptions averaged over their severities."""
 
 
 @stage_of_parts("shift", parts=lambda config: [linear_evaluation(config)], outcome=linear.outcome)
 def shift(context: Context, config: ShiftConfig, title: str | None) -> StageResult:
-    """Evaluate one checkpoint on all test sets; what it came to is a linear evaluation of its own.
+    """Evaluate one checkpoint on all test sets. The result is that of a linear evaluation.
 
     Returns:
-        The values of `linear`, its `accuracies` those of `mean` in `objectaware.studies.shift.run_shift`.
+        The values of `linear`, except that `accuracies` are those of `mean` in `objectaware.studies.shift.run_shift`.
 
     Raises:
         InputError: Corruptions differ in their severities.
@@ -31,10 +31,10 @@ def shift(context: Context, config: ShiftConfig, title: str | None) -> StageResu
 
 
 def linear_evaluation(config: ShiftConfig) -> LinearConfig:
-    """Return the linear evaluation that a configuration comes down to."""
+    """Return the linear evaluation that a configuration describes."""
     return LinearConfig.model_validate({name: getattr(config, name) for name in config.model_fields_set})
 
 
 def require_table(config: ShiftConfig) -> None:
-    """Refuse test sets that no table can be made of, before hours of work."""
+    """Refuse test sets from which no table can be made, before hours of work."""
     shift_result(dict.fromkeys(config.tests, math.nan))

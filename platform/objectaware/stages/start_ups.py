@@ -1,4 +1,4 @@
-"""What stages take to start and end, whatever their work: run on a few tiny pictures, and timed."""
+"""Start-up and shutdown times of stages, measured by running them on a few tiny pictures."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _BATCH_SIZE = 9
 
 
 def measure_all(context: Context, config: MeasureConfig, folder: Path) -> Rates:
-    """Measures the rates of this machine: what stages take to start on its Ray, and pieces of work in this process.
+    """Measure this machine's rates: the times of stages to start on its Ray, and of pieces of work in this process.
 
     Args:
-        context: What the stages share: a storage in which they have not been run.
-        config: What is measured.
-        folder: For pictures and checkpoints.
+        context: Context of the stages, with a storage in which they have not been run.
+        config: Networks, methods and sizes to measure.
+        folder: Folder for pictures and checkpoints.
 
     Raises:
-        InputError: There is no GPU to measure on, or the user's folder holds no image.
+        InputError: There is no GPU to measure on, or the user's folder has no image.
     """
-    context.services.start_ray()  # which is not a stage's start
+    context.services.start_ray()  # first, since it is not part of a stage's start
     start_seconds = measure_start_ups(context, folder / "start-ups", use_gpu=config.device == "cuda")
     return measure_rates(config, folder / "rates", start_seconds)
 
 
 def measure_start_ups(context: Context, folder: Path, *, use_gpu: bool) -> dict[StageName, float]:
-    """Runs each stage twice on tiny pictures and takes the time of the second: what is left is start and end.
+    """Run each stage twice on tiny pictures and return the time of the second run, which is mostly start and end.
 
     Args:
-        context: What the stages share: a storage in which they have not been run.
-        folder: For the pictures.
+        context: Context of the stages, with a storage in which they have not been run.
+        folder: Folder for the pictures.
         use_gpu: Whether their processes take GPUs.
 
     Returns:
@@ -63,7 +63,7 @@ def measure_start_ups(context: Context, folder: Path, *, use_gpu: bool) -> dict[
 
 
 def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> dict[StageName, float]:
-    # Pictures alone, as most users have them: with labels a training would measure k-NN accuracy.
+    # Only pictures, as most users have: with labels, a training would also measure k-NN accuracy.
     photos = DataConfig(root=str(folder / "original" / "train"))
     seconds: dict[StageName, float] = {}
 

@@ -1,4 +1,4 @@
-"""The demo: the paper's idea end to end on the embedded scenes."""
+"""The demo: the paper's idea from end to end on the embedded scenes."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ POLICIES: dict[str, Literal["background_mixup", "object_crop"]] = {
     "single-object": "background_mixup",
     "multi-object": "object_crop",
 }
-"""What each variant of the scenes is debiased with."""
+"""The policy that debiases each variant of the scenes."""
 _LOCALIZATION_SIZE: dict[Variant, Fraction] = {"single-object": Fraction(4, 3), "multi-object": Fraction(5, 3)}
-"""Side of the pictures for localization over that of the views: setting `scenes`, and larger for the smaller objects
-of pictures of several."""
+"""Side of the pictures for localization divided by that of the views: the setting `scenes`, and a larger one for the
+smaller objects of pictures with several."""
 _RETRAIN: dict[str, dict[str, Any]] = {
-    # A map of 8 × 8 leaves soft masks that reach far over the objects, and half of an object would be mixed away.
+    # On a map of 8 × 8, soft masks reach far beyond the objects, and half of each object would be mixed away.
     "background_mixup": {"mask_field": "mask"},
     "object_crop": {},
 }
@@ -52,7 +52,7 @@ _LOCALIZATION_ROWS = {
     "center_box": BEST_CENTER_BOX,
     "full_image": FULL_IMAGE,
 }
-"""What the report calls the rows of the scoring."""
+"""The report's names of the scoring's rows."""
 
 _PRETRAIN: dict[str, Any] = {
     "backbone": "resnet10_narrow",
@@ -60,15 +60,15 @@ _PRETRAIN: dict[str, Any] = {
     "batch_size": 64,
     "precision": "fp32",
     "optimizer": {"name": "sgd", "base_learning_rate": 0.5},
-    # A few hundred steps are all there is. Keys that follow slowly would stay those of a random network for most of
-    # them; keys that follow fast need a short queue, or the loss falls by telling new keys from old ones.
+    # There are only a few hundred steps. With slow updates, keys would stay those of a random network for most of them.
+    # Fast updates need a short queue, or the loss falls because new keys are distinguishable from old ones.
     "method": {"name": "moco", "momentum": 0.99, "queue_size": 512},
-    # Colours of scenes are drawn anew for every picture: where views keep them, they tell pictures apart and neither
-    # shape nor texture is learnt (k-NN accuracy stayed at chance).
+    # The colours of every scene are drawn at random. If views kept them, the network would separate pictures by colour
+    # and learn neither shape nor texture (k-NN accuracy stayed at chance).
     "grayscale_probability": 0.95,
     "color_jitter": [0.4, 0.4, 0.4, 0.2],
     "min_crop_scale": 0.3,
-    # A second thread that computes would wait for the one that prepares views: 290 images/s, not 390, on two cores.
+    # A second computing thread would wait for the one that prepares views: 290 images/s instead of 390, on two cores.
     "execution": {"num_loader_threads": 1, "num_compute_threads": 1},
 }
 
@@ -77,12 +77,12 @@ class DemoConfig(Model):
     """The demo's choices, made for a laptop's CPU.
 
     Attributes:
-        variant: Scenes of one object, debiased with background mixup, or of several, with object crop.
-        num_train: Pictures to train on.
-        num_val: Pictures to measure on, a variant.
+        variant: Scenes of one object, debiased with background mixup, or of several, debiased with object crop.
+        num_train: Number of pictures to train on.
+        num_val: Number of pictures to measure on, per variant.
         image_size: Side of the pictures in pixels.
         pretrain: Fields of both trainings (`PretrainConfig`).
-        retrain: Further fields of the second training.
+        retrain: Additional fields of the second training.
     """
 
     variant: Variant = "single-object"
@@ -94,21 +94,21 @@ class DemoConfig(Model):
 
 
 def demo_trainings(config: DemoConfig) -> list[dict[str, Any]]:
-    """Fields of both trainings (`PretrainConfig`), with stand-ins for the addresses of what is not made yet.
+    """Return the fields of both trainings (`PretrainConfig`), with stand-ins for addresses that do not exist yet.
 
-    What a command checks, and takes the demand for processes from, before anything has run.
+    A command checks them, and derives the processes that it needs from them, before anything has run.
     """
     stand_ins = {"data": {"root": "scenes"}, "image_size": config.image_size}
     return [{**stand_ins, **_pretrain_fields(config, fields)} for fields in ({}, _retrain_fields(config, "masks"))]
 
 
 def _pretrain_fields(config: DemoConfig, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of both trainings, and those of one of them."""
+    """Return the fields of both trainings, overlaid with those of one of them."""
     return merged(config.pretrain, fields, default_names(PretrainConfig))
 
 
 def _retrain_fields(config: DemoConfig, masks: str) -> dict[str, Any]:
-    """What the second training has besides the fields of both."""
+    """Return the fields that only the second training has."""
     policy = POLICIES[config.variant]
     fields = {"policy": {"name": policy, "masks": masks, **_RETRAIN[policy]}}
     return merged(fields, config.retrain, default_names(PretrainConfig))
@@ -118,13 +118,13 @@ def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict
     """Run the demo for each seed, under one parent run.
 
     Args:
-        context: What the stages share; its storage also takes the scenes.
+        context: Context of the stages. Its storage also takes the scenes.
         config: The demo's choices.
         seeds: Seeds of the scenes and of every stage.
 
     Returns:
-        For one seed what `_run_seed` returns; for several a list of these under `seeds`, and `mean` and `std` (of
-        the sample) in the same shape.
+        For one seed, the result of `_run_seed`; for several, a list of these under `seeds`, and `mean` and `std` (of
+        the sample) in the same form.
     """
     name = f"demo {config.variant}, seeds {' '.join(map(str, seeds))}"
     described = {**config.model_dump(mode="json"), "seeds": list(seeds)}
@@ -139,7 +139,7 @@ def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict
 
 
 def _record(parent: Tracker, results: Mapping[str, Any], variant: Variant) -> None:
-    """Logs the study's tables and their cells."""
+    """Log the study's tables and their cells."""
     for table in demo_tables(results):
         rows = [{"row": name, **cells} for name, cells in table.rows.items()]
         parent.log_table(table.name, rows)
@@ -149,12 +149,12 @@ def _record(parent: Tracker, results: Mapping[str, Any], variant: Variant) -> No
 
 
 def _run_seed(context: Context, config: DemoConfig, seed: int) -> dict[str, Any]:
-    """Runs the demo's stages for one seed.
+    """Run the demo's stages for one seed.
 
     Returns:
         `seed`; `localization`: mIoU in [0, 1] by localizer; `background` or `object_crop`: accuracy in per cent, by
-        training and test set; `seconds` (of this call: stages that were finished before take none) and
-        `peak_memory_mib` of this process and all that it started.
+        training and test set; `seconds` (of this call, without the stages that were finished before) and
+        `peak_memory_mib` of this process and its descendants.
     """
     started = time.monotonic()
     with PeakMemory() as memory:
@@ -205,7 +205,7 @@ class _Steps:
         self._localization_size = int(config.image_size * _LOCALIZATION_SIZE[config.variant])
 
     def all(self) -> list[Step]:
-        """Return all steps in their order: the network, what it finds, and the network that is debiased with that."""
+        """Return all steps in their order: the network, its localizations, and the network debiased with them."""
         policy = POLICIES[self._config.variant]
 
         def debiased(results: Results) -> PretrainConfig:
@@ -238,7 +238,7 @@ class _Steps:
         return DataConfig(root=self._root, layout="backgrounds-challenge", split=split, variant=variant or "original")
 
     def _pretrain(self, fields: Mapping[str, Any]) -> PretrainConfig:
-        """Train from scratch, as long and from the same weights for every policy."""
+        """Train from scratch, with the same length and initial weights for every policy."""
         return PretrainConfig.model_validate(
             {
                 "data": self._data("train"),
@@ -265,7 +265,7 @@ class _Steps:
         return self._step(name, "localize", config, ("baseline",))
 
     def _localization(self) -> Step:
-        """Score ContraCAM on the val split, with and without negative signal removal, beside the baselines."""
+        """Score ContraCAM with and without negative signal removal on the val split, beside the baselines."""
         found = {"with": "localize val", "without": "localize val without negative signal removal"}
 
         def config(results: Results) -> LocalizationConfig:
@@ -289,7 +289,7 @@ class _Steps:
                 train=train,
                 tests=tests,
                 image_size=self._config.image_size,
-                # Objects of the scenes reach the border, and the pictures have the network's size already.
+                # Objects of the scenes reach the border, and the pictures already have the network's size.
                 center_crop=False,
                 seed=self._seed,
             )

@@ -1,11 +1,11 @@
 """The study engine: stages that feed each other, under one parent run.
 
 A study opens its parent run with `open_study`, runs its steps with `run`, and logs its tables in the parent run. A step
-is a stage with a name; it says which earlier steps it needs and makes its configuration from their results. Steps can
-come from a function that sees the results so far, so that a later step can depend on what an earlier one measured.
+is a stage with a name. It names the earlier steps that it needs and makes its configuration from their results. Steps
+can come from a function that sees the results so far, so that a later step can depend on an earlier measurement.
 
-The engine keeps no state of its own. A stage is found finished by its identity, so that a study that is started again
-resumes, and a step that several studies share is computed once.
+The engine keeps no state of its own. A finished stage is found by its identity. A restarted study therefore resumes,
+and a step that several studies share is computed once.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Step:
     """A stage of a study.
 
     Attributes:
-        name: Names the step within its study.
-        kind: The kind of stage.
+        name: Name of the step within its study.
+        kind: Kind of the stage.
         config: The stage's configuration, or a function that makes it from the results of `inputs`.
         inputs: Names of the earlier steps that it needs.
-        title: What the stage is called in progress and in MLflow; by default what it calls itself.
+        title: Title of the stage in progress and in MLflow. By default the stage chooses it.
     """
 
     name: Hashable
@@ -53,10 +53,10 @@ class StagesFailedError(ExplainedError):
     """Stages of a study failed. The others are finished, and the same command resumes from there.
 
     Args:
-        reasons: What each says, with its title.
+        reasons: Message of each failure, with the stage's title.
 
     Attributes:
-        report: The table without them, where it was a table's study.
+        report: The table without the failed stages, if the study makes a table.
     """
 
     def __init__(self, reasons: Sequence[str]) -> None:
@@ -66,12 +66,12 @@ class StagesFailedError(ExplainedError):
 
 @dataclass
 class Outcome:
-    """What became of the steps of a study, by their names.
+    """The outcome of a study's steps, by their names.
 
     Attributes:
-        results: Of the finished steps.
-        failures: What went wrong: of the steps that failed, and of those that need one of them and were skipped.
-        errors: Of the steps that failed themselves.
+        results: Results of the finished steps.
+        failures: Messages for the steps that failed, and for those that were skipped because they need a failed one.
+        errors: Errors of the steps that failed themselves.
     """
 
     results: dict[Any, StageResult] = field(default_factory=dict)
@@ -79,13 +79,13 @@ class Outcome:
     errors: dict[Any, Exception] = field(default_factory=dict)
 
     def raise_failures(self, report: TableReport | None = None) -> None:
-        """Raise what went wrong, if anything did.
+        """Raise an error if any step failed.
 
         Args:
             report: The table without the failed steps.
 
         Raises:
-            StagesFailedError: From the first error that its message does not explain, if there is one.
+            StagesFailedError: A step failed. Its cause is the first error without an explanation of its own, if any.
         """
         if self.errors:
             failed = StagesFailedError([self.failures[name] for name in self.errors])
@@ -96,17 +96,17 @@ class Outcome:
 def run(
     context: Context, steps: Iterable[Step] | Callable[[Results], Iterable[Step]], *, keep_going: bool = False
 ) -> Outcome:
-    """Run the steps of a study in their order; those that are finished are reused.
+    """Run the steps of a study in their order, and reuse those that are finished.
 
     Args:
-        context: What the stages share.
+        context: Context of the stages.
         steps: The steps, each after those that it needs. A function is called with the results so far, a mapping that
             grows while its steps are taken.
-        keep_going: Keep the error of a step that fails and run the steps that do not need it. By default the first
-            error is raised. If Ray does not start, that is raised in either case: no other step would fare better.
+        keep_going: Whether to keep the error of a failed step and run the steps that do not need it. By default the
+            first error is raised. If Ray does not start, the error is always raised, since no other step could run.
 
     Returns:
-        The results by step, and with `keep_going` what went wrong, which the caller raises.
+        The results by step and, with `keep_going`, the failures, which the caller raises.
     """
     outcome = Outcome()
     without_ray: list[Exception] = []
@@ -137,12 +137,12 @@ def run(
 
 
 def run_step(context: Context, step: Step, results: Results) -> StageResult:
-    """Run one step, or reuse its stage where it is finished.
+    """Run one step, or reuse its finished stage.
 
     Args:
-        context: What the stages share.
+        context: Context of the stages.
         step: The step.
-        results: Of all steps that it needs.
+        results: Results of all steps that it needs.
     """
     config = step.config
     if not isinstance(config, Model):
@@ -164,12 +164,12 @@ def open_study(
     """Open the parent run of a study, and close it with its true status.
 
     Args:
-        context: What the command's stages share.
-        kind: What is studied, the tag `study`.
-        name: What the run is called.
+        context: Context of the command's stages.
+        kind: Kind of the study, logged as the tag `study`.
+        name: Name of the run.
         dataset: Tag of the run.
-        config: What is studied, to be logged: plain values.
-        key: Names the study's run, so that the same study continues in it; by default `study_key(config)`.
+        config: Configuration of the study, to be logged, as plain values.
+        key: Key of the study's run. The same study continues in the run of its key. By default `study_key(config)`.
         leased: Whether the caller keeps all other commands from this study in this storage.
 
     Yields:
@@ -190,5 +190,5 @@ def open_study(
 
 
 def study_key(config: Mapping[str, Any]) -> str:
-    """Return the key of a study that is what its configuration says: 20 hexadecimal digits."""
+    """Return the key of a study that its configuration determines: 20 hexadecimal digits."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:20]

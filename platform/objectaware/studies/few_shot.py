@@ -18,13 +18,13 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
     """Measure several checkpoints of one training, such as those that pretraining keeps, under one parent run.
 
     Args:
-        context: What the stages share.
-        config: How; its checkpoint is not looked at.
-        checkpoints: Their addresses, in the order of the curve; a path absolute.
+        context: Context of the stages.
+        config: Configuration of the stage. Its checkpoint is ignored.
+        checkpoints: Addresses of the checkpoints, in the order of the curve. A path must be absolute.
 
     Returns:
-        Value `curve`: for each checkpoint `checkpoint`, `epoch` (how many had been trained; None where the name of
-        its folder does not say it), and `mean` and `std` of the error.
+        Value `curve`: for each checkpoint `checkpoint`, `epoch` (number of trained epochs; None if the name of the
+        folder does not contain it), and `mean` and `std` of the error.
     """
     check_sets({"data": config.data}, config.class_names)
     for checkpoint in checkpoints:
@@ -67,6 +67,6 @@ def _log_curve(parent: Tracker, curve: Sequence[Mapping[str, Any]]) -> None:
 
 
 def epoch_of(checkpoint: str) -> int | None:
-    """Return how many epochs a checkpoint had been trained for, by the name that pretraining gives its folder."""
+    """Return the number of epochs that a checkpoint was trained for, read from its folder's name."""
     epoch = checkpoint_epoch(checkpoint.rstrip("/").rpartition("/")[2])
     return None if epoch is None else epoch + 1

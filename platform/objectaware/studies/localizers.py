@@ -1,7 +1,7 @@
 """Study `localizers`: all localizers on the same images, in one table.
 
 Paper, tables of appendix B.1 on classifier CAM and saliencies. The kind of stage `localizers` orders the stages, so
-that a sweep can vary them, too; the study adds the parent run and its table.
+that a sweep can vary them, too. The study adds the parent run and its table.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]
     """Localize the same images with each localizer and score all masks, under one parent run.
 
     Args:
-        context: What the stages share.
-        config: Which localizers, with which network, on which images.
+        context: Context of the stages.
+        config: The localizers, their network and their images.
 
     Returns:
-        `scores` and `boxes_per_image` as of `localization`; `masks`, the address of each row's masks; and
-        `classifier`, that of the linear classifier, None where no row needed one.
+        `scores` and `boxes_per_image` as in `localization`; `masks`, the address of each row's masks; and
+        `classifier`, the address of the linear classifier, None if no row needed one.
     """
     _check(config)
     dumped = config.model_dump(mode="json")
@@ -42,9 +42,9 @@ def run_localizers(context: Context, config: LocalizersConfig) -> dict[str, Any]
 
 
 def _check(config: LocalizersConfig) -> None:
-    """Refuses what the last row would refuse before the first one is computed."""
+    """Refuse mistakes in any row before the first one is computed."""
     rows = [config.localize_config(name, classifier="") for name in config.localizers]
-    # Most differ in what looks at the same images through the same network.
+    # Rows with the same checkpoint and negatives use the same images and network, so one check serves them all.
     for row in {(row.checkpoint, row.localizer.only_negatives): row for row in rows}.values():
         check_localize(row, Dataset(row.data))
     if config.linear is not None:
@@ -56,10 +56,10 @@ def _check(config: LocalizersConfig) -> None:
 
 
 def localizers_table(values: dict[str, Any]) -> str:
-    """The table of `run_localizers` for the terminal; column titles and rows say what is an oracle."""
+    """Return the table of `run_localizers` for the terminal. Column titles and rows mark oracles."""
     scores: dict[str, dict[str, float]] = values["scores"]
     num_images = max((int(row["num_images"]) for row in scores.values() if "num_images" in row), default=0)
-    # Where all have masks, a column of zeros would say nothing; the table in MLflow has every column.
+    # A column of zeros would be useless when no masks are missing. The table in MLflow has every column.
     hidden = ["num_images"] + (["num_missing"] if not any(row.get("num_missing") for row in scores.values()) else [])
     shown = {name: {key: row[key] for key in row if key not in hidden} for name, row in scores.items()}
     return format_table(f"Localization, {num_images} images", titled(shown), digits=3)

@@ -13,24 +13,24 @@ from objectaware.stages.runner import Context
 from objectaware.studies.engine import open_study, study_key
 from objectaware.tracking.browse import metric_history
 
-# A checkpoint lies two folders below its stage's, one that is kept three.
+# A checkpoint lies two folders below its stage's folder; a kept checkpoint lies three below.
 _MAX_DEPTH = 4
 
 
 def run_losses(context: Context, runs: Mapping[str, str], *, metric: str = "loss") -> dict[str, Any]:
-    """Draws a metric of several pretrainings, as MLflow has recorded it after each epoch.
+    """Draw a metric of several pretrainings, as MLflow recorded it after each epoch.
 
     Args:
-        context: What the stages share.
+        context: Context of the stages.
         runs: Folder of each pretraining, or any checkpoint of it, by the name in the legend.
-        metric: Which one; those of docs/pretraining.md.
+        metric: Name of the metric; docs/pretraining.md lists them.
 
     Returns:
-        `curves`, by name the epochs (counted from 1) and the values; `picture`, the address of the PNG, which is also
+        `curves`: the epochs (counted from 1) and the values, by name; `picture`: the address of the PNG, which is also
         in MLflow.
 
     Raises:
-        InputError: A folder is no pretraining's, or MLflow knows no such metric of it.
+        InputError: A folder is not a pretraining's, or MLflow has no such metric of it.
     """
     identities = {name: _identity(address) for name, address in runs.items()}
     config = {"runs": identities, "metric": metric}
@@ -56,7 +56,7 @@ def run_losses(context: Context, runs: Mapping[str, str], *, metric: str = "loss
 
 
 def _identity(address: str) -> str:
-    """Identity of the pretraining whose folder, or a folder in it, lies at an address."""
+    """Return the identity of the pretraining whose folder, or a folder in it, lies at an address."""
     folder = Storage.from_uri(address)
     for _ in range(_MAX_DEPTH):
         if folder.exists(STAGE_FILE):

@@ -21,15 +21,15 @@ def published_tests(names: Sequence[str], data_folder: str) -> dict[str, DataCon
     """Return the test sets of published data sets, named as `objectaware.evaluate.shift` takes them.
 
     Args:
-        names: Of the data sets (docs/data.md), such as `Backgrounds Challenge` or `ImageNet-C-9`.
+        names: Names of the data sets (docs/data.md), such as `Backgrounds Challenge` or `ImageNet-C-9`.
         data_folder: Folder in which they lie under their usual names.
 
     Returns:
-        Parts by their names where a data set has several, such as `mixed_rand` or `fog-3`; one that has a single part
-        for tests by its own name. A part `train` is left out.
+        Parts by their names if a data set has several, such as `mixed_rand` or `fog-3`. The single test part of a data
+        set has the data set's name. A part `train` is left out.
 
     Raises:
-        InputError: There is no such data set, or two of them have test sets of one name.
+        InputError: There is no such data set, or two of them have test sets of the same name.
     """
     tests: dict[str, DataConfig] = {}
     for name in names:
@@ -48,14 +48,14 @@ def run_shift(context: Context, config: ShiftConfig, checkpoints: Sequence[str])
     """Evaluate checkpoints, such as those of several seeds, on the same test sets, under one parent run.
 
     Args:
-        context: What the stages share.
-        config: Training set, test sets and protocol; its checkpoint is not looked at.
-        checkpoints: Their addresses, such as one of each seed; a path absolute.
+        context: Context of the stages.
+        config: Training set, test sets and protocol. Its checkpoint is ignored.
+        checkpoints: Addresses of the checkpoints, such as one per seed. A path must be absolute.
 
     Returns:
-        `mean` and `std` over the checkpoints (0 for one), by test set, `bg_gap` where both of its variants are among
-        them, each corruption (mean over its severities) and `corruption_mean`; `accuracies`, by checkpoint and test
-        set, severities apart; `identities`, of the linear evaluations.
+        `mean` and `std` over the checkpoints (`std` is 0 for one), for each test set, each corruption (mean over its
+        severities), `corruption_mean` and, if both of its variants are among the sets, `bg_gap`; `accuracies`, by
+        checkpoint and test set, with each severity separately; `identities`, of the linear evaluations.
 
     Raises:
         InputError: Corruptions differ in their severities.

@@ -1,18 +1,18 @@
 """Sweeps: trials of a study for many values of its parameters, under one run, compared with the paper.
 
-A trial is the sweep's stages with one combination of values and one seed. A sweep resumes from what lies in its folder,
+A trial is the sweep's stages with one combination of values and one seed. A sweep resumes from the files in its folder,
 whose name is the sweep's identity:
 
 - `lease/`: written by the driver while it runs, so that another command waits for it.
 - `sweep.json`: written by the driver at the start. `objectaware runs` reads it; a sweep does not resume from it.
 - `trials/KEY.json` (`Ledger`): the record of a trial. The trial's process writes it once the trial has finished or
-  failed; the driver writes it if the process was stopped or died. The driver reads it: a trial that has finished or was
+  failed. The driver writes it if the process was stopped or died. The driver reads it: a trial that has finished or was
   stopped is not run again, and Optuna continues from all that have finished.
 - `begun/KEY.json` (`BegunStages`): written with `--fresh` by a trial's process before it computes a stage again, and
-  read by the processes of all trials, so that a stage that they share is computed again once.
+  read by the processes of all trials, so that a shared stage is computed again only once.
 - `metric.png` and `result.json`: written by the driver at the end from the records, for people and `objectaware runs`.
 
-Besides, each stage has its own folder and lease (`objectaware.stages.runner`), and the runs of MLflow have their spools
+In addition, each stage has its own folder and lease (`objectaware.stages.runner`), and the runs of MLflow have spools
 (`objectaware.tracking`). Ray Tune's own folder is temporary: nothing is resumed from it. `objectaware.distributed.tune`
 runs the trials, `sweep_table.py` compares them, and `sweep_config.py` is the recipe.
 """
@@ -68,21 +68,21 @@ class Trial:
 
     @property
     def key(self) -> str:
-        """A short name that tells it from all other trials of the sweep."""
+        """Return a short name that is unique among the trials of the sweep."""
         text = json.dumps([dict(self.values), self.seed], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     @property
     def title(self) -> str:
-        """The trial as people read it: `p_mix=0.3 seed=0`."""
+        """Return the trial in a readable form: `p_mix=0.3 seed=0`."""
         return " ".join(f"{name}={value}" for name, value in (*self.values.items(), ("seed", self.seed)))
 
 
 def planned_trials(config: SweepConfig) -> list[Trial]:
-    """All trials of a sweep whose search does not look at results, in order: seed by seed, none twice.
+    """Return all trials of a sweep whose search does not depend on results: seed by seed, without duplicates.
 
     Args:
-        config: The sweep; `search` is any but `optuna`.
+        config: The sweep, with any `search` except `optuna`.
     """
     points: list[dict[str, Any]] = []
     for point in _POINTS[config.search](config):
@@ -104,7 +104,7 @@ def _one_at_a_time(config: SweepConfig) -> Iterator[dict[str, Any]]:
 
 
 def _value_at(config: SweepConfig, name: str, path: str) -> object:
-    """What the study's fields say of a parameter."""
+    """Return the value that the study's fields give a parameter."""
     stage, *names = path.split(".")
     value: Any = config.stages[stage].fields
     for name_of_field in names:
@@ -112,7 +112,7 @@ def _value_at(config: SweepConfig, name: str, path: str) -> object:
             remedy = f"Write {path} among the fields of the stage."
             raise InputError(f"parameters.{name}", path, "has no value for when others are varied", remedy)
         value = value[name_of_field]
-    # A variant's name alone, as the values of the parameter are written.
+    # Only the variant's name, because the values of the parameter are written as names.
     return value["name"] if isinstance(value, Mapping) and set(value) == {"name"} else value
 
 
@@ -141,16 +141,16 @@ _POINTS: dict[str, Callable[[SweepConfig], Iterator[dict[str, Any]]]] = {
 
 
 def stage_config(config: SweepConfig, trial: Trial, name: str, outcomes: Mapping[str, Mapping[str, Any]]) -> Model:
-    """The configuration of one stage of a trial.
+    """Return the configuration of one stage of a trial.
 
     Args:
         config: The sweep.
-        trial: Its values and seed.
-        name: The stage.
+        trial: Values and seed of the trial.
+        name: Name of the stage.
         outcomes: Values of the earlier stages.
 
     Raises:
-        InputError: The stage's configuration does not take the values.
+        InputError: The stage's configuration refuses the values.
     """
     stage = config.stages[name]
     model = stage_named(stage.stage).config
@@ -162,7 +162,7 @@ def stage_config(config: SweepConfig, trial: Trial, name: str, outcomes: Mapping
         for path in config.parameters[parameter].paths
         if path.split(".")[0] == name
     ]
-    # The name of an option's variant before the fields of the variant, which it would drop.
+    # Set the name of an option's variant before the variant's fields, since setting the name drops them.
     for steps, value, path in sorted(varied_paths, key=lambda one: len(one[0])):
         lay(fields, steps, copy.deepcopy(value), options, shown=("parameters", path))
     if "seed" in model.model_fields:
@@ -177,16 +177,16 @@ def stage_config(config: SweepConfig, trial: Trial, name: str, outcomes: Mapping
 
 
 def check_trial(config: SweepConfig, trial: Trial) -> dict[str, Model]:
-    """Configurations of all stages of a trial, with stand-ins for what is not computed yet.
+    """Return the configurations of all stages of a trial, with stand-ins for values that are not computed yet.
 
     Raises:
-        InputError: One of them does not take the trial's values.
+        InputError: A configuration refuses the trial's values.
     """
     return {name: stage_config(config, trial, name, {}) for name in config.stages}
 
 
 def parameters_of(config: SweepConfig, name: str) -> list[str]:
-    """The parameters that a stage's result depends on: its own, and those of the stages that it takes from."""
+    """Return the parameters that a stage's result depends on: its own, and those of the stages that it takes from."""
     stages = {name}
     for earlier in reversed(list(config.stages)):
         if earlier in stages:
@@ -199,7 +199,7 @@ def parameters_of(config: SweepConfig, name: str) -> list[str]:
 
 
 def value_of(values: Mapping[str, Mapping[str, Any]], path: str) -> Any:  # noqa: ANN401 - any value of a stage
-    """Reads `STAGE.value` off the stages' values.
+    """Read `STAGE.value` from the stages' values.
 
     Raises:
         InputError: There is no such value.
@@ -234,11 +234,11 @@ def _refusal(name: str, trial: Trial, error: ValidationError) -> InputError:
 
 
 def stage_parts(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[Model]:
-    """The configurations that all trials' stages come down to.
+    """Return the configurations that all trials' stages consist of.
 
     Args:
         config: The sweep.
-        checked: The configurations of its trials' stages.
+        checked: Configurations of the stages of its trials.
     """
     return [
         part
@@ -249,12 +249,12 @@ def stage_parts(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> 
 
 
 def sweep_identity(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, verify: bool) -> str:
-    """Hashes what decides the trials' results: the sweep, what it takes from outside, and the code of its stages.
+    """Hash all that decides the trials' results: the sweep, its inputs from outside, and the code of its stages.
 
     Args:
         config: The sweep.
-        checked: The configurations of its trials' stages.
-        verify: Hash the images' content instead of their times.
+        checked: Configurations of the stages of its trials.
+        verify: Whether to hash the images' content instead of their times.
 
     Returns:
         20 hexadecimal digits.
@@ -268,7 +268,7 @@ def sweep_identity(config: SweepConfig, checked: Sequence[Mapping[str, Model]], 
     parts = stage_parts(config, checked)
     content = {
         "sweep": described,
-        # All of them: a kind of stage may run several, and what has not changed is found finished by a trial.
+        # Include every kind's version, since one kind may run several. A trial still reuses each unchanged stage.
         "versions": {kind: one.version for kind, one in all_stages().items() if one.version is not None},
         "data": [data_hash(data, verify=verify) for data in data_sets(parts)],
         "files": _file_hashes(parts),
@@ -283,7 +283,7 @@ def _without_execution(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
 
 
 def _file_hashes(parts: Sequence[Model]) -> dict[str, str]:
-    """Hashes of checkpoints, classifiers and masks that no stage of the sweep makes, by address."""
+    """Return the hashes of checkpoints, classifiers and masks that no stage of the sweep makes, by address."""
     found: dict[str, str] = {}
     for content, address in (found_one for part in parts for found_one in _addresses(part)):
         hash_of = ADDRESS_HASHES.get(content)
@@ -293,7 +293,7 @@ def _file_hashes(parts: Sequence[Model]) -> dict[str, str]:
 
 
 def _addresses(config: Model) -> Iterator[tuple[str, str]]:
-    """Yield what each address in a configuration and its options points to, and the address."""
+    """Yield each address in a configuration and its options, preceded by the kind of content it points to."""
     for name, described in type(config).model_fields.items():
         value, content = getattr(config, name), points_to(described)
         if isinstance(value, Model):
@@ -305,12 +305,12 @@ def _addresses(config: Model) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """What is kept of a trial that has ended.
+    """The record of a trial that has ended.
 
     Attributes:
-        trial: Its values and seed.
+        trial: Values and seed of the trial.
         status: `finished`, `stopped` by the scheduler, or `failed`.
-        columns: The sweep's columns by name, where it finished.
+        columns: The sweep's columns by name, if it finished.
         error: Why it failed.
         stages: Identity, folder and MLflow run of each of its finished stages.
     """
@@ -333,25 +333,25 @@ class Ledger:
         self._folder = folder.child("trials")
 
     def write(self, record: TrialRecord) -> None:
-        """Keeps a record, in place of an earlier one of the same trial."""
+        """Write a record, replacing an earlier one of the same trial."""
         content = {**vars(record), "trial": vars(record.trial)}
         self._folder.write_json(f"{record.trial.key}.json", content)
 
     def read(self, trial: Trial) -> TrialRecord | None:
-        """The record of a trial, if it has ended."""
+        """Return the record of a trial, or None if it has not ended."""
         name = f"{trial.key}.json"
         return self._decode(name) if self._folder.exists(name) else None
 
     def all(self) -> list[TrialRecord]:
-        """All records, in the order of their names."""
+        """Return all records, in the order of their names."""
         return [self._decode(name) for name in self._folder.list_names()]
 
     def forget(self, trial: Trial) -> None:
-        """Forgets the record of a trial, if there is one."""
+        """Delete the record of a trial, if there is one."""
         self._folder.delete(f"{trial.key}.json")
 
     def clear(self) -> None:
-        """Forgets all records."""
+        """Delete all records."""
         self._folder.delete_all()
 
     def _decode(self, name: str) -> TrialRecord:
@@ -360,7 +360,7 @@ class Ledger:
 
 
 class BegunStages:
-    """The stages that a fresh sweep has begun anew, for all its trials' processes: a file each (`runner.Begun`).
+    """The stages that a fresh sweep has started over, one file each, for all its trials' processes (`runner.Begun`).
 
     Args:
         folder: The sweep's folder.
@@ -373,11 +373,11 @@ class BegunStages:
         return self._folder.exists(self._name(key))
 
     def add(self, key: str, /) -> None:
-        """Notes that one has been begun."""
+        """Record that a stage has been started over."""
         self._folder.write_json(self._name(key), key)
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Delete all records."""
         self._folder.delete_all()
 
     def _name(self, key: object) -> str:
@@ -386,16 +386,16 @@ class BegunStages:
 
 @dataclass(frozen=True)
 class TrialJob:
-    """Runs trials; goes to the trials' processes.
+    """A job that runs trials. It is sent to the trials' processes.
 
     Attributes:
         config: The sweep.
-        storage: Folder that all stages' folders lie in.
+        storage: Folder that contains all stages' folders.
         tracking: MLflow store in use.
         parent: The sweep's run.
-        ledger: Where it is noted how a trial ended.
-        verify: Hash the inputs' content instead of their times.
-        begun: Stages that are not to be computed anew; None computes none anew that is finished.
+        ledger: Records of how the trials ended.
+        verify: Whether to hash the inputs' content instead of their times.
+        begun: With `fresh`, the stages that have already been started over; None without `fresh`.
     """
 
     config: SweepConfig
@@ -407,17 +407,17 @@ class TrialJob:
     begun: BegunStages | None
 
     def __call__(self, values: Mapping[str, Any], report: Report) -> float:
-        """Runs a trial's stages; what another trial is computing or has computed is not computed again.
+        """Run a trial's stages. Stages that another trial is computing or has computed are not computed again.
 
         Args:
             values: Fields of the `Trial`.
-            report: Told of the epochs that the scheduler compares.
+            report: Called with the epochs that the scheduler compares.
 
         Returns:
             The sweep's metric.
 
         Raises:
-            Exception: What a stage raised, after it was noted.
+            Exception: The error of a stage, after it was recorded.
         """
         trial = Trial(**values)
         stopped = threading.Event()
@@ -426,7 +426,7 @@ class TrialJob:
             try:
                 report(epoch, metrics)
             except SystemExit:
-                # The thread of the records ends; the training's own sees Ray go down under it a moment later.
+                # This exception ends the records' thread. The training's own thread fails shortly after, without Ray.
                 stopped.set()
                 raise
 
@@ -438,7 +438,7 @@ class TrialJob:
             columns = {name: float(value_of(outcomes, path)) for name, path in self.config.all_columns().items()}
         except Exception as error:
             if stopped.is_set():
-                raise  # the driver notes that
+                raise  # the driver records the stop
             text = "".join(traceback.format_exception_only(error)).strip()
             self.ledger.write(TrialRecord(trial, "failed", {}, text, _outline(results)))
             raise
@@ -481,15 +481,15 @@ def _outline(results: Mapping[str, StageResult]) -> dict[str, dict[str, str | No
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep came to.
+    """The result of a sweep.
 
     Attributes:
         folder: Its folder in the storage.
-        rows: A row a combination of values, our numbers beside the paper's.
-        trials: A row a trial.
-        best: The values whose mean of the metric is best; None where no trial has finished.
-        num_run: Trials that this call has run; the others had ended before.
-        num_failed: Trials that failed.
+        rows: One row per combination of values, with our numbers beside the paper's.
+        trials: One row per trial.
+        best: The values with the best mean of the metric; None if no trial has finished.
+        num_run: Number of trials that this call ran. The others had ended before.
+        num_failed: Number of trials that failed.
         run_id: The parent's MLflow run.
     """
 
@@ -503,21 +503,21 @@ class SweepResult:
 
 
 def sweep_needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, has_gpus: bool) -> list[Sequence[Need]]:
-    """Processes that each stage of each trial keeps running, one stage at a time.
+    """Return the processes that each stage of each trial keeps running, one stage at a time.
 
     Args:
         config: The sweep.
-        checked: What `check_sweep` gave.
-        has_gpus: Whether stages run on GPUs whose configuration leaves that open.
+        checked: Result of `check_sweep`.
+        has_gpus: Whether stages run on GPUs if their configuration leaves that open.
     """
     return [stage_needs(part, has_gpus=has_gpus) for part in stage_parts(config, checked)]
 
 
 def check_sweep(config: SweepConfig) -> list[dict[str, Model]]:
-    """Configurations of the stages of all trials that are known beforehand, with stand-ins for what they compute.
+    """Return the stages' configurations of all trials that are known beforehand, with stand-ins for their results.
 
     Raises:
-        InputError: One of them is not valid.
+        InputError: A configuration is not valid.
     """
     if config.search != "optuna":
         return [check_trial(config, trial) for trial in planned_trials(config)]
@@ -535,18 +535,18 @@ def _limits(parameter: Parameter) -> Sequence[Any]:
 
 
 def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
-    """Runs the trials of a sweep that have not ended yet, under one parent run.
+    """Run the trials of a sweep that have not ended yet, under one parent run.
 
-    A trial that failed is run again by the next call; one that the scheduler stopped is not. Where another command is
-    at the same sweep, this one waits for it and reuses what it came to. With `context.mode.fresh` all trials run
-    again, and each of their stages is computed anew, once for all trials that share it.
+    The next call runs failed trials again, but not those that the scheduler stopped. If another command is running the
+    same sweep, this one waits for it and reuses its results. With `context.mode.fresh`, all trials run again and each
+    of their stages is computed again, once for all trials that share it.
 
     Args:
-        context: What the stages share.
+        context: Context of the stages.
         config: The sweep.
 
     Raises:
-        InputError: A trial's configuration is not valid, or the cluster has no room for one.
+        InputError: A trial's configuration is not valid, or the cluster has no room for a trial.
     """
     checked = check_sweep(config)
     identity = sweep_identity(config, checked, verify=context.mode.verify)
@@ -565,11 +565,11 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
 
 
 def _ray_is_there() -> None:
-    """Start nothing: for a context that is used after Ray has been started."""
+    """Do nothing, in a context that is used after Ray has been started."""
 
 
 class _Sweep:
-    """A sweep while it runs, on the driver: starts trials, and keeps their runs (`TrialEvents`)."""
+    """A sweep while it runs, on the driver. It starts trials and keeps their MLflow runs (`TrialEvents`)."""
 
     def __init__(self, context: Context, config: SweepConfig, folder: Storage, identity: str, parent: Tracker) -> None:
         self._context = context
@@ -583,7 +583,7 @@ class _Sweep:
         self._num_run = 0
 
     def run(self, checked: Sequence[Mapping[str, Model]]) -> SweepResult:
-        """Runs what has not ended yet and gathers what all trials came to."""
+        """Run the trials that have not ended yet, and gather the results of all trials."""
         if self._context.mode.fresh:
             self._ledger.clear()
             self._begun.clear()
@@ -593,12 +593,12 @@ class _Sweep:
         return self._gather()
 
     def _pending(self) -> list[Mapping[str, Any]]:
-        """Trials that have neither finished nor been stopped."""
+        """Return the trials that have neither finished nor been stopped."""
         pending: list[Mapping[str, Any]] = []
         for trial in planned_trials(self._config):
             record = self._ledger.read(trial)
             if record is None or record.status == "failed":
-                self._ledger.forget(trial)  # or a process that dies would leave the error of the time before
+                self._ledger.forget(trial)  # otherwise a process that dies would leave the previous error
                 pending.append(vars(trial))
         return pending
 
@@ -624,7 +624,7 @@ class _Sweep:
     def _run(self, search: Sequence[Mapping[str, Any]] | Estimator, checked: Sequence[Mapping[str, Model]]) -> None:
         config, context, services = self._config, self._context, self._context.services
         services.start_ray()
-        # Tune pickles this sweep with its callbacks; the function that has started Ray holds the command's contexts.
+        # Tune pickles this sweep with its callbacks, and the original `start_ray` holds the command's contexts.
         services = replace(services, start_ray=_ray_is_there)
         self._context = replace(context, services=services)
         at_once = num_concurrent(
@@ -645,7 +645,7 @@ class _Sweep:
             services.progress.line(f"{num_open} runs of stopped trials are still open; the next command closes them")
 
     def started(self, trial: Mapping[str, Any]) -> None:
-        """Opens the trial's run."""
+        """Open the trial's run."""
         started = Trial(**trial)
         if started.key in self._open_runs:
             return  # Optuna may draw the same values twice
@@ -664,19 +664,19 @@ class _Sweep:
         self._context.services.progress.line(f"trial {started.title} …")
 
     def reported(self, trial: Mapping[str, Any], epoch: int, metrics: Mapping[str, float]) -> None:
-        """Logs an epoch."""
+        """Log an epoch's metrics."""
         tracker = self._open_runs.get(Trial(**trial).key)
         if tracker is not None:
             tracker.log_metrics(metrics, step=epoch)
 
     def ended(self, trial: Mapping[str, Any], status: TrialStatus, error: str | None) -> None:
-        """Closes the trial's run, and sees to it that there is a record of the trial."""
+        """Close the trial's run, and make sure that the trial has a record."""
         ended = Trial(**trial)
         tracker = self._open_runs.pop(ended.key, None)
         if tracker is None:
             return
         record = self._ledger.read(ended)
-        if record is None:  # a trial that is stopped, or whose process dies, cannot write it
+        if record is None:  # a trial that was stopped or whose process died could not write it
             record = TrialRecord(ended, status, {}, error)
             self._ledger.write(record)
         tracker.log_metrics(record.columns)

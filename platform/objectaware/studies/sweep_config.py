@@ -1,4 +1,4 @@
-"""Configuration of a sweep: a study of several stages, and what is varied in it."""
+"""Configuration of a sweep: a study of several stages, and the parameters that are varied."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _is_kind(kind: str) -> str:
 StageKind = Annotated[str, AfterValidator(_is_kind)]
 """Name of a kind of stage."""
 REFERENCE = "from"
-"""Key of a field's value that stands for the outcome of an earlier stage: `{from: NAME}` or `{from: NAME.value}`."""
+"""Key of a field's value that stands for an earlier stage's outcome: `{from: NAME}` or `{from: NAME.value}`."""
 
 _FORMS = ("grid", "choice", "uniform", "loguniform")
 
@@ -30,16 +30,16 @@ class StudyStage(Model):
     """A stage of the study that every trial runs.
 
     Attributes:
-        stage: What kind of stage it is.
-        fields: Fields of its configuration; `{from: NAME}` takes the outcome of an earlier stage, its checkpoint,
-            mask store or classifier, and `{from: NAME.value}` any address among its values.
+        stage: Kind of the stage.
+        fields: Fields of its configuration. `{from: NAME}` takes the outcome of an earlier stage, which is its
+            checkpoint, mask store or classifier; `{from: NAME.value}` takes any address among its values.
     """
 
     stage: StageKind
     fields: dict[str, Any] = Field(default_factory=dict)
 
     def references(self) -> dict[str, str]:
-        """What is taken from earlier stages, by the dotted path of the field."""
+        """Return the references to earlier stages, by the dotted path of the field."""
         return dict(_references(self.fields, ""))
 
 
@@ -53,14 +53,14 @@ def _references(value: object, path: str) -> Iterator[tuple[str, str]]:
 
 
 class Parameter(Model):
-    """Something that is varied.
+    """A parameter that is varied.
 
     Attributes:
-        paths: The fields that it is the value of: `STAGE.FIELD`, dots reach into nested fields.
-        grid: All of these values.
-        choice: One of these, drawn.
-        uniform: A number between these two, drawn evenly.
-        loguniform: A number between these two, its logarithm drawn evenly.
+        paths: Paths of the fields that it sets: `STAGE.FIELD`. Dots reach into nested fields.
+        grid: Values that are all tried.
+        choice: Values of which one is drawn.
+        uniform: Lower and upper bound of a number that is drawn uniformly.
+        loguniform: Lower and upper bound of a number whose logarithm is drawn uniformly.
     """
 
     paths: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -84,11 +84,11 @@ class Asha(Model):
     """Asynchronous successive halving (Li et al. 2020): trials that are behind after an epoch are stopped.
 
     Attributes:
-        stage: The pretraining whose epochs are compared.
-        metric: A metric of its epochs, such as `knn_accuracy` or `loss`.
-        mode: Which direction of it is better.
-        grace_period: Epochs that every trial gets.
-        reduction_factor: One in so many goes on at each rung.
+        stage: Name of the pretraining whose epochs are compared.
+        metric: Metric of its epochs, such as `knn_accuracy` or `loss`.
+        mode: Whether a larger (`max`) or a smaller (`min`) metric is better.
+        grace_period: Number of epochs that every trial gets.
+        reduction_factor: Reciprocal of the share of trials that continue at each rung.
     """
 
     stage: str
@@ -99,14 +99,14 @@ class Asha(Model):
 
 
 class PaperCells(Model):
-    """Where a trial's numbers stand in a table of the paper.
+    """The place of a trial's numbers in a table of the paper.
 
     Attributes:
         table: Label of the table.
-        rows: The parameter that each part of a row's name is the value of.
-        columns: The table's column by the column of the sweep.
-        names: What the table calls values, such as `moco: MoCov2`.
-        where: Values that other parameters have in the table; trials with others are not in it.
+        rows: Names of the parameters whose values make up the parts of a row's name.
+        columns: The table's column for each column of the sweep.
+        names: The table's names of values, such as `moco: MoCov2`.
+        where: Values of other parameters in the table. Trials with other values are not in it.
     """
 
     table: str
@@ -120,29 +120,30 @@ class SweepExecution(Execution):
     """How a sweep runs.
 
     Attributes:
-        max_concurrent: Trials at once; by default as many as the cluster has room for.
+        max_concurrent: Maximum number of trials that run at once. By default as many as the cluster has room for.
     """
 
     max_concurrent: Positive | None = None
 
 
 class SweepConfig(Model):
-    """A sweep: what is done in a trial, what is varied, and what is compared.
+    """A sweep: the stages of a trial, the parameters that are varied, and the numbers that are compared.
 
     Attributes:
-        name: What it is called.
-        stages: The study, in the order in which the stages run.
-        parameters: What is varied, by name. `STAGE.FIELD: [values]` is a grid of one field.
-        search: `grid`: every combination; `one_at_a_time`: each grid by itself, all others as the stages' fields say;
-            `random` and `optuna` (the tree-structured Parzen estimator) draw `num_samples` combinations.
-        num_samples: Trials of random and optuna, for each seed.
-        search_seed: Decides what is drawn.
-        seeds: Seeds of all stages; every combination is run for each.
-        metric: What trials are compared by: `STAGE.value`, dots reach into nested values.
-        mode: Which direction of it is better.
-        columns: Further numbers of each trial, by name, given as the metric is.
-        scheduler: Stops trials early; None runs all to the end.
-        plot: Parameter along the plot's axis; by default the first whose values are numbers.
+        name: Name of the sweep.
+        stages: Stages of the study by name, in the order in which they run.
+        parameters: Parameters that are varied, by name. `STAGE.FIELD: [values]` is a grid of one field.
+        search: `grid` runs every combination; `one_at_a_time` varies each grid alone, while the others keep the values
+            of the stages' fields; `random` and `optuna` (the tree-structured Parzen estimator) draw `num_samples`
+            combinations.
+        num_samples: Number of trials per seed that random and optuna draw.
+        search_seed: Seed of the drawn combinations.
+        seeds: Seeds of all stages. Every combination is run for each.
+        metric: Number by which trials are compared: `STAGE.value`. Dots reach into nested values.
+        mode: Whether a larger (`max`) or a smaller (`min`) metric is better.
+        columns: Further numbers of each trial, by name, in the form of the metric.
+        scheduler: Scheduler that stops trials early; None runs all to the end.
+        plot: Parameter along the plot's axis. By default the first whose values are numbers.
         paper: Tables of the paper to compare with.
         execution: How it runs.
     """
@@ -165,7 +166,7 @@ class SweepConfig(Model):
     @model_validator(mode="before")
     @classmethod
     def _write_grids_out(cls, values: object) -> object:
-        """Takes `STAGE.FIELD: [values]` for a grid, and a parameter's name for its path where it gives none."""
+        """Expand `STAGE.FIELD: [values]` to a grid, and use a parameter's name as its path if it has none."""
         if not isinstance(values, dict) or not isinstance(values.get("parameters"), Mapping):
             return values
         parameters = {}
@@ -176,7 +177,7 @@ class SweepConfig(Model):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        """Refuses what would fail only once trials run, or be ignored."""
+        """Refuse settings that would fail only once trials run, or would be ignored."""
         for problem in (self._stages_problem(), self._search_problem(), self._results_problem()):
             if problem is not None:
                 raise ValueError(problem)
@@ -229,7 +230,7 @@ class SweepConfig(Model):
         return None
 
     def all_columns(self) -> dict[str, str]:
-        """What is read off every trial: the metric, by its own path unless a column has that, and the columns."""
+        """Return the numbers read from every trial: the columns, and the metric by its path unless a column has it."""
         if self.metric in self.columns.values():
             return dict(self.columns)
         return {self.metric: self.metric, **self.columns}

@@ -1,4 +1,4 @@
-"""What a sweep came to, beside the paper's numbers: a row a combination of the parameters' values."""
+"""The results of a sweep beside the paper's numbers: one row per combination of the parameters' values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Number:
     """A mean over seeds.
 
     Attributes:
-        mean: Mean.
+        mean: The mean.
         std: Standard deviation of the sample; None for one seed.
         count: Number of seeds.
     """
@@ -32,7 +32,7 @@ class Number:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Number:
-        """The mean of one or more values."""
+        """Return the mean of one or more values."""
         return cls(statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None, len(values))
 
 
@@ -42,10 +42,10 @@ class Comparison:
 
     Attributes:
         values: Value of each parameter.
-        columns: Our numbers by column; those that no trial gave are missing.
-        paper: The paper's numbers by column, where it has any.
-        num_stopped: Trials that the scheduler stopped.
-        num_failed: Trials that failed.
+        columns: Our numbers by column, without columns that no trial has.
+        paper: The paper's numbers by column, if it has any.
+        num_stopped: Number of trials that the scheduler stopped.
+        num_failed: Number of trials that failed.
     """
 
     values: Mapping[str, Any]
@@ -56,12 +56,12 @@ class Comparison:
 
 
 def metric_column(config: SweepConfig) -> str:
-    """The column that holds the sweep's metric."""
+    """Return the column that holds the sweep's metric."""
     return next(name for name, path in config.all_columns().items() if path == config.metric)
 
 
 def comparison_rows(config: SweepConfig, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """The comparison as a table: parameters, our numbers, the paper's, and what did not finish."""
+    """Return the comparison as a table: parameters, our numbers, the paper's, and counts of unfinished trials."""
     with_paper = {name for comparison in comparisons for name in comparison.paper}
     rows = []
     for comparison in comparisons:
@@ -80,7 +80,7 @@ def comparison_rows(config: SweepConfig, comparisons: Sequence[Comparison]) -> l
 
 
 def plotted_parameter(config: SweepConfig, comparisons: Sequence[Comparison]) -> str | None:
-    """The parameter along the axis: the one that the sweep names, or the first whose values are numbers."""
+    """Return the parameter along the axis: the one that the sweep names, or the first whose values are numbers."""
     if config.plot is not None:
         return config.plot
     for name in config.parameters:
@@ -91,13 +91,13 @@ def plotted_parameter(config: SweepConfig, comparisons: Sequence[Comparison]) ->
 
 
 def metric_plot(config: SweepConfig, comparisons: Sequence[Comparison]) -> bytes | None:
-    """Draw the metric against a parameter, a line for each combination of the other parameters' values.
+    """Draw the metric against a parameter, with one line per combination of the other parameters' values.
 
-    Error bars are one standard deviation over the seeds, where there are several; the paper's numbers are dashed. In a
-    sweep that varies one parameter at a time, the line is that of the trials in which the others are as the fields say.
+    Error bars show one standard deviation over the seeds, if there are several. The paper's numbers are dashed. In a
+    sweep that varies one parameter at a time, the line uses the trials in which the others have the fields' values.
 
     Returns:
-        PNG; None where no parameter has numbers for values, or no trial has finished.
+        PNG; None if no parameter has numbers as values, or no trial has finished.
     """
     name, column = plotted_parameter(config, comparisons), metric_column(config)
     finished = [comparison for comparison in comparisons if column in comparison.columns]
@@ -114,7 +114,7 @@ def _point(comparison: Comparison, name: str, column: str) -> ComparedPoint:
 
 
 def _lines(name: str, comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
-    """Combinations by the values of the other parameters, each line in the order of its axis."""
+    """Group combinations by the values of the other parameters, each line in the order of its axis."""
     lines: dict[str, list[Comparison]] = {}
     for comparison in sorted(comparisons, key=lambda each: each.values[name]):
         others = ", ".join(f"{other} = {value}" for other, value in comparison.values.items() if other != name)
@@ -123,7 +123,7 @@ def _lines(name: str, comparisons: Sequence[Comparison]) -> dict[str, list[Compa
 
 
 def compare(config: SweepConfig, records: Iterable[TrialRecord]) -> list[Comparison]:
-    """Gathers trials over their seeds, in the order in which they are given, and looks up the paper's numbers."""
+    """Gather trials over their seeds, in the given order, and look up the paper's numbers."""
     groups: dict[str, list[TrialRecord]] = {}
     for record in records:
         groups.setdefault(str(_in_order(config, record)), []).append(record)
@@ -145,12 +145,12 @@ def _comparison(config: SweepConfig, records: list[TrialRecord]) -> Comparison:
 
 
 def _in_order(config: SweepConfig, record: TrialRecord) -> dict[str, Any]:
-    """A trial's values in the order of the sweep's parameters; a record's file has them sorted."""
+    """Return a trial's values in the order of the sweep's parameters. A record's file has them sorted by name."""
     return {name: record.trial.values[name] for name in config.parameters}
 
 
 def paper_numbers(config: SweepConfig, values: Mapping[str, Any]) -> dict[str, float]:
-    """The paper's numbers for a combination of values, by column of the sweep."""
+    """Return the paper's numbers for a combination of values, by column of the sweep."""
     found: dict[str, float] = {}
     for cells in config.paper:
         if all(values[name] == value for name, value in cells.where.items()):
@@ -174,7 +174,7 @@ def _is_row(name: Sequence[str], cells: PaperCells, values: Mapping[str, Any]) -
 
 
 def _is_value(part: str, names: Mapping[str, str], value: object) -> bool:
-    """Whether the paper's text is a parameter's value: 0 is printed as 0.0."""
+    """Return whether the paper's text stands for a parameter's value: 0 is printed as 0.0."""
     if names.get(str(value), str(value)) == part:
         return True
     try:
@@ -184,7 +184,7 @@ def _is_value(part: str, names: Mapping[str, str], value: object) -> bool:
 
 
 def trial_rows(config: SweepConfig, records: Iterable[TrialRecord]) -> list[dict[str, Any]]:
-    """A row a trial: its values, seed, how it ended, its numbers, and why it failed."""
+    """Return one row per trial: its values, seed, status, numbers, and the reason of a failure."""
     return [
         {
             **_in_order(config, record),
@@ -198,7 +198,7 @@ def trial_rows(config: SweepConfig, records: Iterable[TrialRecord]) -> list[dict
 
 
 def best(config: SweepConfig, comparisons: Iterable[Comparison]) -> Comparison | None:
-    """The combination with the best mean of the metric; None where no trial has finished."""
+    """Return the combination with the best mean of the metric, or None if no trial has finished."""
     name = metric_column(config)
     ranked = [comparison for comparison in comparisons if name in comparison.columns]
     sign = 1 if config.mode == "max" else -1

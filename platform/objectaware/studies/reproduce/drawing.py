@@ -1,4 +1,4 @@
-"""How each figure of the paper is drawn from finished stages and from pictures."""
+"""Functions that draw the paper's figures from finished stages and from pictures."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from objectaware.tracking.browse import metric_history
 
 _NUM_PANEL_ROWS = 6
 _SEED = 0
-# Pictures among which those with most boxes are looked for.
+# Number of pictures that are searched for those with the most boxes.
 _SEARCHED = 200
 
 
 def maps(materials: Materials, only: Sequence[str] | None = None) -> Pictures:
-    """A row a photo, and the soft map of each localization beside it."""
+    """Draw one row per photo, with the soft map of each localization beside it."""
     found = {name: materials.masks(name) for name in materials.columns}
     root = materials.localized(materials.columns[0]).root
     first = list(found[materials.columns[0]])
@@ -42,7 +42,7 @@ def maps(materials: Materials, only: Sequence[str] | None = None) -> Pictures:
 
 
 def giraffe_batch(materials: Materials) -> Pictures:
-    """Maps of pictures that show the class of the negatives."""
+    """Draw maps of pictures that show the class of the negatives."""
     node = materials.plan.stages["Giraffe-only batch"]
     assert isinstance(node, Localize)
     assert node.negatives is not None
@@ -50,7 +50,7 @@ def giraffe_batch(materials: Materials) -> Pictures:
 
 
 def examples(materials: Materials) -> Pictures:
-    """A panel a data set: photo, soft mask, mask and boxes."""
+    """Draw one panel per data set: photo, soft mask, mask and boxes."""
     pictures = {}
     for name in materials.columns:
         root, rows = materials.localized(name).root, list(materials.masks(name).values())[:_NUM_PANEL_ROWS]
@@ -65,7 +65,7 @@ def examples(materials: Materials) -> Pictures:
 
 
 def iterations(materials: Materials) -> Pictures:
-    """How the mask grows from iteration to iteration."""
+    """Draw the growth of the mask from iteration to iteration."""
     stage, root = materials.stage("ContraCAM"), materials.localized("ContraCAM").root
     with np.load(io.BytesIO(stage.folder.read_bytes(ITERATIONS_NAME))) as kept:
         image_ids, cams = kept["image_ids"].tolist()[:NUM_ROWS], kept["cams"][:, :NUM_ROWS]
@@ -73,7 +73,7 @@ def iterations(materials: Materials) -> Pictures:
 
 
 def background_mixup(materials: Materials) -> Pictures:
-    """Background mixup step by step: picture, soft mask, the other picture's background tiled, and both mixed."""
+    """Draw background mixup step by step: picture, soft mask, the other picture's background tiled, and the mixture."""
     root, found = materials.localized("masks").root, list(materials.masks("masks").values())
     rows: list[list[Tile]] = []
     for row, donor in pairwise(found):
@@ -105,7 +105,7 @@ def background_mixup(materials: Materials) -> Pictures:
 
 
 def variants(materials: Materials) -> Pictures:
-    """A column a variant, the same picture where the variants share its name."""
+    """Draw one column per variant, with the same picture in each row if the variants share its name."""
     folders = {name: materials.folder(images) for name, images in materials.plan.images.items()}
     original = folders["original"]
     chosen = np.random.default_rng(_SEED).permutation(len(original))[:NUM_ROWS]
@@ -121,7 +121,7 @@ def variants(materials: Materials) -> Pictures:
 
 
 def dogs(materials: Materials) -> Pictures:
-    """Pictures of a dog from each of the shifted sets."""
+    """Draw a picture of a dog from each of the shifted sets."""
     wanted = materials.workshop.scale.class_name("dog")
     row = []
     for name, images in materials.plan.images.items():
@@ -133,14 +133,14 @@ def dogs(materials: Materials) -> Pictures:
 
 
 def box_counts(materials: Materials) -> Pictures:
-    """Histogram of the number of boxes of a picture."""
+    """Draw the histogram of the number of boxes per picture."""
     counts = materials.stage("boxes").values["boxes_per_image"]
     found, truth = ({int(count): number for count, number in counts[key].items()} for key in ("found", "truth"))
     return {"figure.png": box_histogram(found, truth)}
 
 
 def box_pictures(materials: Materials) -> Pictures:
-    """ContraCAM's boxes and the true ones on the same pictures: those with most true boxes, where they differ most."""
+    """Draw ContraCAM's boxes beside the true ones, on the pictures with the most true boxes, where they differ most."""
     node = materials.plan.stages["boxes"]
     assert isinstance(node, Localize)
     images = materials.localized("boxes")
@@ -161,7 +161,7 @@ def box_pictures(materials: Materials) -> Pictures:
 
 
 def losses(materials: Materials) -> Pictures:
-    """Loss of each training over its epochs, as MLflow has it."""
+    """Draw the loss of each training over its epochs, as recorded in MLflow."""
     series = {}
     for name in materials.plan.stages:
         history = metric_history(materials.tracking, materials.stage(name).identity, "loss")
@@ -173,7 +173,7 @@ def losses(materials: Materials) -> Pictures:
 
 
 def embeddings(materials: Materials) -> Pictures:
-    """t-SNE of two classes, a picture a network."""
+    """Draw t-SNE of two classes, one picture per network."""
     pictures = {}
     for name in materials.plan.stages:
         points: dict[str, list[tuple[float, float]]] = {}
@@ -199,4 +199,4 @@ DRAWINGS: dict[str, Callable[[Materials], Pictures]] = {
     "hard-box": box_pictures,
     "multi-bias": embeddings,
 }
-"""What draws each figure, by label."""
+"""The function that draws each figure, by label."""

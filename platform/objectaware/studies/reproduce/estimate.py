@@ -1,4 +1,4 @@
-"""What the stages of a plan will take, before they have run: by rates that were measured, or by the paper's."""
+"""Estimates of the stages of a plan before they run, with measured rates or the paper's."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ from objectaware.planning.rates import NetworkRates, Rates, TrainingRates, Work
 from objectaware.studies.reproduce.workshop import Workshop
 
 PAPER_RATES: Final = (183.0, 46.0)
-"""Images a second that a GeForce RTX 2080 Ti trains on by the paper's days: 800 epochs of COCO's 118,287 images in
-1.5 days on 4 (ResNet-18) and in 3 days on 8 (ResNet-50)."""
+"""Images per second on which a GeForce RTX 2080 Ti trains, from the paper's training times: 800 epochs of COCO's
+118,287 images in 1.5 days on 4 GPUs (ResNet-18) and in 3 days on 8 (ResNet-50)."""
 
 _PAPER_SOURCE = "a GeForce RTX 2080 Ti by the paper's days"
-# A step of training is two views forwards and backwards, and both forwards through the target network.
+# A training step runs two views forwards and backwards, and both forwards through the target network.
 _FORWARDS_PER_TRAINED_IMAGE = 8
-# pydensecrf on a picture of 224 pixels, one process (official-implementation §2).
+# pydensecrf on a picture of 224 × 224 pixels, in one process (official-implementation §2).
 _CRF_SECONDS = 0.048
-# A soft mask of 224 × 224 bytes, compressed, with its mask and boxes.
+# A compressed soft mask of 224 × 224 bytes, with its mask and boxes.
 _BYTES_PER_MASK = 20_000
-# Mask R-CNN R50-C4 for 180,000 iterations on 8 V100: 0.58 s an iteration in detectron2's model zoo.
+# Mask R-CNN R50-C4 for 180,000 iterations on 8 V100: 0.58 s per iteration in detectron2's model zoo.
 _DETECTION_GPU_HOURS = 180_000 * 0.58 * 8 / 3600
 
 
 def stated_rates(images_per_second: tuple[float, float] | None = None) -> Rates:
-    """Rates of a GPU of which nothing is known but how fast it trains; all else of the paper's, or taken to be free.
+    """Return rates of a GPU for which only the training speed is known; all else is the paper's or counts as free.
 
     Args:
-        images_per_second: That it trains on, with a ResNet-18 and with a ResNet-50; by default the paper's.
+        images_per_second: Training speed with a ResNet-18 and with a ResNet-50. By default the paper's.
 
     Raises:
-        InputError: One of them is nothing that can be divided by.
+        InputError: A rate is zero or negative.
     """
     speeds = images_per_second or PAPER_RATES
     for speed in speeds:
@@ -90,15 +90,15 @@ def _stated(backbone: str, num_features: int, images_per_second: float) -> Netwo
 
 @dataclass(frozen=True)
 class Cost:
-    """What a stage takes.
+    """The cost of a stage.
 
     Attributes:
-        gpu_hours: That GPUs work.
-        cpu_hours: That cores work beside them, or in their place.
-        disk_bytes: Of its mask store.
-        hours: From begin to end on the machine that is planned for.
-        bottleneck: What it waits for there; None where it takes no time.
-        is_known: Whether the number of its images is; else the cost is not counted.
+        gpu_hours: Hours of work of GPUs.
+        cpu_hours: Hours of work of cores, beside the GPUs or in their place.
+        disk_bytes: Size of its mask store in bytes.
+        hours: Elapsed hours on the machine that is planned for.
+        bottleneck: The resource that it waits for there; None if it takes no time.
+        is_known: Whether the number of its images is known. Otherwise the cost is not counted.
     """
 
     gpu_hours: float = 0.0
@@ -110,9 +110,9 @@ class Cost:
 
 
 def cost_of(workshop: Workshop, node: Node, rates: Rates, machine: Machine) -> Cost:
-    """Estimates a stage from its images, its epochs or iterations, and the rates.
+    """Estimate a stage from its images, its epochs or iterations, and the rates.
 
-    Fits of linear classifiers are left out: how many classes there are is known when the labels are read.
+    Fits of linear classifiers are left out, because the number of classes is known only when the labels are read.
 
     Raises:
         InputError: The rates lack a network, a method or an expansion.
@@ -134,7 +134,7 @@ def cost_of(workshop: Workshop, node: Node, rates: Rates, machine: Machine) -> C
 
 
 def _work(workshop: Workshop, node: Node, rates: Rates, num_images: int) -> StageWork | None:
-    """The work of a stage; None where there is none that counts."""
+    """Return the work of a stage, or None if it is negligible."""
     match node:
         case Pretrain():
             config = workshop.pretrain_config(node, "masks")
@@ -167,13 +167,13 @@ def _work(workshop: Workshop, node: Node, rates: Rates, num_images: int) -> Stag
 
 
 def _backbone(network: Network | None) -> str:
-    """A network's backbone; others' networks are ResNet-50."""
+    """Return a network's backbone. Networks of others are ResNet-50."""
     training = network.training if isinstance(network, Kept) else network
     return recipe_parts(training.recipe)[1] if isinstance(training, Pretrain) else "resnet50"
 
 
 def _soft_mask(node: Localize, rates: Rates) -> Work:
-    """What an image's soft mask takes."""
+    """Return the work for one image's soft mask."""
     fields = node.options.fields()["localizer"]
     if node.classifier is not None:
         fields["classifier"] = "classifier"

@@ -15,30 +15,30 @@ from objectaware.studies.reproduce.workshop import Workshop, obstacles
 
 
 def adapted_figure(workshop: Workshop, plan: FigurePlan) -> FigurePlan:
-    """The plan of a figure at the scale in use."""
+    """Return the plan of a figure at the scale in use."""
     return replace(plan, stages={name: workshop.scale.adapted(node) for name, node in plan.stages.items()})
 
 
 def figure_obstacles(workshop: Workshop, plan: FigurePlan) -> list[str]:
-    """Why a figure cannot be had: stages that cannot run, and images that are to be shown and are not here."""
+    """Return the reasons why a figure cannot be made: stages that cannot run, and missing images to be shown."""
     shown = (workshop.scale.images_problem(images) for images in plan.images.values())
     reasons = [*obstacles(workshop, plan.nodes()).values(), *(problem for problem in shown if problem is not None)]
     return list(dict.fromkeys(reasons))
 
 
 def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[str]:
-    """Runs a figure's stages under one study, draws it, and logs its pictures there.
+    """Run a figure's stages under one study, draw it, and log its pictures there.
 
     Args:
-        context: What the stages share.
-        workshop: What runs them.
-        plan: The figure's plan.
+        context: Context of the stages.
+        workshop: Workshop that makes the stages' configurations.
+        plan: Plan of the figure.
 
     Returns:
         Addresses of its PNGs, in the storage's folder `figures`.
 
     Raises:
-        InputError: Something that it takes is not here.
+        InputError: A required input is missing.
         StagesFailedError: Some stages failed.
     """
     plan, label = adapted_figure(workshop, plan), plan.figure.label

@@ -1,4 +1,4 @@
-"""The paper's own scale: published data sets where the user has them, networks of others from files."""
+"""The paper's own scale: published data sets from the user's folders, and networks of others from files."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Full:
     """The paper's data sets and settings.
 
     Attributes:
-        data_folder: Where data sets lie under their usual names.
-        folders: Where those lie that are elsewhere, by name.
-        networks: Files of networks and masks of others, by the name that the paper's tables have.
-        mark: Nothing.
+        data_folder: Folder in which data sets lie under their usual names.
+        folders: Folders of the data sets that lie elsewhere, by name.
+        networks: Files of networks and masks of others, by the name in the paper's tables.
+        mark: Empty, since the full scale needs no mark.
     """
 
     data_folder: Path
@@ -32,28 +32,28 @@ class Full:
     _seen: dict[Images, int | str] = field(default_factory=dict, compare=False, repr=False)
 
     def adapted(self, node: Node) -> Node:
-        """The node itself."""
+        """Return the node itself."""
         return node
 
     def problem(self, node: Node) -> str | None:
-        """What of a node's own images or of others' files is not there."""
+        """Return what is missing of a node's own images or of others' files, or None."""
         if isinstance(node, Published):
             return self._file_problem(node)
         problems = (self.images_problem(images) for images in images_of(node))
         return next((problem for problem in problems if problem is not None), None)
 
     def images_problem(self, images: Images) -> str | None:
-        """Why a part of a data set cannot be opened, in one line; None where it can."""
+        """Return why a part of a data set cannot be opened, in one line, or None if it can."""
         seen = self._look(images)
         return seen if isinstance(seen, str) else None
 
     def num_images(self, images: Images) -> int | None:
-        """How many images are there, or as published where they are not; None where neither is known."""
+        """Return the number of images that exist, else the published number, or None if neither is known."""
         seen = self._look(images)
         return seen if isinstance(seen, int) else published_number(images)
 
     def _look(self, images: Images) -> int | str:
-        """The number of images, or why they cannot be opened; looked at once."""
+        """Return the number of images, or why they cannot be opened. Each part is opened once."""
         if images not in self._seen:
             try:
                 self._seen[images] = len(self.data(images).open())
@@ -69,45 +69,45 @@ class Full:
         return f"{node.name}: {address} does not exist" if missing else None
 
     def data(self, images: Images) -> DataConfig:
-        """A part of a data set, or the images of it that a list under the data folder names."""
+        """Return a part of a data set, or those of its images that a list in the data folder names."""
         data = published_data(images.name, images.part, self.data_folder, self.folders)
         if images.subset is None:
             return data
         return DataConfig.model_validate({**data.model_dump(), "subset": str(self.data_folder / images.subset)})
 
     def file(self, node: Published) -> str:
-        """The file that the user has named."""
+        """Return the address that the user has given."""
         return self.networks[node.name]
 
     def class_name(self, name: str) -> str:
-        """The paper's name is the data sets'."""
+        """Return the paper's name, which is also the data sets'."""
         return name
 
     def path(self, path: ValuePath) -> ValuePath:
-        """The same."""
+        """Return the path unchanged."""
         return path
 
     def epoch(self, epoch: int) -> int:
-        """The same."""
+        """Return the epoch unchanged."""
         return epoch
 
     def fields(self, node: Node) -> dict[str, Any]:
-        """None: the plan says all."""
+        """Return no fields, since the plan defines everything."""
         return {}
 
 
 def published_number(images: Images) -> int | None:
-    """The published number of images of a part; None where it is not known."""
+    """Return the published number of images of a part, or None if it is not known."""
     return None if images.subset is not None else published_set(images.name).num_images.get(images.part)
 
 
 def lacking(full: Full, nodes: Iterable[Node], shown: Iterable[Images] = ()) -> list[str]:
-    """What of a plan is not here: names of data sets of which a part is missing, and of networks and masks of others.
+    """Return what a plan lacks: names of data sets with a missing part, and of networks and masks of others.
 
     Args:
-        full: Where things are.
-        nodes: The plan's nodes.
-        shown: Images that are shown as they are.
+        full: The scale, which knows where data sets and files lie.
+        nodes: Nodes of the plan.
+        shown: Images that are shown without a stage.
     """
     known = list(nodes)
     parts = dict.fromkeys([*(images for node in known for images in images_of(node)), *shown])
@@ -117,15 +117,15 @@ def lacking(full: Full, nodes: Iterable[Node], shown: Iterable[Images] = ()) -> 
 
 
 def read_names(file: Path | None, field_name: str, known: tuple[str, ...] = ()) -> dict[str, str]:
-    """Reads a YAML file of paths by name.
+    """Read a YAML file of paths by name.
 
     Args:
-        file: The file; None for no names.
-        field_name: What it is called in messages: `datasets` or `networks`.
-        known: Names that may stand in it; of `datasets` those of the published sets.
+        file: The file, or None for no names.
+        field_name: Name of the field in messages: `datasets` or `networks`.
+        known: Names that are allowed; for `datasets` those of the published sets.
 
     Raises:
-        InputError: It is no such file, or a name is not known.
+        InputError: The file is missing or malformed, or a name is not known.
     """
     if file is None:
         return {}

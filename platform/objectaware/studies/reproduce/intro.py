@@ -26,7 +26,7 @@ _SEED = 0
 
 
 def intro(materials: Materials) -> Pictures:
-    """Random crops of one picture, accuracy over the epochs, and what a network says of a picture's background."""
+    """Draw random crops of one picture, the accuracy over the epochs, and predictions that depend on the background."""
     return {
         "crops.png": _crops(materials),
         "epochs.png": _accuracies(materials),
@@ -51,7 +51,7 @@ def _crops(materials: Materials) -> bytes:
 
 
 def _accuracies(materials: Materials) -> bytes:
-    """Curves of linear evaluation over the epochs."""
+    """Draw the accuracy of linear evaluation over the epochs."""
     scale, series = materials.workshop.scale, {}
     for crop in CROPS:
         accuracies = [materials.stage(f"{crop} {epoch}").values["accuracies"]["test"] for epoch in EPOCHS]
@@ -60,7 +60,7 @@ def _accuracies(materials: Materials) -> bytes:
 
 
 def _predictions(materials: Materials) -> bytes:
-    """What the baseline's classifier says of pictures, and of objects on other backgrounds."""
+    """Draw pictures, and objects on other backgrounds, with the predictions of the baseline's classifier."""
     node = materials.plan.stages["classifier"]
     assert isinstance(node, Linear)
     folders = [materials.folder(materials.plan.images[name]) for name in ("original", "mixed_rand")]
@@ -74,7 +74,7 @@ def _predictions(materials: Materials) -> bytes:
 
 
 def _predicted(materials: Materials, node: Linear, folder: ImageFolder, places: Sequence[int]) -> list[str]:
-    """The class that a linear evaluation's classifier gives each picture; it knows the classes of its training."""
+    """Return the class that a linear evaluation's classifier predicts for each picture, among those of its training."""
     scale, fields = materials.workshop.scale, materials.workshop.scale.fields(node)
     train = scale.data(node.train).open()
     assert train.labels is not None

@@ -1,4 +1,4 @@
-"""What a figure of the paper is drawn from: finished stages by name, and pictures."""
+"""The materials of the paper's figures: finished stages by name, and pictures."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Pictures = dict[str, bytes]
 """PNGs by the names of their files."""
 
 NUM_ROWS = 4
-"""Pictures that a figure shows, one below the other."""
+"""Number of rows of a figure."""
 
 
 @dataclass
 class Materials:
-    """What a figure is drawn from.
+    """The materials from which a figure is drawn.
 
     Attributes:
-        workshop: Where images lie.
+        workshop: Workshop whose scale knows where images lie.
         plan: The figure's plan, at the scale in use.
-        results: Of its stages.
-        tracking: Where the stages' metrics are.
+        results: Results of its stages.
+        tracking: MLflow store with the stages' metrics.
     """
 
     workshop: Workshop
@@ -40,31 +40,31 @@ class Materials:
     tracking: TrackingStore
 
     def stage(self, name: str) -> StageResult:
-        """The result of a stage by its name in the plan."""
+        """Return the result of a stage by its name in the plan."""
         return self.results[self.plan.stages[name]]
 
     def masks(self, name: str) -> dict[str, MaskRow]:
-        """What a localization found, by image, in the order of its groups: a random one."""
+        """Return the masks of a localization by image, in the order of its groups, which is random."""
         rows = read_rows(Storage.from_uri(self.workshop.address(self.plan.stages[name], self.results)))
         return {row.image_id: row for row in rows if row.status == "ok"}
 
     def folder(self, images: Images) -> ImageFolder:
-        """Opens a part of a data set."""
+        """Open a part of a data set."""
         opened = self.workshop.scale.data(images).open()
         assert isinstance(opened, ImageFolder), "pictures that are shown are files"
         return opened
 
     def localized(self, name: str) -> ImageFolder:
-        """The images of a localization."""
+        """Return the images of a localization."""
         node = self.plan.stages[name]
         assert isinstance(node, Localize)
         return self.folder(node.images)
 
     def tiles(self, rows: Sequence[Sequence[Tile]], title: str = "") -> bytes:
-        """Rows of pictures as PNG, the scale said above them."""
+        """Return rows of pictures as PNG, with the scale's mark above them."""
         return tiles_png(rows, title=", ".join(filter(None, (title, self.workshop.scale.mark))))
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The plan's localizations, in order."""
+        """Return the names of the plan's localizations, in order."""
         return tuple(name for name, node in self.plan.stages.items() if isinstance(node, Localize))

@@ -1,4 +1,4 @@
-"""What reproducing a table or figure takes: which stages, which are done, what data, how many GPU hours."""
+"""The cost of a table or figure: its stages and which are finished, its data sets, and GPU hours."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class StageLine:
     """A stage of a plan.
 
     Attributes:
-        title: What it is called.
-        kind: What kind of stage it is.
-        state: Whether it is finished, can be run, or cannot.
-        cost: What it takes.
+        title: Title of the stage.
+        kind: Kind of the stage.
+        state: Whether it is finished, can run, or cannot run.
+        cost: Cost of the stage.
         reason: Why it cannot run.
     """
 
@@ -46,12 +46,12 @@ class DataLine:
     """A data set of a plan.
 
     Attributes:
-        name: The set.
-        parts: Its parts that are taken.
-        problem: What is missing first; empty where all parts are there.
-        num_images: Images by part, where they are there.
-        num_published: Published numbers by part, where they are known.
-        source: Where to get it; empty where it is made of scenes.
+        name: Name of the set.
+        parts: Names of the parts that the plan uses.
+        problem: The first problem with its parts; empty if all parts exist.
+        num_images: Number of images by part, for parts that exist.
+        num_published: Published number of images by part, if known.
+        source: Where to get it; empty if it is built from scenes.
     """
 
     name: str
@@ -62,7 +62,7 @@ class DataLine:
     source: str
 
     def state(self) -> str:
-        """Whether it is there, and how much of it."""
+        """Return whether the set exists, and how much of it."""
         if self.problem:
             return f"missing: {self.problem} Get it: {self.source}"
         few = [
@@ -75,15 +75,15 @@ class DataLine:
 
 @dataclass(frozen=True)
 class PlanReport:
-    """What a table or figure takes.
+    """The cost of a table or figure.
 
     Attributes:
-        name: Its name.
+        name: Name of the table or figure.
         stages: All stages in the order in which they run.
         data: The data sets.
-        rates: What the hours are counted with.
-        machine: What elapsed hours are counted for; None where the rates say too little for them.
-        mark: What every line says of the scale.
+        rates: Rates that the hours are computed with.
+        machine: Machine that elapsed hours are computed for; None if the rates do not suffice for that.
+        mark: Mark of the scale, printed on every line.
     """
 
     name: str
@@ -94,14 +94,14 @@ class PlanReport:
     mark: str = ""
 
     def text(self) -> str:
-        """The plan for the terminal, every line with the mark."""
+        """Return the plan for the terminal, with the mark on every line."""
         lines = [f"{self.name}: {len(self.stages)} stages", *self._stage_lines(), *self._data_lines()]
         lines += [*self._obstacles(), *self._sums()]
         start = f"{self.mark} | " if self.mark else ""
         return "\n".join(start + line for line in lines)
 
     def totals(self) -> Cost:
-        """What the stages that are not done take together, those that cannot run yet included."""
+        """Return the total cost of the unfinished stages, including those that cannot run yet."""
         waiting = [line.cost for line in self.stages if line.state != "done"]
         return Cost(
             sum(cost.gpu_hours for cost in waiting),
@@ -112,7 +112,7 @@ class PlanReport:
         )
 
     def as_data(self) -> dict[str, Any]:
-        """The plan as plain values."""
+        """Return the plan as plain values."""
         values = {**asdict(self), "totals": asdict(self.totals())}
         return {**values, "rates": self.rates.model_dump(mode="json")}
 
@@ -160,16 +160,16 @@ def plan_report(
     done: Collection[Node],
     shown: Sequence[Images] = (),
 ) -> PlanReport:
-    """Says what a plan takes.
+    """Return the report on the cost of a plan.
 
     Args:
-        workshop: What would run the stages.
-        name: Of the table or figure.
-        nodes: All nodes of the plan, each after what it needs.
-        rates: What hours are counted with.
-        machine: What elapsed hours are counted for; None leaves them out.
-        done: Those of the nodes that are `finished`.
-        shown: Images that a figure shows as they are.
+        workshop: Workshop that would make the stages' configurations.
+        name: Name of the table or figure.
+        nodes: All nodes of the plan, each after those that it needs.
+        rates: Rates to compute hours with.
+        machine: Machine to compute elapsed hours for; None leaves them out.
+        done: Nodes that are `finished`.
+        shown: Images that a figure shows without a stage.
     """
     missing = obstacles(workshop, nodes)
     lines = []
@@ -183,15 +183,15 @@ def plan_report(
 def finished(
     context: Context, workshop: Workshop, nodes: Sequence[Node], missing: dict[Node, str]
 ) -> dict[Node, StageResult]:
-    """Finds the stages of a plan that are finished; those above a stage that is not cannot be.
+    """Find the finished stages of a plan. A stage above an unfinished one cannot be finished.
 
     Args:
-        context: With `only_finished` set: nothing is computed.
-        workshop: What would run the stages.
-        nodes: Each after what it needs.
-        missing: Nodes that cannot run.
+        context: A context with `only_finished` set, so that nothing is computed.
+        workshop: Workshop that would make the stages' configurations.
+        nodes: The nodes, each after those that it needs.
+        missing: Nodes that cannot run, with the reason.
     """
-    # Here, or a plan of which nothing is finished would wait for Ray and MLflow.
+    # Imported here: a plan without finished stages would otherwise wait for Ray and MLflow.
     from objectaware.stages.runner import NotFinishedError
     from objectaware.studies.engine import run_step
     from objectaware.studies.reproduce.study import steps_of
@@ -206,7 +206,7 @@ def finished(
 
 
 def data_lines(workshop: Workshop, nodes: Iterable[Node], shown: Iterable[Images] = ()) -> tuple[DataLine, ...]:
-    """The data sets of a plan, and those that are shown as they are: which parts, and what is missing."""
+    """Return the data sets of a plan and those that are shown without a stage: their parts, and what is missing."""
     parts: dict[str, list[Images]] = {}
     for images in dict.fromkeys([*(images for node in nodes for images in images_of(node)), *shown]):
         parts.setdefault(images.name, []).append(images)

@@ -1,4 +1,4 @@
-"""At what scale a plan of the paper runs: what its data sets, networks and settings become."""
+"""The scale of a plan of the paper: it decides what the plan's data sets, networks and settings become."""
 
 from __future__ import annotations
 
@@ -31,55 +31,55 @@ Fields = dict[str, Any]
 
 
 class Scale(Protocol):
-    """What turns a plan's nodes into configurations.
+    """A scale, which turns a plan's nodes into configurations.
 
     Attributes:
-        mark: What every printed line and table says of it; empty at full scale.
+        mark: Text that marks every printed line and table; empty at full scale.
     """
 
     @property
     def mark(self) -> str:
-        """See above."""
+        """Return the text that marks every printed line and table; empty at full scale."""
         ...
 
     def adapted(self, node: Node) -> Node:
-        """A node of a plan with what stands in for what this scale has not."""
+        """Return a node of a plan, with stand-ins for everything that this scale does not have."""
         ...
 
     def problem(self, node: Node) -> str | None:
-        """Why a node cannot run: its images or the file of others are not there; None where they are."""
+        """Return why a node cannot run: its images or a file of others are missing. Return None if it can."""
         ...
 
     def images_problem(self, images: Images) -> str | None:
-        """Why a part of a data set is not there; None where it is."""
+        """Return why a part of a data set is missing, or None if it exists."""
         ...
 
     def num_images(self, images: Images) -> int | None:
-        """How many images a part of a data set has: those that are there, else as published; None where unknown."""
+        """Return the number of images of a part that exist, else the published number, or None if neither is known."""
         ...
 
     def data(self, images: Images) -> DataConfig:
-        """Where a part of a data set lies."""
+        """Return the configuration of a part of a data set, with its folder."""
         ...
 
     def file(self, node: Published) -> str:
-        """Where the network or the masks of others lie."""
+        """Return the address of the network or the masks of others."""
         ...
 
     def class_name(self, name: str) -> str:
-        """What the data sets call a class of the paper's."""
+        """Return the data sets' name of a class of the paper."""
         ...
 
     def path(self, path: ValuePath) -> ValuePath:
-        """Where a number stands in a stage's values, classes by the names that the data sets give them."""
+        """Return the path of a number in a stage's values, with the data sets' names of classes."""
         ...
 
     def epoch(self, epoch: int) -> int:
-        """How many epochs stand for so many of the paper's."""
+        """Return the number of epochs that stands for this number of the paper's epochs."""
         ...
 
     def fields(self, node: Node) -> Fields:
-        """Fields of the node's configuration that this scale sets, whatever the plan says."""
+        """Return the fields of the node's configuration that this scale sets and that override the plan."""
         ...
 
 
@@ -87,7 +87,7 @@ SMOKE_MARK = "smoke on scenes"
 _SIZE = 32
 _NUM_TRAIN = 90
 _NUM_VAL = 45
-# Sets with several objects a picture; all others become scenes of one object.
+# Sets with several objects per picture. All others become scenes of one object.
 _MULTI_OBJECT = {"COCO": "coco", "COCO-Crop": "coco-crop"}
 _SHIFTED = {
     "ImageNet-Sketch-9": "only_fg",
@@ -95,9 +95,9 @@ _SHIFTED = {
     "ImageNet-R-9": "mixed_same",
     "ObjectNet-9": "mixed_next",
 }
-"""Variants of scenes in the place of shifted sets; those of many parts go through all variants."""
+"""Variants of scenes that stand for shifted sets. Sets of many parts use all variants in turn."""
 _SHIFTED_IN_PARTS = ("SI-Score-9", "ImageNet-C-9")
-# Classes of scenes in the place of those that the paper names. The first two go together, as giraffes and zebras do.
+# Classes of scenes that stand for the paper's. The first two occur together, as giraffes and zebras do.
 _CLASSES = (
     "giraffe",
     "zebra",
@@ -112,7 +112,7 @@ _CLASSES = (
     "ship",
     "truck",
 )
-# The curves over the epochs need eight checkpoints; an epoch of scenes is three steps.
+# The curves over the epochs need eight checkpoints. One epoch of scenes has three steps.
 _EPOCHS_PER_HUNDRED = 1
 _ONE_CORE = {"num_loader_threads": 1, "num_compute_threads": 1, "evaluation_interval": 100}
 
@@ -138,11 +138,11 @@ _DETECTION: Fields = {
 class Smoke:
     """The same plan on scenes, with small networks and a few steps of training.
 
-    What was published by others is stood in for: networks by trainings on scenes, masks by a centred box.
+    Networks that others published are replaced by trainings on scenes, and their masks by a centred box.
 
     Attributes:
         single: Folder of scenes with one object, in the layout of the Backgrounds Challenge.
-        multi: Folder of scenes with several, in COCO's.
+        multi: Folder of scenes with several objects, in COCO's layout.
         mark: `SMOKE_MARK`.
     """
 
@@ -152,7 +152,7 @@ class Smoke:
 
     @classmethod
     def build(cls, folder: Path) -> Smoke:
-        """Builds the scenes in a folder, or takes those that are there."""
+        """Build the scenes in a folder, or use those that exist."""
         smoke = cls(folder / "single-object", folder / "multi-object")
         kinds: tuple[tuple[Path, SceneVariant], ...] = ((smoke.single, "single-object"), (smoke.multi, "multi-object"))
         for root, variant in kinds:
@@ -160,23 +160,23 @@ class Smoke:
         return smoke
 
     def adapted(self, node: Node) -> Node:
-        """Puts a stand-in in the place of what others have published."""
+        """Return the node with stand-ins for everything that others have published."""
         return rewrite(node, _stand_in)
 
     def problem(self, node: Node) -> str | None:
-        """Nothing is missing."""
+        """Return None, since nothing is missing."""
         return None
 
     def images_problem(self, images: Images) -> str | None:
-        """Nothing is missing."""
+        """Return None, since nothing is missing."""
         return None
 
     def num_images(self, images: Images) -> int | None:
-        """Those that were built; objects are several a picture."""
+        """Return the number of pictures that are built. Parts of single objects have several per picture."""
         return _NUM_TRAIN if "train" in images.part else _NUM_VAL
 
     def data(self, images: Images) -> DataConfig:
-        """Scenes in the place of a data set; shifted sets become variants of them."""
+        """Return the scenes that stand for a data set. Shifted sets become variants of them."""
         split = "train" if "train" in images.part else "val"
         if images.name in _MULTI_OBJECT:
             return DataConfig.model_validate(
@@ -186,32 +186,32 @@ class Smoke:
         if images.name == "Backgrounds Challenge":
             variant = images.part
         elif images.name in _SHIFTED_IN_PARTS:
-            # By the part's name, the same in every process; 75 corruptions share eight variants.
+            # Chosen by the part's name, so that every process agrees. The 75 corruptions share eight variants.
             variant = VARIANTS[sum(images.part.encode()) % len(VARIANTS)]
         return DataConfig.model_validate(
             {"root": str(self.single), "layout": "backgrounds-challenge", "split": split, "variant": variant}
         )
 
     def file(self, node: Published) -> str:
-        """Never asked for: every one has a stand-in."""
+        """Refuse: every published file has a stand-in, so this is never called."""
         raise AssertionError(node.name)
 
     def class_name(self, name: str) -> str:
-        """A class of scenes; there are nine."""
+        """Return the class of scenes that stands for a class of the paper. There are nine."""
         return CLASS_NAMES[_CLASSES.index(name) % len(CLASS_NAMES)]
 
     def path(self, path: ValuePath) -> ValuePath:
-        """The names of classes are those of the folders."""
+        """Return the path with the classes named by their folders."""
         return tuple(
             CLASS_FOLDERS[_CLASSES.index(key) % len(CLASS_FOLDERS)] if key in _CLASSES else key for key in path
         )
 
     def epoch(self, epoch: int) -> int:
-        """One for a hundred."""
+        """Return one epoch for each hundred of the paper."""
         return epoch // 100 * _EPOCHS_PER_HUNDRED
 
     def fields(self, node: Node) -> Fields:
-        """Small pictures, small networks, one core."""
+        """Return fields for small pictures, small networks and one core."""
         if isinstance(node, Pretrain):
             method = MethodConfig.variants()[node.recipe.split("_")[0]]
             on_coco = node.images.name == "COCO"
@@ -231,7 +231,7 @@ class Smoke:
         if isinstance(node, FewShot):
             return {"image_size": 32, "center_crop": False}
         if isinstance(node, ClassDistance):
-            # There are a dozen pictures of each class.
+            # There are only a dozen pictures of each class.
             return {"image_size": 32, "center_crop": False, "perplexity": 3.0}
         if isinstance(node, Detection):
             return _DETECTION

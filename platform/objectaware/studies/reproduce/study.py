@@ -18,10 +18,10 @@ from objectaware.tracking import Tracker
 
 
 class MarkedProgress(Progress):
-    """Progress whose every line says at what scale it is.
+    """Progress whose every line names the scale.
 
     Args:
-        mark: What it says.
+        mark: Text that names the scale.
     """
 
     def __init__(self, mark: str) -> None:
@@ -29,21 +29,21 @@ class MarkedProgress(Progress):
         self._mark = mark
 
     def line(self, text: str) -> None:
-        """Writes a line that stays, with the mark unless the text begins with it."""
+        """Write a line that stays, with the mark unless the text begins with it."""
         super().line(text if text.startswith(self._mark) else f"{self._mark}: {text.lstrip()}")
 
     def update(self, text: str) -> None:
-        """Shows where the stage stands."""
-        # In a file it is a line like others.
+        """Show the progress of a stage."""
+        # In a file it is a line like any other, which `line` marks.
         super().update(f"{self._mark}: {text}" if self._stream.isatty() else text)
 
 
 def steps_of(workshop: Workshop, nodes: Iterable[Node]) -> list[Step]:
-    """Return the steps of a plan; they have the nodes as their names.
+    """Return the steps of a plan, with the nodes as their names.
 
     Args:
-        workshop: What makes configurations of nodes.
-        nodes: Each after what it needs. Those that are not stages are left out.
+        workshop: Workshop that makes configurations of nodes.
+        nodes: The nodes, each after those that it needs. Those that are not stages are left out.
     """
 
     def step(node: Node) -> Step:
@@ -59,19 +59,19 @@ def steps_of(workshop: Workshop, nodes: Iterable[Node]) -> list[Step]:
 
 
 def run_table(context: Context, workshop: Workshop, plan: TablePlan) -> TableReport:
-    """Computes a table under one study, and logs it there.
+    """Compute a table under one study, and log it there.
 
     Args:
-        context: What the stages share.
-        workshop: What runs them.
-        plan: The table's plan.
+        context: Context of the stages.
+        workshop: Workshop that makes the stages' configurations.
+        plan: Plan of the table.
 
     Returns:
-        The table; cells that could not be computed say why.
+        The table. Cells that could not be computed contain the reason.
 
     Raises:
         InputError: None of its cells can be computed.
-        StagesFailedError: Some stages failed; the table was logged without them.
+        StagesFailedError: Some stages failed. The table was logged without them.
     """
     cells = {place: [adapted(workshop, value) for value in values] for place, values in plan.cells.items()}
     nodes = ordered(value.node for values in cells.values() for value in values)
@@ -91,7 +91,7 @@ def run_table(context: Context, workshop: Workshop, plan: TablePlan) -> TableRep
 
 
 def adapted(workshop: Workshop, value: Value) -> Value:
-    """A cell's value at the scale in use."""
+    """Return a cell's value at the scale in use."""
     scale = workshop.scale
     return Value(scale.adapted(value.node), tuple(map(scale.path, value.paths)))
 
@@ -100,7 +100,7 @@ def adapted(workshop: Workshop, value: Value) -> Value:
 def open_paper_study(
     context: Context, workshop: Workshop, label: str, datasets: Sequence[str], seeds: Sequence[int]
 ) -> Iterator[tuple[Context, Tracker]]:
-    """Open the study of a table or figure; with the context that it yields, every line of progress says the scale."""
+    """Open the study of a table or figure. Under the context that it yields, every line of progress names the scale."""
     mark = workshop.scale.mark
     described = {"label": label, "seeds": list(seeds), "scale": mark or "full"}
     if mark:
@@ -118,7 +118,7 @@ def _measure(values: Sequence[Value], results: Mapping[Node, StageResult], reaso
 
 
 def _record(parent: Tracker, report: TableReport) -> None:
-    """Logs the table, its cells and the report."""
+    """Log the table, its cells and the report."""
     name = report.table.label + (f" ({report.mark})" if report.mark else "")
     parent.log_table(name, report.rows())
     numbers = {

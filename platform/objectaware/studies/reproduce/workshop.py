@@ -1,4 +1,4 @@
-"""From a node of a plan to its stage's configuration, at the scale in use."""
+"""The configurations of a plan's stages, made from its nodes at the scale in use."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Results: TypeAlias = "Mapping[Node, StageResult]"
 """Results of the stages that a node needs, by node."""
 
 DETECTION_RECIPE = "detection_coco.yaml"
-"""Recipe of all detectors that are fine-tuned."""
+"""Recipe of all fine-tuned detectors."""
 
 FOUND = "found"
 """Name of the masks that are scored."""
@@ -56,10 +56,10 @@ FOUND = "found"
 
 @dataclass(frozen=True)
 class Workshop:
-    """What turns the nodes of a plan into configurations.
+    """A workshop, which turns the nodes of a plan into configurations.
 
     Attributes:
-        scale: At what scale they run.
+        scale: Scale at which they run.
         recipes: Folder of the trainings' recipes.
     """
 
@@ -67,7 +67,7 @@ class Workshop:
     recipes: Path
 
     def name(self, node: Node) -> str:
-        """What the node's stage is called, scale included."""
+        """Return the title of the node's stage, with the scale's mark."""
         return title(node) if not self.scale.mark else f"{self.scale.mark}: {title(node)}"
 
     def config(self, node: Node, results: Results) -> Model:
@@ -97,11 +97,11 @@ class Workshop:
                 raise AssertionError(f"{title(node)} is not a stage")
 
     def pretrain_config(self, node: Pretrain, masks: str | None) -> PretrainConfig:
-        """The configuration of a training.
+        """Return the configuration of a training.
 
         Args:
             node: The training.
-            masks: Address of its masks; None where the recipe needs none of another training.
+            masks: Address of its masks; None if the recipe needs no masks from another training.
         """
         options = default_names(PretrainConfig)
         recipe = read_recipe(self.recipes / f"{node.recipe}.yaml", options)
@@ -112,13 +112,13 @@ class Workshop:
         if node.mix_probability is not None:
             chosen["mix_probability"] = node.mix_probability
         scaled = dict(self.scale.fields(node))
-        # Of an option the scale changes fields; all else, such as `execution`, it replaces.
+        # The scale changes single fields of an option. Everything else, such as `execution`, it replaces.
         recipe = merged(recipe, {"policy": chosen, "method": scaled.pop("method", {})}, options)
         fields = {**recipe, "data": self.scale.data(node.images), "seed": node.seed, **scaled}
         return PretrainConfig.model_validate(fields)
 
     def localize_config(self, node: Localize, results: Results) -> LocalizeConfig:
-        """The configuration of a localization."""
+        """Return the configuration of a localization."""
         data = self.scale.data(node.images)
         fields: dict[str, Any] = {"data": data, **node.options.fields()}
         if node.network is not None:
@@ -133,7 +133,7 @@ class Workshop:
         return LocalizeConfig.model_validate(fields)
 
     def linear_config(self, node: Linear, results: Results) -> LinearConfig:
-        """The configuration of a linear evaluation."""
+        """Return the configuration of a linear evaluation."""
         holdout: dict[str, Any] = {}
         if node.holdout is not None:
             holdout["holdout_size" if isinstance(node.holdout, int) else "holdout_fraction"] = node.holdout
@@ -146,7 +146,7 @@ class Workshop:
         return _model("linear").model_validate(fields)
 
     def score_config(self, node: MaskScore, results: Results) -> LocalizationConfig:
-        """The configuration of a scoring."""
+        """Return the configuration of a scoring."""
         fields = {
             "data": self.scale.data(node.images),
             "masks": {FOUND: self.address(node.masks, results)},
@@ -155,12 +155,12 @@ class Workshop:
         return _model("localization").model_validate(fields)
 
     def few_shot_config(self, node: FewShot, results: Results) -> FewShotConfig:
-        """The configuration of a few-shot evaluation."""
+        """Return the configuration of a few-shot evaluation."""
         draws = {"num_shots": node.num_shots, "seeds": tuple(range(node.num_seeds))}
         return _model("few_shot").model_validate({**self._class_pair(node, results), **draws})
 
     def class_distance_config(self, node: ClassDistance, results: Results) -> ClassDistanceConfig:
-        """The configuration of a distance between two classes."""
+        """Return the configuration of a distance between two classes."""
         return _model("class_distance").model_validate(self._class_pair(node, results))
 
     def _class_pair(self, node: FewShot | ClassDistance, results: Results) -> dict[str, Any]:
@@ -172,7 +172,7 @@ class Workshop:
         }
 
     def detection_config(self, node: Detection, results: Results) -> DetectionConfig:
-        """The configuration of a fine-tuned detector, or of a published one."""
+        """Return the configuration of a fine-tuned detector, or of a published one."""
         recipe = read_recipe(self.recipes / DETECTION_RECIPE)
         fields: dict[str, Any] = {"test": self.scale.data(node.test)}
         if isinstance(node.network, Published):
@@ -183,19 +183,19 @@ class Workshop:
         return DetectionConfig.model_validate({**recipe, **fields, **self.scale.fields(node)})
 
     def detection_execution(self) -> DetectionExecution:
-        """How detectors are fine-tuned."""
+        """Return the execution with which detectors are fine-tuned."""
         return DetectionExecution.model_validate(read_recipe(self.recipes / DETECTION_RECIPE)["execution"])
 
     def address(self, node: Node, results: Results) -> str:
-        """Where what a node makes lies: a checkpoint, masks or a classifier."""
+        """Return the address of a node's outcome: a checkpoint, masks or a classifier."""
         match node:
             case Published():
                 return self.scale.file(node)
             case Kept():
-                # Here, or every plan would wait for PyTorch.
+                # Imported here: otherwise every plan would wait for PyTorch.
                 from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name
 
-                # The folder is named by the epoch's number from 0.
+                # The folder's name contains the epoch's number, counted from 0.
                 epoch = self.scale.epoch(node.epoch) - 1
                 return f"{results[node.training].folder.uri}/train/{KEPT_FOLDER}/{checkpoint_name(epoch)}"
             case Pretrain():
@@ -207,19 +207,19 @@ class Workshop:
 
 
 def _model(kind: str) -> Any:  # noqa: ANN401 - the model of a kind of stage
-    """Return the model of a stage's configuration; imported here, since a plan that is only shown needs few of them."""
+    """Return the configuration model of a kind of stage. It is imported on demand, since showing a plan needs few."""
     return stage_named(kind).config
 
 
 def obstacles(workshop: Workshop, nodes: Sequence[Node]) -> dict[Node, str]:
-    """Why nodes of a plan cannot run, before any of them has run.
+    """Return the reasons why nodes of a plan cannot run, before any of them has run.
 
     Args:
-        workshop: What would run them.
-        nodes: Each after what it needs.
+        workshop: Workshop that would make the stages' configurations.
+        nodes: The nodes, each after those that it needs.
 
     Returns:
-        The reason by node, for those that cannot: something of their own, or of what they need.
+        The reason by node, for those that cannot run: their own problem, or that of a node that they need.
     """
     found: dict[Node, str] = {}
     for node in nodes:
@@ -231,10 +231,10 @@ def obstacles(workshop: Workshop, nodes: Sequence[Node]) -> dict[Node, str]:
 
 
 def images_with(class_name: str, workshop: Workshop, images: Images) -> tuple[str, ...]:
-    """Images of a part of COCO that show a class, by their paths: the first of them, at most a group.
+    """Return the paths of images of a part of COCO that show a class: the first ones, at most one group.
 
     Raises:
-        InputError: None does.
+        InputError: No image shows the class.
     """
     data = workshop.scale.data(images)
     coco = Dataset(data).instances()
