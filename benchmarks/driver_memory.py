@@ -95,7 +95,7 @@ def measure_this_process(pictures: Path) -> dict[str, float]:
     parent = pictures.parent
     command = ["localize", str(pictures), "--checkpoint", str(parent / "checkpoint")]
     with _watched() as looks:
-        status = run([*command, "--recipe", str(parent / "tiny.yaml"), "--setting", "mixup", "--fresh"])
+        status = run([*command, "--recipe", str(parent / "tiny.yaml"), "--preset", "mixup", "--fresh"])
     assert status == 0, status
     return {"private": max(looks) / 1024, "resident": _kibibytes(Path("/proc/self/status"), "VmHWM") / 1024}
 
