@@ -1,4 +1,4 @@
-"""The command line: parses, calls one function, prints. Heavy imports stay inside the commands."""
+"""The command line: it parses, calls one function and prints. Heavy imports stay inside the commands."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from objectaware.errors import (
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits: 0 done, 2 the input was refused, 130 interrupted, 1 anything else."""
+    """Run the command line and exit: 0 done, 2 the input was refused, 130 interrupted, 1 anything else."""
     try:
         status = run(list(sys.argv[1:] if argv is None else argv))
     except Exception as error:
         traceback.print_exc()
-        # Once more, since a worker's traceback stands below the message; the end of a job's log is what is read.
+        # Print the message again: a worker's traceback stands below the first one, and people read the end of a log.
         print(f"objectaware: {type(error).__name__}: {error}", file=sys.stderr)
         status = 1
     sys.exit(status)
 
 
 def run(arguments: list[str]) -> int:
-    """Runs one command.
+    """Run one command.
 
     Args:
-        arguments: What follows `objectaware`.
+        arguments: The words after `objectaware`.
 
     Returns:
-        Exit status: 0 done, 1 failed for a reason that is told in a line (a full disk, a stage that another command
-        computes, a training that diverged), 2 the input was refused, 130 interrupted; other errors are raised.
+        Exit status. 0: done. 1: failed for a reason that one line explains (a full disk, a stage that another command
+        computes, a training that diverged). 2: the input was refused. 130: interrupted. Other errors are raised.
     """
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         from objectaware.commands.registry import usage_text
@@ -83,12 +83,12 @@ def run(arguments: list[str]) -> int:
 
 
 def _behind(error: Exception) -> str:
-    """An error's message behind a colon, where it has one."""
+    """Return an error's message after a colon, or nothing if it has no message."""
     return f": {error}" if str(error) else ""
 
 
 def _find_command(arguments: list[str]) -> tuple[Callable[[str, list[str]], None], list[str]]:
-    """Finds the command that the first words name, and those words."""
+    """Return the command that the first words name, and those words."""
     from objectaware.commands.registry import all_subcommands
 
     subcommands = all_subcommands()
