@@ -23,7 +23,7 @@ def restore() -> None:
     """Make the collector run as often as before, once work begins, and only on objects that are made from now on.
 
     Cycles that hold large tensors must not wait for tens of thousands of objects. Call this before allocating such
-    tensors: objects that exist now are never collected. Short-lived processes need not call it.
+    tensors: the collector never again looks at objects that exist now. Processes that do little need not call it.
     """
     if gc.get_threshold() == _AT_START:
         gc.freeze()

@@ -32,8 +32,8 @@ def expand_resolution(backbone: Network, factor: int) -> Network:
         The changed deep copy; `backbone` itself is not changed.
 
     Raises:
-        InputError: The factor is another one, the network has no such stages, or a stage halves the resolution by
-            other layers than convolutions.
+        InputError: The factor is not 1, 2 or 4, the network has no such stages, or a stage does not halve the
+            resolution by strided convolutions alone.
     """
     if factor not in _NUM_STAGES:
         raise InputError("factor", factor, "the resolution cannot be expanded by it", "Give 1, 2 or 4.")

@@ -165,7 +165,7 @@ def read_shard(storage: Storage, group: int) -> pa.Table:
         table = pq.read_table(content, page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
         raise InputError("shard", f"{storage.uri}/{name}", f"cannot be read ({error})", remedy) from error
-    if "refined" not in table.column_names and "cam" in table.column_names:  # by an older version
+    if "refined" not in table.column_names and "cam" in table.column_names:  # an older version wrote it
         place = mask_fields_schema.get_field_index("refined")
         table = table.add_column(place, mask_fields_schema.field(place), pa.nulls(len(table), pa.binary()))
     if not table.schema.equals(mask_fields_schema):

@@ -42,7 +42,7 @@ def parameter_groups(*networks: nn.Module, has_constant_rate: bool = False) -> l
 
 
 class Method(nn.Module):
-    """Base of what can be trained: a module from a batch's views to a loss.
+    """Base of all methods: a module from a batch's views to a loss.
 
     Attributes:
         backbone: Network from images (N, 3, H, W) to pooled features (N, C), the result of the training.

@@ -2,7 +2,7 @@
 
 The gallery is one HTML page that needs nothing else: no server, no network, no library. MLflow shows an HTML artifact
 in a frame that may only run scripts, so the page's inline code uses no storage, no address and no file. The page's own
-content security policy forbids these, too: a file name that got through the escaping could not load anything.
+content security policy forbids everything else: a file name that got through the escaping could not load anything.
 """
 
 from __future__ import annotations
