@@ -1,4 +1,4 @@
-"""Work that goes on beside a `with` block."""
+"""Work that runs beside a `with` block."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Self
 
 
 class Background(ABC):
-    """A thread that works while a `with` block runs, and has ended when the block has.
+    """A thread that works while a `with` block runs. It has ended when the block ends.
 
     Args:
-        name: Of the thread.
+        name: Name of the thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -31,4 +31,4 @@ class Background(ABC):
 
     @abstractmethod
     def _run(self) -> None:
-        """What the thread does until `_stop` is set."""
+        """Do the thread's work until `_stop` is set."""

@@ -1,8 +1,8 @@
 """Python's garbage collector while a process starts.
 
-Importing PyTorch, Ray and MLflow makes a million objects that stay. At Python's default the collector goes over them
-again and again, which takes half of the start: 17 s of `import objectaware.stages.localize` became 9 s, on two cores
-of 2.6 GHz. Of what mypy and Black do for their own start this is the milder form.
+Importing PyTorch, Ray and MLflow makes a million objects that stay. With Python's default thresholds the collector
+scans them again and again, which takes half of the start: `import objectaware.stages.localize` took 17 s and takes 9 s
+now, on two cores of 2.6 GHz. mypy and Black do the same for their own start, in a stronger form.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ _AT_START = (50_000, 10, 10)
 
 
 def relax() -> None:
-    """Makes the collector look less often, for a process that begins to import, unless that was set already."""
+    """Make the collector run less often while a process imports its modules, unless the thresholds were changed."""
     if gc.get_threshold() == _AT_WORK:
         gc.set_threshold(*_AT_START)
 
 
 def restore() -> None:
-    """Makes it look as often as before, and only at what is made from now on, once work begins.
+    """Make the collector run as often as before, once work begins, and only on objects that are made from now on.
 
-    Cycles that hold on to large tensors must not wait for tens of thousands of objects. Called before there are any:
-    what is there by now is never looked at again. Processes that do little need not call it.
+    Cycles that hold large tensors must not wait for tens of thousands of objects. Call this before allocating such
+    tensors: the collector never again looks at objects that exist now. Processes that do little need not call it.
     """
     if gc.get_threshold() == _AT_START:
         gc.freeze()

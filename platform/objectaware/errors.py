@@ -1,10 +1,10 @@
-"""Errors whose message says all that the user needs."""
+"""Errors whose message says everything that the user needs."""
 
 from __future__ import annotations
 
 import errno
 
-# What the system says of a path that the user has to change.
+# The system reports these errors for a path that the user has to change.
 _REFUSALS = frozenset(
     [
         *(errno.EACCES, errno.EPERM, errno.EROFS),
@@ -15,23 +15,23 @@ _REFUSALS = frozenset(
 
 
 class ExplainedError(RuntimeError):
-    """Something went wrong for a reason that the message gives.
+    """An error whose message gives the reason.
 
-    The command line turns it into that message and exit status 1, without a traceback but for that of a cause that is
-    not explained itself.
+    The command line turns it into that message and exit status 1. It prints a traceback only for a cause that is not
+    explained itself.
     """
 
 
 class InputError(ValueError):
-    """The user's input was refused.
+    """An error for input of the user that was refused.
 
     The command line turns it into one message and exit status 2, without a traceback.
 
     Args:
         field: Name of the setting, argument or file that was refused.
-        value: What was given.
-        problem: What is wrong with it, as a clause without a full stop.
-        remedy: What to do instead, as a sentence.
+        value: Value that was given.
+        problem: The problem with the value, as a clause without a full stop.
+        remedy: The remedy, as a sentence.
 
     Example:
         >>> raise InputError("temperature", -1, "must be positive", "Give a value such as 0.2.")
@@ -52,25 +52,25 @@ class InputError(ValueError):
 
 
 def is_explained(error: BaseException) -> bool:
-    """Whether an error's message says all: one of the above, that a disk is full, or that a path is refused."""
+    """Return whether an error's message is enough: for the errors above, a full disk and a refused path."""
     return isinstance(error, InputError | ExplainedError) or is_full_disk(error) or is_refused_path(error)
 
 
 def is_full_disk(error: BaseException) -> bool:
-    """Whether there was no room for a file, or none that this user may take."""
+    """Return whether the disk, or this user's quota of it, had no room for a file."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_refused_path(error: BaseException) -> bool:
-    """Whether the system refused a path: no right to it, a file in place of a folder or the reverse, or its name."""
+    """Return whether the system refused a path: no permission, a file instead of a folder or vice versa, a bad name."""
     return isinstance(error, OSError) and error.errno in _REFUSALS
 
 
 def system_reason(error: Exception) -> str:
-    """Say in one line why the system refused a path, without the path, which the message names itself."""
+    """Return one line that says why the system refused a path. The caller's message names the path."""
     return getattr(error, "strerror", None) or one_line(error)
 
 
 def one_line(error: Exception) -> str:
-    """Return an error's message in one line, or the name of its type where it has none."""
+    """Return an error's message in one line, or the name of its type if it has no message."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""What `objectaware doctor` finds: one check, its outcome, and what to do about it."""
+"""A finding of `objectaware doctor`: one check, its outcome and the remedy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Finding:
     """The outcome of one check.
 
     Attributes:
-        name: What was looked at.
-        state: `ok`; `limited`, works but slowly or in part; `broken`, nothing works before it is mended;
-            `not checked`, cannot be told from here.
-        found: What was seen.
-        remedy: What to do; empty where nothing is to be done.
+        name: Name of the check.
+        state: `ok`; `limited`, works only slowly or in part; `broken`, nothing works until it is repaired;
+            `not checked`, cannot be checked from here.
+        found: Result of the check, as text.
+        remedy: What the user should do; empty if there is nothing to do.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The base of all models of configuration, and the kinds of values that their fields hold."""
+"""The base of all configuration models, and the types of values that their fields hold."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 ENTRY_POINT_GROUP = "objectaware.variants"
-"""Entry points of other distributions, each the name of a module that registers variants or layouts."""
+"""Group of entry points of other distributions. Each one names a module that registers variants or layouts."""
 
 
 def _absolute(address: str) -> str:
-    """Ray starts workers in folders of their own, where a relative path would name another place."""
+    """Make a path absolute: Ray starts workers in other folders, where a relative path would name another place."""
     return address if "://" in address else str(Path(address).expanduser().absolute())
 
 
 @dataclass(frozen=True)
 class PointsTo:
-    """Mark of a type: its values are addresses, and the content there decides a result in their place.
+    """Mark of a type whose values are addresses. Not the address but the content at it decides a result.
 
     Attributes:
-        content: What lies there: `checkpoint`, `classifier`, `masks`, or `part` for a part of something else that is
-            hashed whole, such as a data set.
+        content: Kind of the content: `checkpoint`, `classifier`, `masks`, or `part` for a part of something else that
+            is hashed as a whole, such as a data set.
     """
 
     content: str
 
 
 Address = Annotated[str, AfterValidator(_absolute), PointsTo("part")]
-"""Path or URI; a path is relative to the folder that the command was started in, and made absolute at once."""
+"""Path or URI. A path is relative to the folder in which the command was started, and is made absolute at once."""
 CheckpointAddress = Annotated[str, AfterValidator(_absolute), PointsTo("checkpoint")]
 ClassifierAddress = Annotated[str, AfterValidator(_absolute), PointsTo("classifier")]
 MasksAddress = Annotated[str, AfterValidator(_absolute), PointsTo("masks")]
@@ -49,17 +49,17 @@ Byte = Annotated[int, Field(ge=0, le=255)]
 
 
 class Model(BaseModel):
-    """Base of all configuration: immutable, unknown fields refused."""
+    """Base of all configuration models. They are immutable and refuse unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Execution(Model):
-    """Base of how a stage runs: what changes speed and place, and never a number."""
+    """Base of the settings of how a stage runs. They change speed and place, but never a result."""
 
 
 def points_to(field: FieldInfo) -> str | None:
-    """Return what the addresses in a field point to, however they are nested in its type; None where it holds none."""
+    """Return the content of the addresses in a field, however deeply they are nested; None if it holds no address."""
     return _points_to(field.annotation, field.metadata)
 
 
@@ -74,7 +74,7 @@ def _points_to(annotation: object, metadata: Sequence[object] = ()) -> str | Non
 
 
 def filled(values: dict[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
-    """Fields as given, and the defaults of those that are missing or None, so that a stored recipe says them all."""
+    """Fill in defaults for fields that are missing or None, so that stored recipes are complete."""
     return {**values, **{name: value for name, value in defaults.items() if values.get(name) is None}}
 
 

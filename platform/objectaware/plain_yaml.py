@@ -1,4 +1,4 @@
-"""YAML that other people wrote: plain values alone, and no more of them than the file is long."""
+"""YAML from other people: only plain values, with limits on a file's size and on what its aliases stand for."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import yaml
 from objectaware.errors import InputError, system_reason
 
 _MAX_BYTES = 2**20
-# A few kilobytes of aliases of lists of aliases stand for more values than any memory holds ("billion laughs"): they
-# share theirs until something, such as a message, writes them out.
+# A few kilobytes of nested aliases can stand for more values than any memory holds ("billion laughs"). The values share
+# their memory until something, such as a message, writes them out.
 _MAX_EXPANDED = 2**22
 
 
 def read_yaml(path: Path, *, field: str) -> object:
-    """Reads a YAML file of plain values.
+    """Read a YAML file of plain values.
 
     Args:
         path: The file.
-        field: What it is called in messages.
+        field: Name of the file in messages.
 
     Raises:
-        InputError: It is longer than a megabyte, cannot be read or is no text, or is what `parse_yaml` refuses.
+        InputError: The file is longer than a megabyte, cannot be read or is not text, or `parse_yaml` refuses it.
     """
     try:
         size = path.stat().st_size
@@ -41,16 +41,16 @@ def read_yaml(path: Path, *, field: str) -> object:
 
 
 def parse_yaml(text: str, *, field: str, source: object) -> object:
-    """Parses a YAML document of plain values; nothing in it is run.
+    """Parse a YAML document of plain values, without running anything in it.
 
     Args:
         text: The document.
-        field: What it is called in messages.
-        source: Where it comes from, for messages.
+        field: Name of the document in messages.
+        source: Origin of the document, for messages.
 
     Raises:
-        InputError: It is not YAML, asks for other than plain values, is nested deeper than Python can follow, or its
-            aliases contain themselves or stand for several megabytes.
+        InputError: The document is not YAML, contains other than plain values, or is nested deeper than Python can
+            follow; or its aliases contain themselves or stand for several megabytes.
     """
     try:
         value, expanded_size = _parsed(text)
@@ -65,23 +65,23 @@ def parse_yaml(text: str, *, field: str, source: object) -> object:
 
 
 def _parsed(text: str) -> tuple[object, float]:
-    """The value, None where there is none or too much of it, and the size that it has written out."""
+    """Return the value (None if it is missing or too large), and its size with all aliases written out."""
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
         if node is None:
             return None, 0.0
         size = _expanded_size(node, {})
-        # Merges of mappings copy what they merge: a value that is too large is not made.
+        # Merging mappings copies them, so do not construct a value that is too large.
         return loader.construct_document(node) if size <= _MAX_EXPANDED else None, size
     finally:
         loader.dispose()
 
 
 def _expanded_size(node: yaml.Node, known: dict[yaml.Node, float]) -> float:
-    """Characters of a node with all its aliases written out, and one a value; infinite where it contains itself."""
+    """Count the characters of a node with all aliases written out, plus one per value; infinite if it holds itself."""
     if node not in known:
-        known[node] = math.inf  # until it is known: what meets it inside of it goes round in circles
+        known[node] = math.inf  # until the size is known: a node that is met inside itself is endless
         if isinstance(node, yaml.ScalarNode):
             size = float(len(node.value))
         elif isinstance(node, yaml.MappingNode):

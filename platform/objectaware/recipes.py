@@ -1,4 +1,4 @@
-"""Recipes: YAML files, and what the command line lays over them."""
+"""Recipes: YAML files, and the options of the command line that override their fields."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from objectaware.errors import InputError
 from objectaware.plain_yaml import parse_yaml, read_yaml
 
 _SHIPPED = Path(__file__).parent / "shipped"
-"""Copies of the repository's `jobs/recipes` and `sweeps` in an installed package, links to them in a clone."""
+"""Folder with the repository's `jobs/recipes` and `sweeps`: copies in an installed package, links in a clone."""
 
 
 def find_recipe(path: Path) -> Path:
-    """Finds a recipe or sweep: a file of the user's, or else one that comes with the package.
+    """Find a recipe or sweep: a file of the user or, failing that, one that comes with the package.
 
     Args:
-        path: Where the file is. A file that comes with the package also goes by its path in the repository
-            (`jobs/recipes/linear_in9.yaml`) and by its name (`linear_in9`).
+        path: Path of the file. A file that comes with the package can also be given by its path in the repository
+            (`jobs/recipes/linear_in9.yaml`) or by its name (`linear_in9`).
 
     Returns:
-        The path of the file; the given one where there is no such file.
+        The path of the file; the given path if there is no such file.
     """
     if path.name and not path.is_file() and not path.is_absolute() and ".." not in path.parts:
         names = [path, *(folder / path.with_suffix(".yaml") for folder in (Path("jobs/recipes"), Path("sweeps")))]
@@ -30,28 +30,28 @@ def find_recipe(path: Path) -> Path:
 
 
 Options = Mapping[str, str]
-"""Fields of a recipe that are options, with the name of the variant that is the default.
+"""Fields of a recipe that are options, each with the name of its default variant.
 
-What `objectaware.config.variants.default_names` gives of a model. In a recipe `method: moco` stands for
-`method: {name: moco}`, and fields that are laid over an option belong to the variant that is named with them.
+`objectaware.config.variants.default_names` returns them for a model. In a recipe `method: moco` stands for
+`method: {name: moco}`. Fields that override an option belong to the variant that is named with them.
 """
 
 
 def read_recipe(path: Path, options: Options | None = None) -> dict[str, object]:
-    """Reads a YAML recipe, laid over the one that it names as its `base`.
+    """Read a YAML recipe, and merge it with the recipe that it names as its `base`.
 
-    A base is a path relative to the recipe's folder. The recipe's own values replace the base's; mappings, such as
-    `execution`, are merged field by field.
+    A base is a path relative to the recipe's folder. The recipe's own values replace the values of the base. Mappings,
+    such as `execution`, are merged field by field.
 
     Args:
-        path: As `find_recipe` takes it.
+        path: Path or name of the recipe, as for `find_recipe`.
         options: Fields that are options.
 
     Returns:
         The fields, without `base`; options as mappings.
 
     Raises:
-        InputError: There is no such file, it is not a mapping in YAML, or its base has a base.
+        InputError: There is no such file, it is not a YAML mapping, or its base has a base.
     """
     path = find_recipe(path)
     recipe = _read_mapping(path)
@@ -62,13 +62,13 @@ def read_recipe(path: Path, options: Options | None = None) -> dict[str, object]
         raise InputError("base", base, "is not a path", "Name one recipe, relative to the folder of this one.")
     below = _read_mapping(path.parent / base)
     if "base" in below:
-        # One level keeps all that a recipe says within two files.
+        # With only one level, a reader finds all fields of a recipe in two files.
         raise InputError("base", base, "names a base itself", "Name a recipe that stands alone.")
     return merged(below, recipe, options)
 
 
 def spelt_out(recipe: Mapping[str, object], options: Options | None = None) -> dict[str, object]:
-    """Returns the recipe with `{name: moco}` for each option that is a name alone."""
+    """Return the recipe with each option that is only a name written as a mapping, such as `{name: moco}`."""
     names = options or {}
     return {
         field: {"name": value} if field in names and isinstance(value, str) else value
@@ -79,11 +79,11 @@ def spelt_out(recipe: Mapping[str, object], options: Options | None = None) -> d
 def merged(
     below: Mapping[str, object], above: Mapping[str, object], options: Options | None = None
 ) -> dict[str, object]:
-    """Lays fields over others; mappings are merged field by field, unless they are of two variants of an option.
+    """Override fields with others. Mappings are merged field by field, unless they are two variants of an option.
 
     Args:
         below: Fields of a recipe.
-        above: Fields that are laid over them.
+        above: Fields that override them.
         options: Fields that are options.
     """
     result = spelt_out(below, options)
@@ -99,7 +99,7 @@ def merged(
 
 
 def _same_variant(under: Mapping[str, object], over: Mapping[str, object], default: str) -> bool:
-    """Whether fields of an option are of the variant of the fields below: they name it too, or none."""
+    """Return whether fields of an option belong to the same variant as the fields below: they name it or no variant."""
     return "name" not in over or over["name"] == under.get("name", default)
 
 
@@ -114,20 +114,20 @@ def _read_mapping(path: Path) -> dict[str, object]:
 
 
 def override(recipe: dict[str, object], arguments: list[str], options: Options | None = None) -> dict[str, object]:
-    """Lays `--field value` pairs over a recipe; dots reach into nested fields, values are YAML.
+    """Override fields of a recipe by `--field value` pairs. Dots reach into nested fields; values are YAML.
 
     Args:
-        recipe: Its fields, changed in place.
-        arguments: The pairs. Those of an option's name are laid first, wherever they stand.
+        recipe: Fields of the recipe, changed in place.
+        arguments: The pairs. Pairs that name the variant of an option are applied first, wherever they stand.
         options: Fields that are options.
 
     Raises:
-        InputError: The arguments are no such pairs, or a value is not YAML.
+        InputError: The arguments are not such pairs, or a value is not YAML.
     """
     if len(arguments) % 2 or any(not name.startswith("--") for name in arguments[::2]):
         raise InputError("arguments", " ".join(arguments), "are not pairs", "Write --field value, such as --seed 1.")
     recipe.update(spelt_out(recipe, options))
-    # A field of a variant would be dropped again where the variant's name followed it.
+    # A variant's name that came after a field of the variant would drop that field again.
     for name, text in sorted(zip(arguments[::2], arguments[1::2], strict=True), key=lambda pair: _is_below(pair[0])):
         path = name.removeprefix("--").replace("-", "_").split(".")
         lay(recipe, path, parse_yaml(text, field=name, source=text), options, shown=("arguments", name))
@@ -146,14 +146,14 @@ def lay(
     *,
     shown: tuple[str, str],
 ) -> None:
-    """Sets one field of a recipe, in place. Another variant of an option drops the fields of the one before.
+    """Set one field of a recipe, in place. Choosing another variant of an option drops the previous variant's fields.
 
     Args:
-        fields: Of the recipe, options as mappings.
+        fields: Fields of the recipe, options as mappings.
         path: Names that lead to the field.
-        value: Its value. The name of the variant that an option has already leaves the variant's fields as they are.
+        value: Value of the field. Naming the variant that an option has already leaves the variant's fields unchanged.
         options: Fields that are options.
-        shown: What is set and where, for messages.
+        shown: Field and value of the error message, should there be one.
 
     Raises:
         InputError: The path leads through a single value.
@@ -175,15 +175,15 @@ def lay(
 def split_overrides(
     arguments: list[str], *, flags: Collection[str], options: Collection[str]
 ) -> tuple[list[str], list[str]]:
-    """Parts a command's own arguments from the overrides of its recipe.
+    """Separate a command's own arguments from the overrides of its recipe.
 
     Args:
-        arguments: All of them.
-        flags: The command's own names that stand alone.
-        options: The command's own names that a value follows.
+        arguments: All arguments.
+        flags: Names of the command's own arguments that stand alone.
+        options: Names of the command's own arguments that are followed by a value.
 
     Returns:
-        The command's own, and the overrides.
+        The command's own arguments, and the overrides.
     """
     known: list[str] = []
     overrides: list[str] = []

@@ -1,6 +1,6 @@
-"""Configuration of the stages: validated once, at the edge; the parts take plain arguments.
+"""Configuration of the stages. It is validated once, at the edge; the code below takes plain arguments.
 
-A model's fields are its recipe, which decides the result; `execution` decides only how fast and where it is computed.
+A model's fields are its recipe, which decides the result. `execution` decides only where and how fast it is computed.
 """
 
 from objectaware.config.detection import DetectionConfig, DetectionExecution

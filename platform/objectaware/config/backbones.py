@@ -1,6 +1,6 @@
-"""Names of backbones, as recipes give them, and what builds each.
+"""Names of backbones in recipes, and the function or class that builds each backbone.
 
-Kept apart from the networks so that reading a recipe, and --help, import neither torch nor timm.
+This module is separate from the networks, so that reading a recipe and --help import neither torch nor timm.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _BUILT_IN = {
     "resnet50": "objectaware.methods.backbones:resnet50",
     "resnet10_narrow": "objectaware.methods.backbones:resnet10_narrow",
 }
-"""The function that builds the network, by its name."""
+"""Function that builds each network, by the network's name."""
 
 _FAMILIES = {"timm": "objectaware.methods.timm_backbone:TimmBackbone"}
-"""The class that builds all networks of a library, by what stands before the slash. Its static method `check` refuses
-names that it does not know."""
+"""Class that builds all networks of a library, by the part of the name before the slash. Its static method `check`
+refuses names that it does not know."""
 
 BACKBONE_NAMES = tuple(_BUILT_IN)
 
 
 def check_backbone(name: str) -> str:
-    """Returns the name of a backbone if there is such a one. A library is imported for names of its networks alone.
+    """Return the name of a backbone if the backbone exists. Only names of a library's networks import that library.
 
     Raises:
-        InputError: There is none; the message says which there are.
+        InputError: There is no such backbone. The message lists the backbones.
     """
     family, _, network = name.partition("/")
     if name in _BUILT_IN:
@@ -46,7 +46,7 @@ def check_backbone(name: str) -> str:
 
 
 def backbone_builder(name: str) -> tuple[Any, tuple[str, ...]]:
-    """Returns what builds a backbone, and the arguments that it is called with.
+    """Return the function or class that builds a backbone, and the arguments for calling it.
 
     Raises:
         InputError: There is no such backbone.

@@ -1,4 +1,4 @@
-"""What the configurations of trainings share."""
+"""Shared parts of the configurations of trainings."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Precision = Literal["fp32", "bf16"]
 
 
 class TrainingExecution(Execution):
-    """Base of how a training runs: what changes speed and place, and never a number.
+    """Base of the settings of how a training runs. They change speed and place, but never a result.
 
     Attributes:
-        moved: Fields that recipes used to have here and that are fields of the recipe itself now.
+        moved: Fields that used to be here and are now fields of the recipe itself.
     """
 
     moved: ClassVar[tuple[str, ...]] = ("precision",)

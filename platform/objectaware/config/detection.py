@@ -17,15 +17,16 @@ _OF_TEST = ("published", "test", "test_short_side", "max_side", "num_test_propos
 
 
 class DetectionExecution(TrainingExecution):
-    """How fine-tuning and scoring run.
+    """Settings of how fine-tuning and scoring run.
 
     Attributes:
-        num_workers: Processes that train together; the batch is split evenly among them. As many tasks score.
-        use_gpu: One GPU a worker; by default where the Ray in use has GPUs.
-        num_loader_threads: Threads a worker that decode images and draw masks.
-        num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
+        num_workers: Processes that train together; the batch is split evenly among them. The same number of tasks
+            scores.
+        use_gpu: Whether each worker has one GPU; by default if the Ray cluster in use has GPUs.
+        num_loader_threads: Threads per worker that decode images and draw masks.
+        num_compute_threads: Threads per worker that compute on a CPU; 0 leaves the number to PyTorch.
         checkpoint_interval: Iterations between checkpoints, rounded up to whole log intervals.
-        no_progress_minutes: A worker that makes no step for so long ends, and training begins again from the newest
+        no_progress_minutes: A worker that makes no step for this time ends, and training starts again from the newest
             checkpoint. The fourth failure without a new checkpoint between them ends the run.
     """
 
@@ -37,41 +38,41 @@ class DetectionExecution(TrainingExecution):
     no_progress_minutes: Minutes = 60
 
     def worker_counts(self) -> range:
-        """Every number of workers that may train."""
+        """Return every number of workers with which the training may run."""
         return range(self.num_workers, self.num_workers + 1)
 
 
 class DetectionConfig(Model):
-    """Fine-tuning of a Mask R-CNN (R50-C4 of the paper) on COCO, and its average precision; or that of a published one.
+    """Fine-tuning and scoring of a Mask R-CNN (R50-C4 of the paper) on COCO, or only scoring of a published network.
 
     The defaults are MoCo's (facebookresearch/moco, detection/configs/coco_R_50_C4_2x_moco.yaml, on detectron2).
 
     Attributes:
-        checkpoint: Backbone to fine-tune: a folder that pretraining wrote, or a file of another system's.
-        published: Instead, state dict of torchvision's fasterrcnn_resnet50_fpn or maskrcnn_resnet50_fpn, which is
-            scored as it is.
+        checkpoint: Backbone to fine-tune: a folder that pretraining wrote, or another system's file.
+        published: Instead of `checkpoint`: state dict of torchvision's fasterrcnn_resnet50_fpn or
+            maskrcnn_resnet50_fpn, which is scored without training.
         data: COCO images to train on; only with `checkpoint`.
         test: COCO images to score on.
-        num_iterations: Updates of the weights.
-        decay_iterations: Where the learning rate falls to a tenth.
+        num_iterations: Number of updates of the weights.
+        decay_iterations: Iterations at which the learning rate falls to a tenth.
         num_warmup_iterations: Iterations in which the learning rate rises linearly from a thousandth.
         learning_rate: Learning rate, not scaled with the batch.
         sgd_momentum: Momentum of the optimizer.
-        weight_decay: Weight decay; batch norm has none.
-        batch_size: Images an update, over all workers; the paper's code has 8 and the same learning rate.
-        short_sides: Sides in pixels that the short side of a training image is resized to, one at random.
-        test_short_side: Short side of an image in the test.
-        max_side: Longest side of any image.
-        num_regions: Regions an image that the heads learn from.
-        num_train_proposals: Proposals an image that they are drawn from.
-        num_test_proposals: Proposals an image in the test.
-        num_precise_batches: Batches that batch norm's statistics are taken from anew after the last iteration
+        weight_decay: Weight decay, not applied to batch norm.
+        batch_size: Images per update, over all workers; the paper's code has 8 and the same learning rate.
+        short_sides: Sizes in pixels for the short side of a training image; each image gets one at random.
+        test_short_side: Size in pixels of the short side of a test image.
+        max_side: Largest size in pixels of the long side of any image.
+        num_regions: Regions per image from which the heads learn.
+        num_train_proposals: Proposals per image from which these regions are drawn.
+        num_test_proposals: Proposals per test image.
+        num_precise_batches: Batches from which batch norm's statistics are computed again after the last iteration
             (detectron2's PreciseBN); 0 keeps the moving averages.
-        precision: `bf16` fine-tunes with convolutions and linear layers in bfloat16, boxes and losses in 32 bits;
-            scoring is in 32 bits. A processor that only emulates it is refused.
-        log_interval: Iterations that a point of the loss curve is the mean of.
-        seed: Decides new weights, order, flips, sizes and which regions are drawn.
-        execution: How it runs.
+        precision: `bf16` fine-tunes with convolutions and linear layers in bfloat16, and boxes and losses in 32 bits;
+            scoring is in 32 bits. A processor that only emulates bfloat16 is refused.
+        log_interval: Iterations over which each point of the loss curve is averaged.
+        seed: Seed of new weights, order, flips, sizes and the choice of regions.
+        execution: Settings of how it runs.
     """
 
     checkpoint: CheckpointAddress | None = None
@@ -99,7 +100,7 @@ class DetectionConfig(Model):
 
     @property
     def num_epochs(self) -> int:
-        """Log intervals: what training reports to its session as epochs."""
+        """Return the number of log intervals, which training reports to its session as epochs."""
         return -(-self.num_iterations // self.log_interval)
 
     @model_validator(mode="after")
@@ -112,7 +113,7 @@ class DetectionConfig(Model):
 
     @model_validator(mode="after")
     def _fields_apply(self) -> Self:
-        """Refuses settings of a training that does not take place."""
+        """Refuse training settings if nothing is trained."""
         if self.published is None:
             return self
         for name, field in type(self).model_fields.items():

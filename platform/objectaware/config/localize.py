@@ -15,14 +15,14 @@ from objectaware.model import CheckpointAddress, Execution, Fraction, Positive
 
 
 class LocalizeExecution(Execution):
-    """How localization runs.
+    """Settings of how localization runs.
 
     Attributes:
         num_cam_actors: Processes that compute ContraCAM.
-        num_crf_actors: Processes that run CRF and boxes.
-        use_gpu: One GPU a ContraCAM process; by default where the Ray in use has GPUs.
-        num_compute_threads: Threads a ContraCAM process computes with on a CPU.
-        record_iterations: Keep the map of each iteration of the localizer for a dozen images, and show them.
+        num_crf_actors: Processes that compute CRF and boxes.
+        use_gpu: Whether each ContraCAM process has one GPU; by default if the Ray cluster in use has GPUs.
+        num_compute_threads: Threads per ContraCAM process that compute on a CPU.
+        record_iterations: Whether to keep and show the map of each iteration of the localizer for a dozen images.
     """
 
     num_cam_actors: Positive = 1
@@ -34,12 +34,12 @@ class LocalizeExecution(Execution):
 
 @dataclass(frozen=True)
 class Cost:
-    """What one image's soft map takes, in the pieces that the planner measures.
+    """The cost of one image's soft map, in the units that the planner measures.
 
     Attributes:
-        num_passes: Passes of an image through the network; a gradient at the pixels takes three.
+        num_passes: Passes of an image through the network; a gradient at the pixels counts as three.
         expansion: Resolution of passes that are iterations of ContraCAM, each with a score and a map; None for
-            passes through the network as it is.
+            passes through the unchanged network.
     """
 
     num_passes: int = 0
@@ -47,17 +47,17 @@ class Cost:
 
 
 class Localizer(Variant):
-    """How objects are found: pictures and a network in, soft maps out.
+    """Base of all localizers, which find objects: pictures and a network in, soft maps out.
 
-    A file of `objectaware.localize` holds a variant's settings and its algorithm. All soft maps take the same way from
-    there on: CRF, mask, boxes, store.
+    A file of `objectaware.localize` holds a variant's settings and its algorithm. All soft maps then go through the
+    same steps: CRF, mask, boxes, store.
 
     Attributes:
-        needs_network: Whether it looks through a network.
+        needs_network: Whether it uses a network.
         needs_negatives: Whether it compares each image with others.
         needs_classifier: Whether it has a field `classifier`, the address of a linear classifier on the network's
             pooled features.
-        iterates: Whether it has the maps of several iterations to show.
+        iterates: Whether it has maps of several iterations to show.
     """
 
     package = "objectaware.localize"
@@ -73,7 +73,7 @@ class Localizer(Variant):
         """Open what the localizer needs, and return the function that finds soft maps.
 
         Args:
-            network: `objectaware.localize.localizer.Network`, which opens its file when it is asked for a part.
+            network: `objectaware.localize.localizer.Network`, which opens its file when a part of it is requested.
 
         Returns:
             `objectaware.localize.localizer.SoftMaps`.
@@ -84,12 +84,12 @@ class Localizer(Variant):
 
     @property
     def only_negatives(self) -> tuple[str, ...] | None:
-        """Images that are every image's only negatives, by path; None where a group's images are each other's."""
+        """Return the paths of the only negatives of all images; None if a group's images are each other's negatives."""
         return None
 
     @property
     def cost(self) -> Cost:
-        """What one image's soft map takes; by default nothing that counts."""
+        """Return the cost of one image's soft map; by default a negligible one."""
         return Cost()
 
 
@@ -98,17 +98,17 @@ class LocalizeConfig(WithOptions):
 
     Attributes:
         data: Images.
-        localizer: How objects are found.
-        checkpoint: Folder that pretraining wrote, or a file of another system's (docs/checkpoints.md), for localizers
-            that look through a network.
+        localizer: Localizer that finds the objects.
+        checkpoint: Folder that pretraining wrote, or another system's file (docs/checkpoints.md), for localizers
+            that use a network.
         crf: Whether the soft mask is refined by a dense CRF.
-        mask_threshold: The stored mask is foreground from here on (after CRF, where there is one).
-        image_size: Side that images are squashed to, in pixels.
-        min_box_area: Boxes of at most this share of the picture are dropped.
-        box_margin: Boxes are widened by this share of their side, on each side.
-        group_size: Images whose embeddings are each other's negatives.
-        seed: Decides the groups.
-        execution: How it runs.
+        mask_threshold: Smallest value of the soft mask, after any CRF, that is foreground in the stored mask.
+        image_size: Side in pixels to which images are squashed.
+        min_box_area: Boxes that cover at most this fraction of the picture are dropped.
+        box_margin: Fraction of a box's side by which the box is widened at each end.
+        group_size: Number of images whose embeddings are each other's negatives.
+        seed: Seed of the division into groups.
+        execution: Settings of how it runs.
     """
 
     data: DataConfig
@@ -125,7 +125,7 @@ class LocalizeConfig(WithOptions):
 
     @model_validator(mode="after")
     def _fits_localizer(self) -> Self:
-        """Refuse what the localizer would ignore, and ask for the network that it needs."""
+        """Refuse fields that the localizer would ignore, and require the network that it needs."""
         name = self.localizer.name
         if self.localizer.needs_network and self.checkpoint is None:
             raise ValueError(f"checkpoint is missing: the localizer {name} needs it")
@@ -137,7 +137,7 @@ class LocalizeConfig(WithOptions):
 
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # Paper, common set-up: boxes for object crop of multi-object images …
+    # Paper, common set-up: boxes for object crops of multi-object images …
     "crop": {
         "localizer": {"name": "contracam", "num_iterations": 10, "expansion": 2},
         "crf": True,
@@ -149,9 +149,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "crf": False,
         "mask_threshold": 0.2,
     },
-    # For the small network of the demo, trained on views of 96 pixels. Crops show it objects larger than whole pictures
-    # of that size do (Touvron et al. 2019); a third larger is where it finds them best. At τ = 1 all negatives weigh
-    # nearly the same and hide what the ReLU on α is for; below 0.4 masks lose more than the ablation shows.
+    # For the small network of the demo, trained on views of 96 pixels. In crops it saw objects larger than they are in
+    # whole pictures of that size (Touvron et al. 2019). It finds them best in pictures a third larger. At τ = 1 all
+    # negatives weigh nearly the same, which hides the effect of the ReLU on α. Below 0.4 masks lose more than the
+    # ablation shows.
     "scenes": {
         "localizer": {"name": "contracam", "num_iterations": 2, "expansion": 2, "temperature": 0.4},
         "image_size": 128,
@@ -159,4 +160,4 @@ PRESETS: dict[str, dict[str, Any]] = {
         "mask_threshold": 0.5,
     },
 }
-"""Fields of `LocalizeConfig` by the name of `objectaware localize --preset`."""
+"""Fields of `LocalizeConfig` by the name that `objectaware localize --preset` takes."""

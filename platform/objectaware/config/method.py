@@ -1,4 +1,4 @@
-"""The option `method` of a pretraining: what is trained. Each method is one file in `objectaware.methods`."""
+"""The option `method` of a pretraining. Each method is one file in `objectaware.methods`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class ViewConfig(NamedTuple):
-    """How one of the views of each sample is cut.
+    """Settings for cutting one of the views of each sample.
 
     Attributes:
         size: Side in pixels.
-        min_crop_scale: Smallest share of the image that a crop covers.
-        max_crop_scale: Largest share.
+        min_crop_scale: Smallest fraction of the image that a crop covers.
+        max_crop_scale: Largest fraction of the image that a crop covers.
     """
 
     size: int
@@ -27,16 +27,16 @@ class ViewConfig(NamedTuple):
 
 
 class MethodConfig(Variant):
-    """Base of all methods' configuration. All that other code wants to know of a method stands in its subclass.
+    """Base of all methods' configuration. A subclass holds everything that other code has to know about its method.
 
     Attributes:
-        title: What figures and tables call it.
+        title: Name in figures and tables.
         needs_labels: Whether it learns from the images' classes.
         takes_mixtures: Whether its loss is defined for views that are mixtures of two samples.
-        mix_probability: Default p_mix of the background policies; None where nobody has published one.
+        mix_probability: Default p_mix of the background policies; None if nobody has published one.
         averages_official_mixtures: Whether the official code of mixup weighs all its losses with the mean λ.
-        num_views: Views of each sample, where `views` does not say otherwise.
-        smoke_fields: Fields for a training on a few hundred images, such as those of `reproduce --scale smoke`.
+        num_views: Number of views of each sample, unless a subclass overrides `views`.
+        smoke_fields: Fields for a training on a few hundred images, such as in `reproduce --scale smoke`.
     """
 
     package: ClassVar[str] = "objectaware.methods"
@@ -55,19 +55,19 @@ class MethodConfig(Variant):
 
         Args:
             backbone: Name of the backbone.
-            num_classes: Classes of the data set, for a method that needs labels.
+            num_classes: Number of classes in the data set, for a method that needs labels.
         """
         raise NotImplementedError
 
     def views(self, config: PretrainConfig) -> tuple[ViewConfig, ...]:
-        """Return how each of a sample's views is cut; the first is the one that policies mix.
+        """Return the settings for cutting each of a sample's views. Policies mix the first one.
 
-        A method with multi-crop returns smaller views after the ones of `image_size`.
+        A method with multi-crop returns smaller views after those of `image_size`.
         """
         return (ViewConfig(config.image_size, config.min_crop_scale),) * self.num_views
 
     def problem(self, config: PretrainConfig) -> str | None:
-        """What is wrong with a training by this method; None where nothing is."""
+        """Return the problem with training this method with a configuration, or None."""
         if self.needs_labels and not layout_named(config.data.layout).labels:
             return f"the method {self.name} learns from labels, and the layout {config.data.layout} has none"
         return None

@@ -1,4 +1,4 @@
-"""The option `optimizer` of a pretraining: what fits the weights. Each is one file in `training/optimizers`."""
+"""The option `optimizer` of a pretraining. Each optimizer is one file in `training/optimizers`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Momentum = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerConfig(Variant):
-    """Base of all optimizers' configuration. Each optimizer brings its own learning rates.
+    """Base of all optimizers' configuration. Each optimizer has default learning rates of its own.
 
     Attributes:
-        base_learning_rate: Learning rate at a batch of 256, scaled linearly.
-        final_learning_rate: Where the cosine ends; it is not scaled.
+        base_learning_rate: Learning rate at a batch size of 256, scaled linearly with the batch size.
+        final_learning_rate: Learning rate at the end of the cosine; it is not scaled.
         weight_decay: Weight decay.
     """
 

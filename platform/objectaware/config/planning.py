@@ -1,4 +1,4 @@
-"""Configuration of what is measured for plans."""
+"""Configuration of measurements for plans."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BATCH_SIZES = {"cpu": 32, "cuda": 256}
 
 
 def _measurable(name: str) -> str:
-    """Photos to measure on have no classes."""
+    """Refuse a method that needs labels, since the photos for measuring have no classes."""
     names = [name for name, variant in MethodConfig.variants().items() if not variant.needs_labels]
     if name not in names:
         raise ValueError(f"choose {' | '.join(names)}")
@@ -26,15 +26,15 @@ MethodName = Annotated[str, AfterValidator(_measurable)]
 
 
 class MeasureConfig(Model):
-    """What is measured on a machine.
+    """Measurements on one machine.
 
     Attributes:
-        device: Where networks compute.
-        backbones: Networks.
-        methods: How they are trained.
-        expansions: Of ContraCAM.
-        image_size: Side in pixels of what the networks see.
-        batch_size: Images a step; by default 32 on a CPU and 256 on a GPU.
+        device: Device on which networks compute.
+        backbones: Networks to measure.
+        methods: Methods with which the networks are trained.
+        expansions: Expansions of ContraCAM to measure.
+        image_size: Side in pixels of the networks' input.
+        batch_size: Images per step; by default 32 on a CPU and 256 on a GPU.
         images: Folder of photos; by default scenes of 480 pixels.
     """
 
@@ -49,7 +49,7 @@ class MeasureConfig(Model):
     @model_validator(mode="before")
     @classmethod
     def _fill_batch_size(cls, values: object) -> object:
-        """Writes the default that depends on the device out."""
+        """Fill in the default that depends on the device."""
         if isinstance(values, dict) and values.get("device") in _BATCH_SIZES:
             return filled(values, {"batch_size": _BATCH_SIZES[str(values["device"])]})
         return values

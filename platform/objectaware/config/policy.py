@@ -1,4 +1,4 @@
-"""The option `policy` of a pretraining: what is done to the positives. Each is one file in `training/policies`."""
+"""The option `policy` of a pretraining: the change of the positives. Each policy is one file in `training/policies`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from objectaware.data.dataset import TrainingImages
 
 GROUND_TRUTH: Literal["ground_truth"] = "ground_truth"
-"""In place of a mask store's address: the data set's own masks or boxes."""
+"""Value in place of a mask store's address that stands for the data set's own masks or boxes."""
 
 
 class PolicyConfig(Variant):
-    """Base of all policies' configuration. All that other code wants to know of a policy stands in its subclass.
+    """Base of all policies' configuration. A subclass holds everything that other code has to know about its policy.
 
     Attributes:
-        needs_whole_pictures: Whether a pack of shrunk pictures lacks the detail that it shows.
+        needs_whole_pictures: Whether it shows detail that a pack of shrunk pictures lacks.
     """
 
     package: ClassVar[str] = "objectaware.training.policies"
@@ -36,8 +36,8 @@ class PolicyConfig(Variant):
 
         Args:
             data: The data set.
-            images: The opened images of it.
-            method: What is trained.
+            images: The data set's opened images.
+            method: Method that is trained.
             cache_folder: Local folder that the workers of a node share, for the mask store's copy.
 
         Raises:
@@ -46,19 +46,19 @@ class PolicyConfig(Variant):
         raise NotImplementedError
 
     def open_truth(self, data: DataConfig, images: TrainingImages) -> Any:  # noqa: ANN401 - of any class of masks or boxes
-        """Open the true boxes or masks that `build` takes, with no more than it takes; None without any.
+        """Open only the true boxes or masks that `build` takes; return None if it takes none.
 
         Raises:
-            InputError: They are missing or malformed.
+            InputError: The boxes or masks are missing or malformed.
         """
         return None
 
     def completed(self, method: MethodConfig) -> Self:
-        """Return the policy with the defaults that depend on the method, so that a stored recipe says them."""
+        """Return the policy with the defaults that depend on the method, so that a stored recipe is complete."""
         return self
 
     def problem(self, config: PretrainConfig) -> str | None:
-        """What is wrong with a training with this policy; None where nothing is."""
+        """Return the problem with training with this policy and a configuration, or None."""
         return None
 
 
@@ -66,8 +66,8 @@ class MaskedPolicyConfig(PolicyConfig):
     """Base of policies that know where the objects are.
 
     Attributes:
-        takes: What of a data set's truth the policy takes: its masks, its boxes, or nothing.
-        masks: Mask store that masks or boxes are taken from; or `ground_truth`, the data set's own.
+        takes: Part of a data set's truth that the policy takes: its masks, its boxes, or nothing.
+        masks: Mask store from which the policy takes masks or boxes; or `ground_truth` for the data set's own.
     """
 
     takes: ClassVar[Literal["masks", "boxes"] | None] = None
@@ -82,7 +82,7 @@ class MaskedPolicyConfig(PolicyConfig):
         return tuple(layout.name for layout in layouts() if getattr(layout, f"true_{cls.takes}"))
 
     def problem(self, config: PretrainConfig) -> str | None:
-        """True masks are not everywhere."""
+        """Return the problem, or None. Only some data sets have true masks or boxes."""
         if self.masks != GROUND_TRUTH:
             return None
         place = f"policy.masks = ground_truth of {self.name}"

@@ -17,26 +17,28 @@ from objectaware.model import Fraction, Minutes, Positive, filled
 
 
 class PretrainExecution(TrainingExecution):
-    """How pretraining runs.
+    """Settings of how pretraining runs.
 
     Attributes:
         num_workers: Processes that train together.
-        min_workers: Train with fewer workers, down to so many, where the cluster has no room for all, and with more
-            when it has again; the batch of all workers and the learning rate stay. None always waits for all.
-        use_gpu: One GPU a worker; by default where the Ray in use has GPUs.
-        num_loader_threads: Threads that decode and crop, of each worker or of each decoder.
-        decode_on: `workers` decode for themselves; or processes of the `cluster`, on whichever of its CPUs are free,
-            decode for them and hand over views. Which it is changes no result.
-        num_decoders: Such processes a worker, of `num_loader_threads` CPUs each; by default 1 with `cluster`.
-        num_compute_threads: Threads a worker that compute on a CPU; 0 leaves it to PyTorch.
-        cache_mib: Decoded images kept in memory up to this size, by each worker or decoder.
+        min_workers: Smallest number of workers. If the cluster has no room for all workers, training runs with fewer,
+            and with more again when there is room; the batch of all workers and the learning rate stay the same. None
+            always waits for all workers.
+        use_gpu: Whether each worker has one GPU; by default if the Ray cluster in use has GPUs.
+        num_loader_threads: Threads of each worker or decoder that decode and crop.
+        decode_on: With `workers`, each worker decodes its own images. With `cluster`, further processes on any free
+            CPUs of the cluster decode images and send the views to the workers. The results are the same.
+        num_decoders: Number of such processes per worker, with `num_loader_threads` CPUs each; by default 1 with
+            `cluster`.
+        num_compute_threads: Threads per worker that compute on a CPU; 0 leaves the number to PyTorch.
+        cache_mib: Memory in MiB for decoded images, of each worker or decoder.
         checkpoint_interval: Epochs between checkpoints.
         checkpoint_interval_steps: Steps between further checkpoints inside an epoch; none by default.
-        keep_every: n: the checkpoint of every n-th epoch is kept for ever, in the folder `kept` of the training's;
-            of the others the newest two.
-        no_progress_minutes: A worker that makes no step for so long ends, and training begins again from the newest
+        keep_every: n: the checkpoint of every n-th epoch is kept permanently, in the folder `kept` of the training's
+            folder. Of the other checkpoints the newest two are kept.
+        no_progress_minutes: A worker that makes no step for this time ends, and training starts again from the newest
             checkpoint. The fourth failure without a new checkpoint between them ends the run.
-        evaluation_interval: Epochs between k-NN evaluations, where labels exist.
+        evaluation_interval: Epochs between k-NN evaluations, if the data set has labels.
     """
 
     moved: ClassVar[tuple[str, ...]] = ("precision", "compile")
@@ -58,7 +60,7 @@ class PretrainExecution(TrainingExecution):
     @model_validator(mode="before")
     @classmethod
     def _fill_decoders(cls, values: object) -> object:
-        """Writes the default that depends on another field out."""
+        """Fill in the default that depends on another field."""
         if isinstance(values, dict) and values.get("decode_on") == "cluster":
             return filled(values, {"num_decoders": 1})
         return values
@@ -78,14 +80,14 @@ class PretrainExecution(TrainingExecution):
         return self
 
     def worker_counts(self) -> range:
-        """Every number of workers that may train."""
+        """Return every number of workers with which the training may run."""
         return range(self.min_workers or self.num_workers, self.num_workers + 1)
 
     def named(self, num_workers: int) -> str:
-        """A number of workers, with the field that it follows from, for messages."""
+        """Name a number of workers and the field from which it follows, for messages."""
         if num_workers == self.num_workers:
             return f"execution.num_workers = {num_workers}"
-        # With an elastic group the number is none that the user wrote down.
+        # In an elastic group, the user did not write this number.
         return f"{num_workers} workers (execution.min_workers = {self.min_workers})"
 
 
@@ -93,28 +95,30 @@ class PretrainConfig(WithOptions):
     """Pretraining of one network.
 
     Attributes:
-        data: Images to train on; labels, where the layout has them, are used to watch k-NN accuracy only, unless
-            the method learns from them.
-        method: What is trained. A name alone stands for the method with its defaults.
-        backbone: Network: `resnet18`, `resnet50`, `resnet10_narrow`, or any of timm's as `timm/NAME`.
-        policy: What is done to the positives (docs/policies.md).
+        data: Images to train on. Labels, if the layout has them, serve only to monitor k-NN accuracy, unless the
+            method learns from them.
+        method: Method that is trained. A name alone stands for the method with its defaults.
+        backbone: Network: `resnet18`, `resnet50`, `resnet10_narrow`, or any network of timm as `timm/NAME`.
+        policy: Change of the positives (docs/policies.md).
         image_size: Side of the views in pixels.
-        min_crop_scale: Smallest share of the image that a crop covers.
+        min_crop_scale: Smallest fraction of the image that a crop covers.
         color_jitter: Strength of the changes of brightness, contrast, saturation and hue.
-        grayscale_probability: Share of views made gray.
-        num_epochs: Epochs.
-        batch_size: Images an update of the weights, over all workers.
-        num_accumulation_steps: Parts of a batch that go through the network one after another. Batch norm then
-            sees a part, and a queue takes its keys part by part, so that results change with it; weights
-            and target network move once a batch.
-        optimizer: What fits the weights, with its learning rates. A name alone stands for it with its defaults.
-        learning_rate_schedule: `cosine_epoch` moves once an epoch (the paper's code), `cosine_step` every step.
+        grayscale_probability: Fraction of the views that are made gray.
+        num_epochs: Number of epochs.
+        batch_size: Images per update of the weights, over all workers.
+        num_accumulation_steps: Number of parts of a batch that go through the network one after another. It changes
+            results: batch norm then sees one part at a time, and a queue takes its keys part by part. Weights and
+            target network move once per batch.
+        optimizer: Optimizer of the weights, with its learning rates. A name alone stands for the optimizer with its
+            defaults.
+        learning_rate_schedule: `cosine_epoch` changes the rate once per epoch (the paper's code), `cosine_step` at
+            every step.
         num_warmup_epochs: Epochs in which the learning rate rises linearly, step by step, before the cosine.
-        precision: `bf16` computes the networks in bfloat16, losses and weights in 32 bits. A processor that only
-            emulates it is refused.
-        compile: Have the networks compiled by torch.compile. Takes minutes at the start and rounds otherwise.
-        seed: Decides weights, order and augmentations.
-        execution: How it runs.
+        precision: `bf16` computes the networks in bfloat16, and losses and weights in 32 bits. A processor that only
+            emulates bfloat16 is refused.
+        compile: Whether torch.compile compiles the networks. This takes minutes at the start and changes rounding.
+        seed: Seed of weights, order and augmentations.
+        execution: Settings of how it runs.
     """
 
     data: DataConfig
@@ -144,13 +148,13 @@ class PretrainConfig(WithOptions):
     @field_validator("policy")
     @classmethod
     def _complete_policy(cls, policy: PolicyConfig, info: ValidationInfo) -> PolicyConfig:
-        """Writes out the defaults of the policy that depend on the method."""
-        method = info.data.get("method")  # missing where it was refused
+        """Fill in the policy's defaults that depend on the method."""
+        method = info.data.get("method")  # missing if it was refused
         return policy if method is None else policy.completed(method)
 
     @model_validator(mode="after")
     def _fields_apply(self) -> Self:
-        """Refuses settings that would be ignored."""
+        """Refuse fields that would be ignored, or that do not fit together."""
         for problem in (
             self._warm_up_problem(),
             self._batch_problem(),
@@ -167,7 +171,7 @@ class PretrainConfig(WithOptions):
         return None
 
     def _batch_problem(self) -> str | None:
-        """What is wrong with how a batch is shared among workers, for each number of them that may train."""
+        """Return the problem with dividing a batch among any possible number of workers, or None."""
         passes = self.num_accumulation_steps
         for workers in self.execution.worker_counts():
             if self.batch_size % (workers * passes):

@@ -1,7 +1,7 @@
 """Options that have variants, such as the method of a training: one class and one file for each variant.
 
 An option is a subclass of `Variant` that names the package of its variants. A variant is a subclass of the option with
-`name: Literal["…"]`, its own fields and their defaults. Defining the class registers it; no table lists it:
+`name: Literal["…"]`, its own fields and their defaults. Defining the class registers it; there is no table to edit:
 
     class MethodConfig(Variant):            # the option
         package = "objectaware.methods"
@@ -14,8 +14,8 @@ An option is a subclass of `Variant` that names the package of its variants. A v
     class PretrainConfig(WithOptions):      # a configuration with the option
         method: MethodConfig = MethodConfig.default_field()
 
-A variant in another distribution is found by an entry point of the group `objectaware.variants` that names its module.
-Modules are imported when the first value is validated, not before: recipes are often read where torch is not needed.
+An entry point of the group `objectaware.variants` names the module of a variant in another distribution. Modules are
+imported when the first value is validated, not before, since code that only reads recipes does not need torch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from objectaware.model import Model, load_entry_points
 
 
 def _literal_name(variant: type[Model]) -> str | None:
-    """The name that a class gives its variant; None for an option or another base of several variants."""
+    """Return the name that a class gives its variant; None for an option or another base of several variants."""
     annotation: Any = variant.model_fields["name"].annotation if "name" in variant.model_fields else None
     return str(get_args(annotation)[0]) if get_origin(annotation) is Literal else None
 
@@ -42,13 +42,13 @@ def _literal_name(variant: type[Model]) -> str | None:
 class Variant(Model):
     """Base of all options and their variants.
 
-    A field typed by an option takes a name, a mapping of a variant's fields with its `name`, or a variant. Without a
-    name the mapping is of the option's default variant. The field serialises as the variant, with all its fields.
+    A field typed by an option takes a name, a mapping of a variant's fields with its `name`, or a variant. A mapping
+    without a name belongs to the option's default variant. The field serialises as the variant, with all its fields.
 
     Attributes:
         package: Package whose modules define the option's variants.
-        default_name: Name of the variant that is taken where none is named.
-        former_names: Fields that recipes used to have under another name beside the option: new name by old one.
+        default_name: Name of the default variant.
+        former_names: Fields that recipes used to have beside the option under another name: new names by old names.
         name: Name of the variant.
     """
 
@@ -103,14 +103,14 @@ class Variant(Model):
 
     @classmethod
     def variants(cls) -> dict[str, type[Self]]:
-        """All variants of an option by name, in alphabetical order."""
+        """Return all variants of an option by name, in alphabetical order."""
         load_variants(cls.package)
         found: dict[str, Any] = cls._registered
         return {name: found[name] for name in sorted(found) if issubclass(found[name], cls)}
 
     @classmethod
     def default_field(cls) -> Any:  # noqa: ANN401 - as pydantic's Field
-        """Return the default of a field typed by an option: the option's default variant, made when it is needed."""
+        """Return the default of a field typed by an option: the default variant, which is made when it is needed."""
         return Field(default_factory=lambda: cls.variants()[cls.default_name].model_validate({}))
 
 
@@ -127,7 +127,7 @@ def load_variants(package: str) -> None:
 
 
 def option_fields(model: type[Model]) -> dict[str, type[Variant]]:
-    """The fields of a model that are typed by an option, with the option."""
+    """Return the fields of a model that are typed by an option, each with its option."""
     return {
         name: info.annotation
         for name, info in model.model_fields.items()
@@ -136,15 +136,15 @@ def option_fields(model: type[Model]) -> dict[str, type[Variant]]:
 
 
 def default_names(model: type[Model]) -> dict[str, str]:
-    """The fields of a model that are typed by an option, with the name of the default variant.
+    """Return the fields of a model that are typed by an option, each with the name of its default variant.
 
-    `objectaware.recipes` takes them, so that a recipe's `method: moco` stands for `method: {name: moco}`.
+    `objectaware.recipes` needs them, so that a recipe's `method: moco` stands for `method: {name: moco}`.
     """
     return {name: option.default_name for name, option in option_fields(model).items()}
 
 
 class WithOptions(Model):
-    """Base of a configuration with options: refuses a variant's field beside its option, with the place it has."""
+    """Base of a configuration with options. It refuses a variant's field beside its option, and names its place."""
 
     @model_validator(mode="before")
     @classmethod
@@ -165,7 +165,7 @@ class WithOptions(Model):
 
 
 def _place_of(name: str, options: Mapping[str, type[Variant]]) -> Any:  # noqa: ANN401 - a LiteralString for pydantic
-    """What is to be written in place of a flat field that belongs to an option's variants; None for any other field."""
+    """Return the correct form of a flat field that belongs to an option's variants; None for any other field."""
     for field, option in options.items():
         variants = option.variants().values()
         former = {old: new for variant in variants for old, new in variant.former_names.items()}

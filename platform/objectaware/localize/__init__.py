@@ -1,4 +1,4 @@
-"""Finding objects without labels: soft maps, their refinement, boxes, and the store that keeps them."""
+"""Object localization without labels: soft maps, their refinement, boxes, and the store that keeps them."""
 
 from objectaware.localize.boxes import extract_boxes, keep_large_components
 from objectaware.localize.contracam import contracam, contracam_iterations

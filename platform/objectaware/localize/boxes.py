@@ -1,4 +1,4 @@
-"""From a mask to its objects: specks are removed, and boxes drawn (paper section 3.3 and appendix B.2)."""
+"""From a mask to its objects: removal of specks, and boxes (paper section 3.3 and appendix B.2)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from objectaware.errors import InputError
 def keep_large_components(mask: NDArray[np.bool_], *, min_area: float) -> NDArray[np.bool_]:
     """Keep the 4-connected components whose area exceeds a fraction of the picture.
 
-    The areas are the official code's: above 0.1% for mIoU, above 1% for boxes. Unlike there, a mask that
-    fills the picture stays (it drops the first component it meets, taking it for the background).
+    The official code keeps areas above 0.1% for mIoU and above 1% for boxes. It drops the first component that it
+    meets, taking it for the background. Here a mask that fills the picture stays.
 
     Args:
         mask: (H, W) boolean.
-        min_area: Fraction of the picture in [0, 1); components of exactly this area go.
+        min_area: Fraction of the picture in [0, 1); components of exactly this area are removed.
 
     Returns:
         (H, W) boolean, a subset of `mask`.
 
     Raises:
-        InputError: A mask that is not boolean (H, W), a fraction out of range.
+        InputError: The mask is not boolean (H, W), or the fraction is out of range.
     """
     if mask.dtype != np.bool_ or mask.ndim != 2:
         raise InputError("mask", f"{mask.dtype} {mask.shape}", "must be boolean (H, W)", "Binarise it first.")
@@ -32,7 +32,7 @@ def keep_large_components(mask: NDArray[np.bool_], *, min_area: float) -> NDArra
         raise InputError("min_area", min_area, "must lie in [0, 1)", "The official code takes 0.001 or 0.01.")
     _, component_of_pixel, statistics, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=4)
     is_large = statistics[:, cv2.CC_STAT_AREA] > min_area * mask.size
-    is_large[0] = False  # Label 0 is what the mask leaves out, whether or not any such pixel exists.
+    is_large[0] = False  # Label 0 is the background, whether or not it has any pixel.
     return np.asarray(is_large[component_of_pixel])
 
 
@@ -44,21 +44,22 @@ def extract_boxes(
     margin: float = OBJECT_MARGIN,
     compat: str | None = None,
 ) -> NDArray[np.float32]:
-    """Boxes around the connected regions above a share of the mask's maximum, widened by a margin.
+    """Draw boxes around the connected regions above a fraction of the mask's maximum, widened by a margin.
 
     Args:
         mask: (H, W), boolean or soft in [0, 1].
         threshold: Pixels strictly above this fraction of the mask's maximum are foreground, in [0, 1).
         min_area: A box is kept if its area, before the margin, exceeds this fraction of the picture.
-        margin: Fraction of the box's width added on the left and on the right, of its height above and below.
-        compat: None takes outer contours, one box a region. "official" adds a box for each hole
+        margin: Fraction of the box's width that is added on the left and on the right, and of its height that is
+            added above and below.
+        compat: None takes outer contours, one box per region. "official" adds one box for each hole
             (`RETR_TREE`), in the official code's order.
 
     Returns:
         (n, 4) float32: x0 y0 x1 y1 relative to the picture's width and height, clipped to [0, 1]; n may be 0.
 
     Raises:
-        InputError: A mask of another shape or type, a setting out of range.
+        InputError: The mask has another shape or type, or a setting is out of range.
     """
     _check_arguments(mask, threshold, min_area, margin, compat)
     height, width = mask.shape

@@ -1,4 +1,4 @@
-"""Localizer `center_box`: a box in the middle of every picture, a baseline that looks at none."""
+"""Localizer `center_box`: a box in the middle of every picture, a baseline that does not look at the picture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CenterBox(Localizer):
     """A centred box.
 
     Attributes:
-        side_fraction: Its sides as a share of the picture's.
+        side_fraction: Sides of the box as a fraction of the picture's sides.
     """
 
     name: Literal["center_box"] = "center_box"
@@ -26,7 +26,7 @@ class CenterBox(Localizer):
     side_fraction: Annotated[float, Field(gt=0, le=1)]
 
     def build(self, network: Network) -> SoftMaps:
-        """Needs nothing."""
+        """Return the function that finds soft maps; the network is not used."""
 
         def find(group: Group) -> NDArray[np.float32]:
             num_images, height, width = group.images.shape[:3]
@@ -36,18 +36,18 @@ class CenterBox(Localizer):
 
 
 def center_box_edges(height: int, width: int, side_fraction: float) -> tuple[int, int, int, int]:
-    """Edges of a centred box whose sides are a fraction of the picture's.
+    """Return the edges of a centred box whose sides are a fraction of the picture's sides.
 
     Args:
-        height: Of the picture in pixels.
-        width: Of the picture in pixels.
-        side_fraction: In (0, 1]; the box has whole pixels, at least one a side.
+        height: Height of the picture in pixels.
+        width: Width of the picture in pixels.
+        side_fraction: Fraction in (0, 1]. The box has whole pixels, at least one per side.
 
     Returns:
         Top, left, bottom and right edge in pixels, the last two exclusive.
 
     Raises:
-        InputError: A fraction outside (0, 1].
+        InputError: The fraction lies outside (0, 1].
     """
     if not 0 < side_fraction <= 1:
         raise InputError("side_fraction", side_fraction, "must lie in (0, 1]", "Give a share of the sides.")
@@ -57,7 +57,7 @@ def center_box_edges(height: int, width: int, side_fraction: float) -> tuple[int
 
 
 def center_box(height: int, width: int, side_fraction: float) -> NDArray[np.bool_]:
-    """Boolean mask (height, width) of the box of `center_box_edges`, whose arguments and errors it shares."""
+    """Return the boolean mask (height, width) of a centred box; arguments and errors are as in `center_box_edges`."""
     top, left, bottom, right = center_box_edges(height, width, side_fraction)
     mask = np.zeros((height, width), dtype=np.bool_)
     mask[top:bottom, left:right] = True

@@ -30,7 +30,7 @@ from objectaware.model import ClassifierAddress
 
 
 class ClassifierCAM(Localizer):
-    """The supervised map that ContraCAM is compared to.
+    """The supervised map with which ContraCAM is compared.
 
     Attributes:
         classifier: The folder of a linear evaluation on the same checkpoint, or a state dict.
@@ -44,7 +44,7 @@ class ClassifierCAM(Localizer):
     expansion: Literal[1, 2, 4] = 2
 
     def build(self, network: Network) -> SoftMaps:
-        """Opens the network and the classifier."""
+        """Open the network and the classifier, and return the function that finds soft maps."""
         features, classifier = network.features(self.expansion), load_classifier(self.classifier)
 
         def find(group: Group) -> NDArray[np.float32]:
@@ -54,31 +54,30 @@ class ClassifierCAM(Localizer):
 
     @property
     def cost(self) -> Cost:
-        """The map of one pass forwards."""
+        """Return the cost of one forward pass."""
         return Cost(1)
 
 
 @torch.no_grad()
 def classifier_cam(images: Tensor, features: Features, weight: Tensor, bias: Tensor) -> Tensor:
-    """Finds what a linear classifier on pooled features sees its class in.
+    """Find the pixels in which a linear classifier on pooled features sees the class that it predicts.
 
-    Where the head is a global average and a linear layer, the weights α of eq. 2 for the logit of class c are row
-    c of its weights, up to a positive factor; else they are the logit's gradient at the maps. The class is the
-    predicted one; no label is looked at. Unlike ContraCAM's, α keeps its negative values (paper, eq. 2
-    without the inner ReLU).
+    The function uses no labels. Where the head is a global average and a linear layer, the weights α of eq. 2 for the
+    logit of class c are row c of the layer's weights, up to a positive factor. With another head they are the logit's
+    gradient at the maps. Unlike in ContraCAM, α keeps its negative values (paper, eq. 2 without the inner ReLU).
 
     Args:
         images: (N, 3, H, W), normalised as in training.
-        features: images -> last spatial activation (N, C, h, w), alone or with its pooling, in evaluation mode. Of a
-            supervised network, or of a contrastive one on whose pooled features the classifier was fitted.
-        weight: (K, C) of the classifier.
-        bias: (K,) of the classifier.
+        features: images -> last spatial activation (N, C, h, w), alone or with its pooling, in evaluation mode. The
+            network is supervised, or a contrastive one on whose pooled features the classifier was fitted.
+        weight: Weights (K, C) of the classifier.
+        bias: Biases (K,) of the classifier.
 
     Returns:
         Soft masks (N, 1, H, W), float32 in [0, 1]; zeros for an image of one colour.
 
     Raises:
-        InputError: Wrong shapes, batch normalisation in training mode, features that are not finite.
+        InputError: Shapes are wrong, batch normalisation is in training mode, or features are not finite.
     """
     check_images(images)
     check_evaluation_mode("features", features)
@@ -99,7 +98,11 @@ def classifier_cam(images: Tensor, features: Features, weight: Tensor, bias: Ten
 
 
 def _gradient(maps: Tensor, pool: Callable[[Tensor], Tensor], weight: Tensor) -> Tensor:
-    """Gradient of each image's pooled features · weight (N, D) at its maps, averaged over the positions: (N, C)."""
+    """Return the gradient of each image's pooled features · weight (N, D) at its maps, averaged over positions.
+
+    Shape:
+        (N, C).
+    """
     with torch.inference_mode(False), torch.enable_grad():
         leaf = maps.clone().requires_grad_()
         (gradient,) = torch.autograd.grad((pool(leaf) * weight.clone()).sum(), leaf)

@@ -31,8 +31,8 @@ from objectaware.localize.localizer import (
 from objectaware.methods.backbones import Activations
 from objectaware.model import Byte, Positive
 
-# Below these fractions a quantity that is zero on paper is float32 rounding; without them the normalisation
-# to [0, 1] would blow the rounding up into a map.
+# Below these fractions a quantity that is zero on paper is float32 rounding. Without these limits the normalisation
+# to [0, 1] would turn the rounding into a map.
 _TANGENT_TOLERANCE = 1e-6
 _CONTRAST_TOLERANCE = 1e-5
 
@@ -43,8 +43,8 @@ class ContraCAM(ContrastiveLocalizer):
     Attributes:
         num_iterations: T of iterative ContraCAM.
         expansion: Resolution of a map's activations, 1, 2 or 4 times the network's.
-        remove_negative_signals: The ReLU on α of eq. 2.
-        mask_color: What masked pixels become, RGB; by default the mean colour of the group.
+        remove_negative_signals: Whether to apply the ReLU to α in eq. 2.
+        mask_color: RGB colour that replaces masked pixels; by default the mean colour of the group.
     """
 
     name: Literal["contracam"] = "contracam"
@@ -56,7 +56,7 @@ class ContraCAM(ContrastiveLocalizer):
     mask_color: tuple[Byte, Byte, Byte] | None = None
 
     def build(self, network: Network) -> SoftMaps:
-        """Opens the network."""
+        """Open the network, and return the function that finds soft maps."""
         features, projector = network.features(self.expansion), network.projector()
         color = None
         if self.mask_color is not None:
@@ -80,7 +80,7 @@ class ContraCAM(ContrastiveLocalizer):
 
     @property
     def cost(self) -> Cost:
-        """All iterations."""
+        """Return the cost of all iterations."""
         return Cost(self.num_iterations, self.expansion)
 
 
@@ -93,22 +93,22 @@ def contrastive_score(
     temperature: float = 1.0,
     compat: str | None = None,
 ) -> Tensor:
-    """Contrastive score of each image against its own original and the other images (eq. 3, algorithm 2).
+    """Compute the contrastive score of each image against its own original and the other images (eq. 3, algorithm 2).
 
     With q the queries, k the keys and u^l the embeddings of iteration l, the score of image i is
 
         s_i = q_i·k_i / τ − log Σ_l Σ_j exp((1 − δ_ij) q_i·u^l_j / τ).
 
-    As in the official code the positive is left out of the denominator and an image's similarity to itself is
-    zeroed before the exponential, so that each iteration adds a constant e⁰ = 1 and a batch of one has a
-    finite score.
+    As in the official code, the denominator leaves out the positive, and an image's similarity to itself is set to
+    zero before the exponential. Each iteration therefore adds a constant e⁰ = 1, and a batch of one has a finite
+    score.
 
     Args:
-        query: Unit embeddings (N, D) of the images as masked now; the gradient flows through these alone.
+        query: Unit embeddings (N, D) of the images as they are masked now. The gradient flows only through these.
         key: Unit embeddings (N, D) of the original images.
-        negatives: Unit embeddings (M, D) of every iteration so far, this one included.
-        is_self: Boolean (N, M), δ_ij: where a query and a negative are of one image. By default the queries'
-            own images are the negatives, in their order.
+        negatives: Unit embeddings (M, D) of every iteration so far, including this one.
+        is_self: Boolean (N, M), δ_ij: whether a query and a negative are the same image. By default the negatives are
+            the images of the queries, in the same order.
         temperature: τ, above 0.
         compat: None takes each image's own positive. "official" sums the positives over the batch, which from
             the second iteration on scales the positive gradient of image i by N·softmax(q·k / τ)_i.
@@ -125,27 +125,27 @@ def contrastive_score(
 
 
 def channel_weights(pooled: Tensor, projector: Callable[[Tensor], Tensor], score: Callable[[Tensor], Tensor]) -> Tensor:
-    """Gradient of a score at the pooled features, without a backward pass through the trunk.
+    """Compute the gradient of a score at the pooled features, without a backward pass through the trunk.
 
     Where the head is a global average, ∂s/∂A^k_ij is the same at every position and equals ∂s/∂(pooled)_k /
-    (HW). Only the projector and the normalisation are differentiated. Of another head, the maps themselves are
-    given, and a projector that pools them first.
+    (HW). The function differentiates only the projector and the normalisation. For another head, pass the maps
+    themselves, and a projector that pools them first.
 
     Args:
         pooled: Globally averaged features (N, C), float32; or maps (N, C, h, w).
-        projector: What was given -> (N, D).
+        projector: `pooled` -> (N, D).
         score: Unit embeddings (N, D) -> scores (N,); their sum is differentiated.
 
     Returns:
-        ∂(Σ s)/∂(pooled), of its shape. A row whose gradient is only rounding (a batch of one, equal images) is
-        zero.
+        ∂(Σ s)/∂(pooled), in the shape of `pooled`. A row whose gradient is only rounding (a batch of one, equal
+        images) is zero.
     """
     with torch.inference_mode(False), torch.enable_grad(), torch.autocast(pooled.device.type, enabled=False):
         leaf = pooled.clone().requires_grad_()
         embedding = F.normalize(projector(leaf), dim=1)
         (gradient,) = torch.autograd.grad(score(embedding).sum(), embedding, retain_graph=True)
         unit = embedding.detach()
-        # Normalisation passes on only what is tangent to the sphere; dropping the rest here lets zero show.
+        # Normalisation passes on only the part tangent to the sphere. Dropping the rest here shows when it is zero.
         tangent = gradient - unit * (unit * gradient).sum(dim=1, keepdim=True)
         rounding = _TANGENT_TOLERANCE * gradient.norm(dim=1, keepdim=True)
         negligible = tangent.norm(dim=1, keepdim=True) <= rounding
@@ -156,7 +156,7 @@ def channel_weights(pooled: Tensor, projector: Callable[[Tensor], Tensor], score
 def _map_weights(
     activations: Activations, projector: Callable[[Tensor], Tensor], score: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """α of eq. 2, (N, C): the gradient of a score at the maps, averaged over their positions."""
+    """Compute α of eq. 2, (N, C): the gradient of a score at the maps, averaged over their positions."""
     maps, pool = activations.maps, activations.pool
     if pool is None:
         return channel_weights(maps.mean(dim=(2, 3)), projector, score) / (maps.shape[2] * maps.shape[3])
@@ -164,11 +164,11 @@ def _map_weights(
 
 
 def class_activation_map(features: Tensor, weights: Tensor, size: tuple[int, int]) -> Tensor:
-    """CAM_ij = Normalize(ReLU(Σ_k α_k A^k_ij)) at image size (eq. 2, algorithm 3, in the code's order).
+    """Compute CAM_ij = Normalize(ReLU(Σ_k α_k A^k_ij)) at image size (eq. 2, algorithm 3).
 
-    The ReLU comes before the bicubic enlargement (corners not aligned, no antialiasing), then the minimum and
-    maximum of each map become 0 and 1. Bicubic undershoot lifts the true background to about 0.1 beside an
-    isolated peak.
+    The order is that of the official code: the ReLU, then the bicubic enlargement (corners not aligned, no
+    antialiasing), then the minimum and maximum of each map become 0 and 1. Bicubic undershoot lifts the true
+    background to about 0.1 beside an isolated peak.
 
     Args:
         features: A, (N, C, h, w), float32.
@@ -180,7 +180,7 @@ def class_activation_map(features: Tensor, weights: Tensor, size: tuple[int, int
     """
     with torch.autocast(features.device.type, enabled=False):
         cam = torch.einsum("nchw,nc->nhw", features, weights).relu().unsqueeze(1)
-    # Divided by its maximum first: gradients may be so small that the contrast itself would underflow.
+    # Divide by the maximum first: gradients may be so small that the contrast itself would underflow.
     cam = cam / cam.amax(dim=(2, 3), keepdim=True).clamp_min(torch.finfo(cam.dtype).tiny)
     cam = F.interpolate(cam, size=size, mode="bicubic", align_corners=False, antialias=False)
     low, high = cam.amin(dim=(2, 3), keepdim=True), cam.amax(dim=(2, 3), keepdim=True)
@@ -202,7 +202,7 @@ def contracam_iterations(
     is_self: Tensor | None = None,
     compat: str | None = None,
 ) -> Iterator[Tensor]:
-    """The CAM of each iteration of `contracam`, whose arguments it shares; their running maximum is the mask.
+    """Yield the CAM of each iteration of `contracam`. The arguments are the same; the mask is the running maximum.
 
     Yields:
         CAM^t for t = 1 … num_iterations, (N, 1, H, W) float32 in [0, 1].
@@ -217,7 +217,7 @@ def contracam_iterations(
     embeddings: list[Tensor] = []
     for _ in range(num_iterations):
         with torch.no_grad():
-            masked = (original * (1 - mask)).add_(color * mask)  # in place: a batch more of memory costs time
+            masked = (original * (1 - mask)).add_(color * mask)  # in place: allocating another batch costs time
             activations = activations_of(features, masked.to(images.dtype))
 
         def score(query: Tensor) -> Tensor:
@@ -252,38 +252,38 @@ def contracam(
 ) -> Tensor:
     """Find objects without labels by Iterative ContraCAM (paper section 3.2, algorithms 1 to 3).
 
-    Iteration t masks the images softly by the mask so far, x^t = (1 − mask) ⊙ x + mask ⊙ color, and scores
-    them against the original as positive and all images of all iterations so far as negatives (eq. 3). The
-    weights of the channels are α_k = ReLU(∂s/∂A^k) (eq. 2); the mask is the maximum of the iterations' CAMs.
+    Iteration t masks the images softly by the mask so far, x^t = (1 − mask) ⊙ x + mask ⊙ color. It scores them
+    against the original as positive and all images of all iterations so far as negatives (eq. 3). The weights of the
+    channels are α_k = ReLU(∂s/∂A^k) (eq. 2). The mask is the maximum of the iterations' CAMs.
 
-    The images of the batch are each other's negatives. Images that shall serve as negatives only are passed
-    in the same batch and their rows of the result dropped. Where they alone shall be negatives (the paper's
-    giraffe-only batch), they come last and `num_negatives` says how many they are.
+    The images of the batch are each other's negatives. To use further images only as negatives, pass them in the same
+    batch and drop their rows of the result. To make them the only negatives (the paper's giraffe-only batch), put
+    them last and give their number as `num_negatives`.
 
     Args:
         images: (N, 3, H, W), normalised as in training; the paper squashes pictures to 224×224.
         features: images -> last spatial activation A (N, C, h, w), in evaluation mode, which is averaged over the
-            positions; or A with another pooling, such as a `Backbone`'s `activations`. It is called once an
-            iteration without gradients and may compute in bfloat16; scores and gradients are float32.
+            positions; or A with another pooling, such as a `Backbone`'s `activations`. It is called once per
+            iteration, without gradients, and may compute in bfloat16. Scores and gradients are float32.
         projector: Pooled features (N, C) float32 -> projection (N, D), in evaluation mode.
-            `nn.Identity()` takes the score on the features themselves.
+            With `nn.Identity()` the score is that of the features themselves.
         num_iterations: T, at least 1.
-        remove_negative_signals: Keep only positive α, the trick of eq. 2; False is the paper's ablation.
-        temperature: τ of the score; the official code takes 1.
-        mask_color: (3,), normalised, what masked pixels become; by default the mean colour of the batch.
+        remove_negative_signals: Whether to keep only positive α, the trick of eq. 2; False is the paper's ablation.
+        temperature: τ of the score; the official code uses 1.
+        mask_color: Normalised colour (3,) that replaces masked pixels; by default the mean colour of the batch.
         num_negatives: M: the last M images are every image's only negatives; by default all N are.
-        is_self: Boolean (N, M), where an image and a negative are the same picture, which is then no negative
-            of that image. By default the last M rows' own columns.
+        is_self: Boolean (N, M): whether an image and a negative are the same picture. Such a picture is not a negative
+            of that image. By default True where the negative is the image's own row.
         compat: None, or "official" for the official code's positive, summed over the batch (see
             `contrastive_score`).
-        on_iteration: Called with the CAM (N, 1, H, W) of each iteration.
+        on_iteration: Function that receives the CAM (N, 1, H, W) of each iteration.
 
     Returns:
         Soft masks (N, 1, H, W), float32 in [0, 1]. An image without content or whose score has no gradient (a
         batch of one) gets zeros.
 
     Raises:
-        InputError: Wrong shapes or settings, batch normalisation in training mode, features that are not
+        InputError: Shapes or settings are wrong, batch normalisation is in training mode, or features are not
             finite.
     """
     cams = contracam_iterations(
@@ -331,17 +331,17 @@ def _check_arguments(
 def negatives_that_are_self(
     num_images: int, num_negatives: int | None, is_self: Tensor | None, device: torch.device
 ) -> Tensor:
-    """Which negative is the image itself, where the last images of a batch are the negatives of all.
+    """Return which negative is the image itself, if the last images of a batch are the negatives of all images.
 
     Args:
         num_images: N.
         num_negatives: M, from 1 to N; None for N.
-        is_self: Boolean (N, M), what is known already.
-        device: Of the result.
+        is_self: Boolean (N, M), if the caller knows it.
+        device: Device of the result.
 
     Returns:
-        Boolean (N, M): `is_self`, or the last M rows' own columns. It can be used in gradients even where it was
-        made in inference mode.
+        Boolean (N, M): `is_self`; by default True where the negative is the image's own row. Gradients can use it
+        even if it was made in inference mode.
 
     Raises:
         InputError: M is out of range, or `is_self` does not fit it.

@@ -24,10 +24,10 @@ def dense_crf(
 ) -> NDArray[np.float32]:
     """Refine a foreground probability by mean-field inference in a fully connected two-label CRF.
 
-    The unary energy is −log([p, 1−p] + 1e-20); neighbours in position (Gaussian) and in position and colour
+    The unary energy is −log([p, 1−p] + 1e-20). Neighbours in position (Gaussian) and in position and colour
     (bilateral) pull labels together. The defaults are pydensecrf's published ones, which the paper and the
-    official code take on pictures of 224×224; on smaller pictures a `bilateral_sxy` smaller in proportion
-    reaches as far.
+    official code use on pictures of 224×224. On smaller pictures, reduce `bilateral_sxy` in proportion to cover the
+    same part of the picture.
 
     Args:
         image: (H, W, 3) uint8 RGB, any aspect ratio.
@@ -43,18 +43,18 @@ def dense_crf(
         Q of the foreground label, (H, W) float32 in [0, 1].
 
     Raises:
-        InputError: An image or foreground of another shape, type or range, or a setting out of range.
+        InputError: The image or foreground has another shape, type or range, or a setting is out of range.
     """
     _check_inputs(image, foreground)
     _check_settings(num_iterations, gaussian_sxy, bilateral_sxy, bilateral_srgb)
     height, width = foreground.shape
     probability = foreground.astype(np.float32).ravel()
     unary = -np.log(np.stack([probability, 1 - probability]) + _PROBABILITY_FLOOR)
-    # The library takes width before height; the official code swaps them, which only a square survives.
+    # The library takes width before height. The official code swaps them, which works only for squares.
     field = dcrf.DenseCRF2D(width, height, 2)
     field.setUnaryEnergy(np.ascontiguousarray(unary, dtype=np.float32))
     field.addPairwiseGaussian(sxy=gaussian_sxy, compat=gaussian_compat)
-    # The library takes contiguous, writable memory alone; an image in Ray's object store is read-only.
+    # The library takes only contiguous, writable memory; an image in Ray's object store is read-only.
     pixels = np.require(image, requirements=["C_CONTIGUOUS", "WRITEABLE"])
     field.addPairwiseBilateral(sxy=bilateral_sxy, srgb=bilateral_srgb, rgbim=pixels, compat=bilateral_compat)
     marginals = np.asarray(field.inference(num_iterations), dtype=np.float32)
@@ -70,7 +70,7 @@ def _check_inputs(image: NDArray[np.uint8], foreground: NDArray[np.floating]) ->
         raise InputError("foreground", foreground.shape, "must have the image's height and width", remedy)
     if not np.issubdtype(foreground.dtype, np.floating):
         raise InputError("foreground", foreground.dtype, "must be floating point", "Give probabilities.")
-    # NaN fails both comparisons, so the negation refuses it too.
+    # NaN fails both comparisons, so the negation also refuses NaN.
     if not (foreground.min() >= 0 and foreground.max() <= 1):
         found = f"{foreground.min()} to {foreground.max()}"
         raise InputError("foreground", found, "must lie in [0, 1]", "Scale the mask to probabilities.")

@@ -14,26 +14,26 @@ from objectaware.methods.backbones import Backbone
 Network = TypeVar("Network", bound=nn.Module)
 
 _NUM_STAGES = {1: 0, 2: 1, 4: 2}
-"""How many of the last stages lose their stride, by the factor."""
+"""Number of last stages that lose their stride, by the factor."""
 
 
 def expand_resolution(backbone: Network, factor: int) -> Network:
-    """A copy of a residual network whose last feature map is `factor` times as high and as wide.
+    """Copy a residual network so that its last feature map is `factor` times as high and as wide.
 
-    Every strided convolution in the first block of the last stage (factor 4: of the last two) gets stride 1, the
-    shortcut's included, without dilation, as the official code does. At 224 pixels a ResNet's map grows from
-    7×7 to 14×14 or 28×28. Weights stay as they are; the network needs no training for it.
+    Every strided convolution in the first block of the last stage (factor 4: of the last two stages) gets stride 1,
+    including the shortcut, without dilation, as in the official code. At 224 pixels a ResNet's map grows from 7×7 to
+    14×14 or 28×28. The weights stay the same, and the network needs no further training.
 
     Args:
         backbone: A `Backbone`, or any other network with torchvision's stages `layer3` and `layer4`.
         factor: 1, 2 or 4.
 
     Returns:
-        The changed deep copy; `backbone` is left alone.
+        The changed deep copy; `backbone` itself is not changed.
 
     Raises:
-        InputError: Another factor, or a network without such stages, or whose stage is not strided by its
-            convolutions alone.
+        InputError: The factor is not 1, 2 or 4, the network has no such stages, or a stage does not halve the
+            resolution by strided convolutions alone.
     """
     if factor not in _NUM_STAGES:
         raise InputError("factor", factor, "the resolution cannot be expanded by it", "Give 1, 2 or 4.")
@@ -57,7 +57,7 @@ def _strided_stages(network: nn.Module) -> Sequence[nn.Module]:
 
 def _remove_stride(stage: nn.Module, name: str) -> None:
     first_block = next(stage.children())
-    # Leaves alone: torchvision's blocks carry the stride they were built with as an attribute of their own.
+    # Only leaves: torchvision's blocks themselves also have an attribute `stride`, the one they were built with.
     leaves = (layer for layer in first_block.modules() if next(layer.children(), None) is None)
     strided = [layer for layer in leaves if _is_strided(layer)]
     convolutions = [layer for layer in strided if isinstance(layer, nn.Conv2d)]

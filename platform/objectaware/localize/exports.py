@@ -1,4 +1,4 @@
-"""A mask store in the formats of other tools, one row in memory at a time."""
+"""Export of a mask store to the formats of other tools, with one row in memory at a time."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from objectaware.errors import InputError
 from objectaware.localize.mask_store import MaskRow, encode_mask, finished_shards, read_localized_ids, read_rows
 
 OBJECT_CATEGORY = 1
-"""Number of the one category, `object`, in annotations and results."""
+"""Number of the only category, `object`, in annotations and results."""
 
 _CATEGORY = {"id": OBJECT_CATEGORY, "name": "object", "supercategory": "object"}
 
 
 def stored_rows(store: Storage) -> Iterator[MaskRow]:
-    """Rows of a finished mask store.
+    """Return the rows of a finished mask store.
 
     Raises:
-        InputError: It holds no mask store, or one that localization has not finished; at the call, not at the
-            first row.
+        InputError: The folder holds no mask store, or localization has not finished it. The call raises the error, not
+            the first row.
     """
     if not finished_shards(store):
         remedy = "Give a folder that `objectaware localize` wrote (it prints the address as `masks`)."
@@ -43,7 +43,7 @@ def stored_rows(store: Storage) -> Iterator[MaskRow]:
 
 
 def annotated_rows(rows: Iterable[MaskRow], coco: CocoDataset, store: Storage) -> Iterator[MaskRow]:
-    """Turn what was found in upright pictures back into the pixels of the annotation file that is exported for.
+    """Turn masks and boxes of upright pictures back into the pixel grid of an annotation file.
 
     Args:
         rows: Rows of a mask store.
@@ -51,10 +51,10 @@ def annotated_rows(rows: Iterable[MaskRow], coco: CocoDataset, store: Storage) -
         store: The mask store, for the message.
 
     Yields:
-        Each row at the height and width that the annotation file gives; those that failed as they are.
+        Each row at the height and width that the annotation file gives; failed rows unchanged.
 
     Raises:
-        InputError: An image has no number or no size, or its picture is not there any more to tell how it is turned.
+        InputError: An image has no number or no size, or its picture, which says how it is turned, is gone.
     """
     place = {image_id: index for index, image_id in enumerate(coco.images.image_ids)}
     for row in rows:
@@ -77,7 +77,7 @@ def annotated_rows(rows: Iterable[MaskRow], coco: CocoDataset, store: Storage) -
 
 
 def _require_picture(row: MaskRow, coco: CocoDataset, index: int, store: Storage) -> None:
-    """Refuse a row whose picture cannot be read, or is not the one that was localized."""
+    """Refuse a row whose picture cannot be read, or does not have the size of the picture that was localized."""
     try:
         height, width = coco.stored(index).upright_shape
         state = f"is {width} × {height} pixels"
@@ -91,18 +91,18 @@ def _require_picture(row: MaskRow, coco: CocoDataset, index: int, store: Storage
 
 
 def coco_json(rows: Iterable[MaskRow]) -> Iterator[bytes]:
-    """Writes a COCO data set of the one category `object`, an annotation a box; memory holds one row at a time.
+    """Write a COCO data set with the only category `object` and one annotation per box, one row in memory at a time.
 
     Args:
         rows: Rows of a mask store.
 
     Yields:
         Pieces of one JSON object with `categories`, `annotations` and `images` as in COCO's instances files.
-        Images are numbered from 1 in the order of the rows. An annotation's segmentation is what the mask has
-        inside its box, as compressed RLE. Images that failed are listed without annotations.
+        Images are numbered from 1 in the order of the rows. An annotation's segmentation is the part of the mask
+        inside its box, as compressed RLE. Failed images are listed without annotations.
     """
     numbers = itertools.count(1)
-    # The images wait in a file: JSON takes one list after the other, and the rows come once.
+    # The images wait in a file, because JSON needs one list after the other and the rows can be read only once.
     with tempfile.TemporaryFile() as images:
         yield b'{"categories": ' + _json([_CATEGORY]) + b', "annotations": ['
         for image, row in enumerate(rows, start=1):
@@ -136,30 +136,30 @@ def _annotation(number: int, image: int, box: NDArray[np.float32], mask: NDArray
 
 
 def pixel_box(box: NDArray[np.float32], height: int, width: int) -> list[float]:
-    """A relative box x0 y0 x1 y1 as COCO has it: left, top, width and height in pixels."""
+    """Convert a relative box x0 y0 x1 y1 to COCO's form: left, top, width and height in pixels."""
     x0, y0, x1, y1 = (float(value) * size for value, size in zip(box, (width, height) * 2, strict=True))
     return [x0, y0, x1 - x0, y1 - y0]
 
 
 def segmentation(mask: NDArray[np.bool_]) -> dict[str, Any]:
-    """A mask (H, W) as COCO's compressed RLE, as JSON holds it."""
+    """Encode a mask (H, W) as COCO's compressed RLE, in the form for JSON."""
     return {"size": list(mask.shape), "counts": encode_mask(mask).decode("ascii")}
 
 
 def official_box_lines(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | None = None) -> Iterator[bytes]:
-    """Boxes as the official code's text file has them, for its `data/boxes` (utils/box_utils.py, save_boxes).
+    """Write boxes in the format of the official code's text file `data/boxes` (utils/box_utils.py, save_boxes).
 
-    A line an image: its id, and for each box a space and `x0,y0,x1,y1`, relative with six decimals. Images without
-    boxes have a line of their id alone, as there; images that failed have none, so that a reader misses them.
+    Each image has one line: its id, and for each box a space and `x0,y0,x1,y1`, relative with six decimals. As in the
+    official code, the line of an image without boxes holds only its id. Failed images have no line, so that a reader
+    can see that they are missing.
 
     Args:
         rows: Rows of a mask store.
-        image_numbers: Id of each image, where it is COCO's number; by default the image's path, as the official
-            code takes for folders.
+        image_numbers: COCO's number of each image, to be its id; by default the id is the image's path, as in the
+            official code for folders.
 
     Raises:
-        InputError: An id holds white space, which the format cannot tell from its separators, or an image has no
-            number.
+        InputError: An id contains white space, which is the format's separator, or an image has no number.
     """
     for row in rows:
         if row.status == "ok":
@@ -172,15 +172,15 @@ def official_box_lines(rows: Iterable[MaskRow], image_numbers: Mapping[str, int]
 
 
 def box_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | None = None) -> Iterator[bytes]:
-    """Boxes as a COCO result file, which `pycocotools.coco.COCO.loadRes` takes.
+    """Write boxes as a COCO result file, which `pycocotools.coco.COCO.loadRes` reads.
 
     Args:
         rows: Rows of a mask store.
         image_numbers: COCO's number of each image; by default images are numbered from 1 in the order of the rows,
-            as `coco_json` does.
+            as in `coco_json`.
 
     Yields:
-        Pieces of a JSON list with an entry a box: `image_id`, `category_id` 1, `bbox` (x, y, width, height in
+        Pieces of a JSON list with one entry per box: `image_id`, `category_id` 1, `bbox` (x, y, width, height in
         pixels) and `score`, the mean of the CAM over the mask inside the box.
 
     Raises:
@@ -198,7 +198,7 @@ def box_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | None
 
 
 def mask_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | None = None) -> Iterator[bytes]:
-    """Masks as a COCO result file: an entry an image, with all of its mask, so that nothing is lost.
+    """Write masks as a COCO result file. Each image has one entry with its whole mask, so that nothing is lost.
 
     Args:
         rows: Rows of a mask store.
@@ -206,7 +206,7 @@ def mask_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | Non
 
     Yields:
         Pieces of a JSON list with `image_id`, `category_id` 1, `segmentation` (compressed RLE) and `score`, the
-        mean of the CAM over the mask. Images that failed, or in which nothing was found, have no entry.
+        mean of the CAM over the mask. Failed images and images with an empty mask have no entry.
 
     Raises:
         InputError: An image has no number.
@@ -226,20 +226,20 @@ def mask_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | Non
 def write_mask_pngs(store: Storage, folder: Storage, rows: Iterable[MaskRow]) -> int:
     """Write each mask as an 8-bit grey PNG, 0 or 255, of its image's size: `<path without suffix>.png`.
 
-    Nothing is written before all names are looked at. A file that is there with just the content that it is to get is
-    from an export that was stopped, and stays.
+    The function checks all names before it writes anything. It keeps an existing file that already has the right
+    content: an export that was stopped wrote that file.
 
     Args:
-        store: The mask store, finished.
-        folder: Where to; it may hold other files, but not under these names.
-        rows: Rows of the store; those that failed are left out.
+        store: The finished mask store.
+        folder: Target folder. It may hold other files, but not under these names.
+        rows: Rows of the store; failed rows are left out.
 
     Returns:
         Number of files that were written.
 
     Raises:
-        InputError: Two images differ in suffix alone, a name leads out of the folder, or a file of another content is
-            there already.
+        InputError: Two images differ only in suffix, a name leads out of the folder, or a file with other content
+            exists already.
     """
     names = _png_names(store, folder)
     there = {name for name, _, _ in folder.list_files()}.intersection(names.values())
@@ -257,7 +257,7 @@ def write_mask_pngs(store: Storage, folder: Storage, rows: Iterable[MaskRow]) ->
 
 
 def _png_names(store: Storage, folder: Storage) -> dict[str, str]:
-    """The file of each image's mask, by the image's id."""
+    """Return the file name of each image's mask, by the image's id."""
     names: dict[str, str] = {}
     image_of_name: dict[str, str] = {}
     for image_id in read_localized_ids(store):
@@ -272,7 +272,7 @@ def _png_names(store: Storage, folder: Storage) -> dict[str, str]:
 
 
 def _require_own(folder: Storage, name: str, row: MaskRow) -> None:
-    """Refuse a file that is there already, unless it has the content that it is to get."""
+    """Refuse an existing file, unless it already has the right content."""
     assert row.mask is not None, row.image_id
     if folder.read_bytes(name) != mask_png(row.mask):
         problem = f"exists already with another content, and is where the mask of {row.image_id} goes"
@@ -306,7 +306,7 @@ def _number(image_numbers: Mapping[str, int], image_id: str) -> int:
 
 
 def _mean_cam(row: MaskRow, box: NDArray[np.float32]) -> float:
-    """Mean of the soft mask where the binary one is, inside a relative box; 0 where it is nowhere."""
+    """Return the mean of the soft mask over the binary mask inside a relative box; 0 if the binary mask is empty."""
     assert row.cam is not None, row.image_id
     assert row.mask is not None, row.image_id
     height, width = row.cam.shape

@@ -1,4 +1,4 @@
-"""Localizer `full_image`: the whole picture is object, the baseline that any localizer has to beat."""
+"""Localizer `full_image`: the whole picture is the object, the baseline that every localizer has to beat."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ class FullImage(Localizer):
     needs_network: ClassVar[bool] = False
 
     def build(self, network: Network) -> SoftMaps:
-        """Needs nothing."""
+        """Return the function that finds soft maps; the network is not used."""
         return lambda group: np.ones(group.images.shape[:3], dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Gradient of the contrastive score at the pixels, the map that it makes, and the localizers' settings for both."""
+"""Gradient of the contrastive score at the pixels, the map made from it, and the localizers' settings for both."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from objectaware.localize.localizer import (
 )
 from objectaware.model import Positive
 
-# Images that are differentiated at a time: the activations of a whole group of a ResNet-50 would take 7 GB.
+# Number of images to differentiate at a time. A ResNet-50's activations for a whole group would take 7 GB.
 _CHUNK = 16
 _SATURATED_PERCENTILE = 0.99
-# A gradient at the pixels is a pass forwards and one backwards, which takes twice as long.
+# A gradient at the pixels takes a forward pass and a backward pass, and the latter takes twice as long.
 _PASSES_PER_GRADIENT = 3
 
 
@@ -34,29 +34,29 @@ class GradientLocalizer(ContrastiveLocalizer):
     """Base of the localizers that average the score's gradients at the pixels of changed images.
 
     Attributes:
-        num_gradients: Gradients that are averaged.
+        num_gradients: Number of gradients that are averaged.
     """
 
     num_gradients: Positive = 10
 
     @property
     def cost(self) -> Cost:
-        """All gradients."""
+        """Return the cost of all gradients."""
         return Cost(_PASSES_PER_GRADIENT * self.num_gradients)
 
     def arguments(self, group: Group) -> Mapping[str, Any]:
-        """Returns the arguments of the localizer's function, its number of gradients among them."""
+        """Return the arguments of the localizer's function, including the number of gradients."""
         return {**super().arguments(group), "num_gradients": self.num_gradients}
 
 
 class ContrastiveGradient:
-    """∂s/∂x of the score of eq. 3 with one set of negatives, for images that were changed in some way.
+    """The gradient ∂s/∂x of the score of eq. 3 with one set of negatives, for images that were changed in some way.
 
-    The originals are the keys and the negatives, as in ContraCAM's first iteration; the changed images are the
-    queries. No label, no momentum network and no queue takes part.
+    The original images are the keys and the negatives, as in ContraCAM's first iteration. The changed images are the
+    queries. Labels, momentum network and queue are not used.
 
     Args:
-        images: The originals (N, 3, H, W), normalised as in training.
+        images: The original images (N, 3, H, W), normalised as in training.
         features: images -> last spatial activation (N, C, h, w), in evaluation mode.
         projector: Pooled features (N, C) -> projection (N, D), in evaluation mode.
         temperature: τ of the score.
@@ -64,7 +64,7 @@ class ContrastiveGradient:
         is_self: As in `contracam`.
 
     Raises:
-        InputError: Wrong shapes or settings, batch normalisation in training mode.
+        InputError: Shapes or settings are wrong, or batch normalisation is in training mode.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ContrastiveGradient:
             self._keys = torch.cat([self._embed(chunk) for chunk in torch.split(images, _CHUNK)])
 
     def __call__(self, changed: Tensor) -> Tensor:
-        """The gradient (N, 3, H, W) of each changed image's own score; an image is no other's variable."""
+        """Return the gradient (N, 3, H, W) of each changed image's own score with respect to that image alone."""
         starts = range(0, len(changed), _CHUNK)
         return torch.cat([self._of_chunk(changed, slice(start, start + _CHUNK)) for start in starts])
 
@@ -110,10 +110,10 @@ class ContrastiveGradient:
 
 
 def saliency_map(attributions: Tensor) -> Tensor:
-    """Attributions to pixels and channels as maps: magnitudes summed over channels, then [0, 1].
+    """Turn attributions to pixels and channels into maps: sum the magnitudes over channels, and scale to [0, 1].
 
-    The brightest per cent saturates, or a few points would darken all else; the paper leaves this open, and
-    SmoothGrad's authors do it so (PAIR-code/saliency, VisualizeImageGrayscale).
+    The brightest per cent saturates; otherwise a few points would darken everything else. The paper leaves this open.
+    SmoothGrad's authors do the same (PAIR-code/saliency, VisualizeImageGrayscale).
 
     Args:
         attributions: (N, 3, H, W).
@@ -123,7 +123,7 @@ def saliency_map(attributions: Tensor) -> Tensor:
     """
     magnitude = attributions.abs().sum(dim=1, keepdim=True)
     magnitude = magnitude / magnitude.amax(dim=(1, 2, 3), keepdim=True).clamp_min(torch.finfo(magnitude.dtype).tiny)
-    # Image by image: torch.quantile refuses tensors of more than 2^24 elements.
+    # One image at a time: torch.quantile refuses tensors of more than 2^24 elements.
     high = torch.stack([torch.quantile(one, _SATURATED_PERCENTILE) for one in magnitude]).view(-1, 1, 1, 1)
     low = magnitude.amin(dim=(2, 3), keepdim=True)
     flat = high <= low
@@ -131,10 +131,10 @@ def saliency_map(attributions: Tensor) -> Tensor:
 
 
 def check_num_gradients(num_gradients: int) -> None:
-    """Checks how many gradients are averaged.
+    """Check the number of gradients that are averaged.
 
     Raises:
-        InputError: There would be none.
+        InputError: The number is less than 1.
     """
     if num_gradients < 1:
         raise InputError("num_gradients", num_gradients, "must be at least 1", "The paper takes 10.")

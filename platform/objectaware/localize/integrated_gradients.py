@@ -34,7 +34,7 @@ class IntegratedGradients(GradientLocalizer):
     name: Literal["integrated_gradients"] = "integrated_gradients"
 
     def build(self, network: Network) -> SoftMaps:
-        """Opens the network."""
+        """Open the network, and return the function that finds soft maps."""
         features, projector = network.features(), network.projector()
 
         def find(group: Group) -> NDArray[np.float32]:
@@ -55,24 +55,24 @@ def integrated_gradients(
     num_negatives: int | None = None,
     is_self: Tensor | None = None,
 ) -> Tensor:
-    """Finds objects by Integrated Gradients of the contrastive score (paper, appendix on saliency methods).
+    """Find objects by Integrated Gradients of the contrastive score (paper, appendix on saliency methods).
 
-    Arguments not named here are those of `contracam`.
+    `contracam` describes the shared arguments in full.
 
     Args:
         images: (N, 3, H, W), normalised as in training.
         features: images -> last spatial activation.
         projector: Pooled features -> projection.
-        num_gradients: Points on the line from the zero image; the paper takes 10.
+        num_gradients: Number of points on the line from the zero image; the paper uses 10.
         temperature: τ of the score.
-        num_negatives: The last so many images are the only negatives.
-        is_self: Where an image and a negative are the same picture.
+        num_negatives: M: the last M images are the only negatives.
+        is_self: Whether an image and a negative are the same picture.
 
     Returns:
         Soft masks (N, 1, H, W), float32 in [0, 1]; zeros for an image of one colour.
 
     Raises:
-        InputError: As `contracam`.
+        InputError: As for `contracam`.
     """
     attributions = integrated_attributions(
         images,
@@ -97,13 +97,13 @@ def integrated_attributions(
     num_negatives: int | None = None,
     is_self: Tensor | None = None,
 ) -> Tensor:
-    """The published sum, x ⊙ (1/m) Σ_k ∂s/∂x at k x / m for k = 1 … m.
+    """Compute the published sum, x ⊙ (1/m) Σ_k ∂s/∂x at k x / m for k = 1 … m.
 
-    The arguments are those of `integrated_gradients`. The zero image is that of the network's input, so the
+    The arguments are those of `integrated_gradients`. The zero image is zero at the network's input, which is the
     data set's mean colour.
 
     Returns:
-        (N, 3, H, W). For large m their sum over an image is its score less that of the zero image.
+        Attributions (N, 3, H, W). For large m their sum over an image is its score minus the score of the zero image.
     """
     check_num_gradients(num_gradients)
     gradient = ContrastiveGradient(

@@ -1,4 +1,4 @@
-"""What localizers share: the pictures and the network that they are given, negatives, and checks of arguments."""
+"""Shared parts of localizers: their input pictures and network, negatives, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Group:
 
     Attributes:
         images: (n, S, S, 3) uint8, n at least 1.
-        filler: (m, S, S, 3) uint8, further negatives, or the only ones where the user gave some.
-        is_self: Boolean (n, m), where an image and a filler are the same picture.
-        seed: Decides all that is drawn for the group.
-        on_iteration: Called with the maps (n, S, S) of each iteration, by the localizers that iterate.
+        filler: (m, S, S, 3) uint8: further negatives, or the only negatives if the user gave some.
+        is_self: Boolean (n, m): whether an image and a filler are the same picture.
+        seed: Seed of all random numbers for the group.
+        on_iteration: Function that receives the maps (n, S, S) of each iteration, from localizers that iterate.
     """
 
     images: NDArray[np.uint8]
@@ -42,32 +42,36 @@ class Group:
 
 
 Features = Callable[[Tensor], Tensor | Activations]
-"""Images (N, 3, H, W) to maps (N, C, h, w) alone, whose average is pooled, or to maps with their pooling."""
+"""Function from images (N, 3, H, W) to maps (N, C, h, w), which are pooled by averaging, or to maps with their
+pooling."""
 SoftMaps = Callable[[Group], NDArray[np.float32]]
-"""Finds the soft masks (n, S, S) in [0, 1] of the images of a group."""
+"""Function that finds the soft masks (n, S, S) in [0, 1] of the images of a group."""
 
 
 class Network:
-    """The network that a localizer looks through. Its file is opened when the localizer asks for a part of it.
+    """The network that a localizer uses. Its file is opened when the localizer asks for a part of the network.
 
     Args:
-        checkpoint: Its address; None for localizers that look through none.
-        device: Where it computes.
+        checkpoint: Address of the network; None for localizers that use no network.
+        device: Device on which the network computes.
     """
 
     def __init__(self, checkpoint: str | None, device: torch.device) -> None:
         self._checkpoint, self._device = checkpoint, device
 
     def features(self, expansion: int = 1) -> Callable[[Tensor], Activations]:
-        """Images (N, 3, H, W) to the last spatial activations (N, C, h, w), `expansion` times as high and as wide."""
+        """Return the function from images (N, 3, H, W) to their last spatial activations (N, C, h, w).
+
+        The activations are `expansion` times as high and as wide as without expansion.
+        """
         return channels_last(expand_resolution(self._encoder.backbone, expansion), self._device).activations
 
     def projector(self) -> nn.Module:
-        """Pooled features (N, C) to projections (N, D)."""
+        """Return the module from pooled features (N, C) to projections (N, D)."""
         return self._encoder.projector.to(self._device)
 
     def tensor(self, images: NDArray[np.uint8]) -> Tensor:
-        """Images (N, H, W, 3) as the network takes them: (N, 3, H, W), normalised, on its device."""
+        """Convert images (N, H, W, 3) to the network's input: (N, 3, H, W), normalised, on its device."""
         backbone = self._encoder.backbone
         return normalise(images, backbone.mean, backbone.std).to(self._device, memory_format=torch.channels_last)
 
@@ -83,8 +87,8 @@ class ContrastiveLocalizer(Localizer):
 
     Attributes:
         temperature: τ of the score.
-        negatives: Images that are every image's only negatives, by their path relative to the data's folder; by
-            default a group's images are each other's.
+        negatives: Images that are every image's only negatives, as paths relative to the data's folder; by default
+            the images of a group are each other's negatives.
     """
 
     needs_negatives: ClassVar[bool] = True
@@ -94,14 +98,14 @@ class ContrastiveLocalizer(Localizer):
 
     @property
     def only_negatives(self) -> tuple[str, ...] | None:
-        """Images that the user gave as every image's only negatives."""
+        """Return the images that the user gave as every image's only negatives."""
         return self.negatives
 
     def arguments(self, group: Group) -> Mapping[str, Any]:
-        """Returns the arguments of a contrastive localizer's function that follow from the negatives.
+        """Return the arguments of a contrastive localizer's function that follow from the negatives.
 
-        The function is called on the group's images with the filler behind them; without negatives of the user's the
-        whole batch is its own negatives.
+        The function is called on the group's images followed by the filler. If the user gave no negatives, the images
+        of the whole batch are each other's negatives.
         """
         if self.negatives is None:
             return {"temperature": self.temperature}
@@ -115,26 +119,26 @@ class ContrastiveLocalizer(Localizer):
 
 
 def activations_of(features: Features, images: Tensor) -> Activations:
-    """Compute maps with their pooling, the maps in 32 bits."""
+    """Compute maps in 32 bits, with their pooling."""
     found = features(images)
     return Activations(found.float()) if isinstance(found, Tensor) else Activations(found.maps.float(), found.pool)
 
 
 def with_filler(group: Group) -> NDArray[np.uint8]:
-    """The images of a group, and its filler behind them: (n + m, S, S, 3)."""
+    """Return the images of a group followed by its filler: (n + m, S, S, 3)."""
     return np.concatenate([group.images, group.filler])
 
 
 def as_array(maps: Tensor) -> NDArray[np.float32]:
-    """Maps (N, 1, H, W) on any device as an array (N, H, W)."""
+    """Convert maps (N, 1, H, W) on any device to an array (N, H, W)."""
     return maps[:, 0].cpu().numpy()
 
 
 def check_images(images: Tensor) -> None:
-    """Checks that images are a floating-point batch (N, 3, H, W).
+    """Check that images are a floating-point batch (N, 3, H, W).
 
     Raises:
-        InputError: They are not.
+        InputError: The images have another shape or type.
     """
     shape = tuple(images.shape)
     if images.ndim != 4 or shape[1] != 3 or 0 in shape or not images.is_floating_point():
@@ -142,14 +146,14 @@ def check_images(images: Tensor) -> None:
 
 
 def check_evaluation_mode(name: str, network: Callable[[Tensor], object]) -> None:
-    """Checks that a network's batch normalisation takes its stored statistics.
+    """Check that a network's batch normalisation uses its stored statistics.
 
     Args:
-        name: What the argument is called.
-        network: A module, or any function, which is not looked into.
+        name: Name of the argument.
+        network: A module, or any other function; a function cannot be checked and passes.
 
     Raises:
-        InputError: A batch normalisation is in training mode.
+        InputError: A batch normalisation layer is in training mode.
     """
     layers = network.modules() if isinstance(network, nn.Module) else ()
     if any(isinstance(layer, _BatchNorm) and layer.training for layer in layers):
@@ -158,20 +162,20 @@ def check_evaluation_mode(name: str, network: Callable[[Tensor], object]) -> Non
 
 
 def check_temperature(temperature: float) -> None:
-    """Checks that τ is positive.
+    """Check that τ is positive.
 
     Raises:
-        InputError: It is not.
+        InputError: τ is not positive.
     """
     if not temperature > 0:
         raise InputError("temperature", temperature, "must be positive", "The official code takes 1.")
 
 
 def check_finite(maps: Tensor) -> None:
-    """Checks the maps that came out of a network.
+    """Check that a network's maps are finite.
 
     Raises:
-        InputError: They hold NaN or infinity.
+        InputError: The maps contain NaN or infinity.
     """
     if not torch.isfinite(maps).all():
         problem = "the network gave NaN or infinite values"
@@ -179,7 +183,7 @@ def check_finite(maps: Tensor) -> None:
 
 
 def without_content(images: Tensor) -> Tensor:
-    """Which images have one colour throughout: a network's borders draw a frame even there.
+    """Return which images have only one colour. Even on these, the padding at a network's borders draws a frame.
 
     Args:
         images: (N, 3, H, W).

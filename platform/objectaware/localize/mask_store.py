@@ -1,4 +1,4 @@
-"""The mask store: what localization found, an image a row, in Parquet shards written whole or not at all."""
+"""The mask store: the results of localization, one row per image, in Parquet shards that are written atomically."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ mask_fields_schema = pa.schema(
 )
 
 ITERATIONS_NAME = "iterations.npz"
-"""File of a mask store with the CAM of each iteration of a few images: `image_ids` (m,), `cams` (T, m, S, S) uint8."""
+"""Name of a mask store's file with the CAM of each iteration for a few images: `image_ids` (m,), `cams` (T, m, S, S)
+uint8."""
 
 _SHARD_NAME = re.compile(r"shard-(\d{6,})\.parquet")
 
@@ -43,18 +44,19 @@ def _no_boxes() -> NDArray[np.float32]:
 
 @dataclass(frozen=True, eq=False)
 class MaskRow:
-    """What was found in one image.
+    """The result of localization for one image.
 
     Attributes:
-        image_id: Path relative to the data set, forward slashes.
-        width: Of the image in pixels; 0 if it could not be read.
-        height: Of the image in pixels; 0 if it could not be read.
+        image_id: Path relative to the data set, with forward slashes.
+        width: Width of the image in pixels; 0 if the image could not be read.
+        height: Height of the image in pixels; 0 if the image could not be read.
         cam: Soft mask float32 in [0, 1] at network size; stored in 8 bits.
-        refined: The same after the CRF; None where there was none.
+        refined: The same after the CRF; None without CRF.
         mask: Boolean (height, width), after the CRF.
         boxes: (n, 4) float32, x0 y0 x1 y1 relative to the image.
-        status: "failed" for an image that could not be read, or that has no negatives where the localizer needs some.
-        error: Why it failed, else empty.
+        status: "failed" for an image that could not be read, or that has no negatives although the localizer needs
+            some.
+        error: Reason of the failure; empty without failure.
     """
 
     image_id: str
@@ -69,15 +71,16 @@ class MaskRow:
 
     @property
     def is_readable(self) -> bool:
-        """Whether the image could be read, localized or not."""
+        """Return whether the image could be read, localized or not."""
         return self.height > 0
 
 
 def encode_soft_mask(mask: NDArray[np.float32]) -> bytes:
-    """A soft mask (H, W) in [0, 1] as an 8-bit grey PNG.
+    """Encode a soft mask (H, W) in [0, 1] as an 8-bit grey PNG.
 
-    The rounding is at most 1/510, so that what is 0.5 or more stays so and what is less stays less. Below 1/255 it
-    is down, to 0: what the official component filter takes for foreground is what is not 0 here.
+    Rounding changes a value by at most 1/510, so that values of 0.5 or more stay so, and smaller values stay smaller.
+    Values below 1/255 become 0: the pixels that are not 0 here are those that the official component filter takes for
+    foreground.
     """
     grey = np.where(mask < 1 / 255, 0, np.rint(mask * 255))
     _, png = cv2.imencode(".png", grey.astype(np.uint8))
@@ -85,45 +88,45 @@ def encode_soft_mask(mask: NDArray[np.float32]) -> bytes:
 
 
 def decode_soft_mask(content: bytes) -> NDArray[np.float32]:
-    """The soft mask (H, W), float32 in [0, 1], that `encode_soft_mask` stored."""
+    """Decode a soft mask (H, W) that `encode_soft_mask` stored, to float32 in [0, 1]."""
     return decode_soft_mask_bytes(content).astype(np.float32) / np.float32(255)
 
 
 def decode_soft_mask_bytes(content: bytes) -> NDArray[np.uint8]:
-    """The soft mask (H, W), uint8 from 0 to 255, that `encode_soft_mask` stored."""
+    """Decode a soft mask (H, W) that `encode_soft_mask` stored, to uint8 from 0 to 255."""
     return np.asarray(cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_GRAYSCALE), dtype=np.uint8)
 
 
 def encode_mask(mask: NDArray[np.bool_]) -> bytes:
-    """The counts of COCO's compressed run-length encoding of a boolean mask (H, W)."""
+    """Encode a boolean mask (H, W) as the counts of COCO's compressed run-length encoding."""
     counts: bytes = rle.encode(np.asfortranarray(mask, dtype=np.uint8))["counts"]
     return counts
 
 
 def decode_mask(counts: bytes, height: int, width: int) -> NDArray[np.bool_]:
-    """The boolean mask (height, width) that `encode_mask` stored."""
+    """Decode a boolean mask (height, width) that `encode_mask` stored."""
     return np.ascontiguousarray(rle.decode({"size": [height, width], "counts": counts}), dtype=np.bool_)
 
 
 def shard_name(group: int) -> str:
-    """Name the shard of a group of images."""
+    """Return the file name of the shard of a group of images."""
     return f"shard-{group:06d}.parquet"
 
 
 def write_shard(storage: Storage, group: int, rows: Iterable[MaskRow]) -> None:
-    """Write the rows of one group of images as a shard; one of that group that exists is replaced.
+    """Write the rows of one group of images as a shard. An existing shard of the group is replaced.
 
     Args:
         storage: Folder of the mask store.
         group: Number of the group in the data set's manifest, from 0.
-        rows: One for each image of the group.
+        rows: One row for each image of the group.
 
     Raises:
-        InputError: A row's mask is not as large as its image.
+        InputError: A row's mask does not have its image's size.
     """
     table = pa.Table.from_pylist([_to_record(row) for row in rows], schema=mask_fields_schema)
     sink = pa.BufferOutputStream()
-    # PNG and run lengths are compressed already. Checksums tell a damaged shard from a good one.
+    # PNG and run lengths are compressed already. Checksums reveal a damaged shard.
     # Statistics would repeat whole pictures as minimum and maximum of their column.
     pq.write_table(
         table,
@@ -137,7 +140,7 @@ def write_shard(storage: Storage, group: int, rows: Iterable[MaskRow]) -> None:
 
 
 def finished_shards(storage: Storage) -> set[int]:
-    """Numbers of the groups whose shard is there, hence complete."""
+    """Return the numbers of the groups whose shard exists. A shard that exists is complete."""
     matches = (_SHARD_NAME.fullmatch(name) for name in storage.list_names("shard-"))
     return {int(match.group(1)) for match in matches if match}
 
@@ -149,11 +152,11 @@ def delete_shards(storage: Storage) -> None:
 
 
 def read_shard(storage: Storage, group: int) -> pa.Table:
-    """One shard as it is stored, with the columns of `mask_fields_schema`.
+    """Read one shard as it is stored, with the columns of `mask_fields_schema`.
 
     Raises:
         FileNotFoundError: There is no shard of that group.
-        InputError: The shard is damaged or of another format.
+        InputError: The shard is damaged or has another format.
     """
     name = shard_name(group)
     remedy = "Delete the file and run the localization again; it computes what is missing."
@@ -162,7 +165,7 @@ def read_shard(storage: Storage, group: int) -> pa.Table:
         table = pq.read_table(content, page_checksum_verification=True)
     except (OSError, pa.ArrowException) as error:
         raise InputError("shard", f"{storage.uri}/{name}", f"cannot be read ({error})", remedy) from error
-    if "refined" not in table.column_names and "cam" in table.column_names:  # written before there was one
+    if "refined" not in table.column_names and "cam" in table.column_names:  # an older version wrote it
         place = mask_fields_schema.get_field_index("refined")
         table = table.add_column(place, mask_fields_schema.field(place), pa.nulls(len(table), pa.binary()))
     if not table.schema.equals(mask_fields_schema):
@@ -171,10 +174,10 @@ def read_shard(storage: Storage, group: int) -> pa.Table:
 
 
 def read_rows(storage: Storage) -> Iterator[MaskRow]:
-    """All rows of a mask store in the order of its groups; memory holds one shard at a time.
+    """Yield all rows of a mask store in the order of its groups. Memory holds one shard at a time.
 
     Raises:
-        InputError: A shard is damaged or of another format.
+        InputError: A shard is damaged or has another format.
     """
     for group in sorted(finished_shards(storage)):
         for record in read_shard(storage, group).to_pylist():
@@ -182,16 +185,16 @@ def read_rows(storage: Storage) -> Iterator[MaskRow]:
 
 
 def read_localized_ids(storage: Storage) -> Iterator[str]:
-    """Ids of the images that a mask store has a mask of, in the order of `read_rows`; raises as it does.
+    """Yield the ids of the images for which a mask store has a mask. Order and errors are those of `read_rows`.
 
-    Only the columns of ids and statuses are fetched, which are a small part of a shard.
+    The function reads only the columns of ids and statuses, which are a small part of a shard.
     """
     for group in sorted(finished_shards(storage)):
         try:
             with storage.open_file(shard_name(group)) as stream:
                 shard = pq.read_table(stream, columns=["image_id", "status"], page_checksum_verification=True)
         except (OSError, pa.ArrowException):
-            shard = read_shard(storage, group)  # says what is wrong with it, and what to do
+            shard = read_shard(storage, group)  # raises an error that names the problem and the remedy
         for image_id, status in zip(shard["image_id"].to_pylist(), shard["status"].to_pylist(), strict=True):
             if status == "ok":
                 yield image_id

@@ -1,4 +1,4 @@
-"""Random access to masks while training: a copy of the mask store that a node's processes share."""
+"""Random access to masks during training: a copy of the mask store that all processes on a node share."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from objectaware.localize.mask_store import (
 )
 
 _ORDER_SUFFIX = ".order.npy"
-# Training weighs with the soft mask or the binary one; the soft one after CRF would only take room.
+# Training uses the soft mask or the binary one. The soft mask after CRF would only take space.
 _SCHEMA = pa.schema([field for field in mask_fields_schema if field.name != "refined"])
 
 
 class MaskTable:
-    """Masks by image id, memory-mapped: processes of a node share the pages, and none holds the whole.
+    """Masks by image id, memory-mapped: the processes of a node share the pages, and none holds the whole file.
 
-    The look-ups return None for an image that the store lacks or whose row failed. Pickling carries the path
-    alone, so that a data loader's worker on the same node maps the file again.
+    The look-ups return None for an image that the store lacks or whose row failed. Pickling carries only the path; a
+    data loader's worker on the same node maps the file again.
 
     Example:
         >>> table = MaskTable.open(Storage.from_uri("runs/masks"), Path("cache"))  # doctest: +SKIP
@@ -48,17 +48,17 @@ class MaskTable:
 
     @classmethod
     def open(cls, storage: Storage, cache_dir: Path) -> MaskTable:
-        """Copy a mask store into a local folder, unless that was done before, and map the copy.
+        """Copy a mask store into a local folder, unless the copy exists already, and map the copy.
 
-        A copy is known by the store's address, its description (`store.json`) and its list of shards. Several
-        processes may open the same store at once: each copy appears whole, and the last one stays.
+        A copy is identified by the store's address, its description (`store.json`) and its list of shards. Several
+        processes may open the same store at once: copies are moved into place whole, and the last one stays.
 
         Args:
             storage: Folder of the mask store.
-            cache_dir: Local folder, made if missing.
+            cache_dir: Local folder, created if it is missing.
 
         Raises:
-            InputError: A shard is damaged or of another format.
+            InputError: A shard is damaged or has another format.
         """
         groups = sorted(finished_shards(storage))
         description = storage.read_bytes("store.json") if storage.exists("store.json") else b""
@@ -75,13 +75,13 @@ class MaskTable:
         return type(self), (self._path,)
 
     def cam(self, image_id: str) -> NDArray[np.uint8] | None:
-        """The soft mask at network size, (h, w) uint8 from 0 to 255."""
+        """Return the soft mask at network size, (h, w) uint8 from 0 to 255."""
         row = self._find(image_id)
         content = None if row is None else self._table["cam"][row].as_py()
         return None if content is None else decode_soft_mask_bytes(content)
 
     def mask(self, image_id: str) -> NDArray[np.bool_] | None:
-        """The binary mask at image size, (H, W)."""
+        """Return the binary mask at image size, (H, W)."""
         row = self._find(image_id)
         if row is None or not self._table["mask"][row].is_valid:
             return None
@@ -89,14 +89,14 @@ class MaskTable:
         return decode_mask(counts, height, width)
 
     def boxes(self, image_id: str) -> NDArray[np.float32] | None:
-        """The boxes, (n, 4) float32, x0 y0 x1 y1 relative to the image; n may be 0."""
+        """Return the boxes, (n, 4) float32, x0 y0 x1 y1 relative to the image; n may be 0."""
         row = self._find(image_id)
         if row is None:
             return None
         return np.array(self._table["boxes"][row].as_py(), dtype=np.float32).reshape(-1, 4)
 
     def _find(self, image_id: str) -> int | None:
-        """Row of an image whose localization succeeded."""
+        """Return the row of an image; None if the store lacks it or its localization failed."""
         image_ids = self._table["image_id"]
         place = bisect.bisect_left(self._order, image_id, key=lambda row: image_ids[int(row)].as_py())
         if place == len(self._order):
@@ -107,7 +107,7 @@ class MaskTable:
 
 
 def _copy(storage: Storage, groups: list[int], path: Path) -> None:
-    """Write the shards as one Arrow file, and beside it the numbers of its rows in the order of their ids."""
+    """Write the shards as one Arrow file, and beside it the numbers of its rows, sorted by image id."""
     path.parent.mkdir(parents=True, exist_ok=True)
     image_ids: list[str] = []
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".copy-") as folder:
@@ -119,6 +119,6 @@ def _copy(storage: Storage, groups: list[int], path: Path) -> None:
                 writer.write_table(shard.select(_SCHEMA.names))
         rows = sorted(range(len(image_ids)), key=image_ids.__getitem__)
         np.save(order, np.array(rows, dtype=np.int64))
-        # The table's name comes last: whoever sees it finds the order too.
+        # Move the table last: a process that sees the table must find the order, too.
         order.replace(path.with_suffix(_ORDER_SUFFIX))
         table.replace(path)

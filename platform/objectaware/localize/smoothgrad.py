@@ -34,7 +34,7 @@ class SmoothGrad(GradientLocalizer):
     """SmoothGrad of the contrastive score.
 
     Attributes:
-        noise_level: Noise as a share of each image's range of values.
+        noise_level: Standard deviation of the noise as a fraction of each image's range of values.
     """
 
     name: Literal["smoothgrad"] = "smoothgrad"
@@ -42,7 +42,7 @@ class SmoothGrad(GradientLocalizer):
     noise_level: Annotated[float, Field(gt=0)] = 0.15
 
     def build(self, network: Network) -> SoftMaps:
-        """Opens the network."""
+        """Open the network, and return the function that finds soft maps."""
         features, projector = network.features(), network.projector()
 
         def find(group: Group) -> NDArray[np.float32]:
@@ -71,27 +71,27 @@ def smoothgrad(
     num_negatives: int | None = None,
     is_self: Tensor | None = None,
 ) -> Tensor:
-    """Finds objects by SmoothGrad of the contrastive score (paper, appendix on saliency methods).
+    """Find objects by SmoothGrad of the contrastive score (paper, appendix on saliency methods).
 
-    Arguments not named here are those of `contracam`.
+    `contracam` describes the shared arguments in full.
 
     Args:
         images: (N, 3, H, W), normalised as in training.
         features: images -> last spatial activation.
         projector: Pooled features -> projection.
-        seed: Decides the noise, on every device alike.
-        num_gradients: Noisy copies whose gradients are averaged; the paper takes 10.
-        noise_level: Standard deviation of the noise as a share of each image's range of values. The paper does
-            not say it; 0.15 is the default of the method's authors (PAIR-code/saliency).
+        seed: Seed of the noise, which is the same on every device.
+        num_gradients: Number of noisy copies whose gradients are averaged; the paper uses 10.
+        noise_level: Standard deviation of the noise as a fraction of each image's range of values. The paper does
+            not give it; 0.15 is the default of the method's authors (PAIR-code/saliency).
         temperature: τ of the score.
-        num_negatives: The last so many images are the only negatives.
-        is_self: Where an image and a negative are the same picture.
+        num_negatives: M: the last M images are the only negatives.
+        is_self: Whether an image and a negative are the same picture.
 
     Returns:
         Soft masks (N, 1, H, W), float32 in [0, 1]; zeros for an image of one colour.
 
     Raises:
-        InputError: As `contracam`; a noise level that is not positive.
+        InputError: As for `contracam`; or the noise level is not positive.
     """
     check_num_gradients(num_gradients)
     if not noise_level > 0:

@@ -1,1 +1,1 @@
-"""Networks and what they are trained by: backbones, heads, MoCo v2, BYOL, checkpoints."""
+"""Networks and the methods that train them: backbones, heads, MoCo v2, BYOL, SimSiam, checkpoints."""

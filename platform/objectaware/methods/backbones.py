@@ -1,7 +1,7 @@
 """Backbones: networks from images to maps and pooled features, behind one interface.
 
-The residual networks are here, and their weights carry torchvision's names. Any network of timm is a backbone by
-`timm_backbone`.
+This module holds the residual networks, whose weights have torchvision's names. `timm_backbone` makes any network of
+timm a backbone.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from objectaware.errors import InputError
 
 @dataclass(frozen=True)
 class Activations:
-    """A network's last maps of some images, and how they are pooled.
+    """A network's last maps of some images, and the function that pools them.
 
     Attributes:
         maps: (N, C, h, w).
-        pool: Computes pooled features (N, D) of maps (N, C, h, w) that stand in place of `maps`, with gradients. It
-            holds whatever else of the same images is pooled with them, such as a class token. None where the pooled
-            features are the average over the positions.
+        pool: Function that computes pooled features (N, D) from maps (N, C, h, w) given in place of `maps`, with
+            gradients. It also holds everything else of the same images that is pooled, such as a class token. None if
+            the pooled features are the average over the positions.
     """
 
     maps: Tensor
     pool: Callable[[Tensor], Tensor] | None = None
 
     def pooled(self) -> Tensor:
-        """Pooled features (N, D)."""
+        """Compute the pooled features (N, D)."""
         return self.maps.mean(dim=(2, 3)) if self.pool is None else self.pool(self.maps)
 
 
@@ -43,12 +43,12 @@ class Backbone(nn.Module):
     """Base of the networks that are trained: images (N, 3, H, W) to pooled features (N, num_features).
 
     Attributes:
-        name: As recipes give it.
+        name: Name in recipes.
         num_features: Number of pooled features.
         stride: Pixels per position of the maps.
-        input_size: Side of the images that the network was designed for, in pixels.
-        mean: What is subtracted from each channel of an image, values from 0 to 1.
-        std: What each channel is divided by afterwards.
+        input_size: Side of the images for which the network was designed, in pixels.
+        mean: Value from 0 to 1 that is subtracted from each channel of an image.
+        std: Value by which each channel is divided afterwards.
     """
 
     name: str
@@ -59,41 +59,41 @@ class Backbone(nn.Module):
     std: tuple[float, float, float] = IMAGENET_STD
 
     def activations(self, images: Tensor) -> Activations:
-        """Maps of images (N, 3, H, W), with the function that pools them."""
+        """Compute the maps of images (N, 3, H, W), with the function that pools them."""
         raise NotImplementedError
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Maps (N, C, h, w) of images (N, 3, H, W)."""
+        """Compute the maps (N, C, h, w) of images (N, 3, H, W)."""
         return self.activations(images).maps
 
     def forward(self, images: Tensor) -> Tensor:
-        """Pooled features (N, num_features) of images (N, 3, H, W)."""
+        """Compute the pooled features (N, num_features) of images (N, 3, H, W)."""
         raise NotImplementedError
 
     def check_size(self, height: int, width: int) -> None:
-        """Checks that the network takes images of a size; by default it takes any.
+        """Check that the network takes images of a size; by default it takes any size.
 
         Raises:
-            InputError: It does not.
+            InputError: The network does not take images of this size.
         """
 
     def weights(self) -> Mapping[str, Tensor]:
-        """Returns the state under the names that the library gives it which others load it with."""
+        """Return the state under the names of the library with which other projects load it."""
         return self.state_dict()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Loads what `weights` gave, all of it."""
+        """Load a state that `weights` returned; it must be complete."""
         self.load_state_dict(weights)
 
     def strided_stages(self) -> Sequence[nn.Module]:
-        """Returns the stages that enlarge the maps when their stride is taken away, last first; none by default."""
+        """Return the stages that enlarge the maps when they lose their stride, last first; none by default."""
         return ()
 
     def as_resnet(self) -> ResidualBackbone:
-        """Returns this network, if it has the four stages of a ResNet, which detection needs.
+        """Return this network if it has the four stages of a ResNet, which detection needs.
 
         Raises:
-            InputError: It has not.
+            InputError: The network does not have these stages.
         """
         self._refuse_as_resnet()
 
@@ -103,11 +103,11 @@ class Backbone(nn.Module):
 
 
 RESNET_PARTS = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")
-"""What the names of a ResNet's weights begin with in torchvision."""
+"""First parts of the names of a ResNet's weights in torchvision."""
 
 
 class ResidualBackbone(Backbone):
-    """A residual network of four stages under torchvision's names: maps at or above zero, averaged when pooled."""
+    """A residual network of four stages under torchvision's names. Its maps are not negative; pooling averages them."""
 
     stride = 32
     conv1: nn.Conv2d
@@ -121,42 +121,42 @@ class ResidualBackbone(Backbone):
     avgpool: nn.Module
 
     def forward_c4(self, images: Tensor) -> Tensor:
-        """Maps after the third stage, of stride 16 (C4 of the detection literature)."""
+        """Compute the maps after the third stage, of stride 16 (C4 in the detection literature)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
         return cast(Tensor, self.layer3(self.layer2(self.layer1(x))))
 
     @property
     def c4_channels(self) -> int:
-        """Channels of the maps after the third stage."""
+        """Return the number of channels of the maps after the third stage."""
         return cast(nn.Conv2d, self.layer4[0].get_submodule("conv1")).in_channels
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Maps (N, C, h, w) before pooling, at or above zero (after ReLU)."""
+        """Compute the maps (N, C, h, w) before pooling, after ReLU and therefore not negative."""
         return cast(Tensor, self.layer4(self.forward_c4(images)))
 
     def activations(self, images: Tensor) -> Activations:
-        """Maps of images (N, 3, H, W); pooling is the average."""
+        """Compute the maps of images (N, 3, H, W); pooling is the average."""
         return Activations(self.forward_features(images))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Pooled features (N, num_features) of images (N, 3, H, W)."""
+        """Compute the pooled features (N, num_features) of images (N, 3, H, W)."""
         return cast(Tensor, self.avgpool(self.forward_features(images)).flatten(1))
 
     def strided_stages(self) -> Sequence[nn.Module]:
-        """Returns the last two stages."""
+        """Return the last two stages, the last one first."""
         return self.layer4, self.layer3
 
     def as_resnet(self) -> ResidualBackbone:
-        """Returns this network."""
+        """Return this network."""
         return self
 
 
 class TorchvisionResNet(ResidualBackbone, ResNet):  # type: ignore[misc]
-    """A torchvision network as the official code sets it up: no classifier, PyTorch's default initialisation.
+    """A torchvision network as in the official code: without classifier, with PyTorch's default initialisation.
 
     Args:
         block: Kind of block.
-        depths: Blocks of each stage.
+        depths: Number of blocks in each stage.
 
     Source: official-implementation §2 (zero-initialised residuals, convolutions re-initialised to the default).
     """
@@ -171,27 +171,27 @@ class TorchvisionResNet(ResidualBackbone, ResNet):  # type: ignore[misc]
 
 
 def resnet18() -> Backbone:
-    """Builds ResNet-18."""
+    """Build ResNet-18."""
     return TorchvisionResNet(BasicBlock, [2, 2, 2, 2])
 
 
 def resnet50() -> Backbone:
-    """Builds ResNet-50."""
+    """Build ResNet-50."""
     return TorchvisionResNet(Bottleneck, [3, 4, 6, 3])
 
 
 def resnet10_narrow() -> Backbone:
-    """Builds the demo's network."""
+    """Build the demo's network."""
     return NarrowResNet(width=48)
 
 
 class NarrowBlock(nn.Module):
-    """A residual block that looks at its neighbourhood once: a 3 × 3 convolution, then a 1 × 1.
+    """A residual block with only one spatial convolution: 3 × 3, then 1 × 1.
 
     Args:
         in_channels: Channels of the input.
         channels: Channels of the output.
-        stride: Of the 3 × 3 convolution and the shortcut.
+        stride: Stride of the 3 × 3 convolution and the shortcut.
 
     Shape:
         (N, in_channels, h, w) to (N, channels, h / stride, w / stride).
@@ -212,16 +212,16 @@ class NarrowBlock(nn.Module):
             )
 
     def forward(self, x: Tensor) -> Tensor:
-        """ReLU(convolutions + shortcut)."""
+        """Compute ReLU(convolutions + shortcut)."""
         inner = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
         return self.relu(inner + self.downsample(x))
 
 
 class NarrowResNet(ResidualBackbone):
-    """A residual network of one narrow block a stage, for pictures of about 100 pixels on a CPU.
+    """A residual network with one narrow block per stage, for pictures of about 100 pixels on a CPU.
 
-    A unit of the last map sees 73 pixels. A unit that sees the whole picture tells nothing about where an object is:
-    with two 3 × 3 convolutions a block it saw 193, and ContraCAM found little but the middle of the picture.
+    A unit of the last map sees 73 pixels. A unit that sees the whole picture cannot show where an object is: with two
+    3 × 3 convolutions per block it saw 193 pixels, and ContraCAM found little but the middle of the picture.
 
     Args:
         width: Channels of the first stage; the others have 2, 4 and 8 times as many.
@@ -242,13 +242,13 @@ class NarrowResNet(ResidualBackbone):
 
 
 def build_backbone(name: str) -> Backbone:
-    """Builds an untrained backbone, without a classifier.
+    """Build an untrained backbone, without a classifier.
 
     Args:
         name: One of `BACKBONE_NAMES`, or `timm/` and the name of a network of timm.
 
     Raises:
-        InputError: For a name that is not known.
+        InputError: The name is not known.
     """
     build, arguments = backbone_builder(name)
     backbone: Backbone = build(*arguments)
@@ -257,27 +257,27 @@ def build_backbone(name: str) -> Backbone:
 
 
 def check_image_size(name: str, size: int) -> None:
-    """Checks that a backbone takes square images of a side in pixels, without computing anything.
+    """Check that a backbone takes square images of this side in pixels, without computing anything.
 
     Raises:
-        InputError: The name is not known, or the network does not.
+        InputError: The name is not known, or the network does not take such images.
     """
     with torch.device("meta"):
         build_backbone(name).check_size(size, size)
 
 
 def backbone_from_weights(weights: Mapping[str, Tensor], address: str) -> tuple[str, Backbone]:
-    """Builds the backbone that some weights are of, told by their names and shapes.
+    """Build the backbone to which weights belong. Their names and shapes decide which one it is.
 
     Args:
-        weights: Under torchvision's names; batch norm's counts of batches may be missing.
-        address: Where they come from, for messages.
+        weights: Weights under torchvision's names; batch norm's counts of batches may be missing.
+        address: Address of the weights, for messages.
 
     Returns:
         Name of the backbone, and the backbone with these weights.
 
     Raises:
-        InputError: They fit no backbone; the message says in what they differ from the closest.
+        InputError: The weights fit no backbone. The message lists the differences from the closest one.
     """
     differences = {name: _differences(weights, _shapes(name)) for name in BACKBONE_NAMES}
     closest = min(BACKBONE_NAMES, key=lambda name: len(differences[name]))
@@ -319,5 +319,5 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def channels_last(network: Network, device: torch.device) -> Network:
-    """Moves a network to a device, its convolutions' weights in the order that they are fastest in."""
+    """Move a network to a device, and put its convolutions' weights into the fastest memory order, channels last."""
     return network.to(device).to(memory_format=torch.channels_last)

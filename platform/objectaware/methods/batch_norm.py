@@ -1,4 +1,4 @@
-"""Batch norm over the batch of all workers, also where torch's own refuses (CPU tensors)."""
+"""Batch norm over the batch of all workers, also for CPU tensors, which torch's own refuses."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from objectaware.methods.gather import num_workers, worker_rank
 
 
 class _OfAllWorkers(torch.autograd.Function):
-    """A tensor of every worker, (…) to (world size, …); the gradient is the sum of what reaches it on all workers."""
+    """Differentiable gathering of a tensor from all workers, (…) to (world size, …).
+
+    The gradient is the sum of the gradients on all workers.
+    """
 
     @staticmethod
     def forward(context: Any, values: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
-        """Gathers."""
+        """Gather the tensors of all workers."""
         parts = [torch.empty_like(values) for _ in range(num_workers())]
         dist.all_gather(parts, values)
         return torch.stack(parts)
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:  # noqa: ANN401 - torch's own
-        """Every worker's loss depends on this worker's values."""
+        """Sum the gradients of all workers, since every worker's loss depends on this worker's values."""
         gradient = gradients[0].clone()
         dist.all_reduce(gradient)
         return gradient[worker_rank()]
@@ -32,9 +35,9 @@ class _OfAllWorkers(torch.autograd.Function):
 class AllReduceBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Batch norm whose training statistics are those of all workers' samples together.
 
-    `torch.nn.SyncBatchNorm` refuses CPU tensors in a process group. This one combines the workers' means and
-    variances, differentiably, so that outputs and gradients equal those of one process with the whole batch.
-    One exchange forward and one backward. Workers must hold equally many samples.
+    `torch.nn.SyncBatchNorm` refuses CPU tensors in a process group. This class combines the workers' means and
+    variances differentiably, so that outputs and gradients equal those of one process with the whole batch. It takes
+    one exchange in the forward pass and one in the backward pass. All workers must hold the same number of samples.
 
     Shape:
         (N, C, …) to (N, C, …).
@@ -44,7 +47,7 @@ class AllReduceBatchNorm(nn.modules.batchnorm._BatchNorm):
         assert input.dim() >= 2, f"expected (N, C, …), got {tuple(input.shape)}"
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Normalises with the statistics of all workers in training, with the running ones otherwise."""
+        """Normalise with the statistics of all workers in training, and with the running statistics otherwise."""
         if not self.training:
             return super().forward(input)
         values = input.float() if input.dtype in (torch.bfloat16, torch.float16) else input
@@ -52,7 +55,7 @@ class AllReduceBatchNorm(nn.modules.batchnorm._BatchNorm):
         shape = [1, -1] + [1] * (values.dim() - 2)
         own_mean = values.mean(dim=axes)
         centred = values - own_mean.view(shape)
-        # Means and variances, not sums of squares, which would lose half the digits (Chan et al. 1979).
+        # Use means and variances: sums of squares would lose half the digits (Chan et al. 1979).
         statistics = _OfAllWorkers.apply(torch.stack((own_mean, centred.square().mean(dim=axes))))
         means, variances = statistics.unbind(dim=1)  # (world size, C) each
         mean = means.mean(dim=0)
@@ -80,14 +83,14 @@ class AllReduceBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 def synchronise_batch_norm(module: nn.Module, device: torch.device) -> nn.Module:
-    """Makes every batch norm of a module use the statistics of all workers.
+    """Make every batch norm of a module use the statistics of all workers.
 
     Args:
-        module: Network; batch norms are replaced, their parameters and buffers kept.
-        device: Device that the network will run on.
+        module: Network. Its batch norms are replaced; their parameters and buffers are kept.
+        device: Device on which the network will run.
 
     Returns:
-        The converted module (the same one where there is only one worker).
+        The converted module, or the same module if there is only one worker.
     """
     if num_workers() == 1:
         return module
@@ -107,7 +110,7 @@ def _convert(module: nn.Module) -> nn.Module:
         )
         converted.load_state_dict(module.state_dict())
         keep_children(module, converted)
-        # A target network's are frozen, and must stay so.
+        # The parameters of a target network are frozen, and must stay frozen.
         for parameter, original in zip(converted.parameters(), module.parameters(), strict=True):
             parameter.requires_grad_(original.requires_grad)
         assert module.running_mean is not None
@@ -118,7 +121,7 @@ def _convert(module: nn.Module) -> nn.Module:
 
 
 def keep_children(original: nn.Module, replacement: nn.Module) -> None:
-    """Has the replacement of a batch norm end with the layers inside the original: timm's hold their activation."""
+    """Move the layers inside a batch norm to the end of its replacement: timm's batch norms hold their activation."""
     for name, child in original.named_children():
         replacement.add_module(name, child)
     if next(replacement.children(), None) is not None:
@@ -132,7 +135,7 @@ def _apply_children(layer: nn.Module, _: object, output: Tensor) -> Tensor:
 
 
 def running_statistics(module: nn.Module) -> dict[str, Tensor]:
-    """Running means and variances of a module's batch norms, by their names in its state: the buffers themselves."""
+    """Return the running means and variances of a module's batch norms by their names in its state, not copied."""
     return {
         f"{name}.{statistic}": layer.get_buffer(statistic)
         for name, layer in module.named_modules()
@@ -143,7 +146,7 @@ def running_statistics(module: nn.Module) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def averaged_statistics(module: nn.Module) -> dict[str, Tensor]:
-    """Mean of all workers' running statistics, where each has normalised with its own samples' alone."""
+    """Return the mean of all workers' running statistics, for workers that normalised only with their own samples."""
     statistics = running_statistics(module)
     if num_workers() > 1:
         statistics = {name: values.clone() for name, values in statistics.items()}

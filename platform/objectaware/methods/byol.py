@@ -1,4 +1,4 @@
-"""BYOL: positives alone, told apart by a predictor and a slow target."""
+"""BYOL: contrastive learning from positives alone, with a predictor and a slowly moving target network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BYOLConfig(MethodConfig):
     """BYOL (Grill et al. 2020): predicts the projection of a slowly moving network; no negatives.
 
     Attributes:
-        momentum: m of the moving average of the target network.
+        momentum: m of the target network's moving average.
         momentum_schedule: `constant`, as in the paper's code, or `cosine` up to 1 at the end, as in BYOL's paper.
     """
 
@@ -33,22 +33,22 @@ class BYOLConfig(MethodConfig):
     momentum_schedule: MomentumSchedule = "constant"
 
     def build(self, backbone: str, *, num_classes: int) -> BYOL:
-        """Build the method; it has no use for classes."""
+        """Build the method; it does not use classes."""
         return BYOL(backbone, momentum=self.momentum, momentum_schedule=self.momentum_schedule)
 
 
 class BYOL(MomentumMethod):
-    """BYOL (Grill et al. 2020) as the paper's code sets it up.
+    """BYOL (Grill et al. 2020) as in the paper's code.
 
     Args:
         backbone: Name of the backbone.
         projection_size: Width of projection and prediction.
         hidden_size: Width inside projector and predictor.
-        momentum: m of the moving average of the target.
-        momentum_schedule: How m changes.
+        momentum: m of the target's moving average.
+        momentum_schedule: Schedule of m.
 
     Shape:
-        Two views (N, 3, H, W) each to the loss, a scalar in [−4, 4]; −4 where every prediction hits its target.
+        Two views (N, 3, H, W) each to the loss, a scalar in [−4, 4]; −4 if every prediction equals its target.
 
     Source:
         official-implementation §2 (the predictor is fed the normalised projection; loss −2(cos + cos)).
@@ -77,18 +77,18 @@ class BYOL(MomentumMethod):
 
     @property
     def chance_loss(self) -> float:
-        """Loss of predictions at right angles to their targets."""
+        """Return the loss of predictions that are orthogonal to their targets."""
         return 0.0
 
     def forward(self, views: Sequence[Tensor], *, labels: Tensor | None = None, mixing: Mixing | None = None) -> Tensor:
-        """Symmetric loss −2(cos(p₁, y₂) + cos(p₂, y₁)), averaged over the batch.
+        """Compute the symmetric loss −2(cos(p₁, y₂) + cos(p₂, y₁)), averaged over the batch.
 
         Args:
             views: Two views of the same samples, (N, 3, H, W) each.
             labels: Not used.
-            mixing: What view 1 is a mixture of, where it is one. Each cosine is then λ times that with the
-                sample's own view 2 and 1 − λ times that with its partner's, in both terms (official-implementation
-                §2: "mixes view 1 and mirrors λ in the second term").
+            mixing: The mixture in view 1, if there is one. Each cosine is then λ times the cosine with the sample's
+                own view 2 plus 1 − λ times the cosine with its partner's view 2, in both terms
+                (official-implementation §2: "mixes view 1 and mirrors λ in the second term").
         """
         view1, view2 = views
         projection1, projection2 = self._project(view1), self._project(view2)

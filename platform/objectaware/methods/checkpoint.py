@@ -1,4 +1,4 @@
-"""Checkpoints: a folder that training resumes from and that others can load, and the files of other systems."""
+"""Checkpoints: folders from which training resumes and which others can load, and the files of other systems."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ _NO_PROJECTOR = "It holds no projector: the contrastive score is taken on the po
 
 
 def save_checkpoint(folder: Path, method: nn.Module, config: Mapping[str, object], state: Mapping[str, object]) -> None:
-    """Writes a checkpoint into an existing folder.
+    """Write a checkpoint into an existing folder.
 
     Args:
-        folder: Where to.
-        method: MoCo, BYOL or Supervised; its state and, apart, its online backbone and its classifier are written.
+        folder: The folder.
+        method: Method to save. Its online backbone, and the classifier of a `Supervised`, are also written to files of
+            their own.
         config: Configuration that rebuilds the method; has the key `backbone`.
-        state: What else training resumes from: tensors and plain values only.
+        state: Further state from which training resumes: only tensors and plain values.
     """
     torch.save({"method": method.state_dict(), **state}, folder / STATE_NAME)
     (folder / CONFIG_NAME).write_text(json.dumps(config, indent=2, sort_keys=True))
@@ -54,11 +55,11 @@ def save_checkpoint(folder: Path, method: nn.Module, config: Mapping[str, object
 
 
 def copy_checkpoint(folder: Path, target: Storage) -> None:
-    """Copies a checkpoint so that it is never seen in part: each file whole, and last the one that makes it one.
+    """Copy a checkpoint so that nobody sees a part of it: each file appears whole, and `state.pt` comes last.
 
     Args:
-        folder: The checkpoint.
-        target: Where to; what is there is replaced.
+        folder: The checkpoint. Its file `state.pt` makes a folder a checkpoint.
+        target: Target folder; existing files are replaced.
     """
     for path in sorted(folder.iterdir(), key=lambda path: path.name == STATE_NAME):
         with path.open("rb") as stream:
@@ -66,9 +67,9 @@ def copy_checkpoint(folder: Path, target: Storage) -> None:
 
 
 def backbone_weights(backbone: Backbone) -> dict[str, Tensor]:
-    """A backbone's weights under torchvision's or timm's names, on the CPU and in plain order.
+    """Return a copy of a backbone's weights under torchvision's or timm's names, contiguous and on the CPU.
 
-    safetensors refuses channels-last tensors and ones that share memory.
+    safetensors refuses tensors that are channels-last or share memory.
     """
     return {name: value.detach().cpu().contiguous().clone() for name, value in backbone.weights().items()}
 
@@ -78,12 +79,12 @@ def _write_backbone(backbone: Backbone, path: Path) -> None:
 
 
 def export_backbone(address: str, path: Path) -> str:
-    """Writes the backbone of any checkpoint that `load_encoder` reads as safetensors.
+    """Write the backbone of a checkpoint as safetensors. `load_encoder` must be able to read the checkpoint.
 
-    Tensors have torchvision's names; those of a network of timm's have timm's.
+    Tensors have torchvision's names; the tensors of a network of timm have timm's names.
 
     Args:
-        address: Of the checkpoint.
+        address: Address of the checkpoint.
         path: The new file.
 
     Returns:
@@ -103,16 +104,16 @@ def export_backbone(address: str, path: Path) -> str:
 
 
 def checkpoint_file(address: str) -> tuple[Storage, str]:
-    """Finds the file that holds a checkpoint's weights.
+    """Find the file that holds a checkpoint's weights.
 
     Args:
-        address: Path or URI of a folder that pretraining wrote, or of a file of another system's.
+        address: Path or URI of a folder that pretraining wrote, or of another system's file.
 
     Returns:
-        Its folder and its name there.
+        Folder and name of the file.
 
     Raises:
-        InputError: There is neither.
+        InputError: There is no such folder and no such file.
     """
     folder = Storage.from_uri(address)
     if folder.exists(STATE_NAME):
@@ -126,7 +127,7 @@ def checkpoint_file(address: str) -> tuple[Storage, str]:
 
 @contextmanager
 def local_checkpoint(address: str) -> Iterator[Path]:
-    """Gives the folder or file of a checkpoint: itself where it is local, else a copy that goes away afterwards.
+    """Yield the local folder or file of a checkpoint. For a remote one it is a copy that is deleted afterwards.
 
     Raises:
         InputError: There is no checkpoint.
@@ -144,10 +145,10 @@ def local_checkpoint(address: str) -> Iterator[Path]:
 
 
 def load_state(folder: Path) -> dict[str, Any]:
-    """Reads a checkpoint's `state.pt`, without running any code that may be in it.
+    """Read a checkpoint's `state.pt`, without running any code that may be in it.
 
     Raises:
-        InputError: Where there is no checkpoint in the folder, or it is damaged or would run code.
+        InputError: There is no checkpoint in the folder, or it is damaged or would run code.
     """
     path = folder / STATE_NAME
     if not path.is_file():
@@ -156,10 +157,10 @@ def load_state(folder: Path) -> dict[str, Any]:
 
 
 def load_config(folder: Path) -> dict[str, Any]:
-    """Reads the configuration beside a checkpoint.
+    """Read the configuration beside a checkpoint.
 
     Raises:
-        InputError: There is none, or it is damaged.
+        InputError: There is no configuration, or it is damaged.
     """
     path = folder / CONFIG_NAME
     if not path.is_file():
@@ -174,8 +175,8 @@ class Encoder:
     Attributes:
         backbone: Images (N, 3, H, W) to pooled features (N, C).
         projector: Pooled features (N, C) to embeddings (N, D).
-        config: The checkpoint's configuration; of another system's file the name of the `backbone` alone.
-        notices: What the user should know of how it was read, a sentence each.
+        config: The checkpoint's configuration; for another system's file only the name of the `backbone`.
+        notices: Sentences for the user about how the checkpoint was read.
     """
 
     backbone: Backbone
@@ -185,13 +186,13 @@ class Encoder:
 
 
 def load_encoder(path: Path) -> Encoder:
-    """Loads the backbone and projector of a checkpoint.
+    """Load the backbone and projector of a checkpoint.
 
     Args:
         path: Checkpoint folder, or a file of another system (`foreign.LAYOUTS`).
 
     Raises:
-        InputError: It is no checkpoint, damaged, would run code, or holds another network than ours.
+        InputError: The path is not a checkpoint, is damaged, would run code, or holds a network that is not known.
     """
     if not path.is_dir():
         if (name := safetensors_metadata(path).get(_NAME)) is not None:
@@ -222,7 +223,7 @@ def _part(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _foreign_encoder(weights: ForeignWeights, address: str) -> Encoder:
     name, backbone = backbone_from_weights(weights.backbone, address)
-    # An empty head is the identity.
+    # Without weights the head is empty, and an empty head is the identity.
     projector = head_from_weights(weights.projector, backbone.num_features, address)
     notices = [f"{address} was read as a {name} of {weights.system}."]
     if not weights.projector:

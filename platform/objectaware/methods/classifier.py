@@ -1,4 +1,4 @@
-"""Linear classifiers on pooled features, as files that stand beside a backbone."""
+"""Linear classifiers on pooled features, in files beside a backbone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from objectaware.methods.foreign import without_wrappers
 from objectaware.methods.weights_file import load_weights
 
 CLASSIFIER_NAME = "classifier.safetensors"
-"""Name of the file in a folder of ours; its keys are torchvision's, `fc.weight` and `fc.bias`."""
+"""Name of the file in this project's folders; its keys are torchvision's, `fc.weight` and `fc.bias`."""
 
 _NESTED_STATES = ("state_dict", "model")
 _LAYERS = ("fc", "head.fc", "head", "classifier", "linear")  # torchvision and MoCo, timm, and others
@@ -24,7 +24,7 @@ _REMEDY = "Give the folder of a linear evaluation, or a torchvision or timm stat
 
 @dataclass(frozen=True)
 class Classifier:
-    """Scores `features @ weight.T + bias`.
+    """A linear classifier with the scores `features @ weight.T + bias`.
 
     Attributes:
         weight: (K, C) float32.
@@ -36,13 +36,13 @@ class Classifier:
 
 
 def classifier_file(classifier: Classifier) -> bytes:
-    """The content of a file that `load_classifier` reads."""
+    """Return the content of a classifier's file, which `load_classifier` reads."""
     tensors = {"fc.weight": classifier.weight, "fc.bias": classifier.bias}
     return safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
 
 
 def read_classifier(address: str) -> bytes:
-    """The file of a classifier.
+    """Read the file of a classifier.
 
     Args:
         address: A folder that holds `classifier.safetensors`, or the file of a state dict.
@@ -61,14 +61,14 @@ def read_classifier(address: str) -> bytes:
 
 
 def load_classifier(address: str) -> Classifier:
-    """Loads the last layer of a supervised network, or a classifier that a linear evaluation fitted.
+    """Load the last layer of a supervised network, or a classifier that a linear evaluation fitted.
 
     Args:
-        address: As for `read_classifier`. Of a state dict, the layer `fc`, `head.fc`, `head`, `classifier` or
-            `linear` is taken, with or without wrappers' parts of its name; nothing else in it is read.
+        address: As for `read_classifier`. From a state dict, the function takes the layer `fc`, `head.fc`, `head`,
+            `classifier` or `linear`, with or without the parts that wrappers add to names, and nothing else.
 
     Raises:
-        InputError: The file is missing, of another kind, damaged, would run code, or holds no linear layer of these
+        InputError: The file is missing, of another kind or damaged, would run code, or holds no linear layer of these
             names.
     """
     state = _tensors(address, read_classifier(address))
@@ -81,7 +81,7 @@ def load_classifier(address: str) -> Classifier:
 
 
 def _tensors(address: str, content: bytes) -> dict[str, Tensor]:
-    """Returns the tensors of a state dict by name, without wrappers' parts."""
+    """Return the tensors of a state dict by name, without the parts that wrappers add to names."""
     loaded = load_weights(content, field="classifier", address=address)
     state: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {}
     for key in _NESTED_STATES:

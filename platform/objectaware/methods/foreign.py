@@ -1,7 +1,7 @@
-"""Checkpoints of other systems: where each keeps the state dict, the backbone and the projector.
+"""Checkpoints of other systems: where each system keeps the state dict, the backbone and the projector.
 
-Layouts are told by their keys alone. Each rule names the repository and version whose layout it is; forms of one
-system that differ in naming have a rule each.
+Only the keys of a file decide which layout it has. A comment at each rule names the repository and version that it
+describes. A system that names its parts in several ways has one rule for each way.
 """
 
 from __future__ import annotations
@@ -17,35 +17,37 @@ from objectaware.errors import InputError
 from objectaware.methods.backbones import RESNET_PARTS
 
 _MARK = "layer1.0.conv1.weight"
-"""A tensor that every residual network has, whatever its stem, under torchvision's name."""
+"""Torchvision's name of a tensor that every residual network has, whatever its stem."""
 
 _WRAPPERS = frozenset({"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
-"""Parts of names that wrappers add where they wrap: DistributedDataParallel, torch.compile, FSDP and its checkpoints.
+"""Parts of names that wrappers add: DistributedDataParallel, torch.compile, FSDP and its checkpoints.
 
-They stand before every name where the whole network was wrapped, and within the names where a part of it was.
+If the whole network was wrapped, such a part stands at the beginning of every name. If only a part of the network was
+wrapped, it stands within the names.
 """
 
 EPSILON = 1e-5
-"""What our batch norms, as torchvision's, add to the variance."""
+"""Number that batch norms add to the variance, here and in torchvision."""
 
 _USUAL_PLACES: tuple[tuple[str, ...], ...] = (("state_dict",), ("model",), ())
 _NAMED = rf"((?:{'|'.join(RESNET_PARTS)})\..+)"
-# Of `nn.Sequential(*list(resnet.children())[:-1])`, which loses torchvision's names.
+# Names of `nn.Sequential(*list(resnet.children())[:-1])`, which loses torchvision's names.
 _NUMBERED = r"([014567]\..+)"
 _NUMBERS = dict(zip("014567", RESNET_PARTS, strict=True))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """How one system names what it saves.
+    """The names that one system gives to the parts of its checkpoints.
 
     Attributes:
-        system: Its name, for messages.
-        backbone: Matches the backbone's keys; the group is the name inside the backbone.
-        projector: Matches the projector's keys; the group is the name inside the projector. None where the system
-            saves none.
-        places: Where the state dict may lie in the file: keys from the outside in.
-        frozen_epsilon: What the system's frozen batch norms, which keep no count of batches, add to the variance.
+        system: Name of the system, for messages.
+        backbone: Pattern of the backbone's keys; the group is the name inside the backbone.
+        projector: Pattern of the projector's keys; the group is the name inside the projector. None if the system
+            saves no projector.
+        places: Possible places of the state dict in the file, as keys from the outside in.
+        frozen_epsilon: Number that the system's frozen batch norms add to the variance. Frozen batch norms keep no
+            count of batches.
     """
 
     system: str
@@ -55,7 +57,7 @@ class Layout:
     frozen_epsilon: float = EPSILON
 
     def backbone_name(self, key: str) -> str | None:
-        """Torchvision's name of a backbone's tensor; None for any other."""
+        """Return torchvision's name of a backbone's tensor; None for any other tensor."""
         found = re.fullmatch(self.backbone, key)
         if found is None:
             return None
@@ -63,7 +65,7 @@ class Layout:
         return f"{_NUMBERS.get(part, part)}.{rest}"
 
     def projector_name(self, key: str) -> str | None:
-        """Name of a projector's tensor inside the projector; None for any other."""
+        """Return the name of a projector's tensor inside the projector; None for any other tensor."""
         found = None if self.projector is None else re.fullmatch(self.projector, key)
         return None if found is None else found.group(1)
 
@@ -73,21 +75,21 @@ LAYOUTS = (
     Layout("objectaware", rf"backbone\.{_NAMED}", r"projector\.(.+)", places=(("method",),)),
     # facebookresearch/moco @4397a04: fc (v1), fc.0 and fc.2 (v2).
     Layout("MoCo", rf"encoder_q\.{_NAMED}", r"encoder_q\.fc\.(.+)"),
-    # facebookresearch/vissl @04788de: heads are numbered, and their parts again where a head is a chain of several;
-    # `mlp` has clf, `swav_head` projection_head.
+    # facebookresearch/vissl @04788de: heads are numbered. The parts of a head that is a chain are numbered, too.
+    # `mlp` has clf, `swav_head` has projection_head.
     Layout(
         "VISSL",
         rf"trunk\._feature_blocks\.{_NAMED}",
         r"heads\.((?:\d+\.)+(?:clf|projection_head)\..+)",
         places=(("classy_state_dict", "base_model", "model"),),
     ),
-    # open-mmlab/mmselfsup 0.x @0c88e8d: encoder_q (MoCo) and online_net (BYOL) hold backbone and neck in a row.
+    # open-mmlab/mmselfsup 0.x @0c88e8d: encoder_q (MoCo) and online_net (BYOL) are sequences of backbone and neck.
     Layout("mmselfsup 0.x", rf"(?:encoder_q|online_net)\.0\.{_NAMED}", r"(?:encoder_q|online_net)\.1\.(.+)"),
     # open-mmlab/mmselfsup 1.x @3d44156.
     Layout("mmselfsup", rf"backbone\.{_NAMED}", r"neck\.(.+)"),
-    # lightly-ai/lightly 1.x @0e4125d: in the examples the backbone's children in a row …
+    # lightly-ai/lightly 1.x @0e4125d: its examples have a sequence of the backbone's children …
     Layout("lightly", rf"backbone\.{_NUMBERED}", r"projection_head\.layers\.(.+)"),
-    # … in its benchmarks the backbone under its own names.
+    # … and its benchmarks have the backbone under its own names.
     Layout("lightly", rf"backbone\.{_NAMED}", r"projection_head\.layers\.(.+)"),
     # vturrisi/solo-learn @08e027a.
     Layout("solo-learn", rf"backbone\.{_NAMED}", r"projector\.(.+)"),
@@ -96,21 +98,22 @@ LAYOUTS = (
     # pytorch/vision 0.29, models/detection. Its published Faster and Mask R-CNN were trained without an epsilon
     # (`overwrite_eps`, pytorch/vision #2933).
     Layout("torchvision's detection", rf"backbone\.body\.{_NAMED}", None, frozen_epsilon=0.0),
-    # pytorch/vision 0.29 and huggingface/pytorch-image-models 1.0; what many publish of their backbone.
+    # pytorch/vision 0.29 and huggingface/pytorch-image-models 1.0. Many projects publish their backbones in this form.
     Layout("torchvision or timm", _NAMED, None),
 )
-"""In this order. A rule that finds a projector too is taken before one that finds a backbone alone."""
+"""Layouts in the order in which they are tried. A rule that also finds a projector wins over rules that find only a
+backbone."""
 
 
 @dataclass(frozen=True)
 class ForeignWeights:
-    """What a checkpoint of another system holds.
+    """The content of another system's checkpoint.
 
     Attributes:
-        system: Whose layout it has.
+        system: Name of the system whose layout the checkpoint has.
         backbone: Tensors under torchvision's names.
-        projector: Tensors by their name inside the projector; empty where there is none.
-        left_over: How many tensors are not used, by the outermost part of their names.
+        projector: Tensors by their name inside the projector; empty if there is no projector.
+        left_over: Number of tensors that are not used, by the first part of their names.
     """
 
     system: str
@@ -120,11 +123,11 @@ class ForeignWeights:
 
 
 def find_weights(content: object, address: str) -> ForeignWeights:
-    """Finds backbone and projector in a loaded checkpoint of a system that `LAYOUTS` knows.
+    """Find backbone and projector in a loaded checkpoint of a system in `LAYOUTS`.
 
     Args:
-        content: What the file held.
-        address: Of the file, for messages.
+        content: Content of the file.
+        address: Address of the file, for messages.
 
     Raises:
         InputError: The layout is not known.
@@ -159,7 +162,7 @@ def _apply(layout: Layout, content: object) -> ForeignWeights | None:
 
 
 def _thawed(backbone: dict[str, Tensor], epsilon: float) -> dict[str, Tensor]:
-    """Weights whose frozen batch norms, made for another epsilon, give the same with ours."""
+    """Adjust the variances of frozen batch norms, so that they give the same results with this project's epsilon."""
     if epsilon == EPSILON or any(name.endswith("num_batches_tracked") for name in backbone):
         return backbone
     change = epsilon - EPSILON
@@ -173,7 +176,7 @@ def _inner(content: object, place: tuple[str, ...]) -> Mapping[object, object]:
 
 
 def _flat(content: Mapping[object, object]) -> dict[str, Tensor]:
-    """Returns the tensors in nested mappings by dotted names, without wrappers' parts."""
+    """Return the tensors in nested mappings by dotted names, without the parts that wrappers add to names."""
     tensors: dict[str, Tensor] = {}
     for key, value in content.items():
         if isinstance(value, Tensor):
@@ -184,7 +187,7 @@ def _flat(content: Mapping[object, object]) -> dict[str, Tensor]:
 
 
 def without_wrappers(name: str) -> str:
-    """Drops what wrapping the network or a part of it has added to a tensor's name, wherever it stands."""
+    """Remove the parts that wrappers of the network, or of a part of it, have added to a tensor's name."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 

@@ -13,7 +13,7 @@ from objectaware.errors import InputError
 
 
 def projection_head(in_features: int, hidden_features: int, out_features: int) -> nn.Sequential:
-    """Projector g (and BYOL's predictor h): linear, batch norm, ReLU, linear.
+    """Build a projector g (or BYOL's predictor h): linear, batch norm, ReLU, linear.
 
     Args:
         in_features: Width of the pooled feature.
@@ -36,20 +36,21 @@ def projection_head(in_features: int, hidden_features: int, out_features: int) -
 
 
 def head_from_weights(weights: Mapping[str, Tensor], in_features: int, address: str) -> nn.Sequential:
-    """Builds the projector that some weights are of: linear layers and batch norms in the order of their numbers.
+    """Build the projector to which weights belong: linear layers and batch norms in the order of their numbers.
 
     ReLU precedes every linear layer but the first, as in the heads of all systems that `foreign` knows.
 
     Args:
-        weights: By name; a layer's name holds its number (`0.weight`, `fc1.bias`), or there is one layer.
+        weights: Weights by name. A layer's name contains its number (`0.weight`, `fc1.bias`), unless there is only
+            one layer.
         in_features: Width of the pooled feature.
-        address: Where they come from, for messages.
+        address: Address of the weights, for messages.
 
     Returns:
         Module from (N, in_features) to (N, D).
 
     Raises:
-        InputError: They are no such head, or one for features of another width.
+        InputError: The weights are not such a head, or the head is for features of another width.
     """
     by_layer: dict[str, dict[str, Tensor]] = {}
     for key, value in weights.items():
@@ -76,7 +77,7 @@ def _numbers(name: str) -> list[int]:
 
 
 def _layer(parts: Mapping[str, Tensor], width: int) -> nn.Module | None:
-    """The layer on `width` features that some tensors are of; None where they are of no known one."""
+    """Build the layer on `width` features to which tensors belong; None if they belong to no known kind of layer."""
     layer: nn.Module
     if "running_mean" in parts:
         layer = nn.BatchNorm1d(width, affine="weight" in parts)
@@ -94,10 +95,10 @@ def _layer(parts: Mapping[str, Tensor], width: int) -> nn.Module | None:
 
 @torch.no_grad()
 def update_moving_average(online: nn.Module, target: nn.Module, momentum: float) -> None:
-    """Moves the target's parameters towards the online ones: θ̄ ← m θ̄ + (1 − m) θ.
+    """Move the target's parameters towards the online ones: θ̄ ← m θ̄ + (1 − m) θ.
 
-    Buffers (batch statistics) stay the target's own. All parameters in one call, since one kernel a parameter
-    costs more than the arithmetic.
+    Buffers (batch statistics) stay the target's own. All parameters are updated in one call, since one kernel per
+    parameter costs more than the arithmetic.
     """
     targets = [parameter.data for parameter in target.parameters()]
     onlines = [parameter.data for parameter in online.parameters()]
@@ -105,5 +106,5 @@ def update_moving_average(online: nn.Module, target: nn.Module, momentum: float)
 
 
 def normalised(embeddings: Tensor) -> Tensor:
-    """Embeddings (N, D) of unit length, in 32 bits or more so that similarities keep their precision."""
+    """Scale embeddings (N, D) to unit length, in 32 bits or more so that similarities keep their precision."""
     return F.normalize(embeddings if embeddings.dtype == torch.float64 else embeddings.float(), dim=1)

@@ -1,4 +1,4 @@
-"""What the training loop asks of a method."""
+"""The interface between the training loop and a method."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from objectaware.methods.backbones import Backbone
 from objectaware.methods.mixing import Mixing
 
 MomentumSchedule = Literal["constant", "cosine"]
-"""Whether a target network's m stays, or rises to 1 along a cosine."""
+"""Schedule of a target network's m: constant, or rising to 1 along a cosine."""
 
 
 class ParameterGroup(TypedDict):
@@ -20,8 +20,9 @@ class ParameterGroup(TypedDict):
 
     Attributes:
         params: The parameters, under the name that PyTorch's optimizers expect.
-        is_bias: Whether they are biases or batch norm's, which many optimizers neither scale nor decay.
-        has_constant_rate: Whether the learning rate stays that of the start, without warm-up and schedule.
+        is_bias: Whether the parameters are biases or belong to batch norm. Many optimizers neither scale nor decay
+            these.
+        has_constant_rate: Whether the learning rate stays at its initial value, without warm-up and schedule.
     """
 
     params: list[nn.Parameter]
@@ -30,7 +31,7 @@ class ParameterGroup(TypedDict):
 
 
 def parameter_groups(*networks: nn.Module, has_constant_rate: bool = False) -> list[ParameterGroup]:
-    """Group the trained parameters of networks by whether they are biases or batch norm's, which have one dimension."""
+    """Split the trained parameters of networks into biases and batch norm's, which have one dimension, and the rest."""
     trained = [parameter for network in networks for parameter in network.parameters() if parameter.requires_grad]
     halves = {is_bias: [one for one in trained if (one.ndim <= 1) == is_bias] for is_bias in (False, True)}
     return [
@@ -41,15 +42,15 @@ def parameter_groups(*networks: nn.Module, has_constant_rate: bool = False) -> l
 
 
 class Method(nn.Module):
-    """Base of what can be trained: a module from a batch's views to a loss.
+    """Base of all methods: a module from a batch's views to a loss.
 
     Attributes:
-        backbone: Images (N, 3, H, W) to pooled features (N, C); what is kept of the training.
-        embeddings: Of the last forward pass, the embeddings of unit length of the first two views, (n, D) each, of
-            this worker's samples, without gradient; None for a method without any.
-        top1_accuracy: Per cent of the last forward pass's images of this worker that were classified rightly; None
+        backbone: Network from images (N, 3, H, W) to pooled features (N, C), the result of the training.
+        embeddings: Embeddings of the first two views of this worker's samples in the last forward pass, (n, D) each,
+            of unit length, without gradient; None for a method without embeddings.
+        top1_accuracy: Percentage of this worker's images in the last forward pass that were classified correctly; None
             for a method without classifier.
-        keeps_batch_norm_local: Whether batch statistics are those of a worker's own samples on purpose.
+        keeps_batch_norm_local: Whether the method needs batch statistics of each worker's own samples.
     """
 
     backbone: Backbone
@@ -61,32 +62,32 @@ class Method(nn.Module):
         """Compute the loss of a batch, a scalar averaged over it.
 
         Args:
-            views: Views of the same N samples, (N, 3, H, W) each, as the configuration's `views` says.
+            views: Views of the same N samples, (N, 3, H, W) each, as the configuration's `views` describes them.
             labels: Class index of each sample, (N,) int64; given to methods whose configuration `needs_labels`.
-            mixing: What the first view is a mixture of, where it is one; given to methods whose configuration
+            mixing: The mixture in the first view, if there is one; given to methods whose configuration
                 `takes_mixtures`.
         """
         raise NotImplementedError
 
     @property
     def chance_loss(self) -> float:
-        """Loss of a network that has learnt nothing."""
+        """Return the loss of a network that has learnt nothing."""
         raise NotImplementedError
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Return the trained parameters in groups, each of them once; frozen ones are left out."""
+        """Return the trained parameters in groups, each parameter once, without the frozen ones."""
         return parameter_groups(self)
 
     def begin_step(self, step: int, num_steps: int) -> None:
-        """Prepare for a step of training, before its forward pass; here nothing.
+        """Prepare for a training step, before its forward pass. The base does nothing.
 
         Args:
-            step: Step of the whole run, from 0.
-            num_steps: Steps of the whole run.
+            step: Number of the step in the whole run, from 0.
+            num_steps: Number of steps in the whole run.
         """
 
     def continue_step(self) -> None:
-        """Prepare for the next part of a step's batch, where the batch goes through in parts; here nothing."""
+        """Prepare for the next part of a step's batch, if the batch is processed in parts. The base does nothing."""
 
 
 class MomentumMethod(Method):
@@ -94,7 +95,7 @@ class MomentumMethod(Method):
 
     Args:
         momentum: m of the first step.
-        schedule: How m changes.
+        schedule: Schedule of m.
 
     Attributes:
         momentum: m of the next forward pass in training.
@@ -107,18 +108,18 @@ class MomentumMethod(Method):
         self._schedule = schedule
 
     def begin_step(self, step: int, num_steps: int) -> None:
-        """Set m of a step."""
+        """Set m for a step."""
         self.momentum = self._initial_momentum
         if self._schedule == "cosine":
             self.momentum = cosine_momentum(step, num_steps, initial=self._initial_momentum)
 
     def continue_step(self) -> None:
-        """Keep the target network as it is: it moves once a batch, as the weights do."""
+        """Stop the target network: like the weights, it moves once per batch."""
         self.momentum = 1.0
 
 
 def cosine_momentum(step: int, num_steps: int, *, initial: float) -> float:
-    """Momentum of a moving average that comes to a halt: 1 − (1 − m)(cos(πk / K) + 1) / 2 at step k of K.
+    """Compute the momentum of a moving average that slows to a stop: 1 − (1 − m)(cos(πk / K) + 1) / 2 at step k of K.
 
     Source:
         Grill et al. 2020 (BYOL), §3.3.

@@ -9,35 +9,36 @@ from torch import Tensor
 
 
 class Mixing(NamedTuple):
-    """What the views 1 of a worker's batch are mixtures of: λ of their own sample and 1 − λ of another.
+    """The mixtures in the first views of a worker's batch: λ of the view's own sample plus 1 − λ of another sample.
 
     Attributes:
         weight: λ in [0, 1], shape (N,).
-        partner: Place of the other sample in this worker's batch, shape (N,) int64.
+        partner: Index of the other sample in this worker's batch, shape (N,) int64.
     """
 
     weight: Tensor
     partner: Tensor
 
     def blend(self, own: Tensor, others: Tensor) -> Tensor:
-        """λ own + (1 − λ) others, for values (N,) of the two samples."""
+        """Compute λ own + (1 − λ) others, for values (N,) of the two samples."""
         return torch.lerp(others, own, self.weight.to(own))
 
 
 def mixed_infonce(
     query: Tensor, keys: Tensor, negatives: Tensor, mixing: Mixing, *, first_place: int, temperature: float
 ) -> Tensor:
-    """InfoNCE of mixed queries, whose candidates are the batch's keys and the queue.
+    """Compute the InfoNCE of mixed queries, whose candidates are the batch's keys and the queue.
 
-    −Σᵢ [λᵢ log pᵢ(key of i) + (1 − λᵢ) log pᵢ(key of i's partner)] / N. The other keys of the batch are negatives
-    besides those of the queue, so that λ = 1 is the InfoNCE with M + K candidates, not MoCo's with 1 + K.
+    The loss is −Σᵢ [λᵢ log pᵢ(key of i) + (1 − λᵢ) log pᵢ(key of i's partner)] / N. The other keys of the batch are
+    negatives in addition to the queue. With λ = 1 the loss is therefore InfoNCE with M + K candidates, not MoCo's with
+    1 + K.
 
     Args:
         query: Embeddings of the mixed views of this worker, unit length, shape (N, D).
         keys: Keys of all workers' batch, in rank order, shape (M, D).
         negatives: Queue, shape (K, D).
         mixing: Weights and partners of the queries.
-        first_place: Place in `keys` of this worker's first sample.
+        first_place: Index in `keys` of this worker's first sample.
         temperature: τ.
 
     Returns:
@@ -57,6 +58,6 @@ def mixed_infonce(
 
 
 def cosines(mixed: Tensor, plain: Tensor, mixing: Mixing | None) -> Tensor:
-    """Cosines (N,) of unit vectors of view 1 and of view 2, (N, D) each, of mixtures as `Mixing.blend` weighs them."""
+    """Compute the cosines (N,) of unit vectors of views 1 and 2, (N, D) each; `Mixing.blend` weighs mixtures."""
     own = (mixed * plain).sum(dim=1)
     return own if mixing is None else mixing.blend(own, (mixed * plain[mixing.partner]).sum(dim=1))

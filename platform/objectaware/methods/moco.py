@@ -30,12 +30,12 @@ class MoCoConfig(MethodConfig):
 
     Attributes:
         queue_size: Number K of negatives in the queue.
-        momentum: m of the moving average of the key encoder.
+        momentum: m of the key encoder's moving average.
         momentum_schedule: `constant`, or `cosine` up to 1 at the end, as in BYOL's paper.
         temperature: τ of InfoNCE.
-        num_batch_norm_splits: Parts of the batch of all workers that batch norm works on. 1: statistics of the whole
-            batch, as in the paper's code. More: keys are dealt to other parts than their queries, as MoCo's shuffled
-            batch norm does; 8 on its 8 GPUs.
+        num_batch_norm_splits: Number of parts of all workers' batch that batch norm normalises separately. 1:
+            statistics of the whole batch, as in the paper's code. More: keys are put into other parts than their
+            queries, as in MoCo's shuffled batch norm, which has 8 parts on 8 GPUs.
     """
 
     title: ClassVar = "MoCo v2"
@@ -53,7 +53,7 @@ class MoCoConfig(MethodConfig):
     num_batch_norm_splits: Positive = 1
 
     def build(self, backbone: str, *, num_classes: int) -> MoCo:
-        """Build the method; it has no use for classes."""
+        """Build the method; it does not use classes."""
         return MoCo(
             backbone,
             queue_size=self.queue_size,
@@ -64,7 +64,10 @@ class MoCoConfig(MethodConfig):
         )
 
     def problem(self, config: PretrainConfig) -> str | None:
-        """Every worker has to hold whole parts of the batch, with something for batch norm to average."""
+        """Return what is wrong with the number of parts, or None.
+
+        Every worker must hold whole parts of the batch, with at least two images in each part for batch norm.
+        """
         splits, passes = self.num_batch_norm_splits, config.num_accumulation_steps
         if splits == 1:
             return None
@@ -80,18 +83,18 @@ class MoCoConfig(MethodConfig):
 
 
 class MoCo(MomentumMethod):
-    """MoCo v2 (He et al. 2020; Chen et al. 2020) as the paper's code sets it up.
+    """MoCo v2 (He et al. 2020; Chen et al. 2020) as in the paper's code.
 
     Args:
         backbone: Name of the backbone.
         projection_size: Width of the embedding.
         queue_size: Number K of negatives.
-        momentum: m of the moving average of the key encoder.
-        momentum_schedule: How m changes.
+        momentum: m of the key encoder's moving average.
+        momentum_schedule: Schedule of m.
         temperature: τ.
-        num_batch_norm_splits: Parts of the batch of all workers that batch norm works on, keys dealt to other parts
-            than their queries (shuffled batch norm of He et al. 2020); a multiple of the number of workers. 1 for
-            the paper's code, which does without and has the whole batch's statistics.
+        num_batch_norm_splits: Number of parts of all workers' batch that batch norm normalises separately, a multiple
+            of the number of workers. Keys are put into other parts than their queries (shuffled batch norm of He et
+            al. 2020). With 1, as in the paper's code, nothing is shuffled and statistics are those of the whole batch.
 
     Shape:
         Two views (N, 3, H, W) each to the loss, a scalar.
@@ -135,30 +138,33 @@ class MoCo(MomentumMethod):
                 split_batch_norm(network, num_batch_norm_splits // num_workers())
         for parameter in [*self.target_backbone.parameters(), *self.target_projector.parameters()]:
             parameter.requires_grad_(False)
-        # Random unit vectors until real keys have filled the queue. The pointer is a buffer: a queue that is
-        # resumed without it would overwrite its newest keys first.
+        # The queue holds random unit vectors until real keys have filled it. The pointer is a buffer, because a queue
+        # that is resumed without it would overwrite its newest keys first.
         self.register_buffer("queue", F.normalize(torch.randn(queue_size, projection_size), dim=1))
         self.register_buffer("queue_pointer", torch.zeros((), dtype=torch.int64))
 
     @property
     def chance_loss(self) -> float:
-        """Loss of a network that cannot tell the candidates apart: log(K + 1), of mixed views log(K + N)."""
+        """Return the loss of a network that cannot distinguish the candidates.
+
+        It is log(K + 1), or log(K + N) for mixed views.
+        """
         return math.log(len(self.queue) + self._num_batch_candidates)
 
     def forward(self, views: Sequence[Tensor], *, labels: Tensor | None = None, mixing: Mixing | None = None) -> Tensor:
-        """InfoNCE loss of the queries of view 1 against the keys of view 2 and the queue (paper eq. 1).
+        """Compute the InfoNCE loss of the queries of view 1 against the keys of view 2 and the queue (paper eq. 1).
 
         Args:
             views: View 1, of the queries, and view 2, of the keys, (N, 3, H, W) each.
             labels: Not used.
-            mixing: What view 1 is a mixture of, where it is one; see `mixed_infonce`.
+            mixing: The mixture in view 1, if there is one; see `mixed_infonce`.
         """
         view1, view2 = views
         query = normalised(self.projector(self.backbone(view1)))  # (N, D)
         key = self._keys(view2)
         self.embeddings = query.detach(), key
         keys = gather_batch(key)
-        # A query of a mixed view is compared with the whole batch's keys, else with its own alone.
+        # A query of a mixed view is compared with all keys of the batch, any other query only with its own key.
         self._num_batch_candidates = 1 if mixing is None else len(keys)
         if mixing is None:
             loss = self._infonce(query, key)
@@ -189,10 +195,10 @@ class MoCo(MomentumMethod):
 
     @torch.no_grad()
     def _enqueue(self, keys: Tensor) -> None:
-        """Overwrites the oldest keys; a ring, so that a batch of any size fits."""
+        """Overwrite the oldest keys. The queue is a ring, so that a batch of any size fits."""
         size = len(self.queue)
         keys = keys[-size:]
         slots = (self.queue_pointer + torch.arange(len(keys), device=keys.device)) % size
-        # A new tensor instead of a write in place: the backward pass still needs the old negatives.
+        # Make a new tensor instead of writing in place: the backward pass still needs the old negatives.
         self.queue = self.queue.index_copy(0, slots, keys.to(self.queue.dtype))
         self.queue_pointer.copy_((self.queue_pointer + len(keys)) % size)

@@ -1,4 +1,4 @@
-"""SimSiam: positives alone, with a predictor and a stop-gradient, but no second network."""
+"""SimSiam: learning from positives alone, with a predictor and a stop-gradient, but no second network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SimSiamConfig(MethodConfig):
     Attributes:
         projection_size: Width of the projection, inside its head and out of it.
         bottleneck_size: Width inside the predictor.
-        constant_predictor_rate: Whether the predictor keeps the learning rate of the start (`--fix-pred-lr` of the
+        constant_predictor_rate: Whether the predictor keeps the initial learning rate (`--fix-pred-lr` of the
             authors' code).
     """
 
@@ -33,7 +33,7 @@ class SimSiamConfig(MethodConfig):
     constant_predictor_rate: bool = False
 
     def build(self, backbone: str, *, num_classes: int) -> SimSiam:
-        """Build the method; it has no use for classes."""
+        """Build the method; it does not use classes."""
         return SimSiam(
             backbone,
             projection_size=self.projection_size,
@@ -52,12 +52,12 @@ class SimSiam(Method):
         constant_predictor_rate: Whether the predictor's learning rate does not follow the schedule.
 
     Shape:
-        Two views (N, 3, H, W) each to the loss, a scalar in [−1, 1]; −1 where every prediction hits its target.
+        Two views (N, 3, H, W) each to the loss, a scalar in [−1, 1]; −1 if every prediction equals its target.
 
     Source:
-        Chen & He 2021, §3 and §4.4 (a projection of three layers, batch norm on all of them; a prediction of two with
-        a bottleneck, batch norm inside). facebookresearch/simsiam, simsiam/builder.py: the last batch norm of the
-        projection has no weights.
+        Chen & He 2021, §3 and §4.4 (a projector of three layers, all with batch norm; a predictor of two layers with
+        a bottleneck and a batch norm inside). facebookresearch/simsiam, simsiam/builder.py: the last batch norm of the
+        projector has no weights.
     """
 
     def __init__(
@@ -85,18 +85,18 @@ class SimSiam(Method):
 
     @property
     def chance_loss(self) -> float:
-        """Loss of predictions at right angles to their targets."""
+        """Return the loss of predictions that are orthogonal to their targets."""
         return 0.0
 
     def parameter_groups(self) -> list[ParameterGroup]:
-        """Return the parameters in groups, the predictor's with a learning rate of their own."""
+        """Return the parameters in groups. The predictor's groups may keep a constant learning rate."""
         return [
             *parameter_groups(self.backbone, self.projector),
             *parameter_groups(self.predictor, has_constant_rate=self._constant_predictor_rate),
         ]
 
     def forward(self, views: Sequence[Tensor], *, labels: Tensor | None = None, mixing: Mixing | None = None) -> Tensor:
-        """Symmetric loss −(cos(p₁, z₂) + cos(p₂, z₁)) / 2 without gradient through z, averaged over the batch.
+        """Compute the loss −(cos(p₁, z₂) + cos(p₂, z₁)) / 2, averaged over the batch, without gradient through z.
 
         Args:
             views: Two views of the same samples, (N, 3, H, W) each.

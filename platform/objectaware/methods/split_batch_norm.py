@@ -1,4 +1,4 @@
-"""Batch norm over parts of a batch, so that batch statistics cannot give the positive away."""
+"""Batch norm over parts of a batch, so that batch statistics cannot reveal the positive."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from objectaware.methods.gather import gather_batch, num_workers, worker_rank
 
 
 class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
-    """Batch norm whose training statistics are those of each of several parts of the batch.
+    """Batch norm that normalises each of several parts of the batch with the part's own statistics in training.
 
-    With statistics of the whole batch, query and key carry the same signature of the batch they were in, which
-    the queue's older keys lack: the loss falls without anything being learnt (He et al. 2020, §3.3; moco#46 on
-    why synchronised batch norm does not help). MoCo shuffles keys between GPUs; this gives one process the
-    same means, with `shuffle_batch`.
+    With statistics of the whole batch, query and key carry the same signature of their batch. The queue's older keys
+    lack it, and the loss falls although nothing is learnt (He et al. 2020, §3.3; moco#46 on why synchronised batch
+    norm does not help). MoCo shuffles keys between GPUs. With `shuffle_batch`, this class does the same in one
+    process.
 
-    Running statistics move by the mean of the parts' statistics, so that those of several workers average to those
-    of one process with all parts (`averaged_statistics`).
+    Running statistics move by the mean of the parts' statistics. The average over several workers is therefore equal
+    to the statistics of one process with all parts (`averaged_statistics`).
 
     Args:
         num_features: Channels C.
-        num_splits: Parts; the batch must be a multiple of it.
+        num_splits: Number of parts; the batch size must be a multiple of it.
 
     Shape:
         (N, C, …) to (N, C, …).
@@ -40,7 +40,7 @@ class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
         assert input.dim() >= 2, f"expected (N, C, …), got {tuple(input.shape)}"
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - torch's name
-        """Normalises each part with its own statistics in training, all with the running ones otherwise."""
+        """Normalise each part with its own statistics in training, and all with the running statistics otherwise."""
         if not self.training:
             return super().forward(input)
         assert self.running_mean is not None
@@ -56,7 +56,7 @@ class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
         return torch.cat(outputs)
 
     def _normalise(self, part: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """Normalises one part, and moves the running statistics that are given."""
+        """Normalise one part, and update the given running statistics in place."""
         assert self.momentum is not None
         return F.batch_norm(
             part, mean, variance, self.weight, self.bias, training=True, momentum=self.momentum, eps=self.eps
@@ -64,11 +64,11 @@ class SplitBatchNorm(nn.modules.batchnorm._BatchNorm):
 
 
 def split_batch_norm(module: nn.Module, num_splits: int) -> nn.Module:
-    """Replaces every batch norm of a module by `SplitBatchNorm`, in place.
+    """Replace every batch norm of a module by `SplitBatchNorm`, in place.
 
     Args:
         module: Network, freshly initialised.
-        num_splits: Parts of the batch; 1 leaves the module as it is.
+        num_splits: Number of parts of the batch; 1 leaves the module unchanged.
     """
     if num_splits > 1:
         for parent in list(module.modules()):
@@ -83,24 +83,24 @@ def split_batch_norm(module: nn.Module, num_splits: int) -> nn.Module:
 
 
 def shuffle_batch(images: Tensor, num_splits: int) -> Tensor:
-    """Deals all workers' images to other parts than those they are in, and gives this worker its parts.
+    """Distribute all workers' images to other parts of the batch, and return this worker's parts.
 
     Args:
-        images: This worker's, (n, 3, H, W).
-        num_splits: Parts of the batch of all workers, a multiple of their number.
+        images: Images of this worker, (n, 3, H, W).
+        num_splits: Number of parts of all workers' batch, a multiple of the number of workers.
 
     Returns:
-        (n, 3, H, W); `unshuffle_batch` puts what is computed of them back into order.
+        Images (n, 3, H, W); `unshuffle_batch` puts their embeddings back into the original order.
 
     Source:
-        He et al. 2020, §3.3. MoCo's code draws a permutation for each batch; here it is `interleave`.
+        He et al. 2020, §3.3. MoCo's code draws a permutation for each batch; here the permutation is `interleave`.
     """
     shuffled = _own_part(interleave(gather_batch(images), num_splits))
     return shuffled.contiguous(memory_format=torch.channels_last)
 
 
 def unshuffle_batch(embeddings: Tensor, num_splits: int) -> Tensor:
-    """Gives this worker the embeddings (n, D) of its own images back after `shuffle_batch`."""
+    """Return the embeddings (n, D) of this worker's own images after `shuffle_batch`."""
     return _own_part(undo_interleave(gather_batch(embeddings), num_splits))
 
 
@@ -109,17 +109,17 @@ def _own_part(batch: Tensor) -> Tensor:
 
 
 def interleave(batch: Tensor, num_splits: int) -> Tensor:
-    """Reorders a batch so that each part takes equally from all parts of the order before.
+    """Reorder a batch so that each new part takes equally from all previous parts.
 
-    The batch is in random order already, so a fixed interleaving serves as well as a random shuffle and needs
-    no state to resume.
+    The batch is in random order already. A fixed interleaving is therefore as good as a random shuffle, and needs no
+    state to resume.
 
     Shape:
-        (N, …) to (N, …); row p · N/S + i of the result is row i · S + p of the batch, S the number of parts.
+        (N, …) to (N, …); row p · N/S + i of the result is row i · S + p of the batch, where S is the number of parts.
     """
     return batch.reshape(-1, num_splits, *batch.shape[1:]).transpose(0, 1).flatten(0, 1)
 
 
 def undo_interleave(batch: Tensor, num_splits: int) -> Tensor:
-    """Inverse of `interleave`."""
+    """Undo `interleave`."""
     return batch.reshape(num_splits, -1, *batch.shape[1:]).transpose(0, 1).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Supervised training: cross-entropy on the images' classes, which the paper's classifier CAM needs."""
+"""Supervised training: cross-entropy on the images' classes. The paper's classifier CAM needs such a network."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class SupervisedConfig(MethodConfig):
 class Supervised(Method):
     """A backbone and a linear classifier on its pooled features.
 
-    Both views are trained on, each as an image of its own with the same class (Hoffer et al. 2020, with two
-    repetitions): they are decoded and cut anyhow, and any policy means the same as elsewhere.
+    Each of the two views is a training image with the same class (Hoffer et al. 2020, with two repetitions). The views
+    are decoded and cut in any case, and every policy has the same meaning as with other methods.
 
     Args:
         backbone: Name of the backbone.
-        num_classes: Classes.
+        num_classes: Number of classes.
 
     Shape:
         Two views (N, 3, H, W) each and class indices (N,) to the loss, a scalar.
@@ -50,15 +50,15 @@ class Supervised(Method):
 
     @property
     def chance_loss(self) -> float:
-        """Loss of a network to which all classes are alike: log of their number."""
+        """Return the loss of a network that gives all classes the same score: the logarithm of their number."""
         return math.log(self.classifier.out_features)
 
     def forward(self, views: Sequence[Tensor], *, labels: Tensor | None = None, mixing: Mixing | None = None) -> Tensor:
-        """Cross-entropy, averaged over all views."""
+        """Compute the cross-entropy, averaged over all views."""
         assert labels is not None, "the configuration needs labels"
         assert mixing is None, "the configuration refuses mixtures"
         logits = self.classifier(self.backbone(torch.cat([*views])))
-        # As in `normalised`: 32 bits or more.
+        # As in `normalised`, compute in 32 bits or more.
         logits = logits if logits.dtype == torch.float64 else logits.float()
         classes = labels.repeat(len(views))
         self.top1_accuracy = (logits.detach().argmax(dim=1) == classes).float().mean() * 100

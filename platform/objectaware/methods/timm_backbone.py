@@ -1,7 +1,7 @@
 """Any network of timm as a backbone. No other module imports timm.
 
-Functions import it: this module is imported with all others of the folder, which hold the methods, and timm takes a
-second to import.
+The import stands inside the functions. Loading the methods imports all modules of this folder, and importing timm takes
+a second.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from objectaware.methods.backbones import Activations, Backbone
 
 
 class TimmBackbone(Backbone):
-    """A network of timm: maps (N, C, h, w) whatever form its features have, pooled as the network itself pools.
+    """A network of timm, with maps (N, C, h, w) whatever form its features have, and with its own pooling.
 
-    Weights are random; none are downloaded. Vision transformers take images of any size that is a multiple of their
-    patches: position embeddings have the size of timm's, and are interpolated.
+    Weights are random and are not downloaded. Vision transformers take images of any size that is a multiple of their
+    patch size: position embeddings have the same size as in timm, and are interpolated.
 
     Args:
         network: Name in timm, with or without a tag.
@@ -39,7 +39,7 @@ class TimmBackbone(Backbone):
         self.mean, self.std = published["mean"], published["std"]
         self.input_size = published["input_size"][-1]
         self._takes_any_size |= not published.get("fixed_input_size", False)
-        # Some networks have layers between pooling and classifier.
+        # Some networks have layers between pooling and classifier, which change the number of features.
         self.num_features = getattr(self.network, "head_hidden_size", None) or self.network.num_features
         self.stride = self.network.feature_info[-1]["reduction"]
         self._num_prefix_tokens = getattr(self.network, "num_prefix_tokens", 0)
@@ -48,10 +48,10 @@ class TimmBackbone(Backbone):
 
     @staticmethod
     def check(network: str) -> None:
-        """Checks that timm has a network.
+        """Check that timm has a network.
 
         Raises:
-            InputError: It has not; the message names those closest to it.
+            InputError: timm does not have it. The message names the networks with the closest names.
         """
         import timm
 
@@ -67,16 +67,16 @@ class TimmBackbone(Backbone):
         raise InputError("backbone", f"timm/{network}", f"timm {timm.__version__} has no such {what}", remedy)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Pooled features (N, num_features) of images (N, 3, H, W)."""
+        """Compute the pooled features (N, num_features) of images (N, 3, H, W)."""
         self.check_size(images.shape[2], images.shape[3])
         pooled: Tensor = self._pool(self.network.forward_features(images))
         return pooled
 
     def activations(self, images: Tensor) -> Activations:
-        """Maps of images (N, 3, H, W), with the function that pools them.
+        """Compute the maps of images (N, 3, H, W), with the function that pools them.
 
-        Where the class token is pooled, maps are what goes into the last block: what comes out of it for the patches
-        is used by nothing, and has no gradient.
+        If the network pools by its class token, the maps are the input of the last block: the block's output for the
+        patches is not used, and has no gradient.
         """
         self.check_size(images.shape[2], images.shape[3])
         if self._num_prefix_tokens and getattr(self.network, "global_pool", None) == "token":
@@ -93,16 +93,16 @@ class TimmBackbone(Backbone):
         return Activations(features.permute(0, 3, 1, 2), lambda maps: self._pool(maps.permute(0, 2, 3, 1)))
 
     def weights(self) -> Mapping[str, Tensor]:
-        """Returns the state under timm's names."""
+        """Return the state under timm's names."""
         state: Mapping[str, Tensor] = self.network.state_dict()
         return state
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Loads what `weights` gave, all of it."""
+        """Load a state that `weights` returned; it must be complete."""
         self.network.load_state_dict(weights)
 
     def strided_stages(self) -> Sequence[nn.Module]:
-        """Returns the last two stages of a ResNet; none of other networks."""
+        """Return the last two stages of a ResNet, the last one first; nothing for other networks."""
         from timm.models import ResNet
 
         if not isinstance(self.network, ResNet):
@@ -117,7 +117,7 @@ class TimmBackbone(Backbone):
         network = self.network
         from timm.models import Beit, Eva, VisionTransformer, VisionTransformerRelPos
 
-        # Their class token is what the last of `blocks` and `norm` make of it.
+        # In these networks the class token passes through the last of `blocks` and then `norm`.
         if not isinstance(network, VisionTransformer | VisionTransformerRelPos | Eva | Beit):
             self._refuse("how its class token is made is not known")
         given: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -133,23 +133,23 @@ class TimmBackbone(Backbone):
         return self._of_tokens(tokens, images, lambda x: self._pool(network.norm(last_block(x, *others, **named))))
 
     def _of_tokens(self, tokens: Tensor, images: Tensor, pool: Callable[[Tensor], Tensor]) -> Activations:
-        """Maps of tokens (N, T, C), of which those that are no patches come first."""
+        """Arrange tokens (N, T, C) as maps. The tokens that are not patches come first."""
         size = -(-images.shape[2] // self.stride), -(-images.shape[3] // self.stride)
         prefix, patches = tokens[:, : self._num_prefix_tokens], tokens[:, self._num_prefix_tokens :]
         if patches.shape[1] != size[0] * size[1]:
             self._refuse(f"its {patches.shape[1]} tokens are not a map of {size[0]} × {size[1]}")
 
         def pool_maps(maps: Tensor) -> Tensor:
-            # A copy: what inference mode made can have no part in a gradient.
+            # Copy it: a tensor made in inference mode cannot take part in a gradient.
             return pool(torch.cat([prefix.clone().to(maps.dtype), maps.flatten(2).transpose(1, 2)], dim=1))
 
         return Activations(patches.transpose(1, 2).reshape(len(tokens), -1, *size), pool_maps)
 
     def check_size(self, height: int, width: int) -> None:
-        """Checks that the network takes images of a size.
+        """Check that the network takes images of a size.
 
         Raises:
-            InputError: It does not.
+            InputError: The network does not take images of this size.
         """
         size = f"{height} × {width}"
         if not self._takes_any_size and (height, width) != (self.input_size, self.input_size):
@@ -164,7 +164,7 @@ class TimmBackbone(Backbone):
 
 
 def _create(network: str) -> tuple[Any, bool]:
-    """Build a network without a classifier, and say whether it was made to take images of any size."""
+    """Return a new network without classifier, and whether it was built to take images of any size."""
     import timm
 
     try:

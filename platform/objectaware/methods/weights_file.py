@@ -1,4 +1,4 @@
-"""Files of weights: what one holds is read from its content, whatever its name, and none of it is run."""
+"""Files of weights. Not the name but the content of a file decides how it is read, and none of it is run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEAD_BYTES = 512
 _SAFETENSORS_HEADER_BYTES = 100_000_000  # safetensors refuses longer headers
 _LFS_POINTER = b"version https://git-lfs"
 _LEGACY_MAGIC = torch.serialization.MAGIC_NUMBER.to_bytes(10, "little")
-"""What torch.save put first before it wrote zip archives."""
+"""First bytes that torch.save wrote before it wrote zip archives."""
 _ZIP = b"PK\x03\x04"
 _PROTOCOL = 2  # of torch.save by default
 _WEIGHTS_ALONE = (
@@ -42,31 +42,31 @@ _OTHER_KINDS = (
     (b"\x28\xb5\x2f\xfd", "is compressed by zstd", "Unpack it first."),
     (b"\x89HDF", "is an HDF5 file, as Keras writes them", "Give a file that torch.save or safetensors wrote."),
 )
-"""First bytes of files that people give and that hold no weights for us: what each is, and what to do."""
+"""First bytes of other files that users often give, each with the kind of the file and the remedy."""
 _PAGES = (b"<!doctype html", b"<html", b"<?xml")
 
 
 def safetensors_metadata(path: Path) -> dict[str, str]:
-    """Returns the metadata of a safetensors file; empty for any other file, and for a damaged one."""
+    """Return the metadata of a safetensors file; empty for any other file, and for a damaged one."""
     if not is_safetensors(path):
         return {}
     try:
         with safetensors.safe_open(path, "pt") as file:
             return dict(file.metadata() or {})
-    except safetensors.SafetensorError:  # `load_weights` tells what is wrong
+    except safetensors.SafetensorError:  # `load_weights` reports the problem
         return {}
 
 
 def load_weights(source: Path | bytes, *, field: str = "checkpoint", address: str | None = None) -> Any:  # noqa: ANN401 - whatever was saved
-    """Reads what `torch.save` or safetensors wrote, without running any code that may be in it.
+    """Read a file that `torch.save` or safetensors wrote, without running any code that may be in it.
 
     Args:
         source: The file, or its content.
-        field: The setting that names the file, for messages.
-        address: Of the file, for messages; by default the path.
+        field: Name of the setting that gives the file, for messages.
+        address: Address of the file, for messages; by default the path.
 
     Raises:
-        InputError: It is a file of another kind, damaged, or a pickle of more than tensors and plain values.
+        InputError: The file is of another kind, is damaged, or pickles more than tensors and plain values.
     """
     head = _head(source)
     try:
@@ -76,14 +76,14 @@ def load_weights(source: Path | bytes, *, field: str = "checkpoint", address: st
         cause = None
     except OSError:
         raise
-    except Exception as error:  # a damaged file can end the reader with any: IndexError, struct.error …
+    except Exception as error:  # a damaged file can raise any error in the reader: IndexError, struct.error …
         problem, remedy = _failure(error, source, head)
         cause = error
     raise InputError(field, address or source, problem, remedy) from cause
 
 
 def is_safetensors(source: Path | bytes) -> bool:
-    """Whether a file's content begins as safetensors does: with the length of its header, which is JSON."""
+    """Return whether a file begins like safetensors: with the length of its header, then the header in JSON."""
     return _begins_as_safetensors(_head(source))
 
 
@@ -99,7 +99,8 @@ def _begins_as_safetensors(head: bytes) -> bool:
 def _load(source: Path | bytes, head: bytes) -> Any:  # noqa: ANN401 - whatever was saved
     if _begins_as_safetensors(head):
         return safetensors.torch.load(source) if isinstance(source, bytes) else safetensors.torch.load_file(source)
-    # A path would be read by its suffix. PyTorch warns of other protocols than 2, which `_failure` names.
+    # Pass a stream: PyTorch would choose the reader of a path by its suffix. PyTorch's warning about protocols other
+    # than 2 is ignored, because `_failure` names the protocol.
     with _opened(source) as stream, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Detected pickle protocol")
         return torch.load(stream, map_location="cpu", weights_only=True)
@@ -110,10 +111,10 @@ def _opened(source: Path | bytes) -> BinaryIO:
 
 
 def _other_kind(source: Path | bytes, head: bytes) -> tuple[str, str] | None:
-    """What a file is that holds no weights for us, and what to do about it; None for all others."""
+    """Return the kind of a file that holds no weights that can be read, and the remedy; None for all other files."""
     if not head:
         return "is empty", "Copy or download it again."
-    if _begins_as_safetensors(head):  # whose length may begin as any of the others
+    if _begins_as_safetensors(head):  # the length of its header may begin like any of the others
         return None
     for begin, problem, remedy in _OTHER_KINDS:
         if head.startswith(begin):
@@ -136,7 +137,7 @@ def _is_text(head: bytes) -> bool:
 
 
 def _other_archive(source: Path | bytes) -> tuple[str, str] | None:
-    """As `_other_kind`, for a zip archive, which torch.save writes as well as others."""
+    """Do the same as `_other_kind` for a zip archive, which may come from torch.save or from another program."""
     with _opened(source) as stream, zipfile.ZipFile(stream) as archive:
         names = archive.namelist()
     if any(name.endswith("/constants.pkl") for name in names):
@@ -148,7 +149,7 @@ def _other_archive(source: Path | bytes) -> tuple[str, str] | None:
 
 
 def _pickle_protocol(source: Path | bytes, head: bytes) -> int | None:
-    """Protocol of the pickle in a file that is read as `torch.save` writes them; None of one that begins with none."""
+    """Return the protocol of the pickle in a file of `torch.save`; None if the pickle does not name one."""
     if head.startswith(_ZIP):
         with _opened(source) as stream, zipfile.ZipFile(stream) as archive:
             name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
@@ -157,8 +158,8 @@ def _pickle_protocol(source: Path | bytes, head: bytes) -> int | None:
 
 
 def _failure(error: Exception, source: Path | bytes, head: bytes) -> tuple[str, str]:
-    """What is wrong with a file that could not be read, and what to do about it."""
-    # PyTorch names what the pickle would call or make, and has not done so.
+    """Return what is wrong with a file that could not be read, and the remedy."""
+    # PyTorch names the function or class that the pickle would have called. It has not called it.
     needed = re.search(r"GLOBAL ([\w.]+)", str(error))
     if needed is not None:
         return f"is a pickle that would run code ({needed.group(1)}); it was not loaded", _WEIGHTS_ALONE

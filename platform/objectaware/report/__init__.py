@@ -1,1 +1,1 @@
-"""Everything that is drawn or printed: figures, text tables, the gallery of a localization."""
+"""Drawn and printed results: figures, text tables, and the gallery of a localization."""

@@ -15,10 +15,10 @@ class Table(NamedTuple):
 
     Attributes:
         name: Its name in MLflow.
-        title: Stands above it.
+        title: Text above the table.
         rows: Cells by row and column.
-        deviations: Standard deviations of the same cells, None for a single seed.
-        digits: Decimals.
+        deviations: Standard deviations of the same cells; None for a single seed.
+        digits: Number of decimals.
     """
 
     name: str
@@ -29,13 +29,13 @@ class Table(NamedTuple):
 
 
 def demo_tables(results: Mapping[str, Any]) -> list[Table]:
-    """Make the tables of what a demo measured.
+    """Make the tables of a demo's results.
 
     Args:
-        results: Result of `run_demo`: for one seed, or `mean` and `std` over several.
+        results: Result of `run_demo`: for one seed, or `mean` and `std` over several seeds.
 
     Returns:
-        Localization, and linear evaluation with the change that the debiased training brought.
+        One table of localization, and one of linear evaluation with the change through the debiased training.
     """
     mean = results.get("mean", results)
     deviation = results.get("std")
@@ -69,7 +69,7 @@ def _transposed(accuracies: Mapping[str, Mapping[str, float]]) -> Rows:
 
 
 def _with_change(accuracies: Mapping[str, Mapping[str, float]]) -> Rows:
-    """Do the same, and add a last column: the last training's difference to the baseline."""
+    """Do the same as `_transposed`, and add a last column: the last training's difference from the baseline."""
     rows = _transposed(accuracies)
     for row in rows.values():
         row["change"] = list(row.values())[-1] - row["baseline"]
@@ -77,13 +77,13 @@ def _with_change(accuracies: Mapping[str, Mapping[str, float]]) -> Rows:
 
 
 def terminal_report(results: Mapping[str, Any]) -> str:
-    """Show the tables as plain text."""
+    """Format the tables as plain text."""
     tables = demo_tables(results)
     return "\n\n".join(format_table(t.title, t.rows, digits=t.digits, deviations=t.deviations) for t in tables)
 
 
 def markdown_report(results: Mapping[str, Any], *, variant: str) -> str:
-    """Write the tables as a Markdown page."""
+    """Format the tables as a Markdown page."""
     mean = results.get("mean", results)
     seeds = [result["seed"] for result in results.get("seeds", [results])]
     parts = [f"# Demo on scenes, {variant}; seeds {', '.join(map(str, seeds))}"]

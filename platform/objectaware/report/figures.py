@@ -1,4 +1,4 @@
-"""Figures as PNG, drawn by matplotlib from plain numbers and arrays."""
+"""Figures in PNG, which matplotlib draws from plain numbers and arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 Series = tuple[Sequence[float], Sequence[float]]
-"""Places on the x axis and values there, of the same number."""
+"""Places on the x axis and the values there; both have the same length."""
 
 _HEAT_OPACITY = 0.6
 _CAPTION_INCHES = 0.25
@@ -40,13 +40,13 @@ def curves(
     y_title: str,
     deviations: Mapping[str, Sequence[float]] | None = None,
 ) -> bytes:
-    """Draw curves into one picture, in the order given.
+    """Draw curves into one picture, in the given order.
 
     Args:
-        series: By the name in the legend.
-        x_title: Under the x axis, which counts in whole numbers.
-        y_title: Beside the y axis.
-        deviations: Of the values of some of the series, drawn as error bars.
+        series: Curves by their names in the legend.
+        x_title: Title of the x axis, which has ticks at whole numbers.
+        y_title: Title of the y axis.
+        deviations: Standard deviations of the values of some of the series, drawn as error bars.
 
     Returns:
         PNG.
@@ -67,13 +67,13 @@ def curves(
 
 @dataclass(frozen=True)
 class ComparedPoint:
-    """A point of a line: a number of ours, and where there is one the paper's.
+    """A point of a line: a measured number, and the paper's number if there is one.
 
     Attributes:
         place: Place on the x axis.
-        mean: Our number, a mean over seeds.
+        mean: Measured number, the mean over seeds.
         std: Standard deviation over the seeds; None for one seed.
-        published: The paper's number.
+        published: The paper's number; None if there is none.
     """
 
     place: float
@@ -85,14 +85,14 @@ class ComparedPoint:
 def compared_lines(
     lines: Mapping[str, Sequence[ComparedPoint]], *, title: str, x_title: str, y_title: str, is_logarithmic: bool
 ) -> bytes:
-    """Draw lines of our numbers, with error bars where there are several seeds, and the paper's numbers dashed.
+    """Draw lines of measured numbers, with error bars if there are several seeds, and the paper's numbers dashed.
 
     Args:
-        lines: Points by the name in the legend, in the order of their places.
-        title: Above the picture.
-        x_title: Under the x axis.
-        y_title: Beside the y axis.
-        is_logarithmic: Whether the x axis is.
+        lines: Points by the line's name in the legend, in the order of their places.
+        title: Title above the picture.
+        x_title: Title of the x axis.
+        y_title: Title of the y axis.
+        is_logarithmic: Whether the x axis is logarithmic.
 
     Returns:
         PNG.
@@ -116,10 +116,10 @@ def compared_lines(
 
 
 def scatter(points: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
-    """Draw points in the plane, one colour per class, without axes: only their neighbourhoods mean something.
+    """Draw points in the plane, one colour per class. There are no axes, because only neighbourhoods have a meaning.
 
     Args:
-        points: By the name in the legend.
+        points: Points by the class's name in the legend.
 
     Returns:
         PNG.
@@ -137,8 +137,8 @@ def box_histogram(counts: Mapping[int, int], truth_counts: Mapping[int, int] | N
     """Draw a histogram of the number of boxes per image.
 
     Args:
-        counts: Number of boxes -> number of images.
-        truth_counts: The same of the true objects, drawn beside it where they are known.
+        counts: Number of images by number of boxes.
+        truth_counts: The same for the true objects, drawn beside it; None if they are not known.
 
     Returns:
         PNG.
@@ -163,10 +163,10 @@ class Tile:
     """One picture among others in rows and columns.
 
     Attributes:
-        picture: Shape (H, W, 3), RGB or (H, W), grey.
-        caption: What stands above it.
-        heat: Map (h, w) in [0, 1] laid over it; None for none.
-        boxes: Boxes (n, 4) drawn on it, x0 y0 x1 y1 relative; None for none.
+        picture: Picture (H, W, 3) in RGB, or (H, W) in grey.
+        caption: Text above the picture.
+        heat: Map (h, w) in [0, 1] that is laid over the picture, or None.
+        boxes: Boxes (n, 4) that are drawn on the picture, x0 y0 x1 y1 relative, or None.
     """
 
     picture: NDArray[np.uint8]
@@ -176,11 +176,11 @@ class Tile:
 
 
 def tiles_png(rows: Sequence[Sequence[Tile]], *, title: str = "") -> bytes:
-    """Draw rows of tiles, pictures of any size each fitted into its cell.
+    """Draw rows of tiles. Pictures may have any size; each is fitted into its cell.
 
     Args:
-        rows: Tiles from left to right; rows may differ in their number.
-        title: What stands above all.
+        rows: Tiles from left to right; rows may have different numbers of tiles.
+        title: Text above all rows.
 
     Returns:
         PNG.
@@ -199,12 +199,12 @@ def tiles_png(rows: Sequence[Sequence[Tile]], *, title: str = "") -> bytes:
 
 
 def iteration_panel(photos: Sequence[NDArray[np.uint8]], cams: NDArray[np.uint8], names: Sequence[str]) -> bytes:
-    """Draw a row per image: the photo, the CAM of each iteration as heat over it, and their maximum, the mask.
+    """Draw one row per image: the photo, the CAM of each iteration as heat over it, and their maximum, the mask.
 
     Args:
-        photos: (H, W, 3) RGB each, of any size; they are squashed to the maps' size, as the network saw them.
-        cams: (T, n, S, S), 0 to 255.
-        names: What is written above each row.
+        photos: RGB photos (H, W, 3) of any size. They are squashed to the maps' size, as the network saw them.
+        cams: Maps (T, n, S, S), 0 to 255.
+        names: Texts above the rows.
 
     Returns:
         PNG.
@@ -238,7 +238,7 @@ def _draw_picture(
     *,
     max_heat: float,
 ) -> None:
-    """Draw a picture, and a map as heat over it, both stretched to a size."""
+    """Draw a picture, and a map as heat over it, both stretched to this height and width."""
     extent = (0, width, height, 0)
     axes.imshow(picture, extent=extent, cmap="gray", vmin=0, vmax=255)
     if heat is not None:

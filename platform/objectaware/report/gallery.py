@@ -1,8 +1,8 @@
-"""What a localization found, as pictures: photos with their masks and boxes, and a gallery of them.
+"""Pictures of a localization's results: photos with their masks and boxes, and a gallery of them.
 
 The gallery is one HTML page that needs nothing else: no server, no network, no library. MLflow shows an HTML artifact
-in a frame that may run scripts and nothing else: the page's inline code asks for no storage, no address and no file.
-Its own content security policy forbids the rest, so that a file name that got through the escaping could load nothing.
+in a frame that may only run scripts, so the page's inline code uses no storage, no address and no file. The page's own
+content security policy forbids everything else: a file name that got through the escaping could not load anything.
 """
 
 from __future__ import annotations
@@ -29,36 +29,37 @@ from objectaware.evaluate.mask_scores import mask_ious
 from objectaware.localize.mask_store import MaskRow
 
 NUM_GALLERY_IMAGES = 200
-"""Most localized images of a gallery."""
+"""Largest number of localized images in a gallery."""
 NUM_GALLERY_FAILURES = 100
-"""Most failed images of a gallery."""
+"""Largest number of failed images in a gallery."""
 NUM_PANEL_IMAGES = 12
 
 MAX_PICTURE_BYTES = 8 * 2**20
-"""Most bytes of a page's pictures together, encoded as they are: a browser opens such a page at once."""
+"""Largest total size of a page's pictures in bytes, after encoding. A browser opens a page of this size at once."""
 
 CELL = 160
 GAP = 4
 CAPTION = 16
-"""Sizes in a panel, in pixels: a picture's longer side, the space between pictures, and a line of text."""
+"""Sizes in a panel in pixels: a picture's longer side, the space between pictures, and the height of a line of
+text."""
 
 _HEAT_WEIGHT = 0.6
 _BOX_COLOUR = (255, 40, 40)
 _TEXT_COLOUR = (0, 0, 0)
 
 Truth = Callable[[str], tuple[NDArray[np.bool_], NDArray[np.bool_] | None]]
-"""Gives the true mask (H, W) of an image by its id, and the pixels that do not count, where there are any."""
+"""Function that returns the true mask (H, W) of an image by its id, and the pixels that do not count, or None."""
 
 
 class Look:
-    """Counts boxes while the rows of a mask store pass, and keeps the first rows as pictures.
+    """A watcher of a mask store's rows, which counts boxes and keeps the first rows as pictures.
 
-    A store's groups are a seeded permutation of the data set. Its first rows are therefore a random sample, and the
-    same one whenever the run is repeated.
+    A store's groups are a seeded permutation of the data set. Its first rows are therefore a random sample, which is
+    the same when the run is repeated.
 
     Args:
         images: The data set.
-        truth: Gives the true masks; None where they are not known.
+        truth: Function that returns the true masks; None if they are not known.
 
     Attributes:
         box_counts: Number of localized images by their number of boxes.
@@ -74,7 +75,7 @@ class Look:
         self._panel_rows: list[tuple[MaskRow, NDArray[np.uint8]]] = []
 
     def watch(self, rows: Iterable[MaskRow]) -> Iterator[MaskRow]:
-        """Pass rows on unchanged."""
+        """Yield rows unchanged, and take note of each."""
         for row in rows:
             if row.status == "failed":
                 self._num_failed += 1
@@ -95,7 +96,7 @@ class Look:
         return gallery_html(title, [*self._failed, *self._shown], note=note)
 
     def panel(self) -> bytes | None:
-        """Draw the panel of the first images as PNG; return None where no image can be shown."""
+        """Draw the panel of the first images as PNG; return None if no image can be shown."""
         if not self._panel_rows:
             return None
         rows = [row for row, _ in self._panel_rows]
@@ -110,7 +111,7 @@ class Look:
     def _entry(self, row: MaskRow) -> GalleryEntry:
         assert row.cam is not None, row.image_id
         assert row.mask is not None, row.image_id
-        # The localization is finished: a picture or a true mask that has gone since must not make it fail.
+        # A picture or true mask that is gone must not make a finished localization fail.
         jpeg = miou = None
         problems: list[str] = []
         try:
@@ -118,7 +119,7 @@ class Look:
         except InputError as error:
             problems.append(f"no true mask: {error}")
         try:
-            # The store may come from somebody else.
+            # The store may come from somebody else, so do not trust its paths.
             refuse_escape(row.image_id)
             photo = read_image(self._images.root / row.image_id)
         except InputError as error:
@@ -152,10 +153,10 @@ class GalleryEntry:
     Attributes:
         image_id: Path relative to the data set.
         status: `failed` for an image that could not be read.
-        num_boxes: Boxes found in it.
-        miou: Foreground IoU with the true mask in [0, 1]; None where that is not known.
-        jpeg: Picture of what was found; None where it could not be drawn.
-        error: Why it failed, else empty.
+        num_boxes: Number of boxes found in the image.
+        miou: Foreground IoU with the true mask in [0, 1]; None if the true mask is not known.
+        jpeg: Picture of the image with its masks and boxes; None if it could not be drawn.
+        error: Reason of the failure, or of a missing picture or true mask; otherwise empty.
     """
 
     image_id: str
@@ -172,14 +173,14 @@ def gallery_html(
     """Build the page of a gallery.
 
     Args:
-        title: Its heading.
-        entries: The images, in order. One whose picture does not fit any more is left out; the page says how many.
-        note: Line under the heading that says what is shown, such as "200 of 118287 images".
-        max_picture_bytes: Most bytes of the pictures together, in base64.
+        title: Heading of the page.
+        entries: The images, in order. Images whose pictures exceed the limit are left out; the page gives their number.
+        note: Line under the heading that describes the images, such as "200 of 118287 images".
+        max_picture_bytes: Largest total size of the pictures in bytes, in base64.
 
     Returns:
-        HTML, to be stored as UTF-8. Each entry is a `figure` with the data attributes `status`, `boxes` and, where
-        it is known, `miou`; the page's controls filter by them.
+        HTML, to be stored as UTF-8. Each entry is a `figure` with the data attributes `status`, `boxes` and, if it is
+        known, `miou`. The page's controls filter by these.
     """
     figures: list[str] = []
     num_pictureless = num_bytes = num_without_truth = 0
@@ -229,17 +230,17 @@ def localization_panel(
     *,
     cam_titles: Sequence[str] = ("CAM",),
 ) -> bytes:
-    """Draw a row per image: the photo, CAMs as heat over it, the mask after CRF, and the boxes.
+    """Draw one row per image: the photo, CAMs as heat over it, the mask after CRF, and the boxes.
 
-    The longer side of each photo is fitted to a cell; a row is as high as its photo.
+    The longer side of each photo is fitted to a cell. A row is as high as its photo.
 
     Args:
-        photos: (H, W, 3) RGB each, of any size.
+        photos: RGB photos (H, W, 3) of any size.
         cams: One map per image and title, such as those of several iterations; (h, w) in [0, 1], of any size.
-        masks: (h, w) each, of any size.
-        boxes: (n, 4) each, relative x0 y0 x1 y1 in [0, 1]; n may be 0.
-        names: Written above each row.
-        cam_titles: Written above the columns of maps.
+        masks: Masks (h, w) of any size.
+        boxes: Boxes (n, 4) of each image, relative x0 y0 x1 y1 in [0, 1]; n may be 0.
+        names: Texts above the rows.
+        cam_titles: Texts above the columns of maps.
 
     Returns:
         PNG.
@@ -265,7 +266,7 @@ def localization_strip(
     mask: NDArray[np.bool_],
     boxes: NDArray[np.float32],
 ) -> bytes:
-    """Draw one row of `localization_panel` without its name, as JPEG of about 15 kB."""
+    """Draw one row of `localization_panel` without its name, as a JPEG of about 15 kB."""
     return _encoded(_row(photo, [cam], mask, boxes), "JPEG")
 
 

@@ -1,4 +1,4 @@
-"""The paper's tables as text, alone and beside what was measured."""
+"""The paper's tables as text, alone and beside measured numbers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from objectaware.report.tables import MISSING, format_number, markdown, ruled
 
 
 def format_list(displays: Mapping[str, Display], missing: Mapping[str, Sequence[str]]) -> str:
-    """List tables or figures: the name of each, what it shows, the data sets that it needs, and which are not here.
+    """List tables or figures: name, caption, the data sets that each one needs, and what is missing here.
 
     Args:
-        displays: Tables or figures by the name to show.
+        displays: Tables or figures by the names to show.
         missing: By the same names, the data sets and published networks that are not here.
     """
     width = max(map(len, displays))
@@ -31,18 +31,18 @@ def format_list(displays: Mapping[str, Display], missing: Mapping[str, Sequence[
 
 
 def format_paper_table(table: Table) -> str:
-    """Show a table of the paper: its numbers with their gains, its data and trainings, and notes."""
+    """Format a table of the paper: its numbers with their gains, its data and trainings, and notes."""
     lines = ruled(_lines(table), num_names=len(table.row_headers), num_headers=len(table.column_headers))
     title = f"{table.label}: {table.caption}\n{table.measure}{'' if table.unit == '1' else f' ({table.unit})'}"
     return "\n".join([title, *lines, *_footnotes(table)])
 
 
 def _column_lines(table: Table, *, extra: Sequence[str] = ()) -> list[list[str]]:
-    """Return a line per column header; the last one also names the row headers.
+    """Return one line per column header; the last line also names the row headers.
 
     Args:
         table: The table.
-        extra: Names after those of the row headers.
+        extra: Further names after those of the row headers.
     """
     last = len(table.column_headers) - 1
     names = [*table.row_headers, *extra]
@@ -53,7 +53,7 @@ def _column_lines(table: Table, *, extra: Sequence[str] = ()) -> list[list[str]]
 
 
 def _lines(table: Table) -> list[list[str]]:
-    """Return the texts of all cells: the columns' names, then a line per row."""
+    """Return the texts of all cells: the columns' names, then one line per row."""
     counted = gains(table)
     lines = _column_lines(table)
     for row in table.rows:
@@ -64,7 +64,7 @@ def _lines(table: Table) -> list[list[str]]:
 
 
 def _format_cell(cell: Cell | None, gain: float | None, digits: int) -> str:
-    """Show a number, with its deviation and its gain where it has them; a dash for None."""
+    """Format a number, with its deviation and gain if it has them; a dash for None."""
     if cell is None:
         return MISSING
     return format_number(cell.mean, cell.std, digits) + ("" if gain is None else f" ({gain:+.{digits}f})")
@@ -87,8 +87,8 @@ class Measured:
     """A measured cell of a table, or the reason why it is missing.
 
     Attributes:
-        cell: The number, with its standard deviation (of the sample) over several seeds; None where it is missing.
-        reason: Why it is missing.
+        cell: The number, with its standard deviation (of the sample) over several seeds; None if it is missing.
+        reason: Reason why it is missing.
     """
 
     cell: Cell | None
@@ -96,19 +96,19 @@ class Measured:
 
     @classmethod
     def of(cls, numbers: Sequence[float]) -> Measured:
-        """Take the mean over one number per seed."""
+        """Make a cell of one number per seed: their mean and standard deviation."""
         return cls(Cell(statistics.fmean(numbers), statistics.stdev(numbers) if len(numbers) > 1 else None))
 
 
 @dataclass(frozen=True)
 class TableReport:
-    """A table of the paper beside what was measured.
+    """A table of the paper beside measured numbers.
 
     Attributes:
         table: The paper's table.
-        measured: Measured cells by row and column; where the paper has a dash there is none.
+        measured: Measured cells by row and column; there is none where the paper has a dash.
         seeds: Seeds of the trainings behind each number.
-        mark: Prefix of every line that names the scale; empty at full scale.
+        mark: Name of the scale, a prefix of every line; empty at full scale.
     """
 
     table: Table
@@ -117,14 +117,14 @@ class TableReport:
     mark: str = ""
 
     def difference(self, place: Place) -> float | None:
-        """Return the measured number less the paper's, in the table's unit; None where one of them is missing."""
+        """Return the measured number minus the paper's, in the table's unit; None if one of them is missing."""
         printed, measured = self.table.cells()[place], self.measured.get(place)
         if printed is None or measured is None or measured.cell is None:
             return None
         return measured.cell.mean - printed.mean
 
     def text(self) -> str:
-        """Show the table with three lines per row, each line with the mark."""
+        """Format the table with three lines per row, each line with the mark."""
         table = self.table
         lines = ruled(self._lines(), num_names=len(table.row_headers) + 1, num_headers=len(table.column_headers))
         unit = "" if table.unit == "1" else f" ({table.unit})"
@@ -133,7 +133,7 @@ class TableReport:
         return "\n".join(start + line for line in [*head, *lines, *self.notes()])
 
     def markdown(self) -> str:
-        """Write the same as a Markdown page."""
+        """Format the same as a Markdown page."""
         table = self.table
         body = self._lines()
         header, rows = body[: len(table.column_headers)], body[len(table.column_headers) :]
@@ -154,7 +154,7 @@ class TableReport:
         return lines + ([f"note: {self.table.notes}"] if self.table.notes else [])
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row of data per cell: its names, the paper's number, the measured one, and their difference."""
+        """Return one row of data per cell: its names, the paper's number, the measured one, and their difference."""
         rows = []
         for (row, column), printed in self.table.cells().items():
             measured = self.measured.get((row, column), Measured(None, "the paper has none"))

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 Rows = Mapping[str, Mapping[str, float]]
-"""Cells by row and column; rows and columns appear in the order in which they are first met."""
+"""Cells by row and column. Rows and columns appear in the order of their first occurrence."""
 
 MISSING = "–"
-"""Stands for a number that is not there."""
+"""Text in place of a missing number."""
 
 
 def aligned(lines: Sequence[Sequence[str]], is_text: Sequence[bool]) -> list[str]:
@@ -17,7 +17,7 @@ def aligned(lines: Sequence[Sequence[str]], is_text: Sequence[bool]) -> list[str
 
     Args:
         lines: The texts of the cells, line by line.
-        is_text: For each column, whether its cells are aligned left, as text is, and not right, as numbers are.
+        is_text: Whether each column holds text, which is aligned left, or numbers, which are aligned right.
     """
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return [
@@ -43,10 +43,10 @@ def ruled(lines: Sequence[Sequence[str]], *, num_names: int = 1, num_headers: in
 
 
 def markdown(lines: Sequence[Sequence[str]], *, num_names: int = 1) -> str:
-    """Write cells as a table in Markdown.
+    """Format cells as a table in Markdown.
 
     Args:
-        lines: The texts of the cells, line by line; the first one names the columns.
+        lines: The texts of the cells, line by line; the first line names the columns.
         num_names: Columns from the left that are names; the others are numbers.
     """
     escaped = [[cell.replace("|", "\\|") for cell in line] for line in lines]
@@ -55,24 +55,24 @@ def markdown(lines: Sequence[Sequence[str]], *, num_names: int = 1) -> str:
 
 
 def format_table(title: str, rows: Rows, *, digits: int = 1, deviations: Rows | None = None) -> str:
-    """Show numbers by row and column: the title, the columns' names, and a line for each row.
+    """Format numbers by row and column: the title, the columns' names, and one line for each row.
 
     Args:
-        title: Stands above the table.
+        title: Text above the table.
         rows: The cells. A cell that is absent or NaN is shown as a dash.
         digits: Number of decimals.
-        deviations: Standard deviations of the same cells, shown behind them after `±`; some may be absent.
+        deviations: Standard deviations of the same cells, shown after `±`; some may be absent.
     """
     return "\n".join([title, *ruled(_cells(rows, digits, deviations))])
 
 
 def to_markdown(rows: Rows, *, digits: int = 1, deviations: Rows | None = None) -> str:
-    """Write the same as a table in Markdown; the arguments are those of `format_table`."""
+    """Format numbers as a table in Markdown; the arguments are those of `format_table`."""
     return markdown(_cells(rows, digits, deviations))
 
 
 def format_rows(rows: Sequence[Mapping[str, object]]) -> str:
-    """Show rows of data, such as MLflow's tables have them: numbers to the right, words to the left."""
+    """Format rows of data, such as those of MLflow's tables: numbers aligned right, words aligned left."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = [columns, *([_text(row.get(column)) for column in columns] for row in rows)]
     is_text = [not all(isinstance(row.get(column), int | float | None) for row in rows) for column in columns]
@@ -80,14 +80,14 @@ def format_rows(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def format_number(mean: float | None, std: float | None, digits: int) -> str:
-    """Show a number, with its standard deviation where there is one; a dash for None and NaN."""
+    """Format a number, with its standard deviation if there is one; a dash for None and NaN."""
     if mean is None or math.isnan(mean):
         return MISSING
     return f"{mean:.{digits}f}" + ("" if std is None else f" ± {std:.{digits}f}")
 
 
 def _cells(rows: Rows, digits: int, deviations: Rows | None) -> list[list[str]]:
-    """Return the texts of all cells; the first line holds the columns' names, the first column the rows'."""
+    """Return the texts of all cells; the first line names the columns, and the first column names the rows."""
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
     lines = [["", *columns]]
     for name, row in rows.items():

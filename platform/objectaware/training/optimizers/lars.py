@@ -1,4 +1,4 @@
-"""Optimizer `lars`: gradients scaled to their layer's weights, for batches of thousands."""
+"""Optimizer `lars`: gradients scaled to their layer's weights, for batches of thousands of images."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from objectaware.methods.method import ParameterGroup
 
 
 class LARSConfig(OptimizerConfig):
-    """LARS (You et al. 2017) with BYOL's values; biases and batch norm are neither scaled nor decayed.
+    """LARS (You et al. 2017) with BYOL's values. Biases and batch norm are neither scaled nor decayed.
 
     Attributes:
-        momentum: Momentum of the scaled gradients' sum.
+        momentum: Momentum of the sum of scaled gradients.
         trust_coefficient: η, the length of an update relative to its layer's weights.
 
     Source:
@@ -43,20 +43,21 @@ class LARSConfig(OptimizerConfig):
 
 
 class LARS(torch.optim.Optimizer):
-    """SGD with momentum on gradients scaled by η‖w‖ / ‖g + λw‖, a layer's weights w, gradient g, weight decay λ.
+    """SGD with momentum on gradients that are scaled by η‖w‖ / ‖g + λw‖.
 
-    Biases and batch norm are neither scaled nor decayed.
+    w are a layer's weights, g is their gradient and λ the weight decay. Biases and batch norm are neither scaled nor
+    decayed.
 
     Args:
-        groups: What is trained.
+        groups: Parameters to train.
         learning_rate: Learning rate.
-        momentum: Of the scaled gradients' sum.
+        momentum: Momentum of the sum of scaled gradients.
         weight_decay: λ.
         trust_coefficient: η.
 
     Source:
-        You et al. 2017; excluded parameters and η as in BYOL (Grill et al. 2020, §3.3 and appendix J). A weight or
-        gradient that is zero altogether is not scaled, as in BYOL's code.
+        You et al. 2017; excluded parameters and η as in BYOL (Grill et al. 2020, §3.3 and appendix J). As in BYOL's
+        code, a layer's update is not scaled if the weights or the update are all zero.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class LARS(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Moves every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         assert closure is None, "a closure would be called outside of the loop's autocast"
         for group in self.param_groups:
             for parameter in group["params"]:

@@ -15,8 +15,8 @@ class SGDConfig(OptimizerConfig):
     """SGD with momentum, as in the paper's code.
 
     Attributes:
-        momentum: Momentum of the gradients' sum.
-        decays_biases: Whether biases and batch norm have weight decay, too, as in the paper's code.
+        momentum: Momentum of the sum of gradients.
+        decays_biases: Whether weight decay also applies to biases and batch norm, as in the paper's code.
     """
 
     name: Literal["sgd"] = "sgd"

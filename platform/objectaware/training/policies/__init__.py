@@ -1,4 +1,4 @@
-"""What is done to the positives: one policy a file, each a `Policy` with the hooks that it needs."""
+"""The changes of the positives: one policy per file, each a `Policy` with the hooks that it needs."""
 
 from objectaware.training.policies.background_hardmix import BackgroundHardMix
 from objectaware.training.policies.background_mixup import BackgroundMixup

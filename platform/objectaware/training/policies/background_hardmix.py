@@ -17,18 +17,19 @@ from objectaware.model import Fraction, filled
 from objectaware.training.policies.background_mixup import BackgroundConfig, BackgroundMixup
 from objectaware.training.policies.official_background import OfficialBackground
 
-# Of true masks, which are 0 and 1 but where a resize has blended their edges.
+# Threshold of true masks, which are 0 and 1 except where resizing has blended their edges.
 _BINARY_THRESHOLD = 0.5
 
 
 class BackgroundHardMixConfig(BackgroundConfig):
-    """The object is copied onto another image's background: background mixup with a mask of two values.
+    """The object is copied onto another image's background: background mixup with a binary mask.
 
     Attributes:
-        masks: Mask store that masks are taken from; or `ground_truth`, the data set's own.
-        mask_field: Which of the store's masks weigh: `cam` the soft one (the default), `mask` the one after CRF.
-        background_threshold: Soft masks are foreground from here on, both when a background is cut out and when the
-            object is copied; 0.2 by default. True masks have none.
+        masks: Mask store from which the policy takes masks; or `ground_truth` for the data set's own.
+        mask_field: Mask of the store that serves as weight: `cam` for the soft one (the default), `mask` for the one
+            after CRF.
+        background_threshold: Smallest value of a soft mask that is foreground, both when a background is cut out and
+            when the object is copied; 0.2 by default. True masks need no threshold.
     """
 
     takes: ClassVar = "masks"
@@ -40,7 +41,7 @@ class BackgroundHardMixConfig(BackgroundConfig):
     @model_validator(mode="before")
     @classmethod
     def _fill_defaults(cls, values: object) -> object:
-        """Write out the defaults of found masks, so that a stored recipe says them."""
+        """Fill in the defaults for found masks, so that a stored recipe is complete."""
         if not isinstance(values, dict) or values.get("masks") == GROUND_TRUTH:
             return values
         return filled(values, {"mask_field": "cam", "background_threshold": BACKGROUND_THRESHOLD})
@@ -68,16 +69,16 @@ class BackgroundHardMixConfig(BackgroundConfig):
 
 
 class BackgroundHardMix(BackgroundMixup):
-    """Policy `background_hardmix`: background mixup with a mask of two values, a copy-and-paste.
+    """Policy `background_hardmix`: background mixup with a binary mask, a copy-and-paste.
 
-    The mask is binarised at the threshold where it is used, at the crop's resolution. Everything else is background
-    mixup's.
+    The mask is binarised at the threshold when it is used, at the crop's resolution. Everything else is the same as in
+    background mixup.
 
     Source:
         Paper §2.3 and its appendix "soft or hard" (BG-HardMix): "the copy-and-paste version with the binarized CAM"
-        and with ground-truth masks. The official code has none of it.
+        and with ground-truth masks. The official code does not contain it.
     """
 
     def weights(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """255 where the mask is foreground, else 0."""
+        """Return 255 where the mask is foreground, and 0 elsewhere."""
         return in_8_bits(mask >= self._threshold * 255)

@@ -28,11 +28,11 @@ class BackgroundConfig(MaskedPolicyConfig):
     """Base of policies that put the object on another image's background.
 
     Attributes:
-        mix_probability: p_mix, the share of views that are mixed; by default what the paper has for the method, and
-            0.4 for all with `compat: official`.
-        mask_field: Which of the store's masks weigh: `cam` the soft one, `mask` the one after CRF.
-        background_threshold: Soft masks are foreground from here on when a background is cut out.
-        compat: `official` for donors out of the batch, strips of them as backgrounds, and view 1 alone.
+        mix_probability: p_mix, the fraction of views that are mixed; by default the paper's value for the method, and
+            0.4 for all methods with `compat: official`.
+        mask_field: Mask of the store that serves as weight: `cam` for the soft one, `mask` for the one after CRF.
+        background_threshold: Smallest value of a soft mask that is foreground when a background is cut out.
+        compat: `official` to take donors from the batch, use strips of them as backgrounds, and mix only view 1.
     """
 
     mix_probability: Fraction | None = None
@@ -41,14 +41,14 @@ class BackgroundConfig(MaskedPolicyConfig):
     compat: Literal["official"] | None = None
 
     def completed(self, method: MethodConfig) -> Self:
-        """Return the policy with its p_mix: the official code's is one for all methods."""
+        """Return the policy with the default p_mix of the method; the official code has one p_mix for all methods."""
         if self.mix_probability is not None:
             return self
         default = method.mix_probability if self.compat is None else _OFFICIAL_MIX_PROBABILITY
         return self.model_copy(update={"mix_probability": default})
 
     def problem(self, config: PretrainConfig) -> str | None:
-        """p_mix has no default for some methods."""
+        """Return the problem, or None. Some methods have no default p_mix."""
         if self.mix_probability is None:
             return f"policy.mix_probability is missing: the paper has none for the method {config.method.name}"
         return super().problem(config)
@@ -70,10 +70,10 @@ _OFFICIAL_MIX_PROBABILITY = 0.4
 
 
 class BackgroundMixupConfig(BackgroundConfig):
-    """The object is put on another image's background, each view on its own (paper, section 2.3).
+    """The object is put on another image's background, independently in each view (paper, section 2.3).
 
     Attributes:
-        masks: Mask store that soft masks are taken from.
+        masks: Mask store from which the policy takes soft masks.
     """
 
     name: Literal["background_mixup"] = "background_mixup"
@@ -95,16 +95,16 @@ class BackgroundMixupConfig(BackgroundConfig):
 
 
 class BackgroundMixup(Policy):
-    """Policy `background_mixup`: each view on its own, with some probability, on another image's background.
+    """Policy `background_mixup`: with some probability, each view independently gets another image's background.
 
-    Donors are drawn from the whole data set as a function of seed, epoch and sample, so the same run with more
-    workers mixes the same (paper §2.3, eq. 4; the official code draws donors from the batch).
+    Donors are drawn from the whole data set, as a function of seed, epoch and sample. The number of workers therefore
+    does not change the mixtures (paper §2.3, eq. 4; the official code draws donors from the batch).
 
     Args:
         images: The data set, for the donors' pixels.
         masks: Each image's soft mask.
         probability: p_mix, in [0, 1].
-        threshold: A soft mask is foreground from here on when a background is cut out.
+        threshold: Smallest value of a soft mask that is foreground when a background is cut out.
 
     Attributes:
         donors: Indices of the images that have a background.
@@ -134,7 +134,10 @@ class BackgroundMixup(Policy):
         width: int,
         draws: NDArray[np.float64],
     ) -> NDArray[np.uint8]:
-        """The patch's object on a donor's background, with probability p; unchanged without a mask or donor."""
+        """Put the patch's object on a donor's background, with probability p.
+
+        Without a mask or a donor the patch stays unchanged.
+        """
         mask = self._masks[index]
         if draws[0] >= self._probability or mask is None or not self.weights(mask).any() or not len(self.donors):
             return patch
@@ -149,5 +152,5 @@ class BackgroundMixup(Policy):
         return mix_background(patch, self.weights(crop_mask(mask, np.array(crop), height, width)), background)
 
     def weights(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """What the image's own pixels are weighed with, in 8 bits; here the soft mask itself (eq. 4)."""
+        """Return the weights of the image's own pixels, in 8 bits; here the soft mask itself (eq. 4)."""
         return mask

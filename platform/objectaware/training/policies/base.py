@@ -1,4 +1,4 @@
-"""The places in which a policy can change the positives."""
+"""The hooks through which a policy can change the positives."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from objectaware.methods.mixing import Mixing
 Region = tuple[int, int, int, int]
 
 NUM_POLICY_DRAWS = 2
-"""Uniform numbers that `region` and `change_patch` are given a call."""
+"""Number of uniform random numbers that `region` and `change_patch` receive per call."""
 
 NUM_MIX_DRAWS = 4
-"""Uniform numbers a sample that `mix_batch` is given."""
+"""Number of uniform random numbers per sample that `mix_batch` receives."""
 
 
 class Masks(Protocol):
@@ -29,7 +29,7 @@ class Masks(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> NDArray[np.uint8] | None:
-        """Mask in 8 bits of the whole image, (h, w) at any size; None where there is none."""
+        """Return the mask of the whole image in 8 bits, (h, w) of any size; None if there is none."""
         ...
 
 
@@ -37,7 +37,7 @@ class Boxes(Protocol):
     """Each image's boxes, by index."""
 
     def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Relative x0 y0 x1 y1, (n, 4); n may be 0."""
+        """Return relative boxes x0 y0 x1 y1, (n, 4); n may be 0."""
         ...
 
 
@@ -45,13 +45,16 @@ class Policy:
     """A change of the positives that knows where the objects are. This base changes nothing.
 
     Attributes:
-        needs_masks: Whether `mix_batch` is to be given the masks under view 1.
+        needs_masks: Whether `mix_batch` needs the masks under view 1.
     """
 
     needs_masks = False
 
     def region(self, index: int, height: int, width: int, draws: NDArray[np.float64]) -> Region:
-        """Part of image `index`, (top, left, height, width), that both views are cropped from: here all of it."""
+        """Return the part of image `index`, (top, left, height, width), from which both views are cropped.
+
+        Here it is the whole image.
+        """
         return 0, 0, height, width
 
     def change_patch(
@@ -63,46 +66,50 @@ class Policy:
         width: int,
         draws: NDArray[np.float64],
     ) -> NDArray[np.uint8]:
-        """Changes one view's pixels, cut out of image `index` of that size at `crop`, before it is resized.
+        """Change one view's pixels before the view is resized; the base returns them unchanged.
 
-        Here the patch as it is.
+        The patch was cut out at `crop` of image `index`, which has this height and width.
         """
         return patch
 
     def patch_mask(self, index: int, crop: Region, height: int, width: int) -> NDArray[np.uint8] | None:
-        """Mask of image `index` of that size under `crop`, at the crop's resolution, where `needs_masks`.
+        """Return the mask under `crop` of image `index`, which has this height and width, at the crop's resolution.
 
-        None counts as a mask without any object, as it does here.
+        Only policies with `needs_masks` are asked for it. None, as here, counts as a mask without any object.
         """
         return None
 
     def mix_batch(self, view: Tensor, draws: Tensor, masks: Tensor | None) -> tuple[Tensor, Mixing | None]:
-        """Changes a worker's whole batch of views 1 on the training device, after colours and normalisation.
+        """Change a worker's whole batch of first views on the training device, after colours and normalisation.
 
-        It is called once a step, in the order of the steps.
+        The loop calls it once per step, in the order of the steps.
 
         Args:
-            view: Views 1, shape (N, 3, H, W); not changed in place.
-            draws: Uniform numbers of each sample, functions of seed, epoch and sample, (N, NUM_MIX_DRAWS) on the CPU.
-            masks: Masks under the views in 8 bits, cropped and mirrored with them, (N, 1, H, W) uint8 on the CPU,
-                where `needs_masks`.
+            view: First views, shape (N, 3, H, W); not changed in place.
+            draws: Uniform random numbers of each sample, functions of seed, epoch and sample, (N, NUM_MIX_DRAWS) on
+                the CPU.
+            masks: Masks under the views in 8 bits, cropped and mirrored with them, (N, 1, H, W) uint8 on the CPU; only
+                with `needs_masks`.
 
         Returns:
-            Views 1, and what the loss has to know of their mixture; here the views as they are, and None.
+            First views, and their mixture for the loss; here the unchanged views, and None.
         """
         return view, None
 
     def state(self) -> dict[str, Tensor]:
-        """What the next batches depend on besides their samples, of one shape on every worker; here nothing."""
+        """Return the state on which the next batches depend besides their samples; here nothing.
+
+        The tensors have the same shapes on every worker.
+        """
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on from a `state` of this worker."""
+        """Continue from a `state` of this worker."""
         assert not state, f"{type(self).__name__} has no state"
 
 
 class PlainViewsConfig(PolicyConfig):
-    """Nothing: both views are cropped from the whole image."""
+    """No change: both views are cropped from the whole image."""
 
     name: Literal["none"] = "none"
 

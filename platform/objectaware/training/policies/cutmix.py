@@ -1,4 +1,4 @@
-"""Policy `cutmix`: a box of each view 1 is another sample's."""
+"""Policy `cutmix`: a box of each first view comes from another sample."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from objectaware.training.policies.mixup import PairingConfig, batch_partners
 
 
 class CutMixConfig(PairingConfig):
-    """A box of each view 1 is cut out of another sample's.
+    """A box of each first view is replaced by that of another sample.
 
     Attributes:
-        compat: `official` for one box for the whole of a worker's batch, and partners by a permutation of it.
+        compat: `official` to use one box for a worker's whole batch, and a permutation of the batch as partners.
     """
 
     name: Literal["cutmix"] = "cutmix"
@@ -30,14 +30,15 @@ class CutMixConfig(PairingConfig):
 
 
 class CutMix(Policy):
-    """Policy `cutmix`: box and λ of each sample its own, partners neighbours in the epoch's order.
+    """Policy `cutmix`: each sample has its own box and λ, and partners are neighbours in the epoch's order.
 
-    Boxes are functions of seed, epoch and sample, and pairs of the epoch's order alone, so the same run with more
-    workers mixes the same.
+    Boxes are functions of seed, epoch and sample, and pairs depend only on the epoch's order. The number of workers
+    therefore does not change the mixtures.
 
     Args:
-        official: One box and λ for the whole of this worker's batch, those of its first sample, and partners by a
-            permutation of it, as the official code has it; not the same of one worker or two.
+        official: Whether this worker's whole batch has one box and λ, those of its first sample, and a permutation
+            of the batch gives the partners, as in the official code. The mixtures then depend on the number of
+            workers.
 
     Source:
         official-implementation §2 ("CutMix one box/λ per batch (area-corrected)"), after i-Mix (Lee et al. 2021).
@@ -47,7 +48,7 @@ class CutMix(Policy):
         self._official = official
 
     def mix_batch(self, view: Tensor, draws: Tensor, masks: Tensor | None) -> tuple[Tensor, Mixing | None]:
-        """Puts a box of the partner's view into each view; the loss is to weigh both samples by their areas."""
+        """Put a box of the partner's view into each view. The returned mixture weighs both samples by their areas."""
         box_draws = draws[:1].expand_as(draws) if self._official else draws
         height, width = view.shape[2:]
         boxes, weight = cut_boxes(folded_weights(box_draws[:, 0]), box_draws[:, 1:3], height, width)

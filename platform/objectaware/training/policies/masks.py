@@ -1,4 +1,4 @@
-"""Masks and boxes of the images to train on: found ones out of a mask store, or true ones."""
+"""Masks and boxes of the training images: found ones from a mask store, or true ones."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from objectaware.training.policies.base import Boxes
 
 
 class StoredMasks:
-    """Masks of a data set's images out of a mask table.
+    """Masks of a data set's images from a mask table.
 
     Args:
         table: The masks.
         image_ids: The data set's images, in order.
-        binary: The binary masks instead of the soft ones.
+        binary: Whether to take the binary masks instead of the soft ones.
     """
 
     def __init__(self, table: MaskTable, image_ids: list[str], *, binary: bool) -> None:
@@ -37,7 +37,7 @@ class StoredMasks:
         return len(self._image_ids)
 
     def __getitem__(self, index: int) -> NDArray[np.uint8] | None:
-        """Mask in 8 bits, (h, w), or None where localization failed."""
+        """Return the mask in 8 bits, (h, w), or None if localization failed."""
         if not self._binary:
             return self._table.cam(self._image_ids[index])
         mask = self._table.mask(self._image_ids[index])
@@ -45,14 +45,14 @@ class StoredMasks:
 
 
 class StoredBoxes:
-    """Boxes of a data set's images out of a mask table, empty where localization failed."""
+    """Boxes of a data set's images from a mask table. An image whose localization failed has none."""
 
     def __init__(self, table: MaskTable, image_ids: list[str]) -> None:
         self._table = table
         self._image_ids = image_ids
 
     def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Relative boxes, (n, 4)."""
+        """Return the relative boxes, (n, 4)."""
         boxes = self._table.boxes(self._image_ids[index])
         return np.zeros((0, 4), dtype=np.float32) if boxes is None else boxes
 
@@ -61,10 +61,10 @@ class TrueMasks:
     """True masks of a data set's images.
 
     Args:
-        foreground: Gives the mask (H, W) of an index.
+        foreground: Function that returns the mask (H, W) of an index.
         image_ids: The data set's images, in order.
-        unreadable: Images that could not be read. Another one stands in for such an image, whose mask would not
-            fit, so that it has none here.
+        unreadable: Images that could not be read. Another image stands in for such an image, and the mask would not
+            fit it; such an image therefore has no mask here.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class TrueMasks:
         return len(self._image_ids)
 
     def __getitem__(self, index: int) -> NDArray[np.uint8] | None:
-        """Mask in 8 bits, (H, W): 0 and 255."""
+        """Return the mask in 8 bits, (H, W), with values 0 and 255."""
         return None if self._image_ids[index] in self._unreadable else in_8_bits(self._foreground(index))
 
 
 class TrueBoxes:
-    """True boxes of a data set's images, none for an image that another one stands in for (see `TrueMasks`)."""
+    """True boxes of a data set's images. An image for which another one stands in has none (see `TrueMasks`)."""
 
     def __init__(self, boxes: Boxes, image_ids: list[str], unreadable: Container[str]) -> None:
         self._boxes = boxes
@@ -91,14 +91,14 @@ class TrueBoxes:
         self._unreadable = unreadable
 
     def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Relative boxes, (n, 4)."""
+        """Return the relative boxes, (n, 4)."""
         if self._image_ids[index] in self._unreadable:
             return np.zeros((0, 4), dtype=np.float32)
         return self._boxes[index]
 
 
 class PackedBoxes:
-    """Boxes that were packed with their images, with the margin of the object-aware crop, as `ObjectBoxes` gives them.
+    """Boxes that were packed with their images, with the margin of the object-aware crop, as in `ObjectBoxes`.
 
     Args:
         images: The pack.
@@ -108,7 +108,7 @@ class PackedBoxes:
         self._images = images
 
     def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Relative boxes, (n, 4)."""
+        """Return the relative boxes, (n, 4)."""
         boxes = [expand_box(tuple(box), OBJECT_MARGIN) for box in self._images.boxes(index).tolist()]
         return np.array(boxes, dtype=np.float32).reshape(-1, 4)
 
@@ -119,13 +119,13 @@ def open_boxes(
     """Open the boxes that a policy takes.
 
     Args:
-        policy: Says where they are.
+        policy: Configuration of the policy, which says where the boxes are.
         data: The data set.
-        images: The opened images of it.
+        images: The data set's opened images.
         cache_folder: Local folder for the mask store's copy.
 
     Raises:
-        InputError: They are missing or malformed.
+        InputError: The boxes are missing or malformed.
     """
     if policy.masks == GROUND_TRUTH:
         return true_boxes(policy, data, images)
@@ -135,7 +135,10 @@ def open_boxes(
 def open_masks(
     policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages, cache_folder: Path, *, binary: bool
 ) -> StoredMasks | TrueMasks:
-    """Open the masks that a policy takes, as `open_boxes` does boxes; `binary` ones of a store instead of soft ones."""
+    """Open the masks that a policy takes; arguments and errors are as for `open_boxes`.
+
+    With `binary`, the masks of a store are the binary ones instead of the soft ones.
+    """
     if policy.masks == GROUND_TRUTH:
         return true_masks(policy, data, images)
     table = MaskTable.open(Storage.from_uri(policy.masks), cache_folder)
@@ -143,10 +146,10 @@ def open_masks(
 
 
 def true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> TrueBoxes:
-    """Open the boxes of the data set itself, with the margin of the object-aware crop.
+    """Open the data set's own boxes, with the margin of the object-aware crop.
 
     Raises:
-        InputError: They are missing or malformed.
+        InputError: The boxes are missing or malformed.
     """
     opened = Dataset(data)
     packed = opened.layout.is_pack
@@ -155,10 +158,10 @@ def true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingIma
 
 
 def true_masks(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> TrueMasks:
-    """Open the masks of the data set itself.
+    """Open the data set's own masks.
 
     Raises:
-        InputError: They are missing or malformed.
+        InputError: The masks are missing or malformed.
     """
     opened = Dataset(data)
     if opened.layout.is_pack:
@@ -176,10 +179,10 @@ def _pack(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) 
 
 
 def require_packed_truth(policy: MaskedPolicyConfig, data: DataConfig) -> None:
-    """Refuses a pack for the masks or boxes that `masks: ground_truth` takes from it.
+    """Refuse a pack from which `masks: ground_truth` cannot take masks or boxes.
 
     Raises:
-        InputError: It holds none, or was made of a data set from whose folder the policy would not take them.
+        InputError: The pack holds none, or was made from a data set whose masks or boxes the policy would not take.
     """
     root = data.root
     packed = PackedImages.describe(root)

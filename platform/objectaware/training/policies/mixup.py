@@ -1,4 +1,4 @@
-"""Policy `mixup`: each view 1 blended with another sample's."""
+"""Policy `mixup`: each first view is blended with that of another sample."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 
 
 class PairingConfig(PolicyConfig):
-    """Base of policies that mix each view 1 with another sample's, and the loss with it.
+    """Base of policies that mix each first view with that of another sample, and mix the loss accordingly.
 
     Attributes:
-        compat: `official` for partners by a permutation of a worker's batch, as the official code has it.
+        compat: `official` to take a permutation of a worker's batch as partners, as in the official code.
     """
 
     compat: Literal["official"] | None = None
 
     def problem(self, config: PretrainConfig) -> str | None:
-        """The loss has to take mixtures, and every part of the batch that goes through has to hold whole pairs."""
+        """Return the problem, or None.
+
+        The loss must be defined for mixtures, and every part of the batch must hold whole pairs.
+        """
         if not config.method.takes_mixtures:
             return f"the policy {self.name} mixes embeddings' losses, which the method {config.method.name} has not"
         if config.num_accumulation_steps > 1:
@@ -43,10 +46,11 @@ class PairingConfig(PolicyConfig):
 
 
 class MixupConfig(PairingConfig):
-    """Each view 1 is blended with another sample's, by a weight of its own.
+    """Each first view is blended with that of another sample, with a weight of its own.
 
     Attributes:
-        compat: `official` for partners by a permutation of a worker's batch, and for MoCo the mean weight for all.
+        compat: `official` to take a permutation of a worker's batch as partners, and for MoCo the mean weight in all
+            losses.
     """
 
     name: Literal["mixup"] = "mixup"
@@ -60,17 +64,17 @@ class MixupConfig(PairingConfig):
 
 
 class Mixup(Policy):
-    """Policy `mixup`: λ of each sample its own, partners neighbours in the epoch's order.
+    """Policy `mixup`: each sample has its own λ, and partners are neighbours in the epoch's order.
 
-    λ is a function of seed, epoch and sample, and pairs of the epoch's order alone, so the same run with more
-    workers mixes the same.
+    λ is a function of seed, epoch and sample, and pairs depend only on the epoch's order. The number of workers
+    therefore does not change the mixtures.
 
     Args:
-        official: Partners by a permutation of this worker's batch instead, itself possible, as the official code
-            has it. The permutation sorts the samples by a number of each: a function of the batch, so not of one
-            worker or two.
-        average_weights: Every loss with the batch's mean λ, as the official code of MoCo has it (its mean loss
-            meets each λ), so that the effective λ is about 0.75 for all.
+        official: Whether a permutation of this worker's batch gives the partners instead, as in the official code. A
+            sample may be its own partner. The permutation sorts the samples by a random number of each. It depends on
+            the batch, and therefore on the number of workers.
+        average_weights: Whether every loss is weighed with the batch's mean λ, as in the official code of MoCo, which
+            multiplies its mean loss by each λ. The effective λ is then about 0.75 for all samples.
 
     Source:
         official-implementation §2 and §3 ("per-sample λ"), after i-Mix (Lee et al. 2021).
@@ -81,7 +85,7 @@ class Mixup(Policy):
         self._average_weights = average_weights
 
     def mix_batch(self, view: Tensor, draws: Tensor, masks: Tensor | None) -> tuple[Tensor, Mixing | None]:
-        """Blends each view with its partner's; the loss is to weigh both samples."""
+        """Blend each view with its partner's view. The returned mixture weighs both samples in the loss."""
         weight = folded_weights(draws[:, 0]).to(view.device)
         partner = batch_partners(draws, official=self._official).to(view.device)
         mixed = mixup(view, partner, weight)
@@ -91,13 +95,13 @@ class Mixup(Policy):
 
 
 def batch_partners(draws: Tensor, *, official: bool) -> Tensor:
-    """Place of each sample's partner in a worker's batch.
+    """Return the index of each sample's partner in a worker's batch.
 
     Args:
-        draws: Of each sample, shape (N, NUM_MIX_DRAWS); the last one decides the official permutation.
-        official: A permutation of the batch instead of neighbours.
+        draws: Random numbers of each sample, shape (N, NUM_MIX_DRAWS); the last one decides the official permutation.
+        official: Whether partners are a permutation of the batch instead of neighbours.
 
     Returns:
-        Shape (N,) int64.
+        Indices, shape (N,) int64.
     """
     return torch.argsort(draws[:, -1]) if official else neighbours(len(draws))

@@ -1,4 +1,4 @@
-"""Policy `object_crop`: both views from around one object."""
+"""Policy `object_crop`: both views are cropped from around one object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ObjectCropConfig(MaskedPolicyConfig):
     """Both views are cropped from around one object (paper, section 2.3).
 
     Attributes:
-        masks: Mask store that boxes are taken from; or `ground_truth`, those of COCO's annotations.
+        masks: Mask store from which the policy takes boxes; or `ground_truth` for the boxes of COCO's annotations.
     """
 
     takes: ClassVar = "boxes"
@@ -39,7 +39,7 @@ class ObjectCropConfig(MaskedPolicyConfig):
 
 
 class ObjectCrop(Policy):
-    """Policy `object_crop`: both views from one box, drawn anew at each access (paper §2.3).
+    """Policy `object_crop`: both views come from one box, which is drawn again at each access (paper §2.3).
 
     Args:
         boxes: Each image's boxes.
@@ -49,5 +49,5 @@ class ObjectCrop(Policy):
         self._boxes = boxes
 
     def region(self, index: int, height: int, width: int, draws: NDArray[np.float64]) -> Region:
-        """One of the image's boxes, or the whole image where it has none."""
+        """Return one of the image's boxes, or the whole image if it has no boxes."""
         return object_region(self._boxes[index], float(draws[0]), height, width)

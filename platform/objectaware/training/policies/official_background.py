@@ -1,4 +1,4 @@
-"""Background mixup and hardmix as the official code computes them: `compat="official"`."""
+"""Background mixup and hardmix as in the official code: `compat="official"`."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ _NUM_KEPT = 50
 class OfficialBackground(Policy):
     """Policies `background_mixup` and `background_hardmix` with `compat="official"`.
 
-    View 1 alone is mixed, after colours and normalisation. With probability p a sample takes part: it is mixed
-    and gives its background, the largest strip beside its object laid over the object's box. Its donor is drawn
-    from this worker's batch by a permutation, itself possible; where that sample does not take part, from the
-    last 50 backgrounds that this worker made; where there are none yet, it stays as it is. So does a sample
-    without a mask, or whose object's box spans the view.
+    Only view 1 is mixed, after colours and normalisation. With probability p a sample takes part: it is mixed, and
+    it provides a background. Its background is the largest strip beside its object, laid over the object's box. A
+    permutation of this worker's batch gives the donor, which may be the sample itself. If the donor does not take part,
+    the background is drawn from the last 50 backgrounds that this worker made. If there are none yet, the sample stays
+    unchanged. A sample without a mask, or whose object's box spans the view, also stays unchanged.
 
-    Donors depend on the batch and the steps before it: one worker and two do not mix the same. The draws are
-    functions of seed, epoch and sample, and the kept backgrounds are this policy's state, so that a run resumes
-    as if it had not been stopped.
+    Donors depend on the batch and the steps before it, and therefore on the number of workers. The draws are functions
+    of seed, epoch and sample, and the kept backgrounds are this policy's state. A run therefore resumes as if it had
+    not been stopped.
 
     Args:
         masks: Each image's soft mask.
         probability: p_mix, in [0, 1].
-        threshold: A soft mask is foreground from here on.
-        hard: Weigh with the binarised mask (`background_hardmix`; the official code has none) instead of the soft.
+        threshold: Smallest value of a soft mask that is foreground.
+        hard: Whether to weigh with the binarised mask instead of the soft one (`background_hardmix`, which the official
+            code does not contain).
 
     Source:
         official-implementation §2 (BG-Mixup). Masks are resized with antialiasing, like the views; the official
@@ -52,12 +53,12 @@ class OfficialBackground(Policy):
         self._num_made = 0
 
     def patch_mask(self, index: int, crop: Region, height: int, width: int) -> NDArray[np.uint8] | None:
-        """The image's soft mask under the crop."""
+        """Return the image's soft mask under the crop."""
         mask = self._masks[index]
         return None if mask is None else crop_mask(mask, np.array(crop), height, width)
 
     def mix_batch(self, view: Tensor, draws: Tensor, masks: Tensor | None) -> tuple[Tensor, Mixing | None]:
-        """Mixes some views with backgrounds; the loss stays as it is."""
+        """Mix some views with backgrounds; the loss does not change."""
         assert masks is not None
         if self._kept is None:
             self._kept = view.new_zeros((_NUM_KEPT, *view.shape[1:]))
@@ -81,13 +82,13 @@ class OfficialBackground(Policy):
         return mixed, None
 
     def state(self) -> dict[str, Tensor]:
-        """The kept backgrounds (50, 3, H, W) and how many were made in all."""
+        """Return the kept backgrounds (50, 3, H, W), and the number of backgrounds made so far."""
         if self._kept is None:
             return {}
         return {"backgrounds": self._kept, "num_made": torch.tensor(self._num_made, device=self._kept.device)}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Goes on with kept backgrounds."""
+        """Continue with the kept backgrounds of a `state`."""
         if state:
             self._kept, self._num_made = state["backgrounds"].clone(), int(state["num_made"])
 

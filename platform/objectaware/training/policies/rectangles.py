@@ -1,4 +1,4 @@
-"""Where each image's background patch lies."""
+"""The place of each image's background patch."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _CHUNK = 1024
 
 
 def background_rectangles(masks: Masks, threshold: float) -> NDArray[np.int64]:
-    """Largest background rectangle of each mask.
+    """Find the largest background rectangle of each mask.
 
-    Masks pass through in chunks, each size of mask on its own, so that memory stays flat.
+    Masks are processed in chunks, and masks of one size together, so that memory use stays constant.
 
     Args:
         masks: Each image's soft mask.
-        threshold: A mask is foreground from here on, in [0, 1].
+        threshold: Smallest value of a mask that is foreground, in [0, 1].
 
     Returns:
-        (top, left, height, width) of the rectangle and (height, width) of the mask that it was sought in, in that
-        mask's pixels, shape (N, 6); zeros where there is no mask or no background. Masks of more than 224 pixels a
-        side, which are as large as their photos, are shrunk first: a rectangle then keeps clear of the foreground
-        by up to a pixel of the shrunk mask.
+        (top, left, height, width) of the rectangle and (height, width) of the mask that was searched, in that mask's
+        pixels, shape (N, 6); zeros if there is no mask or no background. Masks with sides above 224 pixels, which are
+        as large as their photos, are shrunk first. The rectangle then keeps a distance of up to one pixel of the
+        shrunk mask from the foreground.
     """
     rectangles = np.zeros((len(masks), 6), dtype=np.int64)
     for start in range(0, len(masks), _CHUNK):
@@ -45,12 +45,12 @@ def background_rectangles(masks: Masks, threshold: float) -> NDArray[np.int64]:
 
 
 def _shrunk(foreground: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The mask at no more than 224 pixels a side, true wherever it touches any foreground; (H, W) to (h, w)."""
+    """Shrink a mask (H, W) to (h, w) with sides of at most 224 pixels; cells that touch any foreground are true."""
     height, width = foreground.shape
     factor = _MAX_SIDE / max(height, width)
     if factor >= 1:
         return foreground
     size = max(round(width * factor), 1), max(round(height * factor), 1)
-    # The share of each cell that is foreground; a cell counts as soon as any of it is.
+    # The fraction of each cell that is foreground. A cell counts as foreground if any part of it is.
     share = cv2.resize(foreground.astype(np.float32), size, interpolation=cv2.INTER_AREA)
     return share > 1e-6
