@@ -34,7 +34,6 @@ from objectaware.paper.nodes import (
     title,
 )
 from objectaware.recipes import merged, read_recipe
-from objectaware.stages.registry import stage_named
 from objectaware.studies.reproduce.scale import Scale
 
 if TYPE_CHECKING:
@@ -208,6 +207,8 @@ class Workshop:
 
 def _model(kind: str) -> Any:  # noqa: ANN401 - the model of a kind of stage
     """Return the configuration model of a kind of stage. It is imported on demand, since showing a plan needs few."""
+    from objectaware.stages.registry import stage_named
+
     return stage_named(kind).config
 
 
