@@ -37,7 +37,9 @@ def test_a_lost_node_loses_no_row(
     work_in_process(monkeypatch)
     config = three_nodes.config(str(images), str(tiny_checkpoint))
     manifest = Manifest.of(ImageFolder.scan(images))
-    stage.localize(config, manifest=manifest, store=Storage.from_uri(tmp_path / "alone"), on_record=lambda _: None)
+    stage.localize_images(
+        config, manifest=manifest, store=Storage.from_uri(tmp_path / "alone"), on_record=lambda _: None
+    )
     alone = {path.name: path.read_bytes() for path in (tmp_path / "alone").glob("shard-*")}
     assert result["lost"], "the node that went had nothing to do"
     assert 0 < result["num_shards"] < len(alone) == 23

@@ -20,7 +20,6 @@ from actors import actors
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.train import pretrain
-from objectaware.methods.moco import MoCoConfig
 from ports import free_port
 from tiny_training import tiny_training
 
@@ -31,7 +30,7 @@ def config(images: str, num_workers: int = 1) -> PretrainConfig:
         Path(images),
         num_epochs=10,
         batch_size=12,
-        method=MoCoConfig(queue_size=60),
+        queue_size=60,
         num_workers=num_workers,
         min_workers=2 if num_workers > 1 else None,
         checkpoint_interval_steps=1,
