@@ -401,7 +401,9 @@ class Runner:
                 name = path.relative_to(result.parent)
                 if not BOOKKEEPING & set(name.parts):
                     _link(path, folder / name)
-        features = [folder for folder in Path("runs/features").glob("*") if self._is_new(str(folder))]
+        # Before version 3, features were no stages; since then they are found with the others.
+        folders = [folder for folder in Path("runs/features").glob("*") if not (folder / "stage.json").exists()]
+        features = [folder for folder in folders if self._is_new(str(folder))]
         for folder in sorted(features, key=lambda path: path.stat().st_mtime_ns):
             _link(folder, _numbered(target, "features", names))
 
