@@ -259,7 +259,7 @@ def _evaluations() -> Iterator[Example]:
 
 
 def _studies() -> Iterator[Example]:
-    training = {key: value for key, value in MOCO.items() if key not in ("data", "image_size", "method")}
+    training = {key: value for key, value in MOCO.items() if key not in ("data", "image_size")}
     demo = {"num_train": 48, "num_val": 18, "image_size": 48, "pretrain": training}
     yield Example("demo", ("demo", "--seeds", "0", "1", "--recipe", "demo.yaml"), demo)
     yield Example("demo-multi", ("demo", "--variant", "multi-object", "--recipe", "demo-multi.yaml"), demo)
