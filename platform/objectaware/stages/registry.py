@@ -12,6 +12,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Generic, TypeVar, get_type_hints
 
 from objectaware.config import Model
@@ -166,12 +167,17 @@ def _registered(new: Stage[Config]) -> Stage[Config]:
 
 def all_stages() -> dict[str, Stage[Any]]:
     """Return every kind of stage by its name, sorted by name."""
+    _import_files()
+    return dict(sorted(_STAGES.items()))
+
+
+@cache  # `runs` and sweeps ask for every address and every trial, and the folder would be listed each time
+def _import_files() -> None:
     from objectaware import stages
 
     for module in pkgutil.iter_modules(stages.__path__):
         if not module.ispkg:
             importlib.import_module(f"{stages.__name__}.{module.name}")
-    return dict(sorted(_STAGES.items()))
 
 
 def stage_named(kind: str) -> Stage[Any]:
