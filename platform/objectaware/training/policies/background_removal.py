@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from objectaware.augment.background import mix_background
 from objectaware.augment.crop import crop_mask
-from objectaware.config import DataConfig, MaskedPolicyConfig, MethodConfig
+from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig, MethodConfig
 from objectaware.data.dataset import TrainingImages
 from objectaware.model import Fraction
 from objectaware.training.policies.base import Masks, Policy, Region
@@ -41,7 +41,7 @@ class BackgroundRemovalConfig(MaskedPolicyConfig):
 
     def open_truth(self, data: DataConfig, images: TrainingImages) -> TrueMasks | None:
         """Open the true masks."""
-        return true_masks(self, data, images) if self.masks == "ground_truth" else None
+        return true_masks(self, data, images) if self.masks == GROUND_TRUTH else None
 
 
 class BackgroundRemoval(Policy):
