@@ -38,8 +38,7 @@ def in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def newest(folder: Storage) -> Holder:
-    generations = Generations(folder)
-    holder = generations.read(generations.newest())
+    _, holder = Generations(folder).current()
     assert holder is not None
     return holder
 
@@ -61,6 +60,19 @@ def test_a_second_command_is_told_who_holds_the_stage(folder: Storage) -> None:
         Lease(folder).__enter__()
     assert current_holder(folder) is None
     with Lease(folder):
+        assert current_holder(folder) is not None
+
+
+def test_a_holder_that_renews_during_the_look_is_seen(folder: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Generations.read
+
+    def read_late(generations: Generations, number: int) -> Holder | None:
+        if number == 1:
+            held._tenancy.renew()
+        return read(generations, number)
+
+    with Lease(folder) as held:
+        monkeypatch.setattr(Generations, "read", read_late)
         assert current_holder(folder) is not None
 
 

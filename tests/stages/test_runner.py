@@ -261,7 +261,7 @@ def test_a_stage_whose_lease_was_lost_writes_no_result(context: Context, monkeyp
     def compute(run: StageRun, _: object) -> Mapping[str, Any]:
         folders.append(run.folder)
         generations = Generations(run.folder.guarded(lambda: None))
-        holder = generations.read(generations.newest())
+        _, holder = generations.current()
         assert holder is not None
         while not generations.advance(generations.newest(), {**holder, "token": "thief", "machine": "elsewhere"}):
             pass

@@ -77,6 +77,17 @@ class Generations:
         except InputError:  # without hard links, a file is visible before its content
             return _UNKNOWN
 
+    def current(self) -> tuple[int, Holder | None]:
+        """Return the number that counts and its holder.
+
+        The holder is None if nobody holds the lease. A holder that renews deletes its previous file, so the file that
+        was the newest may be gone when it is read. The method then looks again.
+        """
+        number = self.newest()
+        while (holder := self.read(number)) is None and number != (number := self.newest()):
+            pass
+        return number, holder
+
     def advance(self, number: int, holder: Holder) -> bool:
         """Write a holder under the number after `number`, which counted at the last look.
 
@@ -149,10 +160,9 @@ class Tenancy:
         """
         while True:
             if self._attempted is None:
-                number = self._generations.newest()
-                holder = self._generations.read(number) if number else None
+                number, holder = self._generations.current()
                 if number and holder is None:
-                    continue  # renewed or released at this moment
+                    continue  # released at this moment
                 if holder is not None and not self._is_free(number, holder):
                     return holder
                 self._number = number
@@ -356,10 +366,7 @@ class Claim:
         number = self._generations.newest()
         if number == self._seen:
             return
-        holder = self._generations.read(number)
-        # A holder that renews may delete the file while this process looks.
-        while holder is None and number != (number := self._generations.newest()):
-            holder = self._generations.read(number)
+        number, holder = self._generations.current()
         if holder is None or holder["token"] != self._token or holder["released"]:
             raise lost(self._folder.uri)
         self._seen = number
@@ -378,8 +385,7 @@ def lost(uri: str) -> LeaseLostError:
 
 def current_holder(folder: Storage) -> Holder | None:
     """Return the holder of a folder as far as one look can tell (see `is_live`), or None if nobody seems to hold it."""
-    generations = Generations(folder)
-    holder = generations.read(generations.newest())
+    _, holder = Generations(folder).current()
     return holder if holder is not None and not holder["released"] and is_live(holder) else None
 
 
