@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from objectaware.config import PretrainConfig
-from objectaware.data.storage import Storage
 from objectaware.methods.backbones import Backbone, channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
 from objectaware.methods.gather import mean_over_workers
@@ -29,7 +27,7 @@ from objectaware.training.precision import autocast, compile_networks, require_p
 from objectaware.training.preemption import StoppedError, any_worker
 from objectaware.training.session import Session
 from objectaware.training.state import EpochTotals, TrainingState, UnreadableSamples
-from objectaware.training.views import PreparedViews, ViewBatch, ViewLoader, ViewSource, prepared_views
+from objectaware.training.views import PreparedViews, ViewBatch, ViewSource, prepared_views
 from objectaware.training.watch import KnnWatch, TrainingDivergedError, check_collapse, observe
 
 
@@ -250,23 +248,12 @@ class Trainer:
             self._session.report(metrics, epoch=epoch, checkpoint=folder)
 
 
-def run_pretraining(
-    config: PretrainConfig,
-    session: Session,
-    *,
-    cache_folder: Path,
-    kept_folder: Storage,
-    feed: Callable[[ViewLoader], ViewSource] = lambda loader: loader,
-) -> None:
+def run_pretraining(config: PretrainConfig, session: Session) -> None:
     """Pretrain as one of the session's workers.
 
     Args:
         config: What to train.
         session: This worker's place among the others.
-        cache_folder: Local folder that the workers of a node share, for the copy of the mask store.
-        kept_folder: Where permanently kept checkpoints go.
-        feed: Function from the loader to the source of views: by default the loader itself, in threads of this
-            process.
 
     Raises:
         InputError: The images, their labels or the masks do not fit the configuration, or this worker's processor
@@ -286,11 +273,11 @@ def run_pretraining(
     watch = None
     if inputs.labels is not None:
         watch = KnnWatch(inputs.images, inputs.labels, config.image_size, inputs.watched)
-    loader = build_loader(config, inputs.images, cache_folder)
+    loader = build_loader(config, inputs.images, session.cache_folder)
     training = Pretraining(
         method=method,
         policy=loader.policy,
-        loader=feed(loader),
+        loader=session.view_source(loader, config),
         batches=inputs.batches,
         num_samples=len(inputs.images),
         optimization=Optimization(
@@ -306,7 +293,7 @@ def run_pretraining(
             description=config.model_dump(mode="json"),
             interval=config.execution.checkpoint_interval,
             interval_steps=config.execution.checkpoint_interval_steps,
-            kept=KeptCheckpoints(kept_folder, config.execution.keep_every),
+            kept=KeptCheckpoints(session.kept_folder, config.execution.keep_every),
         ),
         precision=config.precision,
         labels=inputs.labels if config.method.needs_labels else None,

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from objectaware.data.storage import Storage
 from objectaware.training.preemption import is_terminated
+
+if TYPE_CHECKING:
+    from objectaware.config import PretrainConfig
+    from objectaware.training.views import ViewLoader, ViewSource
 
 
 class Session(Protocol):
@@ -20,11 +25,19 @@ class Session(Protocol):
         rank: This worker's number, from 0.
         world_size: Number of workers.
         device: Device to train on.
+        cache_folder: Local folder that the workers of a node share, for the copy of the mask store.
+        kept_folder: Folder of checkpoints that are never deleted.
     """
 
     rank: int
     world_size: int
     device: torch.device
+    cache_folder: Path
+    kept_folder: Storage
+
+    def view_source(self, loader: ViewLoader, config: PretrainConfig) -> ViewSource:
+        """Return the source of this worker's views: the loader itself, or other processes that decode for it."""
+        ...
 
     def restored(self) -> Path | None:
         """Return the folder of the checkpoint to resume from, or None at the start."""
@@ -54,7 +67,7 @@ class LocalSession:
     """Run in this process alone, and keep the newest checkpoint in a folder.
 
     Args:
-        folder: Where checkpoints go.
+        folder: Where checkpoints go. Its folders `cache` and `kept` are the session's.
         device: Device to train on.
     """
 
@@ -62,8 +75,14 @@ class LocalSession:
         self.rank = 0
         self.world_size = 1
         self.device = device or torch.device("cpu")
+        self.cache_folder = folder / "cache"
+        self.kept_folder = Storage.from_uri(folder / "kept")
         self.history: list[dict[str, float]] = []
         self._folder = folder
+
+    def view_source(self, loader: ViewLoader, config: PretrainConfig) -> ViewSource:
+        """Return the loader, whose threads decode in this process."""
+        return loader
 
     def restored(self) -> Path | None:
         """Return the newest checkpoint, if there is one."""
