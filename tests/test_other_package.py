@@ -20,7 +20,7 @@ import torch
 from pydantic import Field
 from typing import Annotated
 
-from objectaware.config.method import MethodConfig
+from objectaware.config.variants import MethodConfig
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.method import Method
 
