@@ -21,9 +21,21 @@ class TrainingExecution(Execution):
 
     Attributes:
         moved: Fields that used to be here and are now fields of the recipe itself.
+        num_workers: Processes that train together.
+        use_gpu: Whether each worker has one GPU; by default if the Ray cluster in use has GPUs.
+        num_loader_threads: Threads per worker that read and prepare images.
+        num_compute_threads: Threads per worker that compute on a CPU; 0 leaves the number to PyTorch.
+        no_progress_minutes: A worker that makes no step for this time ends, and training starts again from the newest
+            checkpoint. The fourth failure without a new checkpoint between them ends the run.
     """
 
     moved: ClassVar[tuple[str, ...]] = ("precision",)
+
+    num_workers: Positive = 1
+    use_gpu: bool | None = None
+    num_loader_threads: Positive = 2
+    num_compute_threads: Count = 0
+    no_progress_minutes: Minutes = 60
 
     @model_validator(mode="before")
     @classmethod
@@ -36,46 +48,40 @@ class TrainingExecution(Execution):
                 )
         return values
 
+    def worker_counts(self) -> range:
+        """Return every number of workers with which the training may run."""
+        return range(self.num_workers, self.num_workers + 1)
+
 
 class PretrainExecution(TrainingExecution):
     """Settings of how pretraining runs.
 
     Attributes:
-        num_workers: Processes that train together.
         min_workers: Smallest number of workers. If the cluster has no room for all workers, training runs with fewer,
             and with more again when there is room; the batch of all workers and the learning rate stay the same. None
             always waits for all workers.
-        use_gpu: Whether each worker has one GPU; by default if the Ray cluster in use has GPUs.
         num_loader_threads: Threads of each worker or decoder that decode and crop.
         decode_on: With `workers`, each worker decodes its own images. With `cluster`, further processes on any free
             CPUs of the cluster decode images and send the views to the workers. The results are the same.
         num_decoders: Number of such processes per worker, with `num_loader_threads` CPUs each; by default 1 with
             `cluster`.
-        num_compute_threads: Threads per worker that compute on a CPU; 0 leaves the number to PyTorch.
         cache_mib: Memory in MiB for decoded images, of each worker or decoder.
         checkpoint_interval: Epochs between checkpoints.
         checkpoint_interval_steps: Steps between further checkpoints inside an epoch; none by default.
         keep_every: n: the checkpoint of every n-th epoch is kept permanently, in the folder `kept` of the training's
             folder. Of the other checkpoints the newest two are kept.
-        no_progress_minutes: A worker that makes no step for this time ends, and training starts again from the newest
-            checkpoint. The fourth failure without a new checkpoint between them ends the run.
         evaluation_interval: Epochs between k-NN evaluations, if the data set has labels.
     """
 
     moved: ClassVar[tuple[str, ...]] = ("precision", "compile")
 
-    num_workers: Positive = 1
     min_workers: Positive | None = None
-    use_gpu: bool | None = None
-    num_loader_threads: Positive = 2
     decode_on: Literal["workers", "cluster"] = "workers"
     num_decoders: Positive | None = None
-    num_compute_threads: Count = 0
     cache_mib: Count = 1024
     checkpoint_interval: Positive = 1
     checkpoint_interval_steps: Positive | None = None
     keep_every: Positive = 100
-    no_progress_minutes: Minutes = 60
     evaluation_interval: Positive = 5
 
     @model_validator(mode="before")
@@ -87,13 +93,9 @@ class PretrainExecution(TrainingExecution):
         return values
 
     @model_validator(mode="after")
-    def _decoders_are_used(self) -> Self:
+    def _fields_apply(self) -> Self:
         if self.num_decoders is not None and self.decode_on == "workers":
             raise ValueError(f"num_decoders = {self.num_decoders} has no meaning for decode_on = workers; leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _fewer_than_all(self) -> Self:
         if self.min_workers is not None and self.min_workers >= self.num_workers:
             raise ValueError(
                 f"min_workers = {self.min_workers} is not less than num_workers = {self.num_workers}; leave it out"
@@ -176,20 +178,14 @@ class PretrainConfig(WithOptions):
     @model_validator(mode="after")
     def _fields_apply(self) -> Self:
         """Refuse fields that would be ignored, or that do not fit together."""
-        for problem in (
-            self._warm_up_problem(),
-            self._batch_problem(),
-            self.method.problem(self),
-            self.policy.problem(self),
-        ):
+        if self.num_warmup_epochs >= self.num_epochs:
+            raise ValueError(
+                f"num_warmup_epochs = {self.num_warmup_epochs} leaves nothing of num_epochs = {self.num_epochs}"
+            )
+        for problem in (self._batch_problem(), self.method.problem(self), self.policy.problem(self)):
             if problem is not None:
                 raise ValueError(problem)
         return self
-
-    def _warm_up_problem(self) -> str | None:
-        if self.num_warmup_epochs >= self.num_epochs:
-            return f"num_warmup_epochs = {self.num_warmup_epochs} leaves nothing of num_epochs = {self.num_epochs}"
-        return None
 
     def _batch_problem(self) -> str | None:
         """Return the problem with dividing a batch among any possible number of workers, or None."""
@@ -215,24 +211,11 @@ class DetectionExecution(TrainingExecution):
     Attributes:
         num_workers: Processes that train together; the batch is split evenly among them. The same number of tasks
             scores.
-        use_gpu: Whether each worker has one GPU; by default if the Ray cluster in use has GPUs.
         num_loader_threads: Threads per worker that decode images and draw masks.
-        num_compute_threads: Threads per worker that compute on a CPU; 0 leaves the number to PyTorch.
         checkpoint_interval: Iterations between checkpoints, rounded up to whole log intervals.
-        no_progress_minutes: A worker that makes no step for this time ends, and training starts again from the newest
-            checkpoint. The fourth failure without a new checkpoint between them ends the run.
     """
 
-    num_workers: Positive = 1
-    use_gpu: bool | None = None
-    num_loader_threads: Positive = 2
-    num_compute_threads: Count = 0
     checkpoint_interval: Positive = 5000
-    no_progress_minutes: Minutes = 60
-
-    def worker_counts(self) -> range:
-        """Return every number of workers with which the training may run."""
-        return range(self.num_workers, self.num_workers + 1)
 
 
 class DetectionConfig(Model):
@@ -297,33 +280,19 @@ class DetectionConfig(Model):
         return -(-self.num_iterations // self.log_interval)
 
     @model_validator(mode="after")
-    def _one_network(self) -> Self:
+    def _fields_apply(self) -> Self:
+        """Require one network, refuse settings of a training if nothing is trained, and check the rest's values."""
         if (self.checkpoint is None) == (self.published is None):
             raise ValueError("give either a checkpoint to fine-tune or a published network to score")
         if self.published is None and self.data is None:
             raise ValueError("data is missing: the images to train on")
-        return self
-
-    @model_validator(mode="after")
-    def _fields_apply(self) -> Self:
-        """Refuse training settings if nothing is trained."""
-        if self.published is None:
-            return self
         for name, field in type(self).model_fields.items():
-            if name not in _OF_TEST and getattr(self, name) != field.default:
+            if self.published is not None and name not in _OF_TEST and getattr(self, name) != field.default:
                 raise ValueError(f"{name} has no meaning for a published network, which is not trained; leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _coco(self) -> Self:
         for name, data in (("data", self.data), ("test", self.test)):
             if data is not None and not layout_named(data.layout).has_instances:
                 known = " or ".join(layout.name for layout in layouts() if layout.has_instances)
                 raise ValueError(f"{name}.layout = {data.layout} has no boxes of objects; use the layout {known}")
-        return self
-
-    @model_validator(mode="after")
-    def _whole_shares(self) -> Self:
         workers = self.execution.num_workers
         if self.published is None and self.batch_size % workers:
             raise ValueError(f"batch_size = {self.batch_size} is not a multiple of execution.num_workers = {workers}")
