@@ -15,8 +15,7 @@ from objectaware.config import DetectionConfig
 from objectaware.detection.fine_tuning import learning_rate_at, parameter_groups, run_fine_tuning
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_encoder
-from objectaware.training.preemption import StoppedError
-from objectaware.training.session import LocalSession
+from objectaware.training.session import LocalSession, StoppedError
 from objectaware.training.watch import TrainingDivergedError
 from two_detectors import fine_tuning_worker
 

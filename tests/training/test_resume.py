@@ -13,8 +13,7 @@ import torch.multiprocessing as mp
 from objectaware.methods.checkpoint import load_state
 from objectaware.training.loop import Trainer
 from objectaware.training.optimizers.lars import LARSConfig
-from objectaware.training.preemption import StoppedError, honour_termination, is_terminated
-from objectaware.training.session import LocalSession
+from objectaware.training.session import LocalSession, StoppedError, honour_termination, is_terminated
 from training_fixtures import make_method, make_trainer, training_state
 from two_workers import resuming_worker
 

@@ -24,8 +24,7 @@ from objectaware.methods.checkpoint import Encoder, load_encoder, load_state, lo
 from objectaware.methods.gather import mean_over_workers
 from objectaware.training.checkpoints import passing_checkpoint
 from objectaware.training.precision import autocast, require_precision
-from objectaware.training.preemption import StoppedError, any_worker
-from objectaware.training.session import Session
+from objectaware.training.session import Session, StoppedError, any_worker
 from objectaware.training.watch import TrainingDivergedError
 
 _FIRST_FRACTION = 0.001

@@ -35,8 +35,7 @@ from objectaware.distributed.train_session import (
 )
 from objectaware.errors import ExplainedError, InputError
 from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name, checkpoint_position
-from objectaware.training.no_progress import NoProgressError
-from objectaware.training.preemption import StoppedError, honour_termination
+from objectaware.training.session import NoProgressError, StoppedError, honour_termination
 
 Config = TypeVar("Config", PretrainConfig, DetectionConfig)
 Loop = Callable[[Config, RaySession, Path, Storage], None]

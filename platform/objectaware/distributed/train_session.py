@@ -23,8 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from objectaware import collector
 from objectaware.background import Background
 from objectaware.training.checkpoints import checkpoint_name
-from objectaware.training.no_progress import NoProgressWatch
-from objectaware.training.preemption import StoppedError, is_terminated
+from objectaware.training.session import NoProgressWatch, StoppedError, is_terminated
 
 Record = dict[str, Any]
 """Plain values. `kind` is `epoch`, `progress`, `stopping`, `stopped` or `stuck`."""

@@ -26,8 +26,7 @@ from objectaware.training.inputs import build_loader, open_inputs, worker_share
 from objectaware.training.optimization import Optimization
 from objectaware.training.policies import Policy
 from objectaware.training.precision import autocast, compile_networks, require_precision
-from objectaware.training.preemption import StoppedError, any_worker
-from objectaware.training.session import Session
+from objectaware.training.session import Session, StoppedError, any_worker
 from objectaware.training.state import EpochTotals, TrainingState, UnreadableSamples
 from objectaware.training.views import PreparedViews, ViewBatch, ViewLoader, ViewSource, prepared_views
 from objectaware.training.watch import KnnWatch, TrainingDivergedError, check_collapse, observe
