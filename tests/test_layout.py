@@ -38,7 +38,7 @@ def test_detection_stands_beside_training() -> None:
         "augment", "config", "data", "detection", "errors", "methods", "training",
     }  # fmt: skip
     assert {module for folder, module in imported if folder == "training"} <= {
-        "checkpoints", "watch", "precision", "preemption", "session",
+        "loop", "precision", "session", "watch",
     }  # fmt: skip
     below = [
         path for folder in ("training", "methods", "data") for path in (ROOT / "objectaware" / folder).rglob("*.py")

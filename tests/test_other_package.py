@@ -68,7 +68,7 @@ import yaml
 
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
-from objectaware.training.loop import run_pretraining
+from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
 
 folder = Path(sys.argv[1])

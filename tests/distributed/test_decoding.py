@@ -20,7 +20,7 @@ from objectaware.distributed.train import pretrain_needs
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_state
 from objectaware.training.inputs import build_loader, open_inputs, worker_share
-from objectaware.training.loop import run_pretraining
+from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession, StoppedError
 from tiny_training import tiny_training
 

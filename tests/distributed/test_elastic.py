@@ -12,7 +12,7 @@ import pytest
 
 import three_training_nodes
 from objectaware.data.storage import Storage
-from objectaware.training.loop import run_pretraining
+from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

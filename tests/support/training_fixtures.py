@@ -16,12 +16,14 @@ from objectaware.methods.method import Method
 from objectaware.methods.moco import MoCo
 from objectaware.methods.simsiam import SimSiam
 from objectaware.methods.supervised import Supervised
-from objectaware.training.checkpoints import KeptCheckpoints
 from objectaware.training.inputs import epoch_batches
-from objectaware.training.loop import Checkpointing, Pretraining, Trainer
-from objectaware.training.optimization import Optimization
+from objectaware.training.loop import KeptCheckpoints
 from objectaware.training.optimizers.sgd import SGDConfig
-from objectaware.training.policies import CutMix, Mixup, OfficialBackground, PlainViews, Policy
+from objectaware.training.policies.background_mixup import OfficialBackground
+from objectaware.training.policies.base import PlainViews, Policy
+from objectaware.training.policies.cutmix import CutMix
+from objectaware.training.policies.mixup import Mixup
+from objectaware.training.pretraining import Optimization, Pretraining, Trainer
 from objectaware.training.session import Session
 from objectaware.training.views import ViewLoader
 
@@ -108,9 +110,10 @@ def make_trainer(
         num_samples=len(pictures),
         optimization=fields,
         session=session,
-        checkpointing=Checkpointing(
-            {"backbone": method.backbone.name}, checkpoint_interval, checkpoint_interval_steps, kept
-        ),
+        description={"backbone": method.backbone.name},
+        checkpoint_interval=checkpoint_interval,
+        checkpoint_interval_steps=checkpoint_interval_steps,
+        kept=kept,
         labels=np.arange(num_pictures) % NUM_CLASSES if isinstance(method, Supervised) else None,
         **options,
     )

@@ -10,9 +10,9 @@ from torch import nn
 
 from objectaware.config import OptimizerConfig
 from objectaware.methods.method import ParameterGroup, parameter_groups
-from objectaware.training.optimization import Optimization
 from objectaware.training.optimizers.lars import LARS, LARSConfig
 from objectaware.training.optimizers.sgd import SGDConfig
+from objectaware.training.pretraining import Optimization
 
 PAPER = Optimization(num_epochs=800, batch_size=256, optimizer=SGDConfig())
 

@@ -8,7 +8,7 @@ from objectaware.training.inputs import (
     windowed_batches,
     worker_share,
 )
-from objectaware.training.optimization import cosine_learning_rate, scaled_learning_rate
+from objectaware.training.pretraining import cosine_learning_rate, scaled_learning_rate
 
 
 def test_learning_rates_of_the_papers_schedule() -> None:

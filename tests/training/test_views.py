@@ -6,7 +6,8 @@ from objectaware.augment.randomness import counter_uniforms
 from objectaware.config import ViewConfig
 from objectaware.training import views
 from objectaware.training.inputs import epoch_batches, worker_share
-from objectaware.training.policies import ObjectCrop, PlainViews
+from objectaware.training.policies.base import PlainViews
+from objectaware.training.policies.object_crop import ObjectCrop
 from pictures import load_views, make_loader
 
 

@@ -12,6 +12,7 @@ from objectaware.config.variants import (
     MethodConfig,
     OptimizerConfig,
     PolicyConfig,
+    PolicyInputs,
     ViewConfig,
 )
 from objectaware.data.dataset import DataConfig
@@ -32,6 +33,7 @@ __all__ = [
     "Model",
     "OptimizerConfig",
     "PolicyConfig",
+    "PolicyInputs",
     "PretrainConfig",
     "PretrainExecution",
     "ViewConfig",

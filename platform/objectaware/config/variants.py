@@ -24,6 +24,7 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origin
@@ -248,6 +249,23 @@ GROUND_TRUTH: Literal["ground_truth"] = "ground_truth"
 """Value in place of a mask store's address that stands for the data set's own masks or boxes."""
 
 
+@dataclass(frozen=True)
+class PolicyInputs:
+    """Hold what a policy is built on.
+
+    Attributes:
+        data: The data set.
+        images: The data set's opened images.
+        method: Method that is trained.
+        cache_folder: Local folder that the workers of a node share, for the mask store's copy.
+    """
+
+    data: DataConfig
+    images: TrainingImages
+    method: MethodConfig
+    cache_folder: Path
+
+
 class PolicyConfig(Variant):
     """Base of all policies' configuration. A subclass holds everything that other code has to know about its policy.
 
@@ -260,14 +278,8 @@ class PolicyConfig(Variant):
 
     needs_whole_pictures: ClassVar[bool] = False
 
-    def build(self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path) -> Any:  # noqa: ANN401 - Policy is above configuration
+    def build(self, inputs: PolicyInputs) -> Any:  # noqa: ANN401 - Policy is above configuration
         """Build the `objectaware.training.policies.base.Policy`.
-
-        Args:
-            data: The data set.
-            images: The data set's opened images.
-            method: Method that is trained.
-            cache_folder: Local folder that the workers of a node share, for the mask store's copy.
 
         Raises:
             InputError: The masks do not fit the images.

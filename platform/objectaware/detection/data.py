@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
@@ -21,12 +21,12 @@ from objectaware.data.dataset import Dataset
 from objectaware.data.images import UnreadableImage, normalise, resize_image
 from objectaware.detection.network import Target
 from objectaware.errors import InputError
+from objectaware.training.loop import prefetched
 
 _STREAM_CHANGES, _STREAM_KEYS = 10, 11
 _FIELDS: tuple[CocoField, ...] = ("shape", "category_index", "category_name", "box", "segmentation", "is_crowd")
 Box = tuple[float, float, float, float]
 Batch = tuple[list[Tensor], list[Target]]
-_NUM_BATCHES_AHEAD = 2
 
 
 def open_coco(data: DataConfig, *more_fields: CocoField) -> CocoDataset:
@@ -293,15 +293,12 @@ class BatchLoader:
     def batches(self, first: int) -> Iterator[Batch]:
         """Yield this worker's images of every iteration from the first one on, without end."""
         with ThreadPoolExecutor(self._num_threads, thread_name_prefix="images") as pool:
-            waiting: deque[list[Future[tuple[Tensor, Target]]]] = deque()
-            for iteration in count(first):
-                epoch = self._plan.epoch_of(iteration)
-                waiting.append(
-                    [
-                        pool.submit(self._images.load, index, epoch=epoch, iteration=iteration)
-                        for index in np.split(self._plan.batch(iteration), self._world_size)[self._rank].tolist()
-                    ]
-                )
-                if len(waiting) > _NUM_BATCHES_AHEAD:
-                    loaded = [future.result() for future in waiting.popleft()]
-                    yield [image for image, _ in loaded], [target for _, target in loaded]
+            for _, loaded in prefetched(count(first), lambda iteration: self._submit(pool, iteration), ahead=2):
+                yield [image for image, _ in loaded], [target for _, target in loaded]
+
+    def _submit(self, pool: ThreadPoolExecutor, iteration: int) -> list[Future[tuple[Tensor, Target]]]:
+        epoch = self._plan.epoch_of(iteration)
+        return [
+            pool.submit(self._images.load, index, epoch=epoch, iteration=iteration)
+            for index in np.split(self._plan.batch(iteration), self._world_size)[self._rank].tolist()
+        ]

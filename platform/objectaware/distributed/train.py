@@ -34,7 +34,7 @@ from objectaware.distributed.train_session import (
     root_cause,
 )
 from objectaware.errors import ExplainedError, InputError
-from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name, checkpoint_position
+from objectaware.training.loop import KEPT_FOLDER, checkpoint_name, checkpoint_position
 from objectaware.training.session import NoProgressError, StoppedError, honour_termination
 
 Config = TypeVar("Config", PretrainConfig, DetectionConfig)
@@ -102,7 +102,7 @@ def pretrain(config: PretrainConfig, *, name: str, storage: Storage, on_record: 
 def _pretraining(config: PretrainConfig, session: RaySession, cache_folder: Path, kept_folder: Storage) -> None:
     # Ray Data takes over a second to import, which fine-tuning and evaluations would wait for.
     from objectaware.distributed.decoding import view_source
-    from objectaware.training.loop import run_pretraining
+    from objectaware.training.pretraining import run_pretraining
 
     run_pretraining(
         config,

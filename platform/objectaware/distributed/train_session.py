@@ -22,7 +22,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectaware import collector
 from objectaware.background import Background
-from objectaware.training.checkpoints import checkpoint_name
+from objectaware.training.loop import checkpoint_name
 from objectaware.training.session import NoProgressWatch, StoppedError, is_terminated
 
 Record = dict[str, Any]

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from objectaware.augment.color import ColorDistribution
 from objectaware.augment.crop import least_short_side
-from objectaware.config import DataConfig, PretrainConfig
+from objectaware.config import DataConfig, PolicyInputs, PretrainConfig
 from objectaware.data.dataset import Dataset, TrainingImages
 from objectaware.data.pack import PackedImages
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import require_two_classes
-from objectaware.training.policies import Policy
+from objectaware.training.policies.base import Policy
 from objectaware.training.views import ViewLoader
 
 
@@ -186,7 +186,7 @@ def build_loader(config: PretrainConfig, images: TrainingImages, cache_folder: P
         InputError: The masks do not fit the images.
     """
     brightness, contrast, saturation, hue = config.color_jitter
-    policy = config.policy.build(data=config.data, images=images, method=config.method, cache_folder=cache_folder)
+    policy = config.policy.build(PolicyInputs(config.data, images, config.method, cache_folder))
     assert isinstance(policy, Policy)
     return ViewLoader(
         images,

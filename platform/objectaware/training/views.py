@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,7 +17,8 @@ from objectaware.augment.crop import NUM_CROP_DRAWS, resize_patch, sample_crops,
 from objectaware.augment.randomness import counter_uniforms
 from objectaware.config import ViewConfig
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD, Images
-from objectaware.training.policies import NUM_MIX_DRAWS, NUM_POLICY_DRAWS, Policy, Region
+from objectaware.training.loop import prefetched
+from objectaware.training.policies.base import NUM_MIX_DRAWS, NUM_POLICY_DRAWS, Policy, Region
 
 _STREAM_REGION, _STREAM_VIEWS, _STREAM_MIX = 0, 1, 2
 _VIEW_DRAWS = NUM_CROP_DRAWS + NUM_COLOR_DRAWS + NUM_POLICY_DRAWS
@@ -126,21 +126,13 @@ class ViewLoader:
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
         """Yield an epoch's batches in order (`ViewSource.epoch`)."""
         with ThreadPoolExecutor(self._num_threads, thread_name_prefix="views") as pool:
-            waiting: deque[tuple[NDArray[np.int64], list[Future[ViewPart]]]] = deque()
-            for indices in batches[first:]:
-                waiting.append((indices, self.submit(pool, epoch, indices)))
-                if len(waiting) > 2:
-                    yield self._collect(*waiting.popleft())
-            while waiting:
-                yield self._collect(*waiting.popleft())
+            for loaded in prefetched(batches[first:], lambda indices: self.submit(pool, epoch, indices), ahead=2):
+                yield self.assemble(*loaded)
 
     def submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[ViewPart]]:
         """Load some samples in the pool's threads, in parts of equal size and in order."""
         parts = np.array_split(indices, min(len(indices), 2 * self._num_threads))
         return [pool.submit(self.load, epoch, part) for part in parts]
-
-    def _collect(self, indices: NDArray[np.int64], futures: list[Future[ViewPart]]) -> ViewBatch:
-        return self.assemble(indices, [future.result() for future in futures])
 
     def assemble(self, indices: NDArray[np.int64], parts: Sequence[ViewPart]) -> ViewBatch:
         """Concatenate the parts of a batch, which are in order."""
@@ -233,18 +225,12 @@ def prepared_views(
         The views, (N, 3, H, W) float each, and the batch that they are of.
     """
 
-    def prepare(batch: ViewBatch) -> PreparedViews:
-        return [prepare_view(batch, position, device, mean, std) for position in range(len(batch.views))], batch
+    def prepare(batch: ViewBatch) -> list[Tensor]:
+        return [prepare_view(batch, position, device, mean, std) for position in range(len(batch.views))]
 
     with ThreadPoolExecutor(1, thread_name_prefix="colours") as pool:
-        waiting: Future[PreparedViews] | None = None
-        for batch in batches:
-            upcoming = pool.submit(prepare, batch)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = upcoming
-        if waiting is not None:
-            yield waiting.result()
+        for batch, (views,) in prefetched(batches, lambda batch: [pool.submit(prepare, batch)], ahead=1):
+            yield views, batch
 
 
 def prepare_view(

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from objectaware.training.policies import BackgroundHardMix, BackgroundMixup
+from objectaware.training.policies.background_hardmix import BackgroundHardMix
+from objectaware.training.policies.background_mixup import BackgroundMixup
 from pictures import Gradients
 
 WHOLE = (0, 0, 100, 100)

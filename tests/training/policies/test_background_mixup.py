@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from objectaware.training.policies import BackgroundMixup, PlainViews
+from objectaware.training.policies.background_mixup import BackgroundMixup
+from objectaware.training.policies.base import PlainViews
 from pictures import Gradients, load_views, make_loader
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from objectaware.config import PretrainConfig
+from objectaware.config import PolicyInputs, PretrainConfig
 from objectaware.data.dataset import TrainingImages
 from objectaware.training.policies.background_removal import BackgroundRemoval
 from pictures import Gradients
@@ -45,7 +45,7 @@ def test_it_takes_true_masks_by_its_name_in_a_recipe(tmp_path: Path) -> None:
     policy = {"name": "background_removal", "masks": "ground_truth", "remove_probability": 1.0}
     config = PretrainConfig.model_validate({"batch_size": 2, "data": data, "policy": policy})
     images = TrainingImages(config.data.open(), max_bytes=0)
-    built = config.policy.build(data=config.data, images=images, method=config.method, cache_folder=tmp_path)
+    built = config.policy.build(PolicyInputs(config.data, images, config.method, tmp_path))
     picture = images.read(0)
     height, width = picture.shape[:2]
     changed = built.change_patch(picture, 0, (0, 0, height, width), height, width, np.array([0.0, 0.0]))

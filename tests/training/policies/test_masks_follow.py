@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from objectaware.training.policies import BackgroundHardMix, OfficialBackground
+from objectaware.training.policies.background_hardmix import BackgroundHardMix
+from objectaware.training.policies.background_mixup import OfficialBackground
 from pictures import load_views, make_loader
 
 INDICES = list(range(24))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from objectaware.augment.background import foreground_bounds, strip_background
-from objectaware.training.policies import OfficialBackground
+from objectaware.training.policies.background_mixup import OfficialBackground
 
 SIZE = 12
 

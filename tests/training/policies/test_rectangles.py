@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectaware.augment.background import cut_background, largest_empty_rectangle
-from objectaware.training.policies.rectangles import background_rectangles
+from objectaware.training.policies.background_mixup import background_rectangles
 
 
 def test_masks_of_all_sizes_are_searched_as_they_are() -> None:

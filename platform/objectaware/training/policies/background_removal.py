@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -10,14 +9,13 @@ from numpy.typing import NDArray
 
 from objectaware.augment.background import mix_background
 from objectaware.augment.crop import crop_mask
-from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig, MethodConfig
-from objectaware.data.dataset import TrainingImages
+from objectaware.config import PolicyInputs
 from objectaware.model import Fraction
 from objectaware.training.policies.base import Masks, Policy, Region
-from objectaware.training.policies.masks import TrueMasks, open_masks, true_masks
+from objectaware.training.policies.masks import LocatedPolicyConfig
 
 
-class BackgroundRemovalConfig(MaskedPolicyConfig):
+class BackgroundRemovalConfig(LocatedPolicyConfig):
     """The background is replaced by one grey, each view on its own (Ryali, Schwab & Morcos 2021, BG_RM).
 
     Attributes:
@@ -32,16 +30,10 @@ class BackgroundRemovalConfig(MaskedPolicyConfig):
     remove_probability: Fraction
     mask_field: Literal["cam", "mask"] = "cam"
 
-    def build(
-        self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path
-    ) -> BackgroundRemoval:
+    def build(self, inputs: PolicyInputs) -> BackgroundRemoval:
         """Build the policy on the images' masks."""
-        masks = open_masks(self, data, images, cache_folder, binary=self.mask_field == "mask")
+        masks = self.open_masks(inputs, binary=self.mask_field == "mask")
         return BackgroundRemoval(masks, probability=self.remove_probability)
-
-    def open_truth(self, data: DataConfig, images: TrainingImages) -> TrueMasks | None:
-        """Open the true masks."""
-        return true_masks(self, data, images) if self.masks == GROUND_TRUTH else None
 
 
 class BackgroundRemoval(Policy):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from objectaware.config import DataConfig, MethodConfig, PolicyConfig
-from objectaware.data.dataset import TrainingImages
+from objectaware.config import PolicyConfig, PolicyInputs
 from objectaware.methods.mixing import Mixing
 
 Region = tuple[int, int, int, int]
@@ -113,9 +111,7 @@ class PlainViewsConfig(PolicyConfig):
 
     name: Literal["none"] = "none"
 
-    def build(
-        self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path
-    ) -> PlainViews:
+    def build(self, inputs: PolicyInputs) -> PlainViews:
         """Build the policy."""
         return PlainViews()
 

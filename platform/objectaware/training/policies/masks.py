@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig
+from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig, PolicyInputs
 from objectaware.data.coco import expand_box
 from objectaware.data.dataset import Dataset, TrainingImages
 from objectaware.data.masks import OBJECT_MARGIN, in_8_bits
@@ -16,160 +17,120 @@ from objectaware.data.pack import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.mask_table import MaskTable
-from objectaware.training.policies.base import Boxes
+
+Found = TypeVar("Found")
+Mask = NDArray[np.uint8]
+"""Mask of a whole image in 8 bits, (h, w) of any size."""
+BoxArray = NDArray[np.float32]
+"""Relative boxes x0 y0 x1 y1, (n, 4); n may be 0."""
 
 
-class StoredMasks:
-    """Masks of a data set's images from a mask table.
+@dataclass(frozen=True)
+class ByImage(Generic[Found]):
+    """The masks or boxes of a data set's images, by index. Each is read when it is asked for.
 
-    Args:
-        table: The masks.
-        image_ids: The data set's images, in order.
-        binary: Whether to take the binary masks instead of the soft ones.
+    Attributes:
+        read: Function from an image's index to its mask or boxes.
+        num_images: Number of images.
     """
 
-    def __init__(self, table: MaskTable, image_ids: list[str], *, binary: bool) -> None:
-        self._table = table
-        self._image_ids = image_ids
-        self._binary = binary
+    read: Callable[[int], Found]
+    num_images: int
 
     def __len__(self) -> int:
-        return len(self._image_ids)
+        return self.num_images
 
-    def __getitem__(self, index: int) -> NDArray[np.uint8] | None:
-        """Return the mask in 8 bits, (h, w), or None if localization failed."""
-        if not self._binary:
-            return self._table.cam(self._image_ids[index])
-        mask = self._table.mask(self._image_ids[index])
-        return None if mask is None else in_8_bits(mask)
+    def __getitem__(self, index: int) -> Found:
+        return self.read(index)
 
 
-class StoredBoxes:
-    """Boxes of a data set's images from a mask table. An image whose localization failed has none."""
+class LocatedPolicyConfig(MaskedPolicyConfig):
+    """Base of policies that open masks or boxes."""
 
-    def __init__(self, table: MaskTable, image_ids: list[str]) -> None:
-        self._table = table
-        self._image_ids = image_ids
+    def open_truth(self, data: DataConfig, images: TrainingImages) -> object:
+        """Open the true boxes or masks that the policy takes; return None if it takes those of a mask store."""
+        if self.masks != GROUND_TRUTH:
+            return None
+        return _true_boxes(self, data, images) if self.takes == "boxes" else _true_masks(self, data, images)
 
-    def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Return the relative boxes, (n, 4)."""
-        boxes = self._table.boxes(self._image_ids[index])
-        return np.zeros((0, 4), dtype=np.float32) if boxes is None else boxes
+    def open_boxes(self, inputs: PolicyInputs) -> ByImage[BoxArray]:
+        """Open each image's boxes; none for an image whose localization failed, or for which another one stands in.
 
+        Raises:
+            InputError: The boxes are missing or malformed.
+        """
+        if self.masks == GROUND_TRUTH:
+            return _true_boxes(self, inputs.data, inputs.images)
+        table, image_ids = self._table(inputs), inputs.images.image_ids
 
-class TrueMasks:
-    """True masks of a data set's images.
+        def read(index: int) -> BoxArray:
+            boxes = table.boxes(image_ids[index])
+            return _NO_BOXES if boxes is None else boxes
 
-    Args:
-        foreground: Function that returns the mask (H, W) of an index.
-        image_ids: The data set's images, in order.
-        unreadable: Images that could not be read. Another image stands in for such an image, and the mask would not
-            fit it; such an image therefore has no mask here.
-    """
+        return ByImage(read, len(image_ids))
 
-    def __init__(
-        self, foreground: Callable[[int], NDArray[np.bool_]], image_ids: list[str], unreadable: Container[str]
-    ) -> None:
-        self._foreground = foreground
-        self._image_ids = image_ids
-        self._unreadable = unreadable
+    def open_masks(self, inputs: PolicyInputs, *, binary: bool) -> ByImage[Mask | None]:
+        """Open each image's mask; None for an image whose localization failed, or for which another one stands in.
 
-    def __len__(self) -> int:
-        return len(self._image_ids)
+        Args:
+            inputs: The images, and the folder for the mask store's copy.
+            binary: Whether to take the binary masks of a mask store instead of the soft ones.
 
-    def __getitem__(self, index: int) -> NDArray[np.uint8] | None:
-        """Return the mask in 8 bits, (H, W), with values 0 and 255."""
-        return None if self._image_ids[index] in self._unreadable else in_8_bits(self._foreground(index))
+        Raises:
+            InputError: The masks are missing or malformed.
+        """
+        if self.masks == GROUND_TRUTH:
+            return _true_masks(self, inputs.data, inputs.images)
+        table, image_ids = self._table(inputs), inputs.images.image_ids
 
+        def read(index: int) -> Mask | None:
+            if not binary:
+                return table.cam(image_ids[index])
+            mask = table.mask(image_ids[index])
+            return None if mask is None else in_8_bits(mask)
 
-class TrueBoxes:
-    """True boxes of a data set's images. An image for which another one stands in has none (see `TrueMasks`)."""
+        return ByImage(read, len(image_ids))
 
-    def __init__(self, boxes: Boxes, image_ids: list[str], unreadable: Container[str]) -> None:
-        self._boxes = boxes
-        self._image_ids = image_ids
-        self._unreadable = unreadable
-
-    def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Return the relative boxes, (n, 4)."""
-        if self._image_ids[index] in self._unreadable:
-            return np.zeros((0, 4), dtype=np.float32)
-        return self._boxes[index]
+    def _table(self, inputs: PolicyInputs) -> MaskTable:
+        return MaskTable.open(Storage.from_uri(self.masks), inputs.cache_folder)
 
 
-class PackedBoxes:
-    """Boxes that were packed with their images, with the margin of the object-aware crop, as in `ObjectBoxes`.
-
-    Args:
-        images: The pack.
-    """
-
-    def __init__(self, images: PackedImages) -> None:
-        self._images = images
-
-    def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Return the relative boxes, (n, 4)."""
-        boxes = [expand_box(tuple(box), OBJECT_MARGIN) for box in self._images.boxes(index).tolist()]
-        return np.array(boxes, dtype=np.float32).reshape(-1, 4)
+_NO_BOXES = np.zeros((0, 4), dtype=np.float32)
 
 
-def open_boxes(
-    policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages, cache_folder: Path
-) -> StoredBoxes | TrueBoxes:
-    """Open the boxes that a policy takes.
-
-    Args:
-        policy: Configuration of the policy, which says where the boxes are.
-        data: The data set.
-        images: The data set's opened images.
-        cache_folder: Local folder for the mask store's copy.
-
-    Raises:
-        InputError: The boxes are missing or malformed.
-    """
-    if policy.masks == GROUND_TRUTH:
-        return true_boxes(policy, data, images)
-    return StoredBoxes(MaskTable.open(Storage.from_uri(policy.masks), cache_folder), images.image_ids)
-
-
-def open_masks(
-    policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages, cache_folder: Path, *, binary: bool
-) -> StoredMasks | TrueMasks:
-    """Open the masks that a policy takes; arguments and errors are as for `open_boxes`.
-
-    With `binary`, the masks of a store are the binary ones instead of the soft ones.
-    """
-    if policy.masks == GROUND_TRUTH:
-        return true_masks(policy, data, images)
-    table = MaskTable.open(Storage.from_uri(policy.masks), cache_folder)
-    return StoredMasks(table, images.image_ids, binary=binary)
-
-
-def true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> TrueBoxes:
+def _true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> ByImage[BoxArray]:
     """Open the data set's own boxes, with the margin of the object-aware crop.
 
-    Raises:
-        InputError: The boxes are missing or malformed.
+    Another image stands in for one that cannot be read. Its boxes would not fit, and it has none here.
     """
     opened = Dataset(data)
-    packed = opened.layout.is_pack
-    boxes: Boxes = PackedBoxes(_pack(policy, data, images)) if packed else opened.training_boxes(images.image_ids)
-    return TrueBoxes(boxes, images.image_ids, images.unreadable)
+    pack = _pack(policy, data, images) if opened.layout.is_pack else None
+    boxes = None if pack is not None else opened.training_boxes(images.image_ids)
+
+    def read(index: int) -> BoxArray:
+        if images.is_unreadable(index):
+            return _NO_BOXES
+        if boxes is not None:
+            return boxes[index]
+        assert pack is not None
+        widened = [expand_box(tuple(box), OBJECT_MARGIN) for box in pack.boxes(index).tolist()]
+        return np.array(widened, dtype=np.float32).reshape(-1, 4)
+
+    return ByImage(read, len(images))
 
 
-def true_masks(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> TrueMasks:
-    """Open the data set's own masks.
-
-    Raises:
-        InputError: The masks are missing or malformed.
-    """
+def _true_masks(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> ByImage[Mask | None]:
+    """Open the data set's own masks, with values 0 and 255; None for an image for which another one stands in."""
     opened = Dataset(data)
+    foreground: Callable[[int], NDArray[np.bool_]]
     if opened.layout.is_pack:
-        return TrueMasks(_pack(policy, data, images).mask, images.image_ids, images.unreadable)
-    truth = opened.training_truth(images.image_ids)
-    if not truth.has_masks:
-        raise InputError("policy.masks", GROUND_TRUTH, "is not there", truth.notice)
-    return TrueMasks(truth.__getitem__, images.image_ids, images.unreadable)
+        foreground = _pack(policy, data, images).mask
+    else:
+        truth = opened.training_truth(images.image_ids)
+        if not truth.has_masks:
+            raise InputError("policy.masks", GROUND_TRUTH, "is not available", truth.notice)
+        foreground = truth.__getitem__
+    return ByImage(lambda index: None if images.is_unreadable(index) else in_8_bits(foreground(index)), len(images))
 
 
 def _pack(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> PackedImages:

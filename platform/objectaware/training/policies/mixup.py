@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from objectaware.augment.mixup_cutmix import folded_weights, mixup, neighbours
-from objectaware.config import DataConfig, MethodConfig, PolicyConfig
-from objectaware.data.dataset import TrainingImages
+from objectaware.config import PolicyConfig, PolicyInputs
 from objectaware.methods.mixing import Mixing
 from objectaware.training.policies.base import Policy
 
@@ -55,11 +53,11 @@ class MixupConfig(PairingConfig):
 
     name: Literal["mixup"] = "mixup"
 
-    def build(self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path) -> Mixup:
+    def build(self, inputs: PolicyInputs) -> Mixup:
         """Build the policy."""
         return Mixup(
             official=self.compat is not None,
-            average_weights=self.compat is not None and method.averages_official_mixtures,
+            average_weights=self.compat is not None and inputs.method.averages_official_mixtures,
         )
 
 

@@ -1,0 +1,371 @@
+"""Pretraining: what a worker trains with, built from its configuration, and its steps, epochs and checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from objectaware.config import OptimizerConfig, PretrainConfig
+from objectaware.data.storage import Storage
+from objectaware.methods.backbones import Backbone
+from objectaware.methods.batch_norm import averaged_statistics, running_statistics
+from objectaware.methods.gather import gather_batch, mean_over_workers, num_workers
+from objectaware.methods.method import Method
+from objectaware.methods.mixing import Mixing
+from objectaware.training.inputs import build_loader, open_inputs, worker_share
+from objectaware.training.loop import KeptCheckpoints, Place, Totals, TrainingLoop
+from objectaware.training.policies.base import Policy
+from objectaware.training.precision import autocast, compile_networks, require_precision
+from objectaware.training.session import Session
+from objectaware.training.views import PreparedViews, ViewBatch, ViewLoader, ViewSource, prepared_views
+from objectaware.training.watch import KnnWatch, check_collapse, observe
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """How the weights are fitted.
+
+    Attributes:
+        num_epochs: Epochs in all.
+        batch_size: Samples per step, over all workers.
+        optimizer: The optimizer, with its learning rates for a batch of 256.
+        learning_rate_schedule: Whether the cosine moves once per epoch or with every step.
+        num_warmup_epochs: Epochs in which the learning rate rises linearly from step to step, before the cosine.
+        num_accumulation_steps: Parts of a batch that go through the network one after another.
+    """
+
+    num_epochs: int
+    batch_size: int
+    optimizer: OptimizerConfig
+    learning_rate_schedule: Literal["cosine_epoch", "cosine_step"] = "cosine_epoch"
+    num_warmup_epochs: int = 0
+    num_accumulation_steps: int = 1
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the first epoch, scaled to the batch size."""
+        return scaled_learning_rate(self.optimizer.base_learning_rate, self.batch_size)
+
+    def build_optimizer(self, method: Method) -> torch.optim.Optimizer:
+        """Build the optimizer of a method's parameter groups."""
+        optimizer = self.optimizer.build(method.parameter_groups())
+        assert isinstance(optimizer, torch.optim.Optimizer)
+        return optimizer
+
+    def set_learning_rate(self, optimizer: torch.optim.Optimizer, step: int, steps_per_epoch: int) -> None:
+        """Set the learning rate of each parameter group for a step of the whole run, counted from 0."""
+        scheduled = self.learning_rate_at(step, steps_per_epoch)
+        for group in optimizer.param_groups:
+            group["lr"] = self.learning_rate if group["has_constant_rate"] else scheduled
+
+    def learning_rate_at(self, step: int, steps_per_epoch: int) -> float:
+        """Return the learning rate of a step.
+
+        Args:
+            step: Step of the whole run, from 0.
+            steps_per_epoch: Steps per epoch.
+        """
+        num_warmup_steps = self.num_warmup_epochs * steps_per_epoch
+        if step < num_warmup_steps:
+            return self.learning_rate * (step + 1) / num_warmup_steps
+        position, end = step - num_warmup_steps, self.num_epochs * steps_per_epoch - num_warmup_steps
+        if self.learning_rate_schedule == "cosine_epoch":
+            position, end = position // steps_per_epoch, end // steps_per_epoch
+        return cosine_learning_rate(position, end, initial=self.learning_rate, final=self.optimizer.final_learning_rate)
+
+
+def cosine_learning_rate(position: int, end: int, *, initial: float, final: float) -> float:
+    """Return the learning rate on a half cosine from initial towards final.
+
+    Args:
+        position: Epoch from 0, for a learning rate that is constant within the epoch; or step.
+        end: Epochs in all, or steps.
+        initial: Learning rate at 0.
+        final: Learning rate that would be reached at `end`.
+
+    Source:
+        official-implementation §2 (per-epoch cosine to 0.001, no warm-up).
+    """
+    return final + (initial - final) * 0.5 * (1 + math.cos(math.pi * position / end))
+
+
+def scaled_learning_rate(base: float, batch_size: int) -> float:
+    """Apply the linear scaling rule: base · B / 256, where B is the batch of all workers together."""
+    return base * batch_size / 256
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """Hold everything that one worker trains with.
+
+    Attributes:
+        method: What is trained.
+        policy: What is done to the positives.
+        loader: Where the views come from.
+        batches: The samples of an epoch, by its number: (steps, batch size of all workers).
+        num_samples: Size of the data set.
+        optimization: How the weights are fitted.
+        session: This worker's place among the others.
+        description: What `config.json` beside a checkpoint holds.
+        checkpoint_interval: Epochs between checkpoints; the last epoch always makes one.
+        checkpoint_interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
+        kept: Where some checkpoints are kept permanently.
+        precision: `fp32` or `bf16`.
+        labels: Class index of each sample, (N,), for a method that is given them.
+        evaluate: Called after some epochs by rank 0 with the online backbone, for metrics such as k-NN accuracy.
+        evaluation_interval: Epochs between those calls.
+    """
+
+    method: Method
+    policy: Policy
+    loader: ViewSource
+    batches: Callable[[int], NDArray[np.int64]]
+    num_samples: int
+    optimization: Optimization
+    session: Session
+    description: Mapping[str, object]
+    checkpoint_interval: int = 1
+    checkpoint_interval_steps: int | None = None
+    kept: KeptCheckpoints | None = None
+    precision: str = "fp32"
+    labels: NDArray[np.int64] | None = None
+    evaluate: Callable[[Backbone], Mapping[str, float]] | None = None
+    evaluation_interval: int = 1
+
+
+class Trainer(TrainingLoop[PreparedViews]):
+    """Train a method on one worker's share of the batches.
+
+    A checkpoint includes no random generator: draws are a function of seed, epoch and sample, and the order of an epoch
+    is a function of seed and epoch.
+
+    Args:
+        training: Everything that it trains with.
+
+    Attributes:
+        training: Everything that it trains with.
+        method: What is trained.
+    """
+
+    def __init__(self, training: Pretraining) -> None:
+        self.training = training
+        self.method = training.method
+        self._optimization = training.optimization
+        # Whether another image stands in for each sample, as far as this worker has seen.
+        self._is_unreadable = torch.zeros(training.num_samples, dtype=torch.uint8)
+        super().__init__(
+            training.method,
+            training.session,
+            num_epochs=training.optimization.num_epochs,
+            build_optimizer=training.optimization.build_optimizer,
+            learning_rate=f"optimizer.base_learning_rate (now {training.optimization.learning_rate:g} after scaling)",
+            description=training.description,
+            syncs_batch_norm=not training.method.keeps_batch_norm_local,
+            interval_steps=training.checkpoint_interval_steps,
+            kept=training.kept,
+        )
+
+    def restore(self, state: Mapping[str, Any]) -> int:
+        """Restore the policy, and what differs between the workers."""
+        rank, device = self._session.rank, self._session.device
+        # If the number of workers changed, hand out the saved policy states round-robin.
+        policy = {name: values[rank % len(values)].to(device) for name, values in state["policy"].items()}
+        self.training.policy.load_state(policy)
+        # If it changed, statistics are the mean of all workers, which the method's state holds.
+        saved = state["statistics"].items()
+        own = {name: values[rank] for name, values in saved if len(values) == self._session.world_size}
+        self.method.load_state_dict(own, strict=False)
+        self._is_unreadable[state["unreadable"]] = 1
+        return int(state["next_epoch"])
+
+    def batches(self, epoch: int, first: int) -> tuple[int, Generator[PreparedViews, None, None]]:
+        """Cut the views of an epoch's samples."""
+        share = worker_share(self.training.batches(epoch), self._session.rank, self._session.world_size)
+        views = self.training.loader.epoch(epoch, list(share), first=first)
+        network = self.method.backbone
+        return len(share), prepared_views(views, self._session.device, network.mean, network.std)
+
+    def step(self, place: Place, batch: PreparedViews) -> dict[str, float]:
+        """Set the rates of the step, and train on the views."""
+        step = place.epoch * place.num_steps + place.step
+        self._optimization.set_learning_rate(self.optimizer, step, place.num_steps)
+        self.method.begin_step(step, self._num_epochs * place.num_steps)
+        values = {"loss": self._step(*batch), **observe(self.method)}
+        samples = batch[1]
+        self._is_unreadable[samples.indices[samples.unreadable]] = 1
+        return values
+
+    def _step(self, views: list[Tensor], batch: ViewBatch) -> float:
+        # Mix here and not ahead of the step, so that the policy's state is always that of the steps taken.
+        mixed, mixing = self.training.policy.mix_batch(views[0], batch.mix_draws, batch.masks)
+        labels = None
+        if self.training.labels is not None:
+            labels = torch.from_numpy(self.training.labels[batch.indices]).to(mixed.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._accumulate_gradients([mixed, *views[1:]], labels, mixing)
+        self.optimizer.step()
+        return float(mean_over_workers(loss))
+
+    def _accumulate_gradients(self, views: list[Tensor], labels: Tensor | None, mixing: Mixing | None) -> Tensor:
+        """Compute the gradients of a batch, one part at a time. Return its mean loss, without gradient."""
+        num_parts = self._optimization.num_accumulation_steps
+        assert mixing is None or num_parts == 1, "the configuration refuses parts of a batch of mixtures"
+        parts = zip(*(view.chunk(num_parts) for view in views), strict=True)
+        labels_of_parts = [None] * num_parts if labels is None else labels.chunk(num_parts)
+        module = self._step_module
+        # Workers sum their gradients in the last part.
+        waits = module.no_sync if isinstance(module, nn.parallel.DistributedDataParallel) else nullcontext
+        losses = []
+        for number, (part, its_labels) in enumerate(zip(parts, labels_of_parts, strict=True), start=1):
+            with waits() if number < num_parts else nullcontext():
+                with autocast(self.training.precision, self._session.device):
+                    loss = module(list(part), labels=its_labels, mixing=mixing) / num_parts
+                loss.backward()
+            losses.append(loss.detach())
+            self.method.continue_step()
+        return torch.stack(losses).sum()
+
+    def position(self, place: Place) -> dict[str, int]:
+        """Name the epoch and the step inside it."""
+        return place._asdict()
+
+    def metrics(self, totals: Totals) -> dict[str, float]:
+        """Return mean loss and metrics, images per second, and the share of the time spent waiting for data."""
+        seconds = totals.elapsed
+        return {
+            **totals.means(),
+            "images_per_second": totals.num_iterations * self._optimization.batch_size / seconds,
+            "data_wait_share": totals.waiting_seconds / seconds,
+            "epoch_seconds": seconds,
+            "chance_loss": self.method.chance_loss,
+        }
+
+    def end_epoch(self, place: Place, metrics: dict[str, float]) -> dict[str, float]:
+        """Check and evaluate the network.
+
+        Raises:
+            TrainingCollapsedError: All images have the same embedding.
+        """
+        self._share_statistics()
+        last_step = (place.epoch + 1) * place.num_steps - 1
+        metrics["learning_rate"] = self._optimization.learning_rate_at(last_step, place.num_steps)
+        metrics["unreadable_images"] = float(len(self._gather_unreadable()))
+        check_collapse(place.epoch, metrics)
+        number = place.epoch + 1
+        due = number % self.training.evaluation_interval == 0 or number == self._num_epochs
+        if self.training.evaluate is not None and due and self._session.rank == 0:
+            metrics |= self.training.evaluate(self.method.backbone)
+        return metrics
+
+    def is_checkpoint_due(self, epoch: int) -> bool:
+        """Return whether an interval of epochs is over."""
+        return (epoch + 1) % self.training.checkpoint_interval == 0
+
+    @contextmanager
+    def checkpoint(self, next_epoch: int, totals: Totals | None = None) -> Iterator[Path | None]:
+        """Save the method with the mean running statistics of all workers, if each keeps its own on purpose.
+
+        The statistics of each worker, (world size, C) by name, are saved too. The method gets its own back afterwards,
+        so that a run that was stopped inside an epoch continues like one that was not.
+        """
+        keeps_own = self.method.keeps_batch_norm_local
+        own = {name: value.clone() for name, value in running_statistics(self.method).items()} if keeps_own else {}
+        state = {
+            "next_epoch": next_epoch,
+            "totals": None if totals is None else totals.state(),
+            "policy": {name: gather_batch(value[None]) for name, value in self.training.policy.state().items()},
+            "statistics": {name: gather_batch(value[None]) for name, value in own.items()},
+            "unreadable": self._gather_unreadable(),
+        }
+        self._share_statistics()
+        with self.saved(state) as folder:
+            yield folder
+        if own:
+            self.method.load_state_dict(own, strict=False)
+
+    def _share_statistics(self) -> None:
+        """Give all workers their mean running statistics, if each keeps its own on purpose."""
+        if self.method.keeps_batch_norm_local:
+            self.method.load_state_dict(averaged_statistics(self.method), strict=False)
+
+    def _gather_unreadable(self) -> Tensor:
+        """Return the indices of the samples that other images stand in for, on all workers and since the run began."""
+        if num_workers() > 1:
+            total = self._is_unreadable.to(self._session.device)
+            dist.all_reduce(total, dist.ReduceOp.MAX)
+            self._is_unreadable = total.cpu()
+        return self._is_unreadable.nonzero().flatten()
+
+
+def run_pretraining(
+    config: PretrainConfig,
+    session: Session,
+    *,
+    cache_folder: Path,
+    kept_folder: Storage,
+    feed: Callable[[ViewLoader], ViewSource] = lambda loader: loader,
+) -> None:
+    """Pretrain as one of the session's workers.
+
+    Args:
+        config: What to train.
+        session: This worker's place among the others.
+        cache_folder: Local folder that the workers of a node share, for the copy of the mask store.
+        kept_folder: Where permanently kept checkpoints go.
+        feed: Function from the loader to the source of views: by default the loader itself, in threads of this
+            process.
+
+    Raises:
+        InputError: The images, their labels or the masks do not fit the configuration, or this worker's processor
+            does not compute in its precision.
+        TrainingDivergedError: The loss is not finite.
+        TrainingCollapsedError: All images have the same embedding.
+        StoppedError: A worker was asked to end. The training is saved.
+    """
+    require_precision(config.precision, session.device)
+    inputs = open_inputs(config)
+    # Weights and the queue's first negatives come from the seed; nothing after that draws from this generator.
+    torch.manual_seed(config.seed)
+    method = config.method.build(config.backbone, num_classes=inputs.num_classes)
+    assert isinstance(method, Method)
+    if config.compile:
+        compile_networks(method)
+    watch = None
+    if inputs.labels is not None:
+        watch = KnnWatch(inputs.images, inputs.labels, config.image_size, inputs.watched)
+    loader = build_loader(config, inputs.images, cache_folder)
+    training = Pretraining(
+        method=method,
+        policy=loader.policy,
+        loader=feed(loader),
+        batches=inputs.batches,
+        num_samples=len(inputs.images),
+        optimization=Optimization(
+            num_epochs=config.num_epochs,
+            batch_size=config.batch_size,
+            optimizer=config.optimizer,
+            learning_rate_schedule=config.learning_rate_schedule,
+            num_warmup_epochs=config.num_warmup_epochs,
+            num_accumulation_steps=config.num_accumulation_steps,
+        ),
+        session=session,
+        description=config.model_dump(mode="json"),
+        checkpoint_interval=config.execution.checkpoint_interval,
+        checkpoint_interval_steps=config.execution.checkpoint_interval_steps,
+        kept=KeptCheckpoints(kept_folder, config.execution.keep_every),
+        precision=config.precision,
+        labels=inputs.labels if config.method.needs_labels else None,
+        evaluate=watch,
+        evaluation_interval=config.execution.evaluation_interval,
+    )
+    Trainer(training).run()
