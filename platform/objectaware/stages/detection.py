@@ -21,10 +21,10 @@ from objectaware.detection.detect import (
     Record,
     detect_objects,
     fine_tuned_detector,
+    load_detector,
     load_published,
     published_detector,
 )
-from objectaware.detection.export import load_detector
 from objectaware.detection.fine_tuning import open_training
 from objectaware.detection.score import Kind, Scores, average_precision, category_numbers
 from objectaware.distributed.cluster import Need

@@ -18,7 +18,7 @@ from objectaware.augment.randomness import counter_uniforms
 from objectaware.config import ViewConfig
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD, Images
 from objectaware.training.loop import prefetched
-from objectaware.training.policies.base import NUM_MIX_DRAWS, NUM_POLICY_DRAWS, Policy, Region
+from objectaware.training.policies.base import NUM_MIX_DRAWS, NUM_POLICY_DRAWS, Policy
 
 _STREAM_REGION, _STREAM_VIEWS, _STREAM_MIX = 0, 1, 2
 _VIEW_DRAWS = NUM_CROP_DRAWS + NUM_COLOR_DRAWS + NUM_POLICY_DRAWS
@@ -164,7 +164,11 @@ class ViewLoader:
         """
         images = [self._images.read(int(index)) for index in indices]
         unreadable = np.array([self._is_unreadable(int(index)) for index in indices], dtype=np.bool_)
-        regions = self._regions(epoch, indices, images)
+        region_draws = counter_uniforms(self._seed, epoch, indices, NUM_POLICY_DRAWS, stream=_STREAM_REGION)
+        placed = zip(indices.tolist(), images, region_draws, strict=True)
+        regions = np.array(
+            [self.policy.region(index, *image.shape[:2], draw) for index, image, draw in placed], dtype=np.int64
+        )
         pixels = tuple(np.empty((len(indices), view.size, view.size, 3), dtype=np.uint8) for view in self._views)
         masks = np.zeros(pixels[0].shape[:3], dtype=np.uint8) if self.policy.needs_masks else None
         draws = counter_uniforms(self._seed, epoch, indices, len(self._views) * _VIEW_DRAWS, stream=_STREAM_VIEWS)
@@ -175,33 +179,18 @@ class ViewLoader:
             crops[:, :2] += regions[:, :2]
             flips = sample_flips(crop_draws)
             for position, image in enumerate(images):
-                index, crop, flip = int(indices[position]), _region(crops[position]), bool(flips[position])
-                top, left, height, width = crop
+                index, flip = int(indices[position]), bool(flips[position])
+                top, left, height, width = crop = tuple(crops[position].tolist())
                 patch = image[top : top + height, left : left + width]
-                patch = self.policy.change_patch(
-                    patch, index, crop, image.shape[0], image.shape[1], policy_draws[position]
-                )
+                patch = self.policy.change_patch(patch, index, crop, *image.shape[:2], policy_draws[position])
                 pixels[view][position] = resize_patch(patch, size, flip=flip)
                 if masks is not None and view == 0:
-                    mask = self.policy.patch_mask(index, crop, image.shape[0], image.shape[1])
+                    mask = self.policy.patch_mask(index, crop, *image.shape[:2])
                     # Without a mask it stays 0. It is cut, resized and mirrored as the view is.
                     masks[position] = 0 if mask is None else resize_patch(mask, size, flip=flip)
         colors = draws[:, :, NUM_CROP_DRAWS : NUM_CROP_DRAWS + NUM_COLOR_DRAWS].swapaxes(0, 1)
         mix_draws = counter_uniforms(self._seed, epoch, indices, NUM_MIX_DRAWS, stream=_STREAM_MIX)
         return ViewPart(pixels, colors, mix_draws, masks, unreadable)
-
-    def _regions(self, epoch: int, indices: NDArray[np.int64], images: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
-        draws = counter_uniforms(self._seed, epoch, indices, NUM_POLICY_DRAWS, stream=_STREAM_REGION)
-        regions = [
-            self.policy.region(int(index), image.shape[0], image.shape[1], draw)
-            for index, image, draw in zip(indices, images, draws, strict=True)
-        ]
-        return np.array(regions, dtype=np.int64)
-
-
-def _region(crop: NDArray[np.int64]) -> Region:
-    top, left, height, width = (int(value) for value in crop)
-    return top, left, height, width
 
 
 PreparedViews = tuple[list[Tensor], ViewBatch]
