@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from objectaware.augment.color import ColorDistribution
-from objectaware.config import ViewConfig
+from objectaware.config import PretrainConfig, ViewConfig
 from objectaware.data.images import Images
 from objectaware.methods.byol import BYOL
 from objectaware.methods.method import Method
@@ -23,7 +23,7 @@ from objectaware.training.policies.background_mixup import OfficialBackground
 from objectaware.training.policies.base import PlainViews, Policy
 from objectaware.training.policies.cutmix import CutMix
 from objectaware.training.policies.mixup import Mixup
-from objectaware.training.pretraining import Optimization, Pretraining, Trainer
+from objectaware.training.pretraining import Pretraining, Trainer
 from objectaware.training.session import Session
 from objectaware.training.views import ViewLoader
 
@@ -86,7 +86,6 @@ def make_trainer(
     checkpoint_interval: int = 1,
     checkpoint_interval_steps: int | None = None,
     kept: KeptCheckpoints | None = None,
-    **options: Any,
 ) -> Trainer:
     pictures = images or Pictures(num_pictures)
     loader = ViewLoader(
@@ -101,21 +100,19 @@ def make_trainer(
     settings = {"batch_size": batch_size, "optimizer": SGDConfig, "learning_rate": 0.05, **(optimization or {})}
     rate = settings.pop("learning_rate") * 256 / settings["batch_size"]
     fitted = settings.pop("optimizer")(base_learning_rate=rate, final_learning_rate=0.001, weight_decay=1e-4)
-    fields = Optimization(num_epochs, optimizer=fitted, **settings)
+    intervals = {"checkpoint_interval": checkpoint_interval, "checkpoint_interval_steps": checkpoint_interval_steps}
+    fields = {"data": {"root": "pictures"}, "backbone": method.backbone.name, "optimizer": fitted, **settings}
+    config = PretrainConfig.model_validate({**fields, "num_epochs": num_epochs, "execution": intervals})
     training = Pretraining(
+        config=config,
+        session=session,
         method=method,
         policy=loader.policy,
         loader=loader,
-        batches=batches or (lambda epoch: epoch_batches(len(pictures), fields.batch_size, seed=0, epoch=epoch)),
+        batches=batches or (lambda epoch: epoch_batches(len(pictures), config.batch_size, seed=0, epoch=epoch)),
         num_samples=len(pictures),
-        optimization=fields,
-        session=session,
-        description={"backbone": method.backbone.name},
-        checkpoint_interval=checkpoint_interval,
-        checkpoint_interval_steps=checkpoint_interval_steps,
         kept=kept,
         labels=np.arange(num_pictures) % NUM_CLASSES if isinstance(method, Supervised) else None,
-        **options,
     )
     return Trainer(training)
 

@@ -270,35 +270,25 @@ class BatchPlan:
         return np.array(batches, dtype=np.int64)
 
 
-class BatchLoader:
-    """Load one worker's share of each iteration's batch.
+def load_batches(
+    images: TrainingImages, plan: BatchPlan, first: int, *, rank: int, world_size: int, num_threads: int
+) -> Iterator[Batch]:
+    """Load one worker's share of the batch of every iteration, without end.
 
     Args:
         images: The images.
         plan: Which of them are in which batch.
+        first: Iteration to begin with, from 0.
         rank: This worker's number, from 0.
         world_size: Number of workers, which divides the batch.
         num_threads: Threads that decode, resize and draw.
     """
 
-    def __init__(
-        self, images: TrainingImages, plan: BatchPlan, *, rank: int, world_size: int, num_threads: int
-    ) -> None:
-        self._images = images
-        self._plan = plan
-        self._rank = rank
-        self._world_size = world_size
-        self._num_threads = num_threads
+    def submit(iteration: int) -> list[Future[tuple[Tensor, Target]]]:
+        share = np.split(plan.batch(iteration), world_size)[rank].tolist()
+        epoch = plan.epoch_of(iteration)
+        return [pool.submit(images.load, index, epoch=epoch, iteration=iteration) for index in share]
 
-    def batches(self, first: int) -> Iterator[Batch]:
-        """Yield this worker's images of every iteration from the first one on, without end."""
-        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="images") as pool:
-            for _, loaded in prefetched(count(first), lambda iteration: self._submit(pool, iteration), ahead=2):
-                yield [image for image, _ in loaded], [target for _, target in loaded]
-
-    def _submit(self, pool: ThreadPoolExecutor, iteration: int) -> list[Future[tuple[Tensor, Target]]]:
-        epoch = self._plan.epoch_of(iteration)
-        return [
-            pool.submit(self._images.load, index, epoch=epoch, iteration=iteration)
-            for index in np.split(self._plan.batch(iteration), self._world_size)[self._rank].tolist()
-        ]
+    with ThreadPoolExecutor(num_threads, thread_name_prefix="images") as pool:
+        for _, loaded in prefetched(count(first), submit, ahead=2):
+            yield [image for image, _ in loaded], [target for _, target in loaded]

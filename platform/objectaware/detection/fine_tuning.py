@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from objectaware.config import DetectionConfig
-from objectaware.detection.data import Batch, BatchLoader, BatchPlan, TrainingImages, open_coco
+from objectaware.detection.data import Batch, BatchPlan, TrainingImages, load_batches, open_coco
 from objectaware.detection.network import MaskRCNN
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
@@ -80,26 +80,21 @@ class FineTuner(TrainingLoop[Batch]):
     """Fine-tune a network on one worker's share of the batches. An epoch of it is a log interval.
 
     Args:
-        network: The network.
-        loader: Loads this worker's images.
         config: How the weights are fitted.
         session: This worker's place among the others.
-        description: Content of `config.json` in a checkpoint; has the key `backbone`.
+        images: The images to learn from.
+        network: The network.
+        backbone: Name of its backbone.
     """
 
     def __init__(
-        self,
-        network: MaskRCNN,
-        loader: BatchLoader,
-        config: DetectionConfig,
-        session: Session,
-        *,
-        description: Mapping[str, object],
+        self, config: DetectionConfig, session: Session, images: TrainingImages, network: MaskRCNN, backbone: str
     ) -> None:
-        self.network = network
-        self._loader = loader
         self._config = config
+        self._images = images
+        self._plan = BatchPlan(images.are_wide(), config.batch_size, seed=config.seed)
         self._stream: Iterator[Batch] | None = None
+        description = {"backbone": backbone, "category_names": list(images.category_names)}
         super().__init__(
             network,
             session,
@@ -108,7 +103,7 @@ class FineTuner(TrainingLoop[Batch]):
                 parameter_groups(network, config.weight_decay), lr=config.learning_rate, momentum=config.sgd_momentum
             ),
             learning_rate=f"learning_rate (now {config.learning_rate:g})",
-            description=description,
+            description={**config.model_dump(mode="json"), **description},
         )
 
     def restore(self, state: Mapping[str, Any]) -> int:
@@ -124,8 +119,10 @@ class FineTuner(TrainingLoop[Batch]):
         return num_steps, (next(stream) for _ in range(first, num_steps))
 
     def _loaded(self, first: int) -> Iterator[Batch]:
-        device = self._session.device
-        for images, targets in self._loader.batches(first):
+        session, device = self._session, self._session.device
+        num_threads = self._config.execution.num_loader_threads
+        workers = {"rank": session.rank, "world_size": session.world_size, "num_threads": num_threads}
+        for images, targets in load_batches(self._images, self._plan, first, **workers):
             moved = [
                 {name: value if name == "key" else value.to(device) for name, value in one.items()} for one in targets
             ]
@@ -172,7 +169,7 @@ class FineTuner(TrainingLoop[Batch]):
         if iteration == self._config.num_iterations and self._config.num_precise_batches:
             stream = self._stream or self._loaded(iteration)
             with autocast(self._config.precision, self._session.device):
-                take_statistics(self.network, stream, self._config.num_precise_batches)
+                take_statistics(self._network, stream, self._config.num_precise_batches)
         return {"iteration": float(iteration), **metrics}
 
     def is_checkpoint_due(self, epoch: int) -> bool:
@@ -234,16 +231,4 @@ def run_fine_tuning(config: DetectionConfig, session: Session) -> None:
         num_train_proposals=config.num_train_proposals,
         num_test_proposals=config.num_test_proposals,
     )
-    loader = BatchLoader(
-        images,
-        BatchPlan(images.are_wide(), config.batch_size, seed=config.seed),
-        rank=session.rank,
-        world_size=session.world_size,
-        num_threads=config.execution.num_loader_threads,
-    )
-    description = {
-        **config.model_dump(mode="json"),
-        "backbone": encoder.config["backbone"],
-        "category_names": list(images.category_names),
-    }
-    FineTuner(network, loader, config, session, description=description).run()
+    FineTuner(config, session, images, network, encoder.config["backbone"]).run()

@@ -147,10 +147,6 @@ class ProposalNetwork(RegionProposalNetwork):  # type: ignore[misc]  # torchvisi
         box_loss = F.l1_loss(pred_bbox_deltas[positive], torch.cat(regression_targets)[positive], reduction="sum")
         return objectness_loss / normaliser, box_loss / normaliser
 
-    def set_keys(self, keys: list[int]) -> None:
-        """Set the seeds from which the anchors of the next batch's images are drawn."""
-        self.fg_bg_sampler.keys = keys
-
 
 class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
     """Box and mask predictions from the trunk's maps of the regions.
@@ -196,10 +192,6 @@ class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
         for layer in (*self.box_predictor.children(), *self.mask_predictor.children()):
             if getattr(layer, "bias", None) is not None:
                 nn.init.zeros_(layer.bias)
-
-    def set_keys(self, keys: list[int]) -> None:
-        """Set the seeds from which the regions of the next batch's images are drawn."""
-        self.fg_bg_sampler.keys = keys
 
     def losses(
         self, features: Tensor, proposals: list[Tensor], targets: list[Target], trunk: Trunk
@@ -349,8 +341,8 @@ class MaskRCNN(nn.Module):
         features = self.backbone.forward_c4(batch.tensors).float()  # boxes need 32 bits
         if targets is not None:
             keys = [int(target["key"]) for target in targets]
-            self.proposals.set_keys(keys)
-            self.heads.set_keys([key + 1 for key in keys])
+            self.proposals.fg_bg_sampler.keys = keys
+            self.heads.fg_bg_sampler.keys = [key + 1 for key in keys]
         found, losses = self.proposals(batch, OrderedDict(map=features), targets)
         if targets is None:
             return self.heads.detections(features, found, batch.image_sizes, self._trunk)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from objectaware.config import OptimizerConfig, PretrainConfig
+from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.methods.backbones import Backbone
 from objectaware.methods.batch_norm import averaged_statistics, running_statistics
@@ -31,57 +31,36 @@ from objectaware.training.views import PreparedViews, ViewBatch, ViewLoader, Vie
 from objectaware.training.watch import KnnWatch, check_collapse, observe
 
 
-@dataclass(frozen=True)
-class Optimization:
-    """How the weights are fitted.
+def full_learning_rate(config: PretrainConfig) -> float:
+    """Return the learning rate of the first epoch, scaled to the batch size."""
+    return scaled_learning_rate(config.optimizer.base_learning_rate, config.batch_size)
 
-    Attributes:
-        num_epochs: Epochs in all.
-        batch_size: Samples per step, over all workers.
-        optimizer: The optimizer, with its learning rates for a batch of 256.
-        learning_rate_schedule: Whether the cosine moves once per epoch or with every step.
-        num_warmup_epochs: Epochs in which the learning rate rises linearly from step to step, before the cosine.
-        num_accumulation_steps: Parts of a batch that go through the network one after another.
+
+def set_learning_rate(
+    config: PretrainConfig, optimizer: torch.optim.Optimizer, step: int, steps_per_epoch: int
+) -> None:
+    """Set the learning rate of each parameter group for a step of the whole run, counted from 0."""
+    scheduled = learning_rate_at(config, step, steps_per_epoch)
+    for group in optimizer.param_groups:
+        group["lr"] = full_learning_rate(config) if group["has_constant_rate"] else scheduled
+
+
+def learning_rate_at(config: PretrainConfig, step: int, steps_per_epoch: int) -> float:
+    """Return the learning rate of a step.
+
+    Args:
+        config: Optimizer, schedule and warm-up.
+        step: Step of the whole run, from 0.
+        steps_per_epoch: Steps per epoch.
     """
-
-    num_epochs: int
-    batch_size: int
-    optimizer: OptimizerConfig
-    learning_rate_schedule: Literal["cosine_epoch", "cosine_step"] = "cosine_epoch"
-    num_warmup_epochs: int = 0
-    num_accumulation_steps: int = 1
-
-    @property
-    def learning_rate(self) -> float:
-        """Learning rate of the first epoch, scaled to the batch size."""
-        return scaled_learning_rate(self.optimizer.base_learning_rate, self.batch_size)
-
-    def build_optimizer(self, method: Method) -> torch.optim.Optimizer:
-        """Build the optimizer of a method's parameter groups."""
-        optimizer = self.optimizer.build(method.parameter_groups())
-        assert isinstance(optimizer, torch.optim.Optimizer)
-        return optimizer
-
-    def set_learning_rate(self, optimizer: torch.optim.Optimizer, step: int, steps_per_epoch: int) -> None:
-        """Set the learning rate of each parameter group for a step of the whole run, counted from 0."""
-        scheduled = self.learning_rate_at(step, steps_per_epoch)
-        for group in optimizer.param_groups:
-            group["lr"] = self.learning_rate if group["has_constant_rate"] else scheduled
-
-    def learning_rate_at(self, step: int, steps_per_epoch: int) -> float:
-        """Return the learning rate of a step.
-
-        Args:
-            step: Step of the whole run, from 0.
-            steps_per_epoch: Steps per epoch.
-        """
-        num_warmup_steps = self.num_warmup_epochs * steps_per_epoch
-        if step < num_warmup_steps:
-            return self.learning_rate * (step + 1) / num_warmup_steps
-        position, end = step - num_warmup_steps, self.num_epochs * steps_per_epoch - num_warmup_steps
-        if self.learning_rate_schedule == "cosine_epoch":
-            position, end = position // steps_per_epoch, end // steps_per_epoch
-        return cosine_learning_rate(position, end, initial=self.learning_rate, final=self.optimizer.final_learning_rate)
+    full = full_learning_rate(config)
+    num_warmup_steps = config.num_warmup_epochs * steps_per_epoch
+    if step < num_warmup_steps:
+        return full * (step + 1) / num_warmup_steps
+    position, end = step - num_warmup_steps, config.num_epochs * steps_per_epoch - num_warmup_steps
+    if config.learning_rate_schedule == "cosine_epoch":
+        position, end = position // steps_per_epoch, end // steps_per_epoch
+    return cosine_learning_rate(position, end, initial=full, final=config.optimizer.final_learning_rate)
 
 
 def cosine_learning_rate(position: int, end: int, *, initial: float, final: float) -> float:
@@ -109,38 +88,28 @@ class Pretraining:
     """Hold everything that one worker trains with.
 
     Attributes:
+        config: How the weights are fitted, and when checkpoints are made.
+        session: This worker's place among the others.
         method: What is trained.
         policy: What is done to the positives.
         loader: Where the views come from.
         batches: The samples of an epoch, by its number: (steps, batch size of all workers).
         num_samples: Size of the data set.
-        optimization: How the weights are fitted.
-        session: This worker's place among the others.
-        description: What `config.json` beside a checkpoint holds.
-        checkpoint_interval: Epochs between checkpoints; the last epoch always makes one.
-        checkpoint_interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
         kept: Where some checkpoints are kept permanently.
-        precision: `fp32` or `bf16`.
         labels: Class index of each sample, (N,), for a method that is given them.
         evaluate: Called after some epochs by rank 0 with the online backbone, for metrics such as k-NN accuracy.
-        evaluation_interval: Epochs between those calls.
     """
 
+    config: PretrainConfig
+    session: Session
     method: Method
     policy: Policy
     loader: ViewSource
     batches: Callable[[int], NDArray[np.int64]]
     num_samples: int
-    optimization: Optimization
-    session: Session
-    description: Mapping[str, object]
-    checkpoint_interval: int = 1
-    checkpoint_interval_steps: int | None = None
     kept: KeptCheckpoints | None = None
-    precision: str = "fp32"
     labels: NDArray[np.int64] | None = None
     evaluate: Callable[[Backbone], Mapping[str, float]] | None = None
-    evaluation_interval: int = 1
 
 
 class Trainer(TrainingLoop[PreparedViews]):
@@ -160,18 +129,18 @@ class Trainer(TrainingLoop[PreparedViews]):
     def __init__(self, training: Pretraining) -> None:
         self.training = training
         self.method = training.method
-        self._optimization = training.optimization
+        config = self._config = training.config
         # Whether another image stands in for each sample, as far as this worker has seen.
         self._is_unreadable = torch.zeros(training.num_samples, dtype=torch.uint8)
         super().__init__(
             training.method,
             training.session,
-            num_epochs=training.optimization.num_epochs,
-            build_optimizer=training.optimization.build_optimizer,
-            learning_rate=f"optimizer.base_learning_rate (now {training.optimization.learning_rate:g} after scaling)",
-            description=training.description,
+            num_epochs=config.num_epochs,
+            build_optimizer=lambda method: config.optimizer.build(method.parameter_groups()),
+            learning_rate=f"optimizer.base_learning_rate (now {full_learning_rate(config):g} after scaling)",
+            description=config.model_dump(mode="json"),
             syncs_batch_norm=not training.method.keeps_batch_norm_local,
-            interval_steps=training.checkpoint_interval_steps,
+            interval_steps=config.execution.checkpoint_interval_steps,
             kept=training.kept,
         )
 
@@ -198,7 +167,7 @@ class Trainer(TrainingLoop[PreparedViews]):
     def step(self, place: Place, batch: PreparedViews) -> dict[str, float]:
         """Set the rates of the step, and train on the views."""
         step = place.epoch * place.num_steps + place.step
-        self._optimization.set_learning_rate(self.optimizer, step, place.num_steps)
+        set_learning_rate(self._config, self.optimizer, step, place.num_steps)
         self.method.begin_step(step, self._num_epochs * place.num_steps)
         values = {"loss": self._step(*batch), **observe(self.method)}
         samples = batch[1]
@@ -218,7 +187,7 @@ class Trainer(TrainingLoop[PreparedViews]):
 
     def _accumulate_gradients(self, views: list[Tensor], labels: Tensor | None, mixing: Mixing | None) -> Tensor:
         """Compute the gradients of a batch, one part at a time. Return its mean loss, without gradient."""
-        num_parts = self._optimization.num_accumulation_steps
+        num_parts = self._config.num_accumulation_steps
         assert mixing is None or num_parts == 1, "the configuration refuses parts of a batch of mixtures"
         parts = zip(*(view.chunk(num_parts) for view in views), strict=True)
         labels_of_parts = [None] * num_parts if labels is None else labels.chunk(num_parts)
@@ -228,7 +197,7 @@ class Trainer(TrainingLoop[PreparedViews]):
         losses = []
         for number, (part, its_labels) in enumerate(zip(parts, labels_of_parts, strict=True), start=1):
             with waits() if number < num_parts else nullcontext():
-                with autocast(self.training.precision, self._session.device):
+                with autocast(self._config.precision, self._session.device):
                     loss = module(list(part), labels=its_labels, mixing=mixing) / num_parts
                 loss.backward()
             losses.append(loss.detach())
@@ -244,7 +213,7 @@ class Trainer(TrainingLoop[PreparedViews]):
         seconds = totals.elapsed
         return {
             **totals.means(),
-            "images_per_second": totals.num_iterations * self._optimization.batch_size / seconds,
+            "images_per_second": totals.num_iterations * self._config.batch_size / seconds,
             "data_wait_share": totals.waiting_seconds / seconds,
             "epoch_seconds": seconds,
             "chance_loss": self.method.chance_loss,
@@ -258,18 +227,18 @@ class Trainer(TrainingLoop[PreparedViews]):
         """
         self._share_statistics()
         last_step = (place.epoch + 1) * place.num_steps - 1
-        metrics["learning_rate"] = self._optimization.learning_rate_at(last_step, place.num_steps)
+        metrics["learning_rate"] = learning_rate_at(self._config, last_step, place.num_steps)
         metrics["unreadable_images"] = float(len(self._gather_unreadable()))
         check_collapse(place.epoch, metrics)
         number = place.epoch + 1
-        due = number % self.training.evaluation_interval == 0 or number == self._num_epochs
+        due = number % self._config.execution.evaluation_interval == 0 or number == self._num_epochs
         if self.training.evaluate is not None and due and self._session.rank == 0:
             metrics |= self.training.evaluate(self.method.backbone)
         return metrics
 
     def is_checkpoint_due(self, epoch: int) -> bool:
         """Return whether an interval of epochs is over."""
-        return (epoch + 1) % self.training.checkpoint_interval == 0
+        return (epoch + 1) % self._config.execution.checkpoint_interval == 0
 
     @contextmanager
     def checkpoint(self, next_epoch: int, totals: Totals | None = None) -> Iterator[Path | None]:
@@ -345,27 +314,15 @@ def run_pretraining(
         watch = KnnWatch(inputs.images, inputs.labels, config.image_size, inputs.watched)
     loader = build_loader(config, inputs.images, cache_folder)
     training = Pretraining(
+        config=config,
+        session=session,
         method=method,
         policy=loader.policy,
         loader=feed(loader),
         batches=inputs.batches,
         num_samples=len(inputs.images),
-        optimization=Optimization(
-            num_epochs=config.num_epochs,
-            batch_size=config.batch_size,
-            optimizer=config.optimizer,
-            learning_rate_schedule=config.learning_rate_schedule,
-            num_warmup_epochs=config.num_warmup_epochs,
-            num_accumulation_steps=config.num_accumulation_steps,
-        ),
-        session=session,
-        description=config.model_dump(mode="json"),
-        checkpoint_interval=config.execution.checkpoint_interval,
-        checkpoint_interval_steps=config.execution.checkpoint_interval_steps,
         kept=KeptCheckpoints(kept_folder, config.execution.keep_every),
-        precision=config.precision,
         labels=inputs.labels if config.method.needs_labels else None,
         evaluate=watch,
-        evaluation_interval=config.execution.evaluation_interval,
     )
     Trainer(training).run()

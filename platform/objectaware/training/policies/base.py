@@ -31,14 +31,6 @@ class Masks(Protocol):
         ...
 
 
-class Boxes(Protocol):
-    """Each image's boxes, by index."""
-
-    def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Return relative boxes x0 y0 x1 y1, (n, 4); n may be 0."""
-        ...
-
-
 class Policy:
     """A change of the positives that knows where the objects are. This base changes nothing.
 

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from objectaware.augment.crop import object_region
 from objectaware.config import PolicyInputs
-from objectaware.training.policies.base import Boxes, Policy, Region
+from objectaware.data.layouts import Boxes
+from objectaware.training.policies.base import Policy, Region
 from objectaware.training.policies.masks import LocatedPolicyConfig
 
 
