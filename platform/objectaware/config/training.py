@@ -150,12 +150,7 @@ class PretrainConfig(WithOptions):
     policy: PolicyConfig = PolicyConfig.default_field()
     image_size: Side = 224
     min_crop_scale: Annotated[float, Field(gt=0, le=1)] = 0.08
-    color_jitter: tuple[Fraction, Fraction, Fraction, Annotated[float, Field(ge=0, le=0.5)]] = (
-        0.4,
-        0.4,
-        0.4,
-        0.1,
-    )
+    color_jitter: tuple[Fraction, Fraction, Fraction, Annotated[float, Field(ge=0, le=0.5)]] = (0.4, 0.4, 0.4, 0.1)
     grayscale_probability: Fraction = 0.2
     num_epochs: Positive = 800
     batch_size: Annotated[int, Field(ge=2)] = 256

@@ -161,11 +161,10 @@ class WithOptions(Model):
         if not isinstance(values, Mapping):
             return values
         options = option_fields(cls)
+        places = {name: _place_of(str(name), options) for name in values if name not in cls.model_fields}
         details = [
             InitErrorDetails(type=PydanticCustomError("moved", place), loc=(name,), input=values[name])
-            for name in values
-            if isinstance(name, str) and name not in cls.model_fields
-            for place in [_place_of(name, options)]
+            for name, place in places.items()
             if place is not None
         ]
         if details:

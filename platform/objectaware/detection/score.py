@@ -23,8 +23,8 @@ _STATISTICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 
 def category_numbers(annotations: Path) -> dict[str, int]:
     """Return COCO's numbers of the categories of an annotation file, by name, in ascending order of number."""
-    truth = _read_truth(annotations)
-    return {category["name"]: category["id"] for category in sorted(truth.dataset["categories"], key=_number)}
+    categories = _read_truth(annotations).dataset["categories"]
+    return {one["name"]: one["id"] for one in sorted(categories, key=lambda one: int(one["id"]))}
 
 
 def average_precision(
@@ -93,7 +93,3 @@ def _loaded(truth: COCO, results: Sequence[Mapping[str, Any]], kind: Kind) -> CO
     empty.dataset = {"images": truth.dataset["images"], "categories": truth.dataset["categories"], "annotations": []}
     empty.createIndex()
     return empty
-
-
-def _number(category: Mapping[str, Any]) -> int:
-    return int(category["id"])

@@ -50,26 +50,21 @@ class Session(Protocol):
 
     def restored(self) -> Path | None:
         """Return the folder of the checkpoint to resume from, or None at the start."""
-        ...
 
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
         """Report an epoch's metrics and, from rank 0, a checkpoint folder. Every worker must call it."""
-        ...
 
     def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
         """Save a checkpoint made inside an epoch, from rank 0. Return once a restart would find it.
 
         Every worker must call it.
         """
-        ...
 
     def should_stop(self) -> bool:
         """Return whether this worker was asked to end. Cheap, and never waits."""
-        ...
 
     def progress(self, state: Mapping[str, float]) -> None:
         """Report how far an epoch has come. Cheap, and never waits."""
-        ...
 
 
 class LocalSession:

@@ -78,7 +78,6 @@ class ViewSource(Protocol):
         Yields:
             Each batch's views.
         """
-        ...
 
 
 class ViewLoader:

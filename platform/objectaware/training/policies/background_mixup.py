@@ -26,7 +26,7 @@ from objectaware.data.images import Images
 from objectaware.errors import InputError
 from objectaware.methods.mixing import Mixing
 from objectaware.model import Fraction
-from objectaware.training.policies.base import Masks, Policy, Region
+from objectaware.training.policies.base import Draws, Masks, Pixels, Policy, Region
 from objectaware.training.policies.masks import LocatedPolicyConfig
 
 if TYPE_CHECKING:
@@ -69,15 +69,7 @@ class BackgroundMixup(Policy):
         self._rectangles = background_rectangles(masks, threshold)
         self.donors = np.flatnonzero(self._rectangles[:, 2] > 0)
 
-    def change_patch(
-        self,
-        patch: NDArray[np.uint8],
-        index: int,
-        crop: Region,
-        height: int,
-        width: int,
-        draws: NDArray[np.float64],
-    ) -> NDArray[np.uint8]:
+    def change_patch(self, patch: Pixels, index: int, crop: Region, height: int, width: int, draws: Draws) -> Pixels:
         """Put the patch's object on a donor's background, with probability p.
 
         Without a mask or a donor the patch stays unchanged.

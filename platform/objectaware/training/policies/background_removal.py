@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from objectaware.augment.background import mix_background
 from objectaware.augment.crop import crop_mask
 from objectaware.config import PolicyInputs
 from objectaware.model import Fraction
-from objectaware.training.policies.base import Masks, Policy, Region
+from objectaware.training.policies.base import Draws, Masks, Pixels, Policy, Region
 from objectaware.training.policies.masks import LocatedPolicyConfig
 
 
@@ -52,15 +51,7 @@ class BackgroundRemoval(Policy):
         self._masks = masks
         self._probability = probability
 
-    def change_patch(
-        self,
-        patch: NDArray[np.uint8],
-        index: int,
-        crop: Region,
-        height: int,
-        width: int,
-        draws: NDArray[np.float64],
-    ) -> NDArray[np.uint8]:
+    def change_patch(self, patch: Pixels, index: int, crop: Region, height: int, width: int, draws: Draws) -> Pixels:
         """Put the patch's object on a grey drawn evenly; leave the patch alone where nothing was found."""
         mask = self._masks[index]
         if draws[0] >= self._probability or mask is None or not mask.any():

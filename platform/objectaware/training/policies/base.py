@@ -13,6 +13,11 @@ from objectaware.config import PolicyConfig, PolicyInputs
 from objectaware.methods.mixing import Mixing
 
 Region = tuple[int, int, int, int]
+"""Part of an image in its pixels: top, left, height, width."""
+Pixels = NDArray[np.uint8]
+"""Pixels of an image or a part of it, (H, W, 3)."""
+Draws = NDArray[np.float64]
+"""Uniform random numbers in [0, 1)."""
 
 NUM_POLICY_DRAWS = 2
 """Number of uniform random numbers that `region` and `change_patch` receive per call."""
@@ -28,7 +33,6 @@ class Masks(Protocol):
 
     def __getitem__(self, index: int) -> NDArray[np.uint8] | None:
         """Return the mask of the whole image in 8 bits, (h, w) of any size; None if there is none."""
-        ...
 
 
 class Policy:
@@ -40,22 +44,14 @@ class Policy:
 
     needs_masks = False
 
-    def region(self, index: int, height: int, width: int, draws: NDArray[np.float64]) -> Region:
+    def region(self, index: int, height: int, width: int, draws: Draws) -> Region:
         """Return the part of image `index`, (top, left, height, width), from which both views are cropped.
 
         Here it is the whole image.
         """
         return 0, 0, height, width
 
-    def change_patch(
-        self,
-        patch: NDArray[np.uint8],
-        index: int,
-        crop: Region,
-        height: int,
-        width: int,
-        draws: NDArray[np.float64],
-    ) -> NDArray[np.uint8]:
+    def change_patch(self, patch: Pixels, index: int, crop: Region, height: int, width: int, draws: Draws) -> Pixels:
         """Change one view's pixels before the view is resized; the base returns them unchanged.
 
         The patch was cut out at `crop` of image `index`, which has this height and width.

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from objectaware.augment.crop import object_region
 from objectaware.config import PolicyInputs
 from objectaware.data.layouts import Boxes
-from objectaware.training.policies.base import Policy, Region
+from objectaware.training.policies.base import Draws, Policy, Region
 from objectaware.training.policies.masks import LocatedPolicyConfig
 
 
@@ -41,6 +38,6 @@ class ObjectCrop(Policy):
     def __init__(self, boxes: Boxes) -> None:
         self._boxes = boxes
 
-    def region(self, index: int, height: int, width: int, draws: NDArray[np.float64]) -> Region:
+    def region(self, index: int, height: int, width: int, draws: Draws) -> Region:
         """Return one of the image's boxes, or the whole image if it has no boxes."""
         return object_region(self._boxes[index], float(draws[0]), height, width)
