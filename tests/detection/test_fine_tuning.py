@@ -33,8 +33,9 @@ from two_detectors import fine_tuning_worker
     ],
 )
 def test_the_paper_s_schedule(iteration: int, expected: float) -> None:
-    rate = learning_rate_at(iteration, 0.02, decay_iterations=(120_000, 160_000), num_warmup_iterations=1000)
-    assert rate == pytest.approx(expected)
+    coco = {"root": "coco", "layout": "coco", "split": "train"}
+    config = DetectionConfig.model_validate({"checkpoint": "network", "data": coco, "test": coco})
+    assert learning_rate_at(config, iteration) == pytest.approx(expected)
 
 
 def test_batch_norm_has_no_weight_decay() -> None:

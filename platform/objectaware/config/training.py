@@ -186,11 +186,10 @@ class PretrainConfig(WithOptions):
         """Return the problem with dividing a batch among any possible number of workers, or None."""
         passes = self.num_accumulation_steps
         for workers in self.execution.worker_counts():
-            if self.batch_size % (workers * passes):
-                each = f" × num_accumulation_steps = {passes}" if passes > 1 else ""
-                share, rest = divmod(self.batch_size, workers * passes)
+            share, rest = divmod(self.batch_size, workers * passes)
+            if rest:
+                named = self.execution.named(workers) + f" × num_accumulation_steps = {passes}" * (passes > 1)
                 sum_ = f"{self.batch_size} = {share} · {workers * passes} + {rest}"
-                named = f"{self.execution.named(workers)}{each}"
                 return f"batch_size = {self.batch_size} is not a multiple of {named}: {sum_}"
         if self.batch_size // passes < 2:
             return f"batch_size = {self.batch_size} in {passes} parts leaves nothing for batch norm to average"

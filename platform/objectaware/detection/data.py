@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from itertools import count
 
 import cv2
@@ -239,7 +240,7 @@ class BatchPlan:
         self._is_wide = is_wide
         self._batch_size = batch_size
         self._seed = seed
-        self._drawn: tuple[int, NDArray[np.int64]] | None = None
+        self._batches = lru_cache(maxsize=1)(self._draw)
         self.batches_per_epoch = len(is_wide) // batch_size
 
     def epoch_of(self, iteration: int) -> int:
@@ -249,12 +250,10 @@ class BatchPlan:
     def batch(self, iteration: int) -> NDArray[np.int64]:
         """Return the indices (batch size,) of an iteration's images; iterations count from 0."""
         epoch, place = divmod(iteration, self.batches_per_epoch)
-        if self._drawn is None or self._drawn[0] != epoch:
-            self._drawn = epoch, self._epoch(epoch)
-        batch: NDArray[np.int64] = self._drawn[1][place]
+        batch: NDArray[np.int64] = self._batches(epoch)[place]
         return batch
 
-    def _epoch(self, epoch: int) -> NDArray[np.int64]:
+    def _draw(self, epoch: int) -> NDArray[np.int64]:
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self._seed, epoch])))
         waiting: dict[bool, list[int]] = {True: [], False: []}
         batches: list[list[int]] = []

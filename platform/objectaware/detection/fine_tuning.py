@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,7 @@ _FIRST_FRACTION = 0.001
 _DECAY = 0.1
 
 
-def learning_rate_at(
-    iteration: int, learning_rate: float, *, decay_iterations: Sequence[int], num_warmup_iterations: int
-) -> float:
+def learning_rate_at(config: DetectionConfig, iteration: int) -> float:
     """Return the learning rate of an iteration, which counts from 0.
 
     It rises linearly from a thousandth of the full rate, and falls to a tenth at each of the decay iterations.
@@ -35,10 +33,10 @@ def learning_rate_at(
     Source:
         detectron2, solver/lr_scheduler.py, `WarmupMultiStepLR` with its defaults.
     """
-    rate = learning_rate * _DECAY ** sum(iteration >= step for step in decay_iterations)
-    if iteration >= num_warmup_iterations:
+    rate = config.learning_rate * _DECAY ** sum(iteration >= step for step in config.decay_iterations)
+    if iteration >= config.num_warmup_iterations:
         return rate
-    progress = iteration / num_warmup_iterations
+    progress = iteration / config.num_warmup_iterations
     return rate * (_FIRST_FRACTION * (1 - progress) + progress)
 
 
@@ -130,16 +128,11 @@ class FineTuner(TrainingLoop[Batch]):
 
     def step(self, place: Place, batch: Batch) -> dict[str, float]:
         """Set the learning rate of the iteration, and train on the images."""
-        config = self._config
+        learning_rate = learning_rate_at(self._config, self.position(place)["iteration"])
         for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate_at(
-                place.epoch * config.log_interval + place.step,
-                config.learning_rate,
-                decay_iterations=config.decay_iterations,
-                num_warmup_iterations=config.num_warmup_iterations,
-            )
+            group["lr"] = learning_rate
         self.optimizer.zero_grad(set_to_none=True)
-        with autocast(config.precision, self._session.device):
+        with autocast(self._config.precision, self._session.device):
             losses: dict[str, Tensor] = self._step_module(*batch)
         loss = torch.stack(list(losses.values())).sum()
         torch.autograd.backward(loss)

@@ -67,10 +67,8 @@ class KeyedSampler:
         positives, negatives = [], []
         for values, key in zip(labels, self.keys, strict=True):
             generator = torch.Generator().manual_seed(key)
-            positive = _draw(values >= 1, self._num_positive, generator)
-            negative = _draw(values == 0, self._num_samples - int(positive.sum()), generator)
-            positives.append(positive)
-            negatives.append(negative)
+            positives.append(_draw(values >= 1, self._num_positive, generator))
+            negatives.append(_draw(values == 0, self._num_samples - int(positives[-1].sum()), generator))
         return positives, negatives
 
 

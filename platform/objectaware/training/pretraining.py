@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from objectaware.training.policies.base import Policy
 from objectaware.training.precision import autocast, compile_networks, require_precision
 from objectaware.training.session import Session
 from objectaware.training.views import PreparedViews, ViewBatch, ViewLoader, ViewSource, prepared_views
-from objectaware.training.watch import KnnWatch, check_collapse, observe
+from objectaware.training.watch import check_collapse, knn_metrics, observe
 
 
 def full_learning_rate(config: PretrainConfig) -> float:
@@ -309,9 +310,9 @@ def run_pretraining(
     assert isinstance(method, Method)
     if config.compile:
         compile_networks(method)
-    watch = None
+    evaluate = None
     if inputs.labels is not None:
-        watch = KnnWatch(inputs.images, inputs.labels, config.image_size, inputs.watched)
+        evaluate = partial(knn_metrics, inputs.images, inputs.labels, inputs.watched, config.image_size)
     loader = build_loader(config, inputs.images, cache_folder)
     training = Pretraining(
         config=config,
@@ -323,6 +324,6 @@ def run_pretraining(
         num_samples=len(inputs.images),
         kept=KeptCheckpoints(kept_folder, config.execution.keep_every),
         labels=inputs.labels if config.method.needs_labels else None,
-        evaluate=watch,
+        evaluate=evaluate,
     )
     Trainer(training).run()

@@ -80,12 +80,13 @@ class ViewSource(Protocol):
         """
 
 
+@dataclass
 class ViewLoader:
     """Load batches of views, some batches ahead of their use.
 
     Every number drawn is a function of seed, epoch and sample (`counter_uniforms`).
 
-    Args:
+    Attributes:
         images: The data set.
         policy: What is done to the positives.
         views: How each view of a sample is cut from its image, or from the object's region.
@@ -94,49 +95,34 @@ class ViewLoader:
         seed: Seed of the run.
         num_threads: Threads that decode and crop; Pillow works outside the interpreter's lock.
         is_unreadable: Returns whether another image stands in for an image that was read.
-
-    Attributes:
-        policy: What is done to the positives.
     """
 
-    def __init__(
-        self,
-        images: Images,
-        policy: Policy,
-        *,
-        views: Sequence[ViewConfig],
-        colors: ColorDistribution,
-        seed: int,
-        num_threads: int,
-        is_unreadable: Callable[[int], bool] = lambda index: False,
-    ) -> None:
-        self._images = images
-        self._is_unreadable = is_unreadable
-        self.policy = policy
-        self._views = tuple(views)
-        self._seed = seed
-        self._num_threads = num_threads
-        # The recipe's pixels are those of views of 224; smaller views would lose all texture to as strong a blur.
-        low, high = colors.blur_sigma
-        self._colors = [
-            replace(colors, blur_sigma=(low * view.size / 224, high * view.size / 224)) for view in self._views
-        ]
+    images: Images
+    policy: Policy
+    views: Sequence[ViewConfig]
+    colors: ColorDistribution
+    seed: int
+    num_threads: int
+    is_unreadable: Callable[[int], bool] = lambda index: False
 
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
         """Yield an epoch's batches in order (`ViewSource.epoch`)."""
-        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="views") as pool:
+        with ThreadPoolExecutor(self.num_threads, thread_name_prefix="views") as pool:
             for loaded in prefetched(batches[first:], lambda indices: self.submit(pool, epoch, indices), ahead=2):
                 yield self.assemble(*loaded)
 
     def submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[ViewPart]]:
         """Load some samples in the pool's threads, in parts of equal size and in order."""
-        parts = np.array_split(indices, min(len(indices), 2 * self._num_threads))
+        parts = np.array_split(indices, min(len(indices), 2 * self.num_threads))
         return [pool.submit(self.load, epoch, part) for part in parts]
 
     def assemble(self, indices: NDArray[np.int64], parts: Sequence[ViewPart]) -> ViewBatch:
         """Concatenate the parts of a batch, which are in order."""
         views, parameters = [], []
-        for view, distribution in enumerate(self._colors):
+        low, high = self.colors.blur_sigma
+        for view, (size, *_) in enumerate(self.views):
+            # The recipe's pixels are those of views of 224; smaller views would lose all texture to as strong a blur.
+            distribution = replace(self.colors, blur_sigma=(low * size / 224, high * size / 224))
             pixels = np.concatenate([part.pixels[view] for part in parts])  # (N, H, W, 3)
             views.append(torch.from_numpy(pixels).permute(0, 3, 1, 2))
             draws = np.concatenate([part.color_draws[view] for part in parts])
@@ -161,18 +147,18 @@ class ViewLoader:
         Returns:
             Their pixels, draws and masks.
         """
-        images = [self._images.read(int(index)) for index in indices]
-        unreadable = np.array([self._is_unreadable(int(index)) for index in indices], dtype=np.bool_)
-        region_draws = counter_uniforms(self._seed, epoch, indices, NUM_POLICY_DRAWS, stream=_STREAM_REGION)
+        images = [self.images.read(int(index)) for index in indices]
+        unreadable = np.array([self.is_unreadable(int(index)) for index in indices], dtype=np.bool_)
+        region_draws = counter_uniforms(self.seed, epoch, indices, NUM_POLICY_DRAWS, stream=_STREAM_REGION)
         placed = zip(indices.tolist(), images, region_draws, strict=True)
         regions = np.array(
             [self.policy.region(index, *image.shape[:2], draw) for index, image, draw in placed], dtype=np.int64
         )
-        pixels = tuple(np.empty((len(indices), view.size, view.size, 3), dtype=np.uint8) for view in self._views)
+        pixels = tuple(np.empty((len(indices), view.size, view.size, 3), dtype=np.uint8) for view in self.views)
         masks = np.zeros(pixels[0].shape[:3], dtype=np.uint8) if self.policy.needs_masks else None
-        draws = counter_uniforms(self._seed, epoch, indices, len(self._views) * _VIEW_DRAWS, stream=_STREAM_VIEWS)
-        draws = draws.reshape(len(indices), len(self._views), _VIEW_DRAWS)
-        for view, (size, min_scale, max_scale) in enumerate(self._views):
+        draws = counter_uniforms(self.seed, epoch, indices, len(self.views) * _VIEW_DRAWS, stream=_STREAM_VIEWS)
+        draws = draws.reshape(len(indices), len(self.views), _VIEW_DRAWS)
+        for view, (size, min_scale, max_scale) in enumerate(self.views):
             crop_draws, policy_draws = draws[:, view, :NUM_CROP_DRAWS], draws[:, view, -NUM_POLICY_DRAWS:]
             crops = sample_crops(crop_draws, regions[:, 2], regions[:, 3], min_scale=min_scale, max_scale=max_scale)
             crops[:, :2] += regions[:, :2]
@@ -188,7 +174,7 @@ class ViewLoader:
                     # Without a mask it stays 0. It is cut, resized and mirrored as the view is.
                     masks[position] = 0 if mask is None else resize_patch(mask, size, flip=flip)
         colors = draws[:, :, NUM_CROP_DRAWS : NUM_CROP_DRAWS + NUM_COLOR_DRAWS].swapaxes(0, 1)
-        mix_draws = counter_uniforms(self._seed, epoch, indices, NUM_MIX_DRAWS, stream=_STREAM_MIX)
+        mix_draws = counter_uniforms(self.seed, epoch, indices, NUM_MIX_DRAWS, stream=_STREAM_MIX)
         return ViewPart(pixels, colors, mix_draws, masks, unreadable)
 
 

@@ -74,36 +74,30 @@ def observe(method: Method) -> dict[str, float]:
     return {} if method.top1_accuracy is None else {"top1_accuracy": float(mean_over_workers(method.top1_accuracy))}
 
 
-class KnnWatch:
+def knn_metrics(
+    images: Images, labels: NDArray[np.int64], chosen: NDArray[np.int64], size: int, backbone: Backbone
+) -> dict[str, float]:
     """Measure k-NN accuracy of the online backbone within the training images: a tenth of them classified by the rest.
 
     Args:
         images: The training images.
         labels: Their classes, (N,).
-        size: Side in pixels that they are resized to.
         chosen: Indices of the images to use.
+        size: Side in pixels that they are resized to.
+        backbone: The online backbone.
+
+    Returns:
+        `knn_accuracy` in per cent, and the number of classified images as `knn_num_images`. Images of classes that the
+        rest does not show are left out. If fewer than two classes remain, both metrics are absent.
     """
-
-    def __init__(self, images: Images, labels: NDArray[np.int64], size: int, chosen: NDArray[np.int64]) -> None:
-        self._images = images
-        self._size = size
-        self._chosen = chosen
-        self._labels = torch.from_numpy(labels[chosen])
-
-    def __call__(self, backbone: Backbone) -> Mapping[str, float]:
-        """Return it in per cent, as `knn_accuracy`, with the number of classified images as `knn_num_images`.
-
-        Images of classes that the rest does not show are left out. If fewer than two classes remain, both metrics are
-        absent.
-        """
-        device = next(backbone.parameters()).device
-        features: Tensor = compute_features(
-            backbone, self._images, self._chosen.tolist(), size=self._size, center_crop=False, device=device
-        ).values
-        num_queries = max(len(features) // 10, 1)
-        bank_labels, labels = self._labels[num_queries:], self._labels[:num_queries]
-        is_known = torch.isin(labels, bank_labels)  # no neighbour could have the class of the others
-        if not is_known.any() or bool((bank_labels == bank_labels[0]).all()):
-            return {}
-        accuracy = knn_accuracy(features[num_queries:], bank_labels, features[:num_queries][is_known], labels[is_known])
-        return {"knn_accuracy": accuracy, "knn_num_images": float(is_known.sum())}
+    device = next(backbone.parameters()).device
+    features: Tensor = compute_features(
+        backbone, images, chosen.tolist(), size=size, center_crop=False, device=device
+    ).values
+    num_queries = max(len(features) // 10, 1)
+    queries, bank_labels = torch.from_numpy(labels[chosen]).tensor_split([num_queries])
+    is_known = torch.isin(queries, bank_labels)  # no neighbour could have the class of the others
+    if not is_known.any() or bool((bank_labels == bank_labels[0]).all()):
+        return {}
+    accuracy = knn_accuracy(features[num_queries:], bank_labels, features[:num_queries][is_known], queries[is_known])
+    return {"knn_accuracy": accuracy, "knn_num_images": float(is_known.sum())}

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import model_validator
 
 from objectaware.augment.background import BACKGROUND_THRESHOLD
 from objectaware.config import GROUND_TRUTH
-from objectaware.data.masks import in_8_bits
 from objectaware.model import Fraction, filled
 from objectaware.training.policies.background_mixup import BackgroundConfig, BackgroundMixup
 
@@ -27,10 +24,6 @@ class BackgroundHardMix(BackgroundMixup):
     """
 
     binarises = True
-
-    def weights(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return 255 where the mask is foreground, and 0 elsewhere."""
-        return in_8_bits(mask >= self._threshold * 255)
 
 
 class BackgroundHardMixConfig(BackgroundConfig):

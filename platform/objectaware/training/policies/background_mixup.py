@@ -23,6 +23,7 @@ from objectaware.augment.background import (
 from objectaware.augment.crop import crop_mask
 from objectaware.config import MethodConfig, PolicyInputs
 from objectaware.data.images import Images
+from objectaware.data.masks import in_8_bits
 from objectaware.errors import InputError
 from objectaware.methods.mixing import Mixing
 from objectaware.model import Fraction
@@ -88,8 +89,8 @@ class BackgroundMixup(Policy):
         return mix_background(patch, self.weights(crop_mask(mask, np.array(crop), height, width)), background)
 
     def weights(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return the weights of the image's own pixels, in 8 bits; here the soft mask itself (eq. 4)."""
-        return mask
+        """Return the weights of the image's own pixels, in 8 bits: the soft mask itself (eq. 4), or 0 and 255."""
+        return in_8_bits(mask >= self._threshold * 255) if self.binarises else mask
 
 
 def background_rectangles(masks: Masks, threshold: float) -> NDArray[np.int64]:
@@ -192,11 +193,12 @@ class OfficialBackground(Policy):
         mixed = view.clone()
         for place, background in backgrounds.items():
             donor = backgrounds.get(donors[place])
-            if donor is None:
-                donor = self._pick(float(draws[place, 1]))
+            if donor is None and self._num_made:
+                donor = self._kept[int(float(draws[place, 1]) * min(self._num_made, _NUM_KEPT))]
             if donor is not None:
                 mixed[place] = torch.lerp(donor, view[place], weights[place])
-            self._keep(background)
+            self._kept[self._num_made % _NUM_KEPT] = background
+            self._num_made += 1
         return mixed, None
 
     def state(self) -> dict[str, Tensor]:
@@ -209,16 +211,6 @@ class OfficialBackground(Policy):
         """Continue with the kept backgrounds of a `state`."""
         if state:
             self._kept, self._num_made = state["backgrounds"].clone(), int(state["num_made"])
-
-    def _pick(self, uniform: float) -> Tensor | None:
-        if not self._num_made or self._kept is None:
-            return None
-        return self._kept[int(uniform * min(self._num_made, _NUM_KEPT))]
-
-    def _keep(self, background: Tensor) -> None:
-        assert self._kept is not None
-        self._kept[self._num_made % _NUM_KEPT] = background
-        self._num_made += 1
 
 
 class BackgroundConfig(LocatedPolicyConfig):
