@@ -15,8 +15,8 @@ from objectaware.config import DetectionConfig
 from objectaware.detection.fine_tuning import learning_rate_at, parameter_groups, run_fine_tuning
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_encoder
+from objectaware.training.loop import TrainingDivergedError
 from objectaware.training.session import LocalSession, StoppedError
-from objectaware.training.watch import TrainingDivergedError
 from two_detectors import fine_tuning_worker
 
 

@@ -35,8 +35,9 @@ from objectaware.distributed.train import (
     use_rays_interface,
 )
 from objectaware.errors import InputError
+from objectaware.training.loop import TrainingDivergedError
+from objectaware.training.pretraining import TrainingCollapsedError
 from objectaware.training.session import EXIT_STATUS, NoProgressError
-from objectaware.training.watch import TrainingCollapsedError, TrainingDivergedError
 from tiny_training import tiny_training
 
 pytestmark = pytest.mark.timeout(900)

@@ -10,10 +10,9 @@ from objectaware.config import ViewConfig
 from objectaware.data.storage import Storage
 from objectaware.methods.checkpoint import load_encoder, load_state
 from objectaware.methods.moco import MoCo
-from objectaware.training.loop import KeptCheckpoints
-from objectaware.training.pretraining import Trainer
+from objectaware.training.loop import KeptCheckpoints, TrainingDivergedError
+from objectaware.training.pretraining import Trainer, TrainingCollapsedError
 from objectaware.training.session import LocalSession, StoppedError
-from objectaware.training.watch import TrainingCollapsedError, TrainingDivergedError
 from training_fixtures import Pictures, make_method, make_trainer
 
 

@@ -12,7 +12,7 @@ from objectaware.config import DetectionConfig, PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.detection.fine_tuning import run_fine_tuning
 from objectaware.errors import InputError
-from objectaware.training.precision import autocast, require_precision
+from objectaware.training.loop import autocast, require_precision
 from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
 

@@ -366,18 +366,12 @@ class OptimizerConfig(Variant):
         raise NotImplementedError
 
 
-_BACKBONES = {
-    "resnet18": "objectaware.methods.backbones:resnet18",
-    "resnet50": "objectaware.methods.backbones:resnet50",
-    "resnet10_narrow": "objectaware.methods.backbones:resnet10_narrow",
-}
-"""Function that builds each network, by the network's name. It is named and not imported, so that reading a recipe
-imports neither torch nor timm."""
+BACKBONE_NAMES = ("resnet18", "resnet50", "resnet10_narrow")
+"""Networks of `objectaware.methods.backbones`, where a function of the same name builds each. It is not imported here,
+so that reading a recipe imports neither torch nor timm."""
 
 _TIMM = "objectaware.methods.timm_backbone:TimmBackbone"
 """Class that builds the networks of timm. Its static method `check` refuses names that timm does not know."""
-
-BACKBONE_NAMES = tuple(_BACKBONES)
 
 
 def check_backbone(name: str) -> str:
@@ -389,7 +383,7 @@ def check_backbone(name: str) -> str:
     library, _, network = name.partition("/")
     if library == "timm" and network:
         pkgutil.resolve_name(_TIMM).check(network)
-    elif name not in _BACKBONES:
+    elif name not in BACKBONE_NAMES:
         closest = difflib.get_close_matches(name, BACKBONE_NAMES, n=1)
         instead = f"Did you mean {closest[0]}? There are" if closest else "Use one of"
         remedy = f"{instead} {', '.join(BACKBONE_NAMES)}, and any network of timm, such as timm/vit_small_patch16_224."
@@ -403,8 +397,8 @@ def backbone_builder(name: str) -> tuple[Any, tuple[str, ...]]:
     Raises:
         InputError: There is no such backbone.
     """
-    if check_backbone(name) in _BACKBONES:
-        return pkgutil.resolve_name(_BACKBONES[name]), ()
+    if check_backbone(name) in BACKBONE_NAMES:
+        return pkgutil.resolve_name(f"objectaware.methods.backbones:{name}"), ()
     return pkgutil.resolve_name(_TIMM), (name.removeprefix("timm/"),)
 
 

@@ -23,6 +23,7 @@ from objectaware.data.images import UnreadableImage, normalise, resize_image
 from objectaware.detection.network import Target
 from objectaware.errors import InputError
 from objectaware.training.loop import prefetched
+from objectaware.training.session import Session
 
 _STREAM_CHANGES, _STREAM_KEYS = 10, 11
 _FIELDS: tuple[CocoField, ...] = ("shape", "category_index", "category_name", "box", "segmentation", "is_crowd")
@@ -270,24 +271,27 @@ class BatchPlan:
 
 
 def load_batches(
-    images: TrainingImages, plan: BatchPlan, first: int, *, rank: int, world_size: int, num_threads: int
+    images: TrainingImages, plan: BatchPlan, first: int, *, session: Session, num_threads: int
 ) -> Iterator[Batch]:
-    """Load one worker's share of the batch of every iteration, without end.
+    """Load one worker's share of the batch of every iteration onto its device, without end.
 
     Args:
         images: The images.
         plan: Which of them are in which batch.
         first: Iteration to begin with, from 0.
-        rank: This worker's number, from 0.
-        world_size: Number of workers, which divides the batch.
+        session: This worker's device and its place among the others, whose number divides the batch.
         num_threads: Threads that decode, resize and draw.
     """
 
     def submit(iteration: int) -> list[Future[tuple[Tensor, Target]]]:
-        share = np.split(plan.batch(iteration), world_size)[rank].tolist()
+        share = np.split(plan.batch(iteration), session.world_size)[session.rank].tolist()
         epoch = plan.epoch_of(iteration)
         return [pool.submit(images.load, index, epoch=epoch, iteration=iteration) for index in share]
 
     with ThreadPoolExecutor(num_threads, thread_name_prefix="images") as pool:
         for _, loaded in prefetched(count(first), submit, ahead=2):
-            yield [image for image, _ in loaded], [target for _, target in loaded]
+            targets = [
+                {name: value if name == "key" else value.to(session.device) for name, value in target.items()}
+                for _, target in loaded
+            ]
+            yield [image.to(session.device) for image, _ in loaded], targets

@@ -17,8 +17,7 @@ from objectaware.detection.network import MaskRCNN
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
 from objectaware.methods.gather import mean_over_workers
-from objectaware.training.loop import Place, Totals, TrainingLoop
-from objectaware.training.precision import autocast, require_precision
+from objectaware.training.loop import Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.session import Session
 
 _FIRST_FRACTION = 0.001
@@ -113,18 +112,13 @@ class FineTuner(TrainingLoop[Batch]):
         """Take the images of an interval from one stream, which loads ahead from one interval to the next."""
         start = epoch * self._config.log_interval
         num_steps = min(self._config.log_interval, self._config.num_iterations - start)
-        stream = self._stream = self._stream or self._loaded(start + first)
+        if self._stream is None:
+            num_threads = self._config.execution.num_loader_threads
+            self._stream = load_batches(
+                self._images, self._plan, start + first, session=self._session, num_threads=num_threads
+            )
+        stream = self._stream
         return num_steps, (next(stream) for _ in range(first, num_steps))
-
-    def _loaded(self, first: int) -> Iterator[Batch]:
-        session, device = self._session, self._session.device
-        num_threads = self._config.execution.num_loader_threads
-        workers = {"rank": session.rank, "world_size": session.world_size, "num_threads": num_threads}
-        for images, targets in load_batches(self._images, self._plan, first, **workers):
-            moved = [
-                {name: value if name == "key" else value.to(device) for name, value in one.items()} for one in targets
-            ]
-            yield [image.to(device) for image in images], moved
 
     def step(self, place: Place, batch: Batch) -> dict[str, float]:
         """Set the learning rate of the iteration, and train on the images."""
@@ -160,9 +154,9 @@ class FineTuner(TrainingLoop[Batch]):
         """Take the precise statistics of batch norm after the last iteration."""
         iteration = self.position(place)["iteration"]
         if iteration == self._config.num_iterations and self._config.num_precise_batches:
-            stream = self._stream or self._loaded(iteration)
+            assert self._stream is not None, "the epoch's batches opened it"
             with autocast(self._config.precision, self._session.device):
-                take_statistics(self._network, stream, self._config.num_precise_batches)
+                take_statistics(self._network, self._stream, self._config.num_precise_batches)
         return {"iteration": float(iteration), **metrics}
 
     def is_checkpoint_due(self, epoch: int) -> bool:

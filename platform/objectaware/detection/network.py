@@ -117,11 +117,7 @@ class ProposalNetwork(RegionProposalNetwork):  # type: ignore[misc]  # torchvisi
         self.fg_bg_sampler = KeyedSampler(_NUM_ANCHORS_DRAWN, 0.5)
 
     def compute_loss(
-        self,
-        objectness: Tensor,
-        pred_bbox_deltas: Tensor,
-        labels: list[Tensor],
-        regression_targets: list[Tensor],
+        self, objectness: Tensor, pred_bbox_deltas: Tensor, labels: list[Tensor], regression_targets: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Return the cross-entropy of objectness and the L1 loss of the boxes over the drawn anchors.
 

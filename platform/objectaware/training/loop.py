@@ -1,4 +1,4 @@
-"""The loop that pretraining and detection share: its steps, their sums, its checkpoints, and resuming at any step."""
+"""The loop that pretraining and detection share: precision, steps and their sums, checkpoints, resuming at any step."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ import torch
 from torch import nn
 
 from objectaware.data.storage import Storage
+from objectaware.errors import ExplainedError, InputError
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
 from objectaware.methods.checkpoint import copy_checkpoint, load_state, save_checkpoint
 from objectaware.training.session import Session, StoppedError, any_worker
-from objectaware.training.watch import TrainingDivergedError
 
 Batch = TypeVar("Batch")
 Item = TypeVar("Item")
@@ -34,6 +34,10 @@ KEPT_FOLDER = "kept"
 """Folder inside a run's with the checkpoints that Ray Train knows nothing of and never deletes."""
 
 _NAME = re.compile(r"epoch_(\d+)(?:_step_(\d+))?")
+
+
+class TrainingDivergedError(ExplainedError):
+    """The loss is no longer a number."""
 
 
 def checkpoint_name(epoch: int, step: int | None = None) -> str:
@@ -93,6 +97,58 @@ def prefetched(
             return
         item, futures = waiting.popleft()
         yield item, [future.result() for future in futures]
+
+
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """Return the context in which a network's passes have a precision, `fp32` or `bf16`.
+
+    Args:
+        precision: The precision in the recipe.
+        device: Where the network is.
+    """
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def require_precision(precision: str, device: torch.device) -> None:
+    """Refuse bfloat16 on a processor that emulates it, where it takes about ten times as long as 32 bits.
+
+    Args:
+        precision: The precision in the recipe.
+        device: A device of this machine.
+
+    Raises:
+        InputError: The device has no instructions for the precision.
+    """
+    if precision == "bf16" and not _computes_bfloat16(device):
+        kind = "GPU" if device.type == "cuda" else "CPU"
+        raise InputError(
+            "precision",
+            precision,
+            f"this machine's {kind} has no bfloat16 instructions and would take about ten times as long as with fp32",
+            "Use precision: fp32 (--precision fp32), which is another training, or a machine that has them.",
+        )
+
+
+def _computes_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # avx512_bf16 and amx_bf16 of x86, and the two of ARM, all end alike.
+    capabilities = torch.cpu.get_capabilities()
+    return any(bool(value) for name, value in capabilities.items() if name.endswith("bf16"))
+
+
+def compile_networks(method: nn.Module, backend: str = "inductor") -> None:
+    """Compile each of a method's networks in place, at its first call.
+
+    The networks alone: moving averages, the queue and what workers exchange lie between them, and the names of the
+    weights stay as they are.
+
+    Args:
+        method: Its children are networks.
+        backend: Of torch.compile.
+    """
+    for network in method.children():
+        network.compile(backend=backend)
 
 
 @dataclass
