@@ -175,7 +175,7 @@ class PretrainConfig(WithOptions):
         """Refuse fields that would be ignored, or that do not fit together."""
         if self.num_warmup_epochs >= self.num_epochs:
             raise ValueError(
-                f"num_warmup_epochs = {self.num_warmup_epochs} leaves nothing of num_epochs = {self.num_epochs}"
+                f"num_warmup_epochs = {self.num_warmup_epochs} is not less than num_epochs = {self.num_epochs}"
             )
         for problem in (self._batch_problem(), self.method.problem(self), self.policy.problem(self)):
             if problem is not None:
@@ -192,7 +192,7 @@ class PretrainConfig(WithOptions):
                 sum_ = f"{self.batch_size} = {share} · {workers * passes} + {rest}"
                 return f"batch_size = {self.batch_size} is not a multiple of {named}: {sum_}"
         if self.batch_size // passes < 2:
-            return f"batch_size = {self.batch_size} in {passes} parts leaves nothing for batch norm to average"
+            return f"batch_size = {self.batch_size} in {passes} parts is one image per part, too few for batch norm"
         return None
 
 

@@ -385,7 +385,7 @@ def check_backbone(name: str) -> str:
         pkgutil.resolve_name(_TIMM).check(network)
     elif name not in BACKBONE_NAMES:
         closest = difflib.get_close_matches(name, BACKBONE_NAMES, n=1)
-        instead = f"Did you mean {closest[0]}? There are" if closest else "Use one of"
+        instead = f"Did you mean {closest[0]}? The backbones are" if closest else "Use one of"
         remedy = f"{instead} {', '.join(BACKBONE_NAMES)}, and any network of timm, such as timm/vit_small_patch16_224."
         raise InputError("backbone", name, "is not known", remedy)
     return name

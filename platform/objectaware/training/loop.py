@@ -37,7 +37,7 @@ _NAME = re.compile(r"epoch_(\d+)(?:_step_(\d+))?")
 
 
 class TrainingDivergedError(ExplainedError):
-    """The loss is no longer a number."""
+    """The loss is not finite."""
 
 
 def checkpoint_name(epoch: int, step: int | None = None) -> str:
@@ -125,14 +125,14 @@ def require_precision(precision: str, device: torch.device) -> None:
             "precision",
             precision,
             f"this machine's {kind} has no bfloat16 instructions and would take about ten times as long as with fp32",
-            "Use precision: fp32 (--precision fp32), which is another training, or a machine that has them.",
+            "Use precision: fp32 (--precision fp32), which gives another result, or a machine that has them.",
         )
 
 
 def _computes_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    # avx512_bf16 and amx_bf16 of x86, and the two of ARM, all end alike.
+    # avx512_bf16 and amx_bf16 of x86, and the two of ARM, all have the same ending.
     capabilities = torch.cpu.get_capabilities()
     return any(bool(value) for name, value in capabilities.items() if name.endswith("bf16"))
 

@@ -121,8 +121,8 @@ def check_collapse(epoch: int, metrics: Mapping[str, float]) -> None:
             f"training has collapsed: in epoch {epoch + 1} all images had nearly the same embedding (feature_std = "
             f"{spread:.4f}; 1 is an even spread, below {MIN_FEATURE_STD} there is nothing left to learn from). Lower "
             "optimizer.base_learning_rate or optimizer.weight_decay, set num_warmup_epochs, or raise method.momentum; "
-            "and look whether the images differ at all. Then start over with --fresh: the run's checkpoints may have "
-            "gone bad before."
+            "and check that the images differ from each other. Then start from scratch with --fresh, since the run's "
+            "checkpoints may be bad already."
         )
 
 

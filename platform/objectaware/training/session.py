@@ -1,4 +1,4 @@
-"""What a training loop needs of the machinery around it: its place among workers, and how it is told to end.
+"""The connection of a training loop to the machinery around it: its place among workers, and requests to end.
 
 A worker that is asked to end saves after its step, and all workers end with it. A worker that makes no step for too
 long reports where it stands and ends itself.

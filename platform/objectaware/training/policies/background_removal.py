@@ -18,9 +18,9 @@ class BackgroundRemovalConfig(LocatedPolicyConfig):
     """The background is replaced by one grey, each view on its own (Ryali, Schwab & Morcos 2021, BG_RM).
 
     Attributes:
-        masks: Mask store that masks are taken from; or `ground_truth`, the data set's own.
-        remove_probability: Share of the views that lose their background.
-        mask_field: Which of the store's masks weigh: `cam` the soft one, `mask` the one after CRF.
+        masks: Mask store from which the policy takes masks; or `ground_truth` for the data set's own.
+        remove_probability: Fraction of the views that lose their background.
+        mask_field: Mask of the store that serves as weight: `cam` for the soft one, `mask` for the one after CRF.
     """
 
     takes: ClassVar = "masks"
@@ -52,7 +52,7 @@ class BackgroundRemoval(Policy):
         self._probability = probability
 
     def change_patch(self, patch: Pixels, index: int, crop: Region, height: int, width: int, draws: Draws) -> Pixels:
-        """Put the patch's object on a grey drawn evenly; leave the patch alone where nothing was found."""
+        """Put the patch's object on a random grey. Without a mask the patch stays unchanged."""
         mask = self._masks[index]
         if draws[0] >= self._probability or mask is None or not mask.any():
             return patch

@@ -152,5 +152,5 @@ def require_packed_truth(policy: MaskedPolicyConfig, data: DataConfig) -> None:
         problem = f"is a pack of layout {layout}, and policy.masks = ground_truth of {policy.name} is for a pack of "
         raise InputError("data.root", root, problem + " or ".join(layouts), "Give masks of a mask store.")
     if not packed["has_masks"]:
-        remedy = "Pack the data set where its masks are, too, or train on its folder."
+        remedy = "Pack the data set again where its masks are, or train on its folder."
         raise InputError("data.root", root, "is a pack without true masks and boxes", remedy)

@@ -31,9 +31,9 @@ class PairingConfig(PolicyConfig):
         The loss must be defined for mixtures, and every part of the batch must hold whole pairs.
         """
         if not config.method.takes_mixtures:
-            return f"the policy {self.name} mixes embeddings' losses, which the method {config.method.name} has not"
+            return f"the policy {self.name} needs a loss for mixed views, which {config.method.name} does not have"
         if config.num_accumulation_steps > 1:
-            return f"num_accumulation_steps = {config.num_accumulation_steps} would part the pairs of {self.name}"
+            return f"num_accumulation_steps = {config.num_accumulation_steps} would split the pairs of {self.name}"
         for workers in config.execution.worker_counts():
             if self.compat is None and config.batch_size % (2 * workers):
                 return (
