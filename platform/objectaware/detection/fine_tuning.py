@@ -100,6 +100,8 @@ class FineTuner(TrainingLoop[Batch]):
                 parameter_groups(network, config.weight_decay), lr=config.learning_rate, momentum=config.sgd_momentum
             ),
             learning_rate=f"learning_rate (now {config.learning_rate:g})",
+            checkpoint_interval=config.execution.checkpoint_interval,
+            epoch_size=config.log_interval,
             description={**config.model_dump(mode="json"), **description},
         )
 
@@ -158,12 +160,6 @@ class FineTuner(TrainingLoop[Batch]):
             with autocast(self._config.precision, self._session.device):
                 take_statistics(self._network, self._stream, self._config.num_precise_batches)
         return {"iteration": float(iteration), **metrics}
-
-    def is_checkpoint_due(self, epoch: int) -> bool:
-        """Return whether the interval contains a multiple of the iterations between checkpoints."""
-        start, end = epoch * self._config.log_interval, (epoch + 1) * self._config.log_interval
-        every = self._config.execution.checkpoint_interval
-        return end // every > start // every
 
     def checkpoint(self, next_epoch: int, totals: Totals | None = None) -> AbstractContextManager[Path | None]:
         """Save the network with its iteration."""

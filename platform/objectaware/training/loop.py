@@ -137,20 +137,6 @@ def _computes_bfloat16(device: torch.device) -> bool:
     return any(bool(value) for name, value in capabilities.items() if name.endswith("bf16"))
 
 
-def compile_networks(method: nn.Module, backend: str = "inductor") -> None:
-    """Compile each of a method's networks in place, at its first call.
-
-    The networks alone: moving averages, the queue and what workers exchange lie between them, and the names of the
-    weights stay as they are.
-
-    Args:
-        method: Its children are networks.
-        backend: Of torch.compile.
-    """
-    for network in method.children():
-        network.compile(backend=backend)
-
-
 @dataclass
 class Totals:
     """Sums over the steps of an epoch. A checkpoint inside an epoch holds them; `num_iterations` is its position.
@@ -220,6 +206,8 @@ class TrainingLoop(ABC, Generic[Batch]):
         learning_rate: The field that says the learning rate, and its value, for the message of a divergence.
         description: Content of `config.json` beside a checkpoint; has the key `backbone`.
         syncs_batch_norm: Whether batch norm has the statistics of all workers' samples.
+        checkpoint_interval: Interval between checkpoints, rounded up to whole epochs; the last epoch always makes one.
+        epoch_size: Length of an epoch in the unit of this interval.
         interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
         kept: Where some checkpoints are kept permanently.
 
@@ -238,6 +226,8 @@ class TrainingLoop(ABC, Generic[Batch]):
         learning_rate: str,
         description: Mapping[str, object],
         syncs_batch_norm: bool = True,
+        checkpoint_interval: int,
+        epoch_size: int = 1,
         interval_steps: int | None = None,
         kept: KeptCheckpoints | None = None,
     ) -> None:
@@ -245,6 +235,8 @@ class TrainingLoop(ABC, Generic[Batch]):
         self._num_epochs = num_epochs
         self._learning_rate = learning_rate
         self._description = description
+        self._checkpoint_interval = checkpoint_interval
+        self._epoch_size = epoch_size
         self._interval_steps = interval_steps
         self._kept = kept
         if syncs_batch_norm:
@@ -279,9 +271,9 @@ class TrainingLoop(ABC, Generic[Batch]):
     def step(self, place: Place, batch: Batch) -> dict[str, float]:
         """Update the weights. Return the `loss` and other metrics of the step, the same on all workers."""
 
-    @abstractmethod
     def position(self, place: Place) -> dict[str, int]:
         """Return the place as progress and messages name it."""
+        return place._asdict()
 
     @abstractmethod
     def metrics(self, totals: Totals) -> dict[str, float]:
@@ -290,10 +282,6 @@ class TrainingLoop(ABC, Generic[Batch]):
     @abstractmethod
     def end_epoch(self, place: Place, metrics: dict[str, float]) -> dict[str, float]:
         """Finish an epoch before its checkpoint is made. Return the metrics to report."""
-
-    @abstractmethod
-    def is_checkpoint_due(self, epoch: int) -> bool:
-        """Return whether a checkpoint is due after an epoch; the last epoch always makes one."""
 
     @abstractmethod
     def checkpoint(self, next_epoch: int, totals: Totals | None = None) -> AbstractContextManager[Path | None]:
@@ -365,7 +353,8 @@ class TrainingLoop(ABC, Generic[Batch]):
 
     def _report(self, epoch: int, metrics: Mapping[str, float]) -> None:
         kept = self._kept if self._kept is not None and self._kept.is_due(epoch) else None
-        if kept is None and epoch + 1 < self._num_epochs and not self.is_checkpoint_due(epoch):
+        intervals = [number * self._epoch_size // self._checkpoint_interval for number in (epoch, epoch + 1)]
+        if kept is None and epoch + 1 < self._num_epochs and intervals[0] == intervals[1]:
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
         with self.checkpoint(epoch + 1) as folder:

@@ -28,15 +28,7 @@ from objectaware.methods.gather import gather_batch, mean_over_workers, num_work
 from objectaware.methods.method import Method
 from objectaware.methods.mixing import Mixing
 from objectaware.training.inputs import build_loader, open_inputs, worker_share
-from objectaware.training.loop import (
-    KeptCheckpoints,
-    Place,
-    Totals,
-    TrainingLoop,
-    autocast,
-    compile_networks,
-    require_precision,
-)
+from objectaware.training.loop import KeptCheckpoints, Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.policies.base import Policy
 from objectaware.training.session import Session
 from objectaware.training.views import PreparedViews, ViewBatch, ViewLoader, ViewSource, prepared_views
@@ -232,6 +224,7 @@ class Trainer(TrainingLoop[PreparedViews]):
             learning_rate=f"optimizer.base_learning_rate (now {full_learning_rate(config):g} after scaling)",
             description=config.model_dump(mode="json"),
             syncs_batch_norm=not training.method.keeps_batch_norm_local,
+            checkpoint_interval=config.execution.checkpoint_interval,
             interval_steps=config.execution.checkpoint_interval_steps,
             kept=training.kept,
         )
@@ -296,10 +289,6 @@ class Trainer(TrainingLoop[PreparedViews]):
             self.method.continue_step()
         return torch.stack(losses).sum()
 
-    def position(self, place: Place) -> dict[str, int]:
-        """Name the epoch and the step inside it."""
-        return place._asdict()
-
     def metrics(self, totals: Totals) -> dict[str, float]:
         """Return mean loss and metrics, images per second, and the share of the time spent waiting for data."""
         seconds = totals.elapsed
@@ -327,10 +316,6 @@ class Trainer(TrainingLoop[PreparedViews]):
         if self.training.evaluate is not None and due and self._session.rank == 0:
             metrics |= self.training.evaluate(self.method.backbone)
         return metrics
-
-    def is_checkpoint_due(self, epoch: int) -> bool:
-        """Return whether an interval of epochs is over."""
-        return (epoch + 1) % self._config.execution.checkpoint_interval == 0
 
     @contextmanager
     def checkpoint(self, next_epoch: int, totals: Totals | None = None) -> Iterator[Path | None]:
@@ -366,6 +351,20 @@ class Trainer(TrainingLoop[PreparedViews]):
             dist.all_reduce(total, dist.ReduceOp.MAX)
             self._is_unreadable = total.cpu()
         return self._is_unreadable.nonzero().flatten()
+
+
+def compile_networks(method: nn.Module, backend: str = "inductor") -> None:
+    """Compile each of a method's networks in place, at its first call.
+
+    The networks alone: moving averages, the queue and what workers exchange lie between them, and the names of the
+    weights stay as they are.
+
+    Args:
+        method: Its children are networks.
+        backend: Of torch.compile.
+    """
+    for network in method.children():
+        network.compile(backend=backend)
 
 
 def run_pretraining(

@@ -151,26 +151,26 @@ class ViewLoader:
         unreadable = np.array([self.is_unreadable(int(index)) for index in indices], dtype=np.bool_)
         region_draws = counter_uniforms(self.seed, epoch, indices, NUM_POLICY_DRAWS, stream=_STREAM_REGION)
         placed = zip(indices.tolist(), images, region_draws, strict=True)
-        regions = np.array(
-            [self.policy.region(index, *image.shape[:2], draw) for index, image, draw in placed], dtype=np.int64
-        )
+        regions = [self.policy.region(index, image.shape[0], image.shape[1], draw) for index, image, draw in placed]
+        tops, lefts, heights, widths = np.array(regions, dtype=np.int64).T
         pixels = tuple(np.empty((len(indices), view.size, view.size, 3), dtype=np.uint8) for view in self.views)
         masks = np.zeros(pixels[0].shape[:3], dtype=np.uint8) if self.policy.needs_masks else None
         draws = counter_uniforms(self.seed, epoch, indices, len(self.views) * _VIEW_DRAWS, stream=_STREAM_VIEWS)
         draws = draws.reshape(len(indices), len(self.views), _VIEW_DRAWS)
         for view, (size, min_scale, max_scale) in enumerate(self.views):
             crop_draws, policy_draws = draws[:, view, :NUM_CROP_DRAWS], draws[:, view, -NUM_POLICY_DRAWS:]
-            crops = sample_crops(crop_draws, regions[:, 2], regions[:, 3], min_scale=min_scale, max_scale=max_scale)
-            crops[:, :2] += regions[:, :2]
+            crops = sample_crops(crop_draws, heights, widths, min_scale=min_scale, max_scale=max_scale)
+            crops[:, 0] += tops
+            crops[:, 1] += lefts
             flips = sample_flips(crop_draws)
             for position, image in enumerate(images):
-                index, flip = int(indices[position]), bool(flips[position])
+                index, flip, (rows, columns) = int(indices[position]), bool(flips[position]), image.shape[:2]
                 top, left, height, width = crop = tuple(crops[position].tolist())
                 patch = image[top : top + height, left : left + width]
-                patch = self.policy.change_patch(patch, index, crop, *image.shape[:2], policy_draws[position])
+                patch = self.policy.change_patch(patch, index, crop, rows, columns, policy_draws[position])
                 pixels[view][position] = resize_patch(patch, size, flip=flip)
                 if masks is not None and view == 0:
-                    mask = self.policy.patch_mask(index, crop, *image.shape[:2])
+                    mask = self.policy.patch_mask(index, crop, rows, columns)
                     # Without a mask it stays 0. It is cut, resized and mirrored as the view is.
                     masks[position] = 0 if mask is None else resize_patch(mask, size, flip=flip)
         colors = draws[:, :, NUM_CROP_DRAWS : NUM_CROP_DRAWS + NUM_COLOR_DRAWS].swapaxes(0, 1)
@@ -179,10 +179,12 @@ class ViewLoader:
 
 
 PreparedViews = tuple[list[Tensor], ViewBatch]
+Channels = Sequence[float]
+"""One number per channel."""
 
 
 def prepared_views(
-    batches: Iterator[ViewBatch], device: torch.device, mean: Sequence[float], std: Sequence[float]
+    batches: Iterator[ViewBatch], device: torch.device, mean: Channels, std: Channels
 ) -> Generator[PreparedViews, None, None]:
     """Prepare each batch's views in a thread of its own while the batch before it trains.
 
@@ -208,11 +210,7 @@ def prepared_views(
 
 
 def prepare_view(
-    batch: ViewBatch,
-    position: int,
-    device: torch.device,
-    mean: Sequence[float] = IMAGENET_MEAN,
-    std: Sequence[float] = IMAGENET_STD,
+    batch: ViewBatch, position: int, device: torch.device, mean: Channels = IMAGENET_MEAN, std: Channels = IMAGENET_STD
 ) -> Tensor:
     """Move one of the views to the device, change its colours and normalise it: uint8 to float (N, 3, H, W)."""
     images = batch.views[position].to(device, non_blocking=True).float().div_(255).contiguous()
