@@ -18,7 +18,11 @@ from objectaware.detection.data import open_coco, usable_categories
 from objectaware.detection.detect import (
     LABELS,
     Detector,
+    Kind,
     Record,
+    Scores,
+    average_precision,
+    category_numbers,
     detect_objects,
     fine_tuned_detector,
     load_detector,
@@ -26,7 +30,6 @@ from objectaware.detection.detect import (
     published_detector,
 )
 from objectaware.detection.fine_tuning import open_training
-from objectaware.detection.score import Kind, Scores, average_precision, category_numbers
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.task import run_task, run_tasks
 from objectaware.distributed.train import fine_tune, fine_tuning_needs

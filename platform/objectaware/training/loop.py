@@ -58,27 +58,6 @@ def checkpoint_position(name: str) -> tuple[float, float]:
     return float(match[1]), float("inf") if match[2] is None else float(match[2])
 
 
-class KeptCheckpoints:
-    """Keep the checkpoint of every n-th epoch in a folder from which nothing is removed.
-
-    Args:
-        folder: The folder.
-        interval: n.
-    """
-
-    def __init__(self, folder: Storage, interval: int) -> None:
-        self._folder = folder
-        self._interval = interval
-
-    def is_due(self, epoch: int) -> bool:
-        """Return whether the checkpoint after this epoch, counted from 0, is to be kept."""
-        return (epoch + 1) % self._interval == 0
-
-    def keep(self, checkpoint: Path, epoch: int) -> None:
-        """Copy a checkpoint. One that is made again after a restart replaces its equal."""
-        copy_checkpoint(checkpoint, self._folder.child(checkpoint_name(epoch)))
-
-
 def prefetched(
     items: Iterable[Item], submit: Callable[[Item], Sequence[Future[Part]]], *, ahead: int
 ) -> Generator[tuple[Item, list[Part]], None, None]:
@@ -209,7 +188,8 @@ class TrainingLoop(ABC, Generic[Batch]):
         checkpoint_interval: Interval between checkpoints, rounded up to whole epochs; the last epoch always makes one.
         epoch_size: Length of an epoch in the unit of this interval.
         interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
-        kept: Where some checkpoints are kept permanently.
+        kept: Folder in which some checkpoints are kept permanently.
+        keep_every: n: the checkpoint of every n-th epoch is kept there.
 
     Attributes:
         optimizer: Optimizer of the network.
@@ -229,7 +209,8 @@ class TrainingLoop(ABC, Generic[Batch]):
         checkpoint_interval: int,
         epoch_size: int = 1,
         interval_steps: int | None = None,
-        kept: KeptCheckpoints | None = None,
+        kept: Storage | None = None,
+        keep_every: int = 1,
     ) -> None:
         self._session = session
         self._num_epochs = num_epochs
@@ -239,6 +220,7 @@ class TrainingLoop(ABC, Generic[Batch]):
         self._epoch_size = epoch_size
         self._interval_steps = interval_steps
         self._kept = kept
+        self._keep_every = keep_every
         if syncs_batch_norm:
             synchronise_batch_norm(network, session.device)
         self._network = channels_last(network, session.device)
@@ -352,13 +334,13 @@ class TrainingLoop(ABC, Generic[Batch]):
         return ", ".join(f"{name} {number}" for name, number in position.items() if not name.startswith("num_"))
 
     def _report(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        kept = self._kept if self._kept is not None and self._kept.is_due(epoch) else None
+        kept = self._kept if (epoch + 1) % self._keep_every == 0 else None
         intervals = [number * self._epoch_size // self._checkpoint_interval for number in (epoch, epoch + 1)]
         if kept is None and epoch + 1 < self._num_epochs and intervals[0] == intervals[1]:
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
         with self.checkpoint(epoch + 1) as folder:
             if kept is not None and folder is not None:
-                # First: a run that is stopped between the two makes this checkpoint again.
-                kept.keep(folder, epoch)
+                # First: a run that is stopped between the two makes this checkpoint again, which replaces its equal.
+                copy_checkpoint(folder, kept.child(checkpoint_name(epoch)))
             self._session.report(metrics, epoch=epoch, checkpoint=folder)

@@ -28,7 +28,7 @@ from objectaware.methods.gather import gather_batch, mean_over_workers, num_work
 from objectaware.methods.method import Method
 from objectaware.methods.mixing import Mixing
 from objectaware.training.inputs import build_loader, open_inputs, worker_share
-from objectaware.training.loop import KeptCheckpoints, Place, Totals, TrainingLoop, autocast, require_precision
+from objectaware.training.loop import Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.policies.base import Policy
 from objectaware.training.session import Session
 from objectaware.training.views import PreparedViews, ViewBatch, ViewLoader, ViewSource, prepared_views
@@ -179,7 +179,7 @@ class Pretraining:
         loader: Where the views come from.
         batches: The samples of an epoch, by its number: (steps, batch size of all workers).
         num_samples: Size of the data set.
-        kept: Where some checkpoints are kept permanently.
+        kept: Folder in which some checkpoints are kept permanently.
         labels: Class index of each sample, (N,), for a method that is given them.
         evaluate: Called after some epochs by rank 0 with the online backbone, for metrics such as k-NN accuracy.
     """
@@ -191,7 +191,7 @@ class Pretraining:
     loader: ViewSource
     batches: Callable[[int], NDArray[np.int64]]
     num_samples: int
-    kept: KeptCheckpoints | None = None
+    kept: Storage | None = None
     labels: NDArray[np.int64] | None = None
     evaluate: Callable[[Backbone], Mapping[str, float]] | None = None
 
@@ -227,6 +227,7 @@ class Trainer(TrainingLoop[PreparedViews]):
             checkpoint_interval=config.execution.checkpoint_interval,
             interval_steps=config.execution.checkpoint_interval_steps,
             kept=training.kept,
+            keep_every=config.execution.keep_every,
         )
 
     def restore(self, state: Mapping[str, Any]) -> int:
@@ -412,7 +413,7 @@ def run_pretraining(
         loader=feed(loader),
         batches=inputs.batches,
         num_samples=len(inputs.images),
-        kept=KeptCheckpoints(kept_folder, config.execution.keep_every),
+        kept=kept_folder,
         labels=inputs.labels if config.method.needs_labels else None,
         evaluate=evaluate,
     )

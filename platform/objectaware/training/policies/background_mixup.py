@@ -67,7 +67,7 @@ class BackgroundMixup(Policy):
         self._masks = masks
         self._probability = probability
         self._threshold = threshold
-        self._rectangles = background_rectangles(masks, threshold)
+        self._rectangles = background_rectangles(masks, len(images), threshold)
         self.donors = np.flatnonzero(self._rectangles[:, 2] > 0)
 
     def change_patch(self, patch: Pixels, index: int, crop: Region, height: int, width: int, draws: Draws) -> Pixels:
@@ -75,7 +75,7 @@ class BackgroundMixup(Policy):
 
         Without a mask or a donor the patch stays unchanged.
         """
-        mask = self._masks[index]
+        mask = self._masks(index)
         if draws[0] >= self._probability or mask is None or not self.weights(mask).any() or not len(self.donors):
             return patch
         donor = int(self.donors[int(draws[1] * len(self.donors))])
@@ -93,13 +93,14 @@ class BackgroundMixup(Policy):
         return in_8_bits(mask >= self._threshold * 255) if self.binarises else mask
 
 
-def background_rectangles(masks: Masks, threshold: float) -> NDArray[np.int64]:
+def background_rectangles(masks: Masks, num_images: int, threshold: float) -> NDArray[np.int64]:
     """Find the largest background rectangle of each mask.
 
     Masks are processed in chunks, and masks of one size together, so that memory use stays constant.
 
     Args:
         masks: Each image's soft mask.
+        num_images: Number of images.
         threshold: Smallest value of a mask that is foreground, in [0, 1].
 
     Returns:
@@ -108,11 +109,11 @@ def background_rectangles(masks: Masks, threshold: float) -> NDArray[np.int64]:
         as large as their photos, are shrunk first. The rectangle then keeps a distance of up to one pixel of the
         shrunk mask from the foreground.
     """
-    rectangles = np.zeros((len(masks), 6), dtype=np.int64)
-    for start in range(0, len(masks), _CHUNK):
+    rectangles = np.zeros((num_images, 6), dtype=np.int64)
+    for start in range(0, num_images, _CHUNK):
         by_size: dict[tuple[int, ...], list[tuple[int, NDArray[np.bool_]]]] = {}
-        for index in range(start, min(start + _CHUNK, len(masks))):
-            mask = masks[index]
+        for index in range(start, min(start + _CHUNK, num_images)):
+            mask = masks(index)
             if mask is not None:
                 foreground = _shrunk(mask >= threshold * 255)
                 by_size.setdefault(foreground.shape, []).append((index, foreground))
@@ -173,7 +174,7 @@ class OfficialBackground(Policy):
 
     def patch_mask(self, index: int, crop: Region, height: int, width: int) -> NDArray[np.uint8] | None:
         """Return the image's soft mask under the crop."""
-        mask = self._masks[index]
+        mask = self._masks(index)
         return None if mask is None else crop_mask(mask, np.array(crop), height, width)
 
     def mix_batch(self, view: Tensor, draws: Tensor, masks: Tensor | None) -> tuple[Tensor, Mixing | None]:

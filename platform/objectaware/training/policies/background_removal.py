@@ -53,7 +53,7 @@ class BackgroundRemoval(Policy):
 
     def change_patch(self, patch: Pixels, index: int, crop: Region, height: int, width: int, draws: Draws) -> Pixels:
         """Put the patch's object on a random grey. Without a mask the patch stays unchanged."""
-        mask = self._masks[index]
+        mask = self._masks(index)
         if draws[0] >= self._probability or mask is None or not mask.any():
             return patch
         grey = np.full_like(patch, int(draws[1] * 256))

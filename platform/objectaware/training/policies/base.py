@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, Protocol
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,10 @@ Region = tuple[int, int, int, int]
 """Part of an image in its pixels: top, left, height, width."""
 Pixels = NDArray[np.uint8]
 """Pixels of an image or a part of it, (H, W, 3)."""
+Masks = Callable[[int], NDArray[np.uint8] | None]
+"""Function from an image's index to the mask of the whole image in 8 bits, (h, w) of any size, or None."""
+Boxes = Callable[[int], NDArray[np.float32]]
+"""Function from an image's index to its relative boxes x0 y0 x1 y1, (n, 4); n may be 0."""
 Draws = NDArray[np.float64]
 """Uniform random numbers in [0, 1)."""
 
@@ -24,15 +28,6 @@ NUM_POLICY_DRAWS = 2
 
 NUM_MIX_DRAWS = 4
 """Number of uniform random numbers per sample that `mix_batch` receives."""
-
-
-class Masks(Protocol):
-    """Each image's soft mask, by index."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> NDArray[np.uint8] | None:
-        """Return the mask of the whole image in 8 bits, (h, w) of any size; None if there is none."""
 
 
 class Policy:

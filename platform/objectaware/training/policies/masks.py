@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,31 +15,7 @@ from objectaware.data.pack import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.mask_table import MaskTable
-
-Found = TypeVar("Found")
-Mask = NDArray[np.uint8]
-"""Mask of a whole image in 8 bits, (h, w) of any size."""
-BoxArray = NDArray[np.float32]
-"""Relative boxes x0 y0 x1 y1, (n, 4); n may be 0."""
-
-
-@dataclass(frozen=True)
-class ByImage(Generic[Found]):
-    """The masks or boxes of a data set's images, by index. Each is read when it is asked for.
-
-    Attributes:
-        read: Function from an image's index to its mask or boxes.
-        num_images: Number of images.
-    """
-
-    read: Callable[[int], Found]
-    num_images: int
-
-    def __len__(self) -> int:
-        return self.num_images
-
-    def __getitem__(self, index: int) -> Found:
-        return self.read(index)
+from objectaware.training.policies.base import Boxes, Masks
 
 
 class LocatedPolicyConfig(MaskedPolicyConfig):
@@ -53,7 +27,7 @@ class LocatedPolicyConfig(MaskedPolicyConfig):
             return None
         return _true_boxes(self, data, images) if self.takes == "boxes" else _true_masks(self, data, images)
 
-    def open_boxes(self, inputs: PolicyInputs) -> ByImage[BoxArray]:
+    def open_boxes(self, inputs: PolicyInputs) -> Boxes:
         """Open each image's boxes; none for an image whose localization failed, or for which another one stands in.
 
         Raises:
@@ -63,13 +37,13 @@ class LocatedPolicyConfig(MaskedPolicyConfig):
             return _true_boxes(self, inputs.data, inputs.images)
         table, image_ids = self._table(inputs), inputs.images.image_ids
 
-        def read(index: int) -> BoxArray:
+        def read(index: int) -> NDArray[np.float32]:
             boxes = table.boxes(image_ids[index])
             return _NO_BOXES if boxes is None else boxes
 
-        return ByImage(read, len(image_ids))
+        return read
 
-    def open_masks(self, inputs: PolicyInputs, *, binary: bool) -> ByImage[Mask | None]:
+    def open_masks(self, inputs: PolicyInputs, *, binary: bool) -> Masks:
         """Open each image's mask; None for an image whose localization failed, or for which another one stands in.
 
         Args:
@@ -83,13 +57,13 @@ class LocatedPolicyConfig(MaskedPolicyConfig):
             return _true_masks(self, inputs.data, inputs.images)
         table, image_ids = self._table(inputs), inputs.images.image_ids
 
-        def read(index: int) -> Mask | None:
+        def read(index: int) -> NDArray[np.uint8] | None:
             if not binary:
                 return table.cam(image_ids[index])
             mask = table.mask(image_ids[index])
             return None if mask is None else in_8_bits(mask)
 
-        return ByImage(read, len(image_ids))
+        return read
 
     def _table(self, inputs: PolicyInputs) -> MaskTable:
         return MaskTable.open(Storage.from_uri(self.masks), inputs.cache_folder)
@@ -98,7 +72,7 @@ class LocatedPolicyConfig(MaskedPolicyConfig):
 _NO_BOXES = np.zeros((0, 4), dtype=np.float32)
 
 
-def _true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> ByImage[BoxArray]:
+def _true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> Boxes:
     """Open the data set's own boxes, with the margin of the object-aware crop.
 
     Another image stands in for one that cannot be read. Its boxes would not fit, and it has none here.
@@ -107,7 +81,7 @@ def _true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingIm
     pack = _pack(policy, data, images) if opened.layout.is_pack else None
     boxes = None if pack is not None else opened.training_boxes(images.image_ids)
 
-    def read(index: int) -> BoxArray:
+    def read(index: int) -> NDArray[np.float32]:
         if images.is_unreadable(index):
             return _NO_BOXES
         if boxes is not None:
@@ -116,10 +90,10 @@ def _true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingIm
         widened = [expand_box(tuple(box), OBJECT_MARGIN) for box in pack.boxes(index).tolist()]
         return np.array(widened, dtype=np.float32).reshape(-1, 4)
 
-    return ByImage(read, len(images))
+    return read
 
 
-def _true_masks(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> ByImage[Mask | None]:
+def _true_masks(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> Masks:
     """Open the data set's own masks, with values 0 and 255; None for an image for which another one stands in."""
     opened = Dataset(data)
     foreground: Callable[[int], NDArray[np.bool_]]
@@ -130,7 +104,7 @@ def _true_masks(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingIm
         if not truth.has_masks:
             raise InputError("policy.masks", GROUND_TRUTH, "is not available", truth.notice)
         foreground = truth.__getitem__
-    return ByImage(lambda index: None if images.is_unreadable(index) else in_8_bits(foreground(index)), len(images))
+    return lambda index: None if images.is_unreadable(index) else in_8_bits(foreground(index))
 
 
 def _pack(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> PackedImages:

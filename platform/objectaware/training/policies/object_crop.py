@@ -6,8 +6,7 @@ from typing import ClassVar, Literal
 
 from objectaware.augment.crop import object_region
 from objectaware.config import PolicyInputs
-from objectaware.data.layouts import Boxes
-from objectaware.training.policies.base import Draws, Policy, Region
+from objectaware.training.policies.base import Boxes, Draws, Policy, Region
 from objectaware.training.policies.masks import LocatedPolicyConfig
 
 
@@ -40,4 +39,4 @@ class ObjectCrop(Policy):
 
     def region(self, index: int, height: int, width: int, draws: Draws) -> Region:
         """Return one of the image's boxes, or the whole image if it has no boxes."""
-        return object_region(self._boxes[index], float(draws[0]), height, width)
+        return object_region(self._boxes(index), float(draws[0]), height, width)
