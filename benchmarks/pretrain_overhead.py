@@ -139,7 +139,7 @@ def plain_loop(config: PretrainConfig, folder: Path) -> Epochs:
         momentum=fitted.momentum,
         weight_decay=fitted.weight_decay,
     )
-    initial = scaled_learning_rate(fitted.base_learning_rate, config.batch_size)
+    initial = scaled_learning_rate(config)
     loader = ViewLoader(
         images,
         PlainViews(),

@@ -17,7 +17,7 @@ from objectaware.detection.network import MaskRCNN
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
 from objectaware.methods.gather import mean_over_workers
-from objectaware.training.loop import Place, Totals, TrainingLoop, autocast, require_precision
+from objectaware.training.loop import LoopOptions, Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.session import Session
 
 _FIRST_FRACTION = 0.001
@@ -92,18 +92,19 @@ class FineTuner(TrainingLoop[Batch]):
         self._plan = BatchPlan(images.are_wide(), config.batch_size, seed=config.seed)
         self._stream: Iterator[Batch] | None = None
         description = {"backbone": backbone, "category_names": list(images.category_names)}
-        super().__init__(
-            network,
-            session,
+        options = LoopOptions(
             num_epochs=config.num_epochs,
-            build_optimizer=lambda network: torch.optim.SGD(
-                parameter_groups(network, config.weight_decay), lr=config.learning_rate, momentum=config.sgd_momentum
-            ),
             learning_rate=f"learning_rate (now {config.learning_rate:g})",
             checkpoint_interval=config.execution.checkpoint_interval,
             epoch_size=config.log_interval,
             description={**config.model_dump(mode="json"), **description},
         )
+
+        def build_optimizer(network: MaskRCNN) -> torch.optim.Optimizer:
+            groups = parameter_groups(network, config.weight_decay)
+            return torch.optim.SGD(groups, lr=config.learning_rate, momentum=config.sgd_momentum)
+
+        super().__init__(network, session, options, build_optimizer)
 
     def restore(self, state: Mapping[str, Any]) -> int:
         """Return the interval to continue with."""

@@ -170,6 +170,33 @@ class Place(NamedTuple):
     num_steps: int
 
 
+@dataclass(frozen=True)
+class LoopOptions:
+    """Say how a loop divides a training into epochs, and when it makes checkpoints.
+
+    Attributes:
+        num_epochs: Epochs in all.
+        learning_rate: The field that says the learning rate, and its value, for the message of a divergence.
+        description: Content of `config.json` beside a checkpoint; has the key `backbone`.
+        syncs_batch_norm: Whether batch norm has the statistics of all workers' samples.
+        checkpoint_interval: Interval between checkpoints, rounded up to whole epochs; the last epoch always makes one.
+        epoch_size: Length of an epoch in the unit of this interval.
+        interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
+        kept: Folder in which some checkpoints are kept permanently.
+        keep_every: n: the checkpoint of every n-th epoch is kept there.
+    """
+
+    num_epochs: int
+    learning_rate: str
+    description: Mapping[str, object]
+    checkpoint_interval: int
+    epoch_size: int = 1
+    interval_steps: int | None = None
+    kept: Storage | None = None
+    keep_every: int = 1
+    syncs_batch_norm: bool = True
+
+
 class TrainingLoop(ABC, Generic[Batch]):
     """Train a network on one worker's share of the batches.
 
@@ -180,16 +207,8 @@ class TrainingLoop(ABC, Generic[Batch]):
     Args:
         network: What is trained.
         session: This worker's place among the others.
-        num_epochs: Epochs in all.
+        options: Epochs, checkpoints, and what messages say.
         build_optimizer: Function from the network to its optimizer.
-        learning_rate: The field that says the learning rate, and its value, for the message of a divergence.
-        description: Content of `config.json` beside a checkpoint; has the key `backbone`.
-        syncs_batch_norm: Whether batch norm has the statistics of all workers' samples.
-        checkpoint_interval: Interval between checkpoints, rounded up to whole epochs; the last epoch always makes one.
-        epoch_size: Length of an epoch in the unit of this interval.
-        interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
-        kept: Folder in which some checkpoints are kept permanently.
-        keep_every: n: the checkpoint of every n-th epoch is kept there.
 
     Attributes:
         optimizer: Optimizer of the network.
@@ -200,28 +219,12 @@ class TrainingLoop(ABC, Generic[Batch]):
         self,
         network: nn.Module,
         session: Session,
-        *,
-        num_epochs: int,
+        options: LoopOptions,
         build_optimizer: Callable[[Any], torch.optim.Optimizer],
-        learning_rate: str,
-        description: Mapping[str, object],
-        syncs_batch_norm: bool = True,
-        checkpoint_interval: int,
-        epoch_size: int = 1,
-        interval_steps: int | None = None,
-        kept: Storage | None = None,
-        keep_every: int = 1,
     ) -> None:
         self._session = session
-        self._num_epochs = num_epochs
-        self._learning_rate = learning_rate
-        self._description = description
-        self._checkpoint_interval = checkpoint_interval
-        self._epoch_size = epoch_size
-        self._interval_steps = interval_steps
-        self._kept = kept
-        self._keep_every = keep_every
-        if syncs_batch_norm:
+        self._options = options
+        if options.syncs_batch_norm:
             synchronise_batch_norm(network, session.device)
         self._network = channels_last(network, session.device)
         self.optimizer = build_optimizer(network)
@@ -283,7 +286,7 @@ class TrainingLoop(ABC, Generic[Batch]):
         # The session may have moved the folder away.
         with tempfile.TemporaryDirectory(prefix="checkpoint-", ignore_cleanup_errors=True) as folder:
             state = {"optimizer": self.optimizer.state_dict(), **state}
-            save_checkpoint(Path(folder), self._network, self._description, state)
+            save_checkpoint(Path(folder), self._network, self._options.description, state)
             yield Path(folder)
 
     def run(self) -> None:
@@ -293,7 +296,7 @@ class TrainingLoop(ABC, Generic[Batch]):
             TrainingDivergedError: The loss is not finite.
             StoppedError: A worker was asked to end. All workers end after the same step, which is saved.
         """
-        for epoch in range(self.next_epoch, self._num_epochs):
+        for epoch in range(self.next_epoch, self._options.num_epochs):
             self._report(epoch, self._train_epoch(epoch))
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
@@ -311,7 +314,7 @@ class TrainingLoop(ABC, Generic[Batch]):
                 if not math.isfinite(values["loss"]):
                     raise TrainingDivergedError(
                         f"the loss is {values['loss']} at {self._named(place)}: training has diverged. Lower "
-                        f"{self._learning_rate} or use precision fp32."
+                        f"{self._options.learning_rate} or use precision fp32."
                     )
                 totals.add(values)
                 self._after_step(place, totals)
@@ -322,7 +325,8 @@ class TrainingLoop(ABC, Generic[Batch]):
         self._session.progress({**self.position(place), **self.metrics(totals)})
         stop = any_worker(self._session.should_stop(), self._session.device)
         # The epoch's own checkpoint follows its last step.
-        due = self._interval_steps and place.step % self._interval_steps == 0 and place.step < place.num_steps
+        interval = self._options.interval_steps
+        due = interval is not None and place.step % interval == 0 and place.step < place.num_steps
         if stop or due:
             with self.checkpoint(place.epoch, totals) as folder:
                 self._session.save(folder, epoch=place.epoch, step=place.step)
@@ -334,12 +338,13 @@ class TrainingLoop(ABC, Generic[Batch]):
         return ", ".join(f"{name} {number}" for name, number in position.items() if not name.startswith("num_"))
 
     def _report(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        kept = self._kept if (epoch + 1) % self._keep_every == 0 else None
-        intervals = [number * self._epoch_size // self._checkpoint_interval for number in (epoch, epoch + 1)]
-        if kept is None and epoch + 1 < self._num_epochs and intervals[0] == intervals[1]:
+        options, number = self._options, epoch + 1
+        kept = options.kept if number % options.keep_every == 0 else None
+        before, after = (end * options.epoch_size // options.checkpoint_interval for end in (epoch, number))
+        if kept is None and number < options.num_epochs and before == after:
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
-        with self.checkpoint(epoch + 1) as folder:
+        with self.checkpoint(number) as folder:
             if kept is not None and folder is not None:
                 # First: a run that is stopped between the two makes this checkpoint again, which replaces its equal.
                 copy_checkpoint(folder, kept.child(checkpoint_name(epoch)))

@@ -28,7 +28,7 @@ from objectaware.methods.gather import gather_batch, mean_over_workers, num_work
 from objectaware.methods.method import Method
 from objectaware.methods.mixing import Mixing
 from objectaware.training.inputs import build_loader, open_inputs, worker_share
-from objectaware.training.loop import Place, Totals, TrainingLoop, autocast, require_precision
+from objectaware.training.loop import LoopOptions, Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.policies.base import Policy
 from objectaware.training.session import Session
 from objectaware.training.views import PreparedViews, ViewBatch, ViewLoader, ViewSource, prepared_views
@@ -45,18 +45,13 @@ class TrainingCollapsedError(ExplainedError):
     """All images have the same embedding."""
 
 
-def full_learning_rate(config: PretrainConfig) -> float:
-    """Return the learning rate of the first epoch, scaled to the batch size."""
-    return scaled_learning_rate(config.optimizer.base_learning_rate, config.batch_size)
-
-
 def set_learning_rate(
     config: PretrainConfig, optimizer: torch.optim.Optimizer, step: int, steps_per_epoch: int
 ) -> None:
     """Set the learning rate of each parameter group for a step of the whole run, counted from 0."""
     scheduled = learning_rate_at(config, step, steps_per_epoch)
     for group in optimizer.param_groups:
-        group["lr"] = full_learning_rate(config) if group["has_constant_rate"] else scheduled
+        group["lr"] = scaled_learning_rate(config) if group["has_constant_rate"] else scheduled
 
 
 def learning_rate_at(config: PretrainConfig, step: int, steps_per_epoch: int) -> float:
@@ -67,7 +62,7 @@ def learning_rate_at(config: PretrainConfig, step: int, steps_per_epoch: int) ->
         step: Step of the whole run, from 0.
         steps_per_epoch: Steps per epoch.
     """
-    full = full_learning_rate(config)
+    full = scaled_learning_rate(config)
     num_warmup_steps = config.num_warmup_epochs * steps_per_epoch
     if step < num_warmup_steps:
         return full * (step + 1) / num_warmup_steps
@@ -92,9 +87,9 @@ def cosine_learning_rate(position: int, end: int, *, initial: float, final: floa
     return final + (initial - final) * 0.5 * (1 + math.cos(math.pi * position / end))
 
 
-def scaled_learning_rate(base: float, batch_size: int) -> float:
-    """Apply the linear scaling rule: base · B / 256, where B is the batch of all workers together."""
-    return base * batch_size / 256
+def scaled_learning_rate(config: PretrainConfig) -> float:
+    """Return the learning rate of the first epoch: base · B / 256, where B is the batch of all workers together."""
+    return config.optimizer.base_learning_rate * config.batch_size / 256
 
 
 def check_collapse(epoch: int, metrics: Mapping[str, float]) -> None:
@@ -216,18 +211,18 @@ class Trainer(TrainingLoop[PreparedViews]):
         config = self._config = training.config
         # Whether another image stands in for each sample, as far as this worker has seen.
         self._is_unreadable = torch.zeros(training.num_samples, dtype=torch.uint8)
-        super().__init__(
-            training.method,
-            training.session,
+        options = LoopOptions(
             num_epochs=config.num_epochs,
-            build_optimizer=lambda method: config.optimizer.build(method.parameter_groups()),
-            learning_rate=f"optimizer.base_learning_rate (now {full_learning_rate(config):g} after scaling)",
+            learning_rate=f"optimizer.base_learning_rate (now {scaled_learning_rate(config):g} after scaling)",
             description=config.model_dump(mode="json"),
             syncs_batch_norm=not training.method.keeps_batch_norm_local,
             checkpoint_interval=config.execution.checkpoint_interval,
             interval_steps=config.execution.checkpoint_interval_steps,
             kept=training.kept,
             keep_every=config.execution.keep_every,
+        )
+        super().__init__(
+            self.method, training.session, options, lambda method: config.optimizer.build(method.parameter_groups())
         )
 
     def restore(self, state: Mapping[str, Any]) -> int:
@@ -254,7 +249,7 @@ class Trainer(TrainingLoop[PreparedViews]):
         """Set the rates of the step, and train on the views."""
         step = place.epoch * place.num_steps + place.step
         set_learning_rate(self._config, self.optimizer, step, place.num_steps)
-        self.method.begin_step(step, self._num_epochs * place.num_steps)
+        self.method.begin_step(step, self._config.num_epochs * place.num_steps)
         values = {"loss": self._step(*batch), **observe(self.method)}
         samples = batch[1]
         self._is_unreadable[samples.indices[samples.unreadable]] = 1
@@ -313,7 +308,7 @@ class Trainer(TrainingLoop[PreparedViews]):
         metrics["unreadable_images"] = float(len(self._gather_unreadable()))
         check_collapse(place.epoch, metrics)
         number = place.epoch + 1
-        due = number % self._config.execution.evaluation_interval == 0 or number == self._num_epochs
+        due = number % self._config.execution.evaluation_interval == 0 or number == self._config.num_epochs
         if self.training.evaluate is not None and due and self._session.rank == 0:
             metrics |= self.training.evaluate(self.method.backbone)
         return metrics
