@@ -176,10 +176,7 @@ class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
             mask_predictor=MaskRCNNPredictor(trunk_channels, _MASK_CHANNELS, num_classes + 1),
         )
         self.fg_bg_sampler = KeyedSampler(num_regions, 0.25)
-        self._initialise()
-
-    def _initialise(self) -> None:
-        """Initialise the layers as detectron2 does: FastRCNNOutputLayers and MaskRCNNConvUpsampleHead."""
+        # As detectron2 does: FastRCNNOutputLayers and MaskRCNNConvUpsampleHead.
         nn.init.normal_(self.box_predictor.cls_score.weight, std=0.01)
         nn.init.normal_(self.box_predictor.bbox_pred.weight, std=0.001)
         nn.init.normal_(self.mask_predictor.mask_fcn_logits.weight, std=0.001)

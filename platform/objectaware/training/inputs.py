@@ -35,7 +35,6 @@ def epoch_batches(num_samples: int, batch_size: int, *, seed: int, epoch: int) -
         in MoCo's code: batch statistics of a handful of samples would disturb the network. Another epoch leaves
         out others.
     """
-    assert num_samples >= batch_size > 0, f"{num_samples} samples do not fill a batch of {batch_size}"
     return _cut(_generator(seed, epoch).permutation(num_samples), batch_size)
 
 
@@ -57,8 +56,6 @@ def windowed_batches(
     Returns:
         As `epoch_batches`.
     """
-    num_samples = int(shard_sizes.sum())
-    assert num_samples >= batch_size > 0, f"{num_samples} samples do not fill a batch of {batch_size}"
     generator = _generator(seed, epoch)
     starts = np.cumsum(shard_sizes) - shard_sizes
     shards = generator.permutation(len(shard_sizes))
@@ -75,6 +72,7 @@ def _generator(seed: int, epoch: int) -> np.random.Generator:
 
 
 def _cut(order: NDArray[np.int64], batch_size: int) -> NDArray[np.int64]:
+    assert len(order) >= batch_size > 0, f"{len(order)} samples do not fill a batch of {batch_size}"
     num_batches = len(order) // batch_size
     return order[: num_batches * batch_size].reshape(num_batches, batch_size)
 

@@ -18,6 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError, InputError
@@ -216,11 +217,7 @@ class TrainingLoop(ABC, Generic[Batch]):
     """
 
     def __init__(
-        self,
-        network: nn.Module,
-        session: Session,
-        options: LoopOptions,
-        build_optimizer: Callable[[Any], torch.optim.Optimizer],
+        self, network: nn.Module, session: Session, options: LoopOptions, build_optimizer: Callable[[Any], Optimizer]
     ) -> None:
         self._session = session
         self._options = options

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from objectaware.config import PretrainConfig
 from objectaware.data.images import Images
@@ -45,9 +46,7 @@ class TrainingCollapsedError(ExplainedError):
     """All images have the same embedding."""
 
 
-def set_learning_rate(
-    config: PretrainConfig, optimizer: torch.optim.Optimizer, step: int, steps_per_epoch: int
-) -> None:
+def set_learning_rate(config: PretrainConfig, optimizer: Optimizer, step: int, steps_per_epoch: int) -> None:
     """Set the learning rate of each parameter group for a step of the whole run, counted from 0."""
     scheduled = learning_rate_at(config, step, steps_per_epoch)
     for group in optimizer.param_groups:
@@ -125,11 +124,8 @@ def observe(method: Method) -> dict[str, float]:
     """
     if method.embeddings is not None:
         first, second = gather_batch(torch.stack(method.embeddings, dim=1)).unbind(dim=1)
-        return {
-            "alignment": alignment(first, second),
-            "uniformity": uniformity(first),
-            "feature_std": feature_std(first),
-        }
+        spread = {"uniformity": uniformity(first), "feature_std": feature_std(first)}
+        return {"alignment": alignment(first, second), **spread}
     return {} if method.top1_accuracy is None else {"top1_accuracy": float(mean_over_workers(method.top1_accuracy))}
 
 
@@ -150,9 +146,7 @@ def knn_metrics(
         rest does not show are left out. If fewer than two classes remain, both metrics are absent.
     """
     device = next(backbone.parameters()).device
-    features: Tensor = compute_features(
-        backbone, images, chosen.tolist(), size=size, center_crop=False, device=device
-    ).values
+    features = compute_features(backbone, images, chosen.tolist(), size=size, center_crop=False, device=device).values
     num_queries = max(len(features) // 10, 1)
     queries, bank_labels = torch.from_numpy(labels[chosen]).tensor_split([num_queries])
     is_known = torch.isin(queries, bank_labels)  # no neighbour could have the class of the others

@@ -36,10 +36,8 @@ class PairingConfig(PolicyConfig):
             return f"num_accumulation_steps = {config.num_accumulation_steps} would split the pairs of {self.name}"
         for workers in config.execution.worker_counts():
             if self.compat is None and config.batch_size % (2 * workers):
-                return (
-                    f"batch_size = {config.batch_size} is not a multiple of 2 · {workers} workers: the policy "
-                    f"{self.name} mixes the samples of a worker in pairs"
-                )
+                pairs = f"the policy {self.name} mixes the samples of a worker in pairs"
+                return f"batch_size = {config.batch_size} is not a multiple of 2 · {workers} workers: {pairs}"
         return None
 
 
