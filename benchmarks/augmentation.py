@@ -22,7 +22,7 @@ from inputs import ArrayImages, photo_source, photos_as_they_are
 from objectaware.augment.color import ColorDistribution
 from objectaware.config import ViewConfig
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
-from objectaware.training.policies import PlainViews
+from objectaware.training.policies.base import PlainViews
 from objectaware.training.views import ViewLoader, blur_kernel_size, prepare_view
 
 _LIMIT = 1 / 1.5

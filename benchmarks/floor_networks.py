@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from objectaware.methods.backbones import build_backbone, channels_last
 from objectaware.methods.byol import BYOL
 from objectaware.methods.moco import MoCo
-from objectaware.training.precision import compile_networks
+from objectaware.training.pretraining import compile_networks
 from roof import Work, bytes_of, bytes_of_weights, counted_operations
 from training_step import trained
 

@@ -32,10 +32,9 @@ from objectaware.distributed.cluster import ray_cluster
 from objectaware.distributed.train import train_on_ray
 from objectaware.plain_yaml import parse_yaml
 from objectaware.training.inputs import epoch_batches
-from objectaware.training.loop import run_pretraining
-from objectaware.training.optimization import cosine_learning_rate, scaled_learning_rate
 from objectaware.training.optimizers.sgd import SGDConfig
-from objectaware.training.policies import PlainViews
+from objectaware.training.policies.base import PlainViews
+from objectaware.training.pretraining import cosine_learning_rate, run_pretraining, scaled_learning_rate
 from objectaware.training.session import LocalSession
 from objectaware.training.views import ViewBatch, ViewLoader, blur_kernel_size
 
@@ -140,7 +139,7 @@ def plain_loop(config: PretrainConfig, folder: Path) -> Epochs:
         momentum=fitted.momentum,
         weight_decay=fitted.weight_decay,
     )
-    initial = scaled_learning_rate(fitted.base_learning_rate, config.batch_size)
+    initial = scaled_learning_rate(config)
     loader = ViewLoader(
         images,
         PlainViews(),

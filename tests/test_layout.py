@@ -37,9 +37,7 @@ def test_detection_stands_beside_training() -> None:
     assert {folder for folder, _ in imported} <= {
         "augment", "config", "data", "detection", "errors", "methods", "training",
     }  # fmt: skip
-    assert {module for folder, module in imported if folder == "training"} <= {
-        "checkpoints", "watch", "precision", "preemption", "session",
-    }  # fmt: skip
+    assert {module for folder, module in imported if folder == "training"} == {"loop", "session"}
     below = [
         path for folder in ("training", "methods", "data") for path in (ROOT / "objectaware" / folder).rglob("*.py")
     ]

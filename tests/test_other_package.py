@@ -20,7 +20,7 @@ import torch
 from pydantic import Field
 from typing import Annotated
 
-from objectaware.config.method import MethodConfig
+from objectaware.config.variants import MethodConfig
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.method import Method
 
@@ -67,7 +67,7 @@ from pathlib import Path
 import yaml
 
 from objectaware.config import PretrainConfig
-from objectaware.training.loop import run_pretraining
+from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
 
 folder = Path(sys.argv[1])

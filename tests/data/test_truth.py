@@ -30,8 +30,7 @@ from objectaware.data.sets.backgrounds_challenge import training_foregrounds
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth, Orientation
 from objectaware.detection.data import TrainingImages
-from objectaware.detection.detect import detect_objects
-from objectaware.detection.score import average_precision
+from objectaware.detection.detect import average_precision, detect_objects
 from objectaware.errors import InputError
 from objectaware.localize.exports import segmentation
 from objectaware.localize.mask_store import MaskRow, write_shard

@@ -14,10 +14,17 @@ from torch import nn
 from objectaware.cli import run
 from objectaware.config import DetectionConfig
 from objectaware.detection.data import open_coco
-from objectaware.detection.detect import detect_objects, fine_tuned_detector
-from objectaware.detection.export import detectron2_name, export_detector, export_detectron2, load_detector
+from objectaware.detection.detect import (
+    average_precision,
+    category_numbers,
+    detect_objects,
+    detectron2_name,
+    export_detector,
+    export_detectron2,
+    fine_tuned_detector,
+    load_detector,
+)
 from objectaware.detection.fine_tuning import run_fine_tuning
-from objectaware.detection.score import average_precision, category_numbers
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.checkpoint import load_encoder

@@ -15,9 +15,8 @@ from objectaware.config import DetectionConfig
 from objectaware.detection.fine_tuning import learning_rate_at, parameter_groups, run_fine_tuning
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_encoder
-from objectaware.training.preemption import StoppedError
-from objectaware.training.session import LocalSession
-from objectaware.training.watch import TrainingDivergedError
+from objectaware.training.loop import TrainingDivergedError
+from objectaware.training.session import LocalSession, StoppedError
 from two_detectors import fine_tuning_worker
 
 
@@ -34,8 +33,9 @@ from two_detectors import fine_tuning_worker
     ],
 )
 def test_the_paper_s_schedule(iteration: int, expected: float) -> None:
-    rate = learning_rate_at(iteration, 0.02, decay_iterations=(120_000, 160_000), num_warmup_iterations=1000)
-    assert rate == pytest.approx(expected)
+    coco = {"root": "coco", "layout": "coco", "split": "train"}
+    config = DetectionConfig.model_validate({"checkpoint": "network", "data": coco, "test": coco})
+    assert learning_rate_at(config, iteration) == pytest.approx(expected)
 
 
 def test_batch_norm_has_no_weight_decay() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pycocotools import mask as coco_mask
 
-from objectaware.detection.score import Kind, average_precision, category_numbers
+from objectaware.detection.detect import Kind, average_precision, category_numbers
 
 
 def _truth(scenes: Path) -> tuple[Path, dict[str, Any]]:

@@ -20,9 +20,8 @@ from objectaware.distributed.train import training_needs
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_state
 from objectaware.training.inputs import build_loader, open_inputs, worker_share
-from objectaware.training.loop import run_pretraining
-from objectaware.training.preemption import StoppedError
-from objectaware.training.session import LocalSession
+from objectaware.training.pretraining import run_pretraining
+from objectaware.training.session import LocalSession, StoppedError
 from tiny_training import tiny_training
 
 slow = pytest.mark.slow

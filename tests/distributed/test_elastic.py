@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import three_training_nodes
-from objectaware.training.loop import run_pretraining
+from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -34,8 +34,9 @@ from objectaware.distributed.train import (
     use_rays_interface,
 )
 from objectaware.errors import InputError
-from objectaware.training.no_progress import EXIT_STATUS, NoProgressError
-from objectaware.training.watch import TrainingCollapsedError, TrainingDivergedError
+from objectaware.training.loop import TrainingDivergedError
+from objectaware.training.pretraining import TrainingCollapsedError
+from objectaware.training.session import EXIT_STATUS, NoProgressError
 from ray_training import pretrain
 from tiny_training import tiny_training
 
@@ -45,7 +46,7 @@ NUM_EPOCHS = 3
 
 HANGS_AFTER_SOME_STEPS = """
 import threading
-from objectaware.training.no_progress import NoProgressWatch
+from objectaware.training.session import NoProgressWatch
 
 def wait_for_a_disk_that_is_away():
     threading.Event().wait()
@@ -63,14 +64,14 @@ NUM_EPOCHS_TO_SWAP = 10
 
 WAITS = """
 import sys, threading, time, torch
-from objectaware.training.no_progress import NoProgressWatch
+from objectaware.training.session import NoProgressWatch
 began = time.monotonic()
 with NoProgressWatch(0.5, lambda place: print(time.monotonic() - began, flush=True), seconds_for_others=3):
     torch.futures.Future().wait() if sys.argv[1] == "for others" else threading.Event().wait()
 """
 
 ENDS_IN_TIME = """
-from objectaware.training.no_progress import NoProgressWatch
+from objectaware.training.session import NoProgressWatch
 with NoProgressWatch(0.2, print):
     pass
 import threading

@@ -31,7 +31,7 @@ from objectaware.distributed.train_session import (
     epoch_records,
 )
 from objectaware.errors import ExplainedError, InputError
-from objectaware.training.preemption import StoppedError
+from objectaware.training.session import StoppedError
 
 
 def test_only_what_is_saved_is_recorded(ray_session: None) -> None:

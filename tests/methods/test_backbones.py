@@ -3,7 +3,7 @@ import timm
 import torch
 import torchvision
 
-from objectaware.config.backbones import BACKBONE_NAMES
+from objectaware.config.variants import BACKBONE_NAMES
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.checkpoint import backbone_weights

@@ -13,7 +13,7 @@ from objectaware.localize.classifier_cam import classifier_cam
 from objectaware.methods.checkpoint import load_encoder, save_checkpoint
 from objectaware.methods.classifier import load_classifier
 from objectaware.methods.supervised import Supervised
-from objectaware.training.loop import run_pretraining
+from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
 
 

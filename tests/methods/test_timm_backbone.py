@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from objectaware.config import LocalizeConfig, LocalizeExecution, PretrainConfig
-from objectaware.detection.export import export_detectron2
+from objectaware.detection.detect import export_detectron2
 from objectaware.detection.network import MaskRCNN
 from objectaware.errors import InputError
 from objectaware.evaluate.embeddings import knn_accuracy

@@ -18,8 +18,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from objectaware.detection.detect import load_published
-from objectaware.detection.export import load_detector
+from objectaware.detection.detect import load_detector, load_published
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_encoder, load_state
 from objectaware.methods.classifier import load_classifier

@@ -72,7 +72,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_the_loss_falls_precision_is_computed_and_the_exports_load(ray_session: None, place: Path) -> None:
-    from objectaware.detection.export import load_detector
+    from objectaware.detection.detect import load_detector
 
     subset = ["--data.subset", _subset(place, "train", 12), "--test.subset", _subset(place, "val", 6)]
     values = _evaluate(place, *subset, "--num_iterations", "24", "--log_interval", "6")

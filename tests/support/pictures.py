@@ -10,7 +10,7 @@ import torch
 from objectaware.augment.color import ColorDistribution
 from objectaware.config import ViewConfig
 from objectaware.data.images import Images
-from objectaware.training.policies import Policy
+from objectaware.training.policies.base import Policy
 from objectaware.training.views import ViewLoader
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed.train import train_on_ray
-from objectaware.training.loop import run_pretraining
+from objectaware.training.pretraining import run_pretraining
 
 
 def pretrain(config: PretrainConfig, storage: Storage, on_record: Callable[[Mapping[str, Any]], None]) -> str:

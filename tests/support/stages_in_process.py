@@ -18,7 +18,7 @@ from objectaware.distributed import localize_steps, task
 from objectaware.distributed.localize import LocalizeSummary
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, read_group
 from objectaware.stages import detection, localize, pretrain, runner
-from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name
+from objectaware.training.loop import KEPT_FOLDER, checkpoint_name
 from objectaware.training.session import LocalSession
 
 Record = Mapping[str, Any]

@@ -9,19 +9,21 @@ import numpy as np
 import torch
 
 from objectaware.augment.color import ColorDistribution
-from objectaware.config import ViewConfig
+from objectaware.config import PretrainConfig, ViewConfig
 from objectaware.data.images import Images
+from objectaware.data.storage import Storage
 from objectaware.methods.byol import BYOL
 from objectaware.methods.method import Method
 from objectaware.methods.moco import MoCo
 from objectaware.methods.simsiam import SimSiam
 from objectaware.methods.supervised import Supervised
-from objectaware.training.checkpoints import KeptCheckpoints
 from objectaware.training.inputs import epoch_batches
-from objectaware.training.loop import Checkpointing, Pretraining, Trainer
-from objectaware.training.optimization import Optimization
 from objectaware.training.optimizers.sgd import SGDConfig
-from objectaware.training.policies import CutMix, Mixup, OfficialBackground, PlainViews, Policy
+from objectaware.training.policies.background_mixup import OfficialBackground
+from objectaware.training.policies.base import PlainViews, Policy
+from objectaware.training.policies.cutmix import CutMix
+from objectaware.training.policies.mixup import Mixup
+from objectaware.training.pretraining import Pretraining, Trainer
 from objectaware.training.session import Session
 from objectaware.training.views import ViewLoader
 
@@ -64,7 +66,7 @@ def make_policy(name: str, num_pictures: int = 32) -> Policy:
         for mask, corners in zip(masks, np.random.default_rng(1).integers(0, 20, (num_pictures, 2, 2)), strict=True):
             (top, left), (bottom, right) = np.sort(corners, axis=0)
             mask[top : bottom + 1, left : right + 1] = 200
-        return OfficialBackground(masks, probability=0.7, threshold=0.2, hard=False)
+        return OfficialBackground(masks.__getitem__, probability=0.7, threshold=0.2, hard=False)
     return {"none": PlainViews, "mixup": Mixup, "cutmix": CutMix}[name]()
 
 
@@ -83,8 +85,8 @@ def make_trainer(
     batches: Callable[[int], np.ndarray] | None = None,
     checkpoint_interval: int = 1,
     checkpoint_interval_steps: int | None = None,
-    kept: KeptCheckpoints | None = None,
-    **options: Any,
+    kept: Storage | None = None,
+    keep_every: int = 100,
 ) -> Trainer:
     pictures = images or Pictures(num_pictures)
     loader = ViewLoader(
@@ -99,20 +101,23 @@ def make_trainer(
     settings = {"batch_size": batch_size, "optimizer": SGDConfig, "learning_rate": 0.05, **(optimization or {})}
     rate = settings.pop("learning_rate") * 256 / settings["batch_size"]
     fitted = settings.pop("optimizer")(base_learning_rate=rate, final_learning_rate=0.001, weight_decay=1e-4)
-    fields = Optimization(num_epochs, optimizer=fitted, **settings)
+    intervals = {
+        "checkpoint_interval": checkpoint_interval,
+        "checkpoint_interval_steps": checkpoint_interval_steps,
+        "keep_every": keep_every,
+    }
+    fields = {"data": {"root": "pictures"}, "backbone": method.backbone.name, "optimizer": fitted, **settings}
+    config = PretrainConfig.model_validate({**fields, "num_epochs": num_epochs, "execution": intervals})
     training = Pretraining(
+        config=config,
+        session=session,
         method=method,
         policy=loader.policy,
         loader=loader,
-        batches=batches or (lambda epoch: epoch_batches(len(pictures), fields.batch_size, seed=0, epoch=epoch)),
+        batches=batches or (lambda epoch: epoch_batches(len(pictures), config.batch_size, seed=0, epoch=epoch)),
         num_samples=len(pictures),
-        optimization=fields,
-        session=session,
-        checkpointing=Checkpointing(
-            {"backbone": method.backbone.name}, checkpoint_interval, checkpoint_interval_steps, kept
-        ),
+        kept=kept,
         labels=np.arange(num_pictures) % NUM_CLASSES if isinstance(method, Supervised) else None,
-        **options,
     )
     return Trainer(training)
 

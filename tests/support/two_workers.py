@@ -10,9 +10,8 @@ import torch.distributed as dist
 
 from objectaware.methods import moco
 from objectaware.methods.batch_norm import AllReduceBatchNorm
-from objectaware.training.loop import Trainer
-from objectaware.training.preemption import StoppedError
-from objectaware.training.session import LocalSession
+from objectaware.training.pretraining import Trainer
+from objectaware.training.session import LocalSession, StoppedError
 from training_fixtures import make_method, make_trainer, training_state
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from objectaware.training.loop import Trainer
+from objectaware.training.pretraining import Trainer
 from objectaware.training.session import LocalSession
 from training_fixtures import make_method, make_trainer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from objectaware.training.checkpoints import checkpoint_epoch, checkpoint_name, checkpoint_position
+from objectaware.training.loop import checkpoint_epoch, checkpoint_name, checkpoint_position
 
 
 def test_checkpoint_names_sort_as_their_epochs() -> None:

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from objectaware.training.precision import compile_networks
+from objectaware.training.pretraining import compile_networks
 from training_fixtures import make_method
 
 

@@ -16,7 +16,7 @@ from objectaware.evaluate.embeddings import knn_accuracy
 from objectaware.evaluate.features import compute_features
 from objectaware.methods.backbones import build_backbone
 from objectaware.studies.demo import DemoConfig, demo_trainings
-from objectaware.training.loop import run_pretraining
+from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
 
 # A tenth of the demo's epochs. Seen, in per cent: an untrained network 14.4, after these epochs 28.2; after as many

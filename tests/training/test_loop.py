@@ -10,11 +10,9 @@ from objectaware.config import ViewConfig
 from objectaware.data.storage import Storage
 from objectaware.methods.checkpoint import load_encoder, load_state
 from objectaware.methods.moco import MoCo
-from objectaware.training.checkpoints import KeptCheckpoints
-from objectaware.training.loop import Trainer
-from objectaware.training.preemption import StoppedError
-from objectaware.training.session import LocalSession
-from objectaware.training.watch import TrainingCollapsedError, TrainingDivergedError
+from objectaware.training.loop import TrainingDivergedError
+from objectaware.training.pretraining import Trainer, TrainingCollapsedError
+from objectaware.training.session import LocalSession, StoppedError
 from training_fixtures import Pictures, make_method, make_trainer
 
 
@@ -138,9 +136,9 @@ def test_progress_tells_the_chance_level(trainer_in: Callable[..., Trainer]) -> 
 
 
 def test_checkpoints_of_every_nth_epoch_are_kept(trainer_in: Callable[..., Trainer], tmp_path: Path) -> None:
-    kept = KeptCheckpoints(Storage.from_uri(tmp_path / "kept"), 2)
+    kept = Storage.from_uri(tmp_path / "kept")
     # The interval of the ordinary checkpoints does not matter.
-    trainer_in("run", num_epochs=3, kept=kept, checkpoint_interval=3).run()
+    trainer_in("run", num_epochs=3, kept=kept, keep_every=2, checkpoint_interval=3).run()
     assert [folder.name for folder in (tmp_path / "kept").iterdir()] == ["epoch_0001"]
     assert load_state(tmp_path / "kept" / "epoch_0001")["next_epoch"] == 2
     assert load_encoder(tmp_path / "kept" / "epoch_0001").config["backbone"] == "resnet10_narrow"

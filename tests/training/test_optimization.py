@@ -1,20 +1,19 @@
 """Learning rates, momenta and optimizers by name."""
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 import torch
 from torch import nn
 
-from objectaware.config import OptimizerConfig
+from objectaware.config import OptimizerConfig, PretrainConfig
 from objectaware.methods.method import ParameterGroup, parameter_groups
-from objectaware.training.optimization import Optimization
 from objectaware.training.optimizers.lars import LARS, LARSConfig
 from objectaware.training.optimizers.sgd import SGDConfig
+from objectaware.training.pretraining import learning_rate_at, set_learning_rate
 
-PAPER = Optimization(num_epochs=800, batch_size=256, optimizer=SGDConfig())
+PAPER = PretrainConfig.model_validate({"data": {"root": "photos"}})
 
 
 def _weights(*parameters: nn.Parameter) -> list[ParameterGroup]:
@@ -23,27 +22,27 @@ def _weights(*parameters: nn.Parameter) -> list[ParameterGroup]:
 
 def test_the_default_learning_rate_is_the_papers_and_constant_within_an_epoch() -> None:
     """Golden check 13."""
-    rates = [PAPER.learning_rate_at(epoch * 10, 10) for epoch in (0, 400, 799)]
+    rates = [learning_rate_at(PAPER, epoch * 10, 10) for epoch in (0, 400, 799)]
     assert rates == pytest.approx([0.03, 0.0155, 0.0010001], abs=5e-8)
-    assert len({PAPER.learning_rate_at(4000 + step, 10) for step in range(10)}) == 1
+    assert len({learning_rate_at(PAPER, 4000 + step, 10) for step in range(10)}) == 1
 
 
 def test_a_cosine_by_step_meets_the_one_by_epoch_at_the_start_of_each_epoch() -> None:
-    by_step = replace(PAPER, learning_rate_schedule="cosine_step")
+    by_step = PAPER.model_copy(update={"learning_rate_schedule": "cosine_step"})
     for epoch in (0, 1, 400, 799):
-        assert by_step.learning_rate_at(epoch * 10, 10) == pytest.approx(PAPER.learning_rate_at(epoch * 10, 10))
-    rates = [by_step.learning_rate_at(step, 10) for step in range(8000)]
+        assert learning_rate_at(by_step, epoch * 10, 10) == pytest.approx(learning_rate_at(PAPER, epoch * 10, 10))
+    rates = [learning_rate_at(by_step, step, 10) for step in range(8000)]
     assert all(later < earlier for earlier, later in pairwise(rates))
 
 
 @pytest.mark.parametrize("schedule", ["cosine_epoch", "cosine_step"])
 def test_warm_up_rises_by_step_and_the_cosine_takes_the_rest(schedule: str) -> None:
-    settings = replace(PAPER, num_warmup_epochs=10, learning_rate_schedule=schedule)
-    rates = [settings.learning_rate_at(step, 5) for step in range(51)]
+    settings = PAPER.model_copy(update={"num_warmup_epochs": 10, "learning_rate_schedule": schedule})
+    rates = [learning_rate_at(settings, step, 5) for step in range(51)]
     assert rates[:50] == pytest.approx([0.03 * (step + 1) / 50 for step in range(50)])
     assert rates[50] == pytest.approx(0.03)
     # Half of the remaining 790 epochs later, half way down.
-    assert settings.learning_rate_at(50 + 395 * 5, 5) == pytest.approx(0.0155)
+    assert learning_rate_at(settings, 50 + 395 * 5, 5) == pytest.approx(0.0155)
 
 
 def test_lars_scales_a_layers_gradient_to_its_weights() -> None:
@@ -113,6 +112,6 @@ def test_a_group_with_a_constant_rate_keeps_that_of_the_start() -> None:
     scheduled, constant = nn.Linear(3, 4), nn.Linear(3, 4)
     groups = [*parameter_groups(scheduled), *parameter_groups(constant, has_constant_rate=True)]
     optimizer = PAPER.optimizer.build(groups)
-    PAPER.set_learning_rate(optimizer, 4000, 10)
+    set_learning_rate(PAPER, optimizer, 4000, 10)
     rates = {group["has_constant_rate"]: group["lr"] for group in optimizer.param_groups}
     assert rates == {False: pytest.approx(0.0155), True: 0.03}

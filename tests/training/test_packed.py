@@ -14,9 +14,8 @@ from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_state
 from objectaware.training.inputs import require_detail, windowed_batches
-from objectaware.training.loop import run_pretraining
-from objectaware.training.preemption import StoppedError
-from objectaware.training.session import LocalSession
+from objectaware.training.pretraining import run_pretraining
+from objectaware.training.session import LocalSession, StoppedError
 from training_fixtures import make_method, make_trainer, training_state
 
 

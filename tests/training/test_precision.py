@@ -11,8 +11,8 @@ from objectaware.cli import run
 from objectaware.config import DetectionConfig, PretrainConfig
 from objectaware.detection.fine_tuning import run_fine_tuning
 from objectaware.errors import InputError
-from objectaware.training.loop import run_pretraining
-from objectaware.training.precision import autocast, require_precision
+from objectaware.training.loop import autocast, require_precision
+from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
 
 CPU = torch.device("cpu")

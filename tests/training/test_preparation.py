@@ -6,7 +6,7 @@ import torch
 from torchvision.transforms import functional as tvf
 
 from objectaware.augment.color import NUM_COLOR_DRAWS, ColorDistribution, sample_colors
-from objectaware.training.loop import Trainer
+from objectaware.training.pretraining import Trainer
 from objectaware.training.views import blur_kernel_size, prepare_view
 
 

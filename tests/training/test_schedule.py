@@ -3,12 +3,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from objectaware.config import PretrainConfig
 from objectaware.training.inputs import (
     epoch_batches,
     windowed_batches,
     worker_share,
 )
-from objectaware.training.optimization import cosine_learning_rate, scaled_learning_rate
+from objectaware.training.pretraining import cosine_learning_rate, scaled_learning_rate
 
 
 def test_learning_rates_of_the_papers_schedule() -> None:
@@ -18,8 +19,9 @@ def test_learning_rates_of_the_papers_schedule() -> None:
 
 
 def test_learning_rate_scales_with_the_batch() -> None:
-    assert scaled_learning_rate(0.03, 256) == pytest.approx(0.03)
-    assert scaled_learning_rate(0.03, 1024) == pytest.approx(0.12)
+    for batch_size, expected in ((256, 0.03), (1024, 0.12)):
+        config = PretrainConfig.model_validate({"data": {"root": "photos"}, "batch_size": batch_size})
+        assert scaled_learning_rate(config) == pytest.approx(expected)
 
 
 def test_an_epoch_sees_no_sample_twice_and_each_epoch_has_its_order() -> None:

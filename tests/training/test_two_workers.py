@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
-from objectaware.training.loop import Trainer
+from objectaware.training.pretraining import Trainer
 from objectaware.training.session import LocalSession
 from training_fixtures import make_method, make_trainer
 from two_workers import (

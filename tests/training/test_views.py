@@ -6,7 +6,8 @@ from objectaware.augment.randomness import counter_uniforms
 from objectaware.config import ViewConfig
 from objectaware.training import views
 from objectaware.training.inputs import epoch_batches, worker_share
-from objectaware.training.policies import ObjectCrop, PlainViews
+from objectaware.training.policies.base import PlainViews
+from objectaware.training.policies.object_crop import ObjectCrop
 from pictures import load_views, make_loader
 
 
@@ -80,17 +81,21 @@ def test_batches_arrive_in_order_and_complete() -> None:
 
 def test_an_error_in_a_thread_reaches_the_caller() -> None:
     with pytest.raises(IndexError):
-        load_views(make_loader(ObjectCrop([])), 0, [5])
+        load_views(make_loader(ObjectCrop([].__getitem__)), 0, [5])
 
 
 def test_both_views_of_an_object_crop_lie_in_one_box() -> None:
     boxes = [np.array([[0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1]], dtype=np.float32)] * 24
-    pixels = load_views(make_loader(ObjectCrop(boxes)), 0, list(range(24)))
+    pixels = load_views(make_loader(ObjectCrop(boxes.__getitem__)), 0, list(range(24)))
     red = pixels[:, :, 0].float().mean(dim=(2, 3)) / 200  # mean column, as a share of the width
     halves = red > 0.5  # (2, N)
     assert torch.equal(halves[0], halves[1])
     assert 0 < halves[0].sum() < 24
-    later = load_views(make_loader(ObjectCrop(boxes)), 1, list(range(24)))[:, :, 0].float().mean(dim=(2, 3)) / 200 > 0.5
+    later = (
+        load_views(make_loader(ObjectCrop(boxes.__getitem__)), 1, list(range(24)))[:, :, 0].float().mean(dim=(2, 3))
+        / 200
+        > 0.5
+    )
     assert not torch.equal(halves, later)
 
 

@@ -25,7 +25,8 @@ _PACKAGE = f"{os.sep}objectaware{os.sep}"
 _CONFIG = "LocalizeConfig"
 # Where a stack is kept: the module, the class and its function, and what the stack is called.
 _STACKS = {
-    "objectaware.training.loop": ("Trainer", "run", "worker"),
+    "objectaware.training.loop": ("Trainer", "run", "worker"),  # where older commits have it
+    "objectaware.training.pretraining": ("Trainer", "run", "worker"),
     "ray.train.v2.api.data_parallel_trainer": ("DataParallelTrainer", "fit", "driver"),
 }
 
@@ -51,7 +52,9 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _wrap(module: ModuleType, name: str, function: str, at: str) -> None:
-    of_class = getattr(module, name)
+    of_class = getattr(module, name, None)
+    if of_class is None:
+        return
     inner = getattr(of_class, function)
 
     def outer(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401 - of any function

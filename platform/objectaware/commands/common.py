@@ -303,7 +303,7 @@ def require_local_precision(config: Model) -> None:
     import torch
 
     from objectaware.config import DetectionConfig, PretrainConfig
-    from objectaware.training.precision import require_precision
+    from objectaware.training.loop import require_precision
 
     assert isinstance(config, PretrainConfig | DetectionConfig)
 

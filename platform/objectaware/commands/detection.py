@@ -24,7 +24,7 @@ def export_detectron2(program: str, arguments: list[str]) -> None:
             checkpoint: Folder that pretraining or fine-tuning wrote, or a file of another system.
             out: The new file, FILE.pkl.
         """
-        from objectaware.detection.export import export_detectron2 as export
+        from objectaware.detection.detect import export_detectron2 as export
 
         output_file(out)
         print(f"{export(checkpoint, out)}: {out.absolute()}")
@@ -43,7 +43,7 @@ def export_detector(program: str, arguments: list[str]) -> None:
             checkpoint: Folder that fine-tuning wrote.
             out: The new file, FILE.safetensors.
         """
-        from objectaware.detection.export import export_detector as export
+        from objectaware.detection.detect import export_detector as export
 
         output_file(out)
         export(checkpoint, out)

@@ -3,18 +3,18 @@
 A model's fields are its recipe, which decides the result. `execution` decides only where and how fast it is computed.
 """
 
-from objectaware.config.detection import DetectionConfig, DetectionExecution
-from objectaware.config.localize import (
-    PRESETS,
-    LocalizeConfig,
-    LocalizeExecution,
-    Localizer,
-)
-from objectaware.config.method import MethodConfig, ViewConfig
-from objectaware.config.optimizer import OptimizerConfig
+from objectaware.config.localize import PRESETS, LocalizeConfig, LocalizeExecution, Localizer
 from objectaware.config.planning import MeasureConfig
-from objectaware.config.policy import GROUND_TRUTH, MaskedPolicyConfig, PolicyConfig
-from objectaware.config.pretrain import PretrainConfig, PretrainExecution
+from objectaware.config.training import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
+from objectaware.config.variants import (
+    GROUND_TRUTH,
+    MaskedPolicyConfig,
+    MethodConfig,
+    OptimizerConfig,
+    PolicyConfig,
+    PolicyInputs,
+    ViewConfig,
+)
 from objectaware.data.dataset import DataConfig
 from objectaware.model import Model
 
@@ -33,6 +33,7 @@ __all__ = [
     "Model",
     "OptimizerConfig",
     "PolicyConfig",
+    "PolicyInputs",
     "PretrainConfig",
     "PretrainExecution",
     "ViewConfig",

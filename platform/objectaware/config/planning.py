@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from objectaware.config.backbones import BackboneName
-from objectaware.config.method import MethodConfig
+from objectaware.config.variants import BackboneName, MethodConfig
 from objectaware.model import Address, Model, filled
 
 # On a CPU a step of 256 images takes minutes.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
 from itertools import count
 
 import cv2
@@ -21,12 +22,13 @@ from objectaware.data.dataset import Dataset
 from objectaware.data.images import UnreadableImage, normalise, resize_image
 from objectaware.detection.network import Target
 from objectaware.errors import InputError
+from objectaware.training.loop import prefetched
+from objectaware.training.session import Session
 
 _STREAM_CHANGES, _STREAM_KEYS = 10, 11
 _FIELDS: tuple[CocoField, ...] = ("shape", "category_index", "category_name", "box", "segmentation", "is_crowd")
 Box = tuple[float, float, float, float]
 Batch = tuple[list[Tensor], list[Target]]
-_NUM_BATCHES_AHEAD = 2
 
 
 def open_coco(data: DataConfig, *more_fields: CocoField) -> CocoDataset:
@@ -239,7 +241,7 @@ class BatchPlan:
         self._is_wide = is_wide
         self._batch_size = batch_size
         self._seed = seed
-        self._drawn: tuple[int, NDArray[np.int64]] | None = None
+        self._batches = lru_cache(maxsize=1)(self._draw)
         self.batches_per_epoch = len(is_wide) // batch_size
 
     def epoch_of(self, iteration: int) -> int:
@@ -249,12 +251,10 @@ class BatchPlan:
     def batch(self, iteration: int) -> NDArray[np.int64]:
         """Return the indices (batch size,) of an iteration's images; iterations count from 0."""
         epoch, place = divmod(iteration, self.batches_per_epoch)
-        if self._drawn is None or self._drawn[0] != epoch:
-            self._drawn = epoch, self._epoch(epoch)
-        batch: NDArray[np.int64] = self._drawn[1][place]
+        batch: NDArray[np.int64] = self._batches(epoch)[place]
         return batch
 
-    def _epoch(self, epoch: int) -> NDArray[np.int64]:
+    def _draw(self, epoch: int) -> NDArray[np.int64]:
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self._seed, epoch])))
         waiting: dict[bool, list[int]] = {True: [], False: []}
         batches: list[list[int]] = []
@@ -270,38 +270,28 @@ class BatchPlan:
         return np.array(batches, dtype=np.int64)
 
 
-class BatchLoader:
-    """Load one worker's share of each iteration's batch.
+def load_batches(
+    images: TrainingImages, plan: BatchPlan, first: int, *, session: Session, num_threads: int
+) -> Iterator[Batch]:
+    """Load one worker's share of the batch of every iteration onto its device, without end.
 
     Args:
         images: The images.
         plan: Which of them are in which batch.
-        rank: This worker's number, from 0.
-        world_size: Number of workers, which divides the batch.
+        first: Iteration to begin with, from 0.
+        session: This worker's device and its place among the others, whose number divides the batch.
         num_threads: Threads that decode, resize and draw.
     """
 
-    def __init__(
-        self, images: TrainingImages, plan: BatchPlan, *, rank: int, world_size: int, num_threads: int
-    ) -> None:
-        self._images = images
-        self._plan = plan
-        self._rank = rank
-        self._world_size = world_size
-        self._num_threads = num_threads
+    def submit(iteration: int) -> list[Future[tuple[Tensor, Target]]]:
+        share = np.split(plan.batch(iteration), session.world_size)[session.rank].tolist()
+        epoch = plan.epoch_of(iteration)
+        return [pool.submit(images.load, index, epoch=epoch, iteration=iteration) for index in share]
 
-    def batches(self, first: int) -> Iterator[Batch]:
-        """Yield this worker's images of every iteration from the first one on, without end."""
-        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="images") as pool:
-            waiting: deque[list[Future[tuple[Tensor, Target]]]] = deque()
-            for iteration in count(first):
-                epoch = self._plan.epoch_of(iteration)
-                waiting.append(
-                    [
-                        pool.submit(self._images.load, index, epoch=epoch, iteration=iteration)
-                        for index in np.split(self._plan.batch(iteration), self._world_size)[self._rank].tolist()
-                    ]
-                )
-                if len(waiting) > _NUM_BATCHES_AHEAD:
-                    loaded = [future.result() for future in waiting.popleft()]
-                    yield [image for image, _ in loaded], [target for _, target in loaded]
+    with ThreadPoolExecutor(num_threads, thread_name_prefix="images") as pool:
+        for _, loaded in prefetched(count(first), submit, ahead=2):
+            targets = [
+                {name: value if name == "key" else value.to(session.device) for name, value in target.items()}
+                for _, target in loaded
+            ]
+            yield [image.to(session.device) for image, _ in loaded], targets

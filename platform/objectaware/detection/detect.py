@@ -1,15 +1,23 @@
-"""Detectors, fine-tuned here or published by torchvision, and what they find in images as COCO's result records."""
+"""Detectors, fine-tuned here or published by torchvision: what they find, its average precision, and their files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import io
+import json
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import safetensors
+import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from pycocotools import mask as coco_mask
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 from torch import Tensor, nn
 from torchvision.models import detection as published
 from torchvision.models.detection._utils import overwrite_eps
@@ -21,10 +29,20 @@ from objectaware.data.truth import Orientation
 from objectaware.detection.data import prepared, read_pixels, resized_shape
 from objectaware.detection.network import MaskRCNN, Target
 from objectaware.errors import InputError
+from objectaware.methods.backbones import build_backbone
+from objectaware.methods.checkpoint import load_config, load_encoder, load_state, local_checkpoint
 from objectaware.methods.foreign import without_wrappers
-from objectaware.methods.weights_file import load_weights
+from objectaware.methods.weights_file import load_weights, safetensors_metadata
 
 Record = dict[str, Any]
+
+Kind = Literal["box", "mask"]
+Scores = Mapping[Kind, tuple[dict[str, float], dict[str, float]]]
+"""Results of `average_precision` by kind."""
+
+_TYPES: Mapping[Kind, str] = {"box": "bbox", "mask": "segm"}
+_STATISTICS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
+
 
 Detector = Callable[[NDArray[np.uint8]], Target]
 """From an image (H, W, 3) to its objects: `boxes` (n, 4) in its pixels, `labels` (n,) from 1, `scores` (n,), and, of
@@ -41,6 +59,7 @@ LABELS: Mapping[str, int] = {
 """Label of each of COCO's 80 categories, by name."""
 
 _EPSILON = 0.0  # of batch norm, which the published weights were trained with (pytorch/vision #2933)
+_NAMES = "category_names"
 
 
 def fine_tuned_detector(network: MaskRCNN, *, short_side: int, max_side: int, device: torch.device) -> Detector:
@@ -82,31 +101,18 @@ def detect_objects(
     Raises:
         InputError: An image cannot be read.
     """
-    return [
-        record
-        for index in indices
-        for record in _records(
-            detector(read_pixels(coco, index)), coco.turn(index).inverse, coco.numbers[index], category_numbers
-        )
-    ]
-
-
-def _records(
-    found: Target, turn_back: Orientation, image_number: int, category_numbers: Mapping[int, int]
-) -> list[Record]:
-    """Return the results in the pixels in which the image was annotated."""
-    boxes = turn_back.boxes(found["boxes"].cpu().numpy(), turn_back.shape).tolist()
-    scores = found["scores"].cpu().tolist()
-    codes = [None] * len(boxes) if "masks" not in found else _run_lengths(found["masks"], turn_back)
-    records = []
-    for label, (left, top, right, bottom), score, code in zip(
-        found["labels"].cpu().tolist(), boxes, scores, codes, strict=True
-    ):
-        if label not in category_numbers:
-            continue
-        box = [left, top, right - left, bottom - top]
-        record = {"image_id": image_number, "category_id": category_numbers[label], "bbox": box, "score": score}
-        records.append(record if code is None else {**record, "segmentation": code})
+    records: list[Record] = []
+    for index in indices:
+        found, turn_back = detector(read_pixels(coco, index)), coco.turn(index).inverse
+        boxes = turn_back.boxes(found["boxes"].cpu().numpy(), turn_back.shape).tolist()
+        codes = _run_lengths(found["masks"], turn_back) if "masks" in found else [None] * len(boxes)
+        labels, scores = (found[name].cpu().tolist() for name in ("labels", "scores"))
+        for label, (left, top, right, bottom), score, code in zip(labels, boxes, scores, codes, strict=True):
+            if label in category_numbers:
+                box = [left, top, right - left, bottom - top]
+                number = {"image_id": coco.numbers[index], "category_id": category_numbers[label]}
+                record = {**number, "bbox": box, "score": score}
+                records.append(record if code is None else {**record, "segmentation": code})
     return records
 
 
@@ -117,6 +123,80 @@ def _run_lengths(masks: Tensor, turn_back: Orientation) -> list[Any]:
         return []
     codes = coco_mask.encode(np.asfortranarray(turn_back.pixels(binary.transpose(1, 2, 0))))
     return [{"size": list(code["size"]), "counts": code["counts"].decode("ascii")} for code in codes]
+
+
+def category_numbers(annotations: Path) -> dict[str, int]:
+    """Return COCO's numbers of the categories of an annotation file, by name, in ascending order of number."""
+    categories = _read_truth(annotations).dataset["categories"]
+    return {one["name"]: one["id"] for one in sorted(categories, key=lambda one: int(one["id"]))}
+
+
+def average_precision(
+    results: Sequence[Mapping[str, Any]],
+    annotations: Path,
+    image_numbers: Sequence[int],
+    kind: Kind,
+    *,
+    known: Sequence[str] | None = None,
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Score detections as COCO's server does, at most 100 per image.
+
+    Args:
+        results: COCO's result records of these images; with `segmentation` for the kind `mask`.
+        annotations: COCO annotation file.
+        image_numbers: COCO's numbers of the images to score.
+        kind: Whether boxes or masks have to overlap with the truth.
+        known: Names of the categories that the detector knows; the others do not count. By default all do.
+
+    Returns:
+        `ap` (mean over IoU 0.50 to 0.95), `ap50`, `ap75`, and `ap_small`, `ap_medium`, `ap_large` by the object's
+        area (below 32², below 96², and above), in per cent; those without any object are missing. Second, the AP of
+        each category that has objects, by name.
+    """
+    truth = _read_truth(annotations)
+    with redirect_stdout(io.StringIO()):  # pycocotools prints its progress
+        evaluation = COCOeval(truth, _loaded(truth, results, kind), _TYPES[kind])
+        evaluation.params.imgIds = sorted(image_numbers)
+        if known is not None:
+            categories = truth.dataset["categories"]
+            evaluation.params.catIds = sorted(one["id"] for one in categories if one["name"] in set(known))
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    statistics = dict(zip(_STATISTICS, evaluation.stats, strict=False))
+    names = {category["id"]: category["name"] for category in truth.loadCats(truth.getCatIds())}
+    # (IoU, recall, category, area, most detections): all areas, 100 detections.
+    precision = evaluation.eval["precision"][:, :, :, 0, -1]
+    by_category = {
+        names[number]: 100 * float(np.mean(values))
+        for place, number in enumerate(evaluation.params.catIds)
+        if (values := precision[:, :, place])[values > -1].size
+    }
+    return {name: 100 * float(value) for name, value in statistics.items() if value > -1}, by_category
+
+
+def _read_truth(annotations: Path) -> COCO:
+    """Read an annotation file, and add the fields that pycocotools needs and that a file may lack."""
+    truth = COCO()
+    truth.dataset = json.loads(annotations.read_bytes())
+    # pycocotools treats an object with the number 0 as not found.
+    for number, annotation in enumerate(truth.dataset["annotations"], start=1):
+        annotation |= {"id": number, "iscrowd": int(annotation.get("iscrowd", 0))}
+    with redirect_stdout(io.StringIO()):
+        truth.createIndex()
+    return truth
+
+
+def _loaded(truth: COCO, results: Sequence[Mapping[str, Any]], kind: Kind) -> COCO:
+    """Convert the results for pycocotools, whose `loadRes` refuses an empty list."""
+    if results:
+        # With a box, the area that makes a mask small or large would be the box's (detectron2, coco_evaluation.py).
+        unused = ("bbox",) if kind == "mask" else ("segmentation",)
+        return truth.loadRes([{key: one[key] for key in one if key not in unused} for one in results])
+    empty = COCO()
+    empty.dataset = {"images": truth.dataset["images"], "categories": truth.dataset["categories"], "annotations": []}
+    empty.createIndex()
+    return empty
 
 
 def load_published(path: Path, *, short_side: int = 800, max_side: int = 1333, num_proposals: int = 1000) -> nn.Module:
@@ -143,17 +223,14 @@ def load_published(path: Path, *, short_side: int = 800, max_side: int = 1333, n
     has_masks = isinstance(state, Mapping) and any(key.startswith("roi_heads.mask_") for key in state)
     backbone = resnet_fpn_backbone(backbone_name="resnet50", weights=None, trainable_layers=5)
     build = published.MaskRCNN if has_masks else published.FasterRCNN
-    network: nn.Module = build(
-        backbone,
-        NUM_OUTPUTS,
-        min_size=short_side,
-        max_size=max_side,
-        rpn_post_nms_top_n_test=num_proposals,
-    )
+    sizes = {"min_size": short_side, "max_size": max_side, "rpn_post_nms_top_n_test": num_proposals}
+    network: nn.Module = build(backbone, NUM_OUTPUTS, **sizes)
     try:
         network.load_state_dict(state)
     except (RuntimeError, TypeError, AttributeError) as error:
-        problem = f"is not a {'maskrcnn' if has_masks else 'fasterrcnn'}_resnet50_fpn ({_first_reasons(error)})"
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reasons = " ".join(lines[1:3] or lines)[:200]
+        problem = f"is not a {'maskrcnn' if has_masks else 'fasterrcnn'}_resnet50_fpn ({reasons})"
         remedy = "Give the state dict of torchvision's fasterrcnn_resnet50_fpn or maskrcnn_resnet50_fpn."
         raise InputError("published", str(path), problem, remedy) from error
     overwrite_eps(network, _EPSILON)
@@ -172,6 +249,99 @@ def published_detector(network: nn.Module, device: torch.device) -> Detector:
     return detect
 
 
-def _first_reasons(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{' '.join(lines[1:3] or lines)[:200]}"
+def load_detector(address: str, *, num_test_proposals: int = 1000) -> tuple[MaskRCNN, tuple[str, ...]]:
+    """Load a fine-tuned network: a checkpoint's folder, or a file of `export_detector`.
+
+    Args:
+        address: Path or URI.
+        num_test_proposals: Proposals per image.
+
+    Returns:
+        The network in evaluation mode, and the names of its classes, of which the first has label 1.
+
+    Raises:
+        InputError: The address holds no fine-tuned network.
+    """
+    state, backbone, names = _open_detector(address)
+    network = MaskRCNN(build_backbone(backbone), len(names), num_test_proposals=num_test_proposals)
+    network.load_state_dict(state)
+    return network.eval(), names
+
+
+def export_detector(address: str, path: Path) -> None:
+    """Write a fine-tuned network as safetensors, with the names of its backbone and classes in the metadata.
+
+    Raises:
+        InputError: There is no fine-tuned network, or the file cannot be written.
+    """
+    state, backbone, names = _open_detector(address)
+    tensors = {name: value.contiguous().clone() for name, value in state.items()}
+    with _writing(path):
+        safetensors.torch.save_file(tensors, path, metadata={"backbone": backbone, _NAMES: json.dumps(names)})
+
+
+def _open_detector(address: str) -> tuple[dict[str, Tensor], str, tuple[str, ...]]:
+    """Return the tensors of a fine-tuned network, and the names of its backbone and classes."""
+    with local_checkpoint(address) as path:
+        if path.is_dir():
+            state, about = load_state(path)["method"], load_config(path)
+        else:
+            state, about = load_weights(path), dict(safetensors_metadata(path))
+            about[_NAMES] = json.loads(about.get(_NAMES, "null"))
+    if about.get(_NAMES) is None:
+        problem = "holds no fine-tuned detector"
+        raise InputError("checkpoint", address, problem, "Give a checkpoint of `evaluate detection`.")
+    return state, str(about["backbone"]), tuple(about[_NAMES])
+
+
+def export_detectron2(address: str, path: Path) -> str:
+    """Write a checkpoint's backbone as detectron2's models load it (MODEL.WEIGHTS, with STRIDE_IN_1X1 False).
+
+    Args:
+        address: Address of any checkpoint that `load_encoder` reads.
+        path: The new file, whose name has to end in `.pkl` for detectron2 to take it.
+
+    Returns:
+        Name of the backbone.
+
+    Raises:
+        InputError: The checkpoint cannot be read or holds no ResNet, the file's name does not fit, or it cannot be
+            written.
+
+    Source:
+        facebookresearch/moco, detection/convert-pretrain-to-detectron2.py.
+    """
+    if path.suffix != ".pkl":
+        raise InputError("out", str(path), "is not a name that detectron2 takes", "Give a file such as backbone.pkl.")
+    with local_checkpoint(address) as local:
+        encoder = load_encoder(local)
+    weights = encoder.backbone.as_resnet().weights()
+    content = {
+        "model": {detectron2_name(name): value.numpy() for name, value in weights.items()},
+        "__author__": "objectaware",
+        "matching_heuristics": True,
+    }
+    with _writing(path):
+        path.write_bytes(pickle.dumps(content))
+    return str(encoder.config["backbone"])
+
+
+def detectron2_name(name: str) -> str:
+    """Return detectron2's name of a backbone's tensor: `layer1.0.bn1.weight` is `res2.0.conv1.norm.weight`."""
+    parts = name.split(".")
+    if parts[0].startswith("layer"):
+        parts[0] = f"res{int(parts[0].removeprefix('layer')) + 1}"
+    else:
+        parts.insert(0, "stem")
+    renamed = ".".join(f"conv{part[2:]}.norm" if part in ("bn1", "bn2", "bn3") else part for part in parts)
+    return renamed.replace("downsample.0", "shortcut").replace("downsample.1", "shortcut.norm")
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Make the file's folder, and refuse the file if it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except (OSError, safetensors.SafetensorError) as error:
+        raise InputError("out", str(path), f"cannot be written ({error})", "Give another file.") from error

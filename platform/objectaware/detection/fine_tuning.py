@@ -1,12 +1,9 @@
-"""Fine-tuning of a detector: the learning rate, the iterations, the same for one worker or many."""
+"""Fine-tuning of a detector: its learning rate, its iterations and their statistics."""
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +12,19 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from objectaware.config import DetectionConfig
-from objectaware.detection.data import Batch, BatchLoader, BatchPlan, TrainingImages, open_coco
+from objectaware.detection.data import Batch, BatchPlan, TrainingImages, load_batches, open_coco
 from objectaware.detection.network import MaskRCNN
 from objectaware.errors import InputError
-from objectaware.methods.backbones import channels_last
-from objectaware.methods.batch_norm import synchronise_batch_norm
-from objectaware.methods.checkpoint import Encoder, load_encoder, load_state, local_checkpoint
+from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
 from objectaware.methods.gather import mean_over_workers
-from objectaware.training.checkpoints import passing_checkpoint
-from objectaware.training.precision import autocast, require_precision
-from objectaware.training.preemption import StoppedError, any_worker
+from objectaware.training.loop import LoopOptions, Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.session import Session
-from objectaware.training.watch import TrainingDivergedError
 
 _FIRST_FRACTION = 0.001
 _DECAY = 0.1
 
 
-def learning_rate_at(
-    iteration: int, learning_rate: float, *, decay_iterations: Sequence[int], num_warmup_iterations: int
-) -> float:
+def learning_rate_at(config: DetectionConfig, iteration: int) -> float:
     """Return the learning rate of an iteration, which counts from 0.
 
     It rises linearly from a thousandth of the full rate, and falls to a tenth at each of the decay iterations.
@@ -42,10 +32,10 @@ def learning_rate_at(
     Source:
         detectron2, solver/lr_scheduler.py, `WarmupMultiStepLR` with its defaults.
     """
-    rate = learning_rate * _DECAY ** sum(iteration >= step for step in decay_iterations)
-    if iteration >= num_warmup_iterations:
+    rate = config.learning_rate * _DECAY ** sum(iteration >= step for step in config.decay_iterations)
+    if iteration >= config.num_warmup_iterations:
         return rate
-    progress = iteration / num_warmup_iterations
+    progress = iteration / config.num_warmup_iterations
     return rate * (_FIRST_FRACTION * (1 - progress) + progress)
 
 
@@ -83,187 +73,100 @@ def take_statistics(network: nn.Module, batches: Iterator[Batch], number: int) -
         norm.momentum = momentum
 
 
-@dataclass
-class IntervalTotals:
-    """Sums over the iterations of a log interval; saved with a checkpoint inside an interval."""
-
-    losses: dict[str, float] = field(default_factory=dict)
-    num_iterations: int = 0
-    seconds: float = 0.0
-    waiting_seconds: float = 0.0
-
-    def add(self, losses: Mapping[str, float], seconds: float) -> None:
-        """Add one iteration."""
-        self.num_iterations += 1
-        self.seconds += seconds
-        for name, value in losses.items():
-            self.losses[name] = self.losses.get(name, 0.0) + value
-
-    def metrics(self, batch_size: int) -> dict[str, float]:
-        """Return mean losses, seconds per iteration, images per second and the share of time spent waiting for data."""
-        means = {name: value / self.num_iterations for name, value in self.losses.items()}
-        seconds = self.seconds / self.num_iterations
-        return {
-            **means,
-            "seconds_per_iteration": seconds,
-            "images_per_second": batch_size / seconds,
-            "data_wait_share": self.waiting_seconds / (self.waiting_seconds + self.seconds),
-        }
-
-
-class FineTuner:
-    """Fine-tunes a network on one worker's share of the batches.
-
-    It reports each log interval to its session as an epoch.
+class FineTuner(TrainingLoop[Batch]):
+    """Fine-tune a network on one worker's share of the batches. An epoch of it is a log interval.
 
     Args:
-        network: The network.
-        loader: Loads this worker's images.
         config: How the weights are fitted.
         session: This worker's place among the others.
-        description: Content of `config.json` in a checkpoint; has the key `backbone`.
+        images: The images to learn from.
+        network: The network.
+        backbone: Name of its backbone.
     """
 
     def __init__(
-        self,
-        network: MaskRCNN,
-        loader: BatchLoader,
-        config: DetectionConfig,
-        session: Session,
-        *,
-        description: Mapping[str, object],
+        self, config: DetectionConfig, session: Session, images: TrainingImages, network: MaskRCNN, backbone: str
     ) -> None:
-        self._loader = loader
         self._config = config
-        self._session = session
-        self._description = description
-        self.network = synchronise_batch_norm(network, session.device)
-        channels_last(self.network, session.device)
-        self.optimizer = torch.optim.SGD(
-            parameter_groups(self.network, config.weight_decay),
-            lr=config.learning_rate,
-            momentum=config.sgd_momentum,
+        self._images = images
+        self._plan = BatchPlan(images.are_wide(), config.batch_size, seed=config.seed)
+        self._stream: Iterator[Batch] | None = None
+        description = {"backbone": backbone, "category_names": list(images.category_names)}
+        options = LoopOptions(
+            num_epochs=config.num_epochs,
+            learning_rate=f"learning_rate (now {config.learning_rate:g})",
+            checkpoint_interval=config.execution.checkpoint_interval,
+            epoch_size=config.log_interval,
+            description={**config.model_dump(mode="json"), **description},
         )
-        self.iteration = 0
-        self._totals = IntervalTotals()
-        self._restore()
-        self._step_module: nn.Module = self.network
-        if session.world_size > 1:
-            # Batch norm's statistics are already those of all workers.
-            self._step_module = nn.parallel.DistributedDataParallel(self.network, forward_sync_buffers=False)
 
-    def _restore(self) -> None:
-        folder = self._session.restored()
-        if folder is None:
-            return
-        state = load_state(folder)
-        self.network.load_state_dict(state["method"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.iteration = int(state["iteration"])
-        self._totals = IntervalTotals(**state["totals"])
+        def build_optimizer(network: MaskRCNN) -> torch.optim.Optimizer:
+            groups = parameter_groups(network, config.weight_decay)
+            return torch.optim.SGD(groups, lr=config.learning_rate, momentum=config.sgd_momentum)
 
-    def run(self) -> None:
-        """Train from where the restored checkpoint stands to the last iteration.
+        super().__init__(network, session, options, build_optimizer)
 
-        Raises:
-            TrainingDivergedError: A loss is no longer finite.
-            StoppedError: A worker was asked to stop; all workers stop after the same iteration, which is saved.
-        """
-        batches = self._batches()
-        self.network.train()
-        # An interval that a stop cut off at its very end still has to be reported.
-        while self.iteration < self._config.num_iterations or self._totals.num_iterations:
-            if not self._interval_is_whole():
-                self._iterate(self._next(batches))
-                self._report_progress()
-                if any_worker(self._session.should_stop(), self._session.device):
-                    self._stop()
-            if self._interval_is_whole():
-                self._end_interval(batches)
+    def restore(self, state: Mapping[str, Any]) -> int:
+        """Return the interval to continue with."""
+        first = int(state["iteration"]) - int(state["totals"]["num_iterations"])
+        return -(-first // self._config.log_interval)
 
-    def _interval_is_whole(self) -> bool:
-        at_end = self.iteration % self._config.log_interval == 0 or self.iteration == self._config.num_iterations
-        return at_end and self._totals.num_iterations > 0
-
-    def _next(self, batches: Iterator[Batch]) -> Batch:
-        """Return the next batch, and count how long it took."""
-        asked = time.perf_counter()
-        batch = next(batches)
-        self._totals.waiting_seconds += time.perf_counter() - asked
-        return batch
-
-    def _batches(self) -> Iterator[Batch]:
-        device = self._session.device
-        for images, targets in self._loader.batches(self.iteration):
-            moved = [
-                {name: value if name == "key" else value.to(device) for name, value in one.items()} for one in targets
-            ]
-            yield [image.to(device) for image in images], moved
-
-    def _iterate(self, batch: Batch) -> None:
-        started = time.perf_counter()
-        config = self._config
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate_at(
-                self.iteration,
-                config.learning_rate,
-                decay_iterations=config.decay_iterations,
-                num_warmup_iterations=config.num_warmup_iterations,
+    def batches(self, epoch: int, first: int) -> tuple[int, Generator[Batch, None, None]]:
+        """Take the images of an interval from one stream, which loads ahead from one interval to the next."""
+        start = epoch * self._config.log_interval
+        num_steps = min(self._config.log_interval, self._config.num_iterations - start)
+        if self._stream is None:
+            num_threads = self._config.execution.num_loader_threads
+            self._stream = load_batches(
+                self._images, self._plan, start + first, session=self._session, num_threads=num_threads
             )
+        stream = self._stream
+        return num_steps, (next(stream) for _ in range(first, num_steps))
+
+    def step(self, place: Place, batch: Batch) -> dict[str, float]:
+        """Set the learning rate of the iteration, and train on the images."""
+        learning_rate = learning_rate_at(self._config, self.position(place)["iteration"])
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
         self.optimizer.zero_grad(set_to_none=True)
-        with self._autocast():
+        with autocast(self._config.precision, self._session.device):
             losses: dict[str, Tensor] = self._step_module(*batch)
         loss = torch.stack(list(losses.values())).sum()
         torch.autograd.backward(loss)
         self.optimizer.step()
         means = mean_over_workers(torch.stack([loss.detach(), *(one.detach() for one in losses.values())]))
-        values = dict(zip(["loss", *losses], means.tolist(), strict=True))
-        if not math.isfinite(values["loss"]):
-            raise TrainingDivergedError(
-                f"the loss is {values['loss']} at iteration {self.iteration}: fine-tuning has diverged. Lower "
-                f"learning_rate (now {config.learning_rate:g}) or use precision fp32."
-            )
-        self.iteration += 1
-        self._totals.add(values, time.perf_counter() - started)
+        return dict(zip(["loss", *losses], means.tolist(), strict=True))
 
-    def _autocast(self) -> torch.autocast:
-        return autocast(self._config.precision, self._session.device)
+    def position(self, place: Place) -> dict[str, int]:
+        """Name the iteration of the whole training."""
+        iteration = place.epoch * self._config.log_interval + place.step
+        return {"iteration": iteration, "num_iterations": self._config.num_iterations}
 
-    def _report_progress(self) -> None:
-        place = {"iteration": self.iteration, "num_iterations": self._config.num_iterations}
-        self._session.progress({**place, **self._totals.metrics(self._config.batch_size)})
-
-    def _stop(self) -> None:
-        interval, step = divmod(self.iteration - 1, self._config.log_interval)
-        with self._checkpoint() as folder:
-            self._session.save(folder, epoch=interval, step=step)
-        raise StoppedError(f"fine-tuning was asked to stop and is saved at iteration {self.iteration}")
-
-    def _end_interval(self, batches: Iterator[Batch]) -> None:
-        config = self._config
-        interval = (self.iteration - 1) // config.log_interval
-        metrics = {"iteration": float(self.iteration), **self._totals.metrics(config.batch_size)}
-        first = self.iteration - self._totals.num_iterations
-        self._totals = IntervalTotals()
-        last = self.iteration == config.num_iterations
-        due = self.iteration // config.execution.checkpoint_interval > first // config.execution.checkpoint_interval
-        if last and config.num_precise_batches:
-            with self._autocast():
-                take_statistics(self.network, batches, config.num_precise_batches)
-        if not (last or due):
-            self._session.report(metrics, epoch=interval, checkpoint=None)
-            return
-        with self._checkpoint() as folder:
-            self._session.report(metrics, epoch=interval, checkpoint=folder)
-
-    def _checkpoint(self) -> AbstractContextManager[Path | None]:
-        """Return rank 0's checkpoint in a folder that is deleted afterwards; None for the other workers."""
-        state: dict[str, Any] = {
-            "optimizer": self.optimizer.state_dict(),
-            "iteration": self.iteration,
-            "totals": asdict(self._totals),
+    def metrics(self, totals: Totals) -> dict[str, float]:
+        """Return mean losses, seconds per iteration, images per second and the share of time spent waiting for data."""
+        elapsed = totals.elapsed
+        seconds = (elapsed - totals.waiting_seconds) / totals.num_iterations
+        return {
+            **totals.means(),
+            "seconds_per_iteration": seconds,
+            "images_per_second": self._config.batch_size / seconds,
+            "data_wait_share": totals.waiting_seconds / elapsed,
         }
-        return passing_checkpoint(self.network, self._description, state, rank=self._session.rank)
+
+    def end_epoch(self, place: Place, metrics: dict[str, float]) -> dict[str, float]:
+        """Take the precise statistics of batch norm after the last iteration."""
+        iteration = self.position(place)["iteration"]
+        if iteration == self._config.num_iterations and self._config.num_precise_batches:
+            assert self._stream is not None, "the epoch's batches opened it"
+            with autocast(self._config.precision, self._session.device):
+                take_statistics(self._network, self._stream, self._config.num_precise_batches)
+        return {"iteration": float(iteration), **metrics}
+
+    def checkpoint(self, next_epoch: int, totals: Totals | None = None) -> AbstractContextManager[Path | None]:
+        """Save the network with its iteration."""
+        totals = totals or Totals()
+        iteration = min(next_epoch * self._config.log_interval + totals.num_iterations, self._config.num_iterations)
+        return self.saved({"iteration": iteration, "totals": totals.state()})
 
 
 def open_training(config: DetectionConfig) -> tuple[TrainingImages, Encoder]:
@@ -299,7 +202,7 @@ def run_fine_tuning(config: DetectionConfig, session: Session) -> None:
         InputError: The checkpoint cannot be read, the images do not fit the configuration, or this worker's processor
             does not compute in its precision.
         TrainingDivergedError: A loss is no longer finite.
-        StoppedError: A worker was asked to stop; the training is saved.
+        StoppedError: A worker was asked to end. The training is saved.
     """
     require_precision(config.precision, session.device)
     images, encoder = open_training(config)
@@ -312,16 +215,4 @@ def run_fine_tuning(config: DetectionConfig, session: Session) -> None:
         num_train_proposals=config.num_train_proposals,
         num_test_proposals=config.num_test_proposals,
     )
-    loader = BatchLoader(
-        images,
-        BatchPlan(images.are_wide(), config.batch_size, seed=config.seed),
-        rank=session.rank,
-        world_size=session.world_size,
-        num_threads=config.execution.num_loader_threads,
-    )
-    description = {
-        **config.model_dump(mode="json"),
-        "backbone": encoder.config["backbone"],
-        "category_names": list(images.category_names),
-    }
-    FineTuner(network, loader, config, session, description=description).run()
+    FineTuner(config, session, images, network, encoder.config["backbone"]).run()

@@ -67,10 +67,8 @@ class KeyedSampler:
         positives, negatives = [], []
         for values, key in zip(labels, self.keys, strict=True):
             generator = torch.Generator().manual_seed(key)
-            positive = _draw(values >= 1, self._num_positive, generator)
-            negative = _draw(values == 0, self._num_samples - int(positive.sum()), generator)
-            positives.append(positive)
-            negatives.append(negative)
+            positives.append(_draw(values >= 1, self._num_positive, generator))
+            negatives.append(_draw(values == 0, self._num_samples - int(positives[-1].sum()), generator))
         return positives, negatives
 
 
@@ -119,11 +117,7 @@ class ProposalNetwork(RegionProposalNetwork):  # type: ignore[misc]  # torchvisi
         self.fg_bg_sampler = KeyedSampler(_NUM_ANCHORS_DRAWN, 0.5)
 
     def compute_loss(
-        self,
-        objectness: Tensor,
-        pred_bbox_deltas: Tensor,
-        labels: list[Tensor],
-        regression_targets: list[Tensor],
+        self, objectness: Tensor, pred_bbox_deltas: Tensor, labels: list[Tensor], regression_targets: list[Tensor]
     ) -> tuple[Tensor, Tensor]:
         """Return the cross-entropy of objectness and the L1 loss of the boxes over the drawn anchors.
 
@@ -146,10 +140,6 @@ class ProposalNetwork(RegionProposalNetwork):  # type: ignore[misc]  # torchvisi
         objectness_loss = F.binary_cross_entropy_with_logits(objectness.flatten()[drawn], truth[drawn], reduction="sum")
         box_loss = F.l1_loss(pred_bbox_deltas[positive], torch.cat(regression_targets)[positive], reduction="sum")
         return objectness_loss / normaliser, box_loss / normaliser
-
-    def set_keys(self, keys: list[int]) -> None:
-        """Set the seeds from which the anchors of the next batch's images are drawn."""
-        self.fg_bg_sampler.keys = keys
 
 
 class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
@@ -186,20 +176,13 @@ class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
             mask_predictor=MaskRCNNPredictor(trunk_channels, _MASK_CHANNELS, num_classes + 1),
         )
         self.fg_bg_sampler = KeyedSampler(num_regions, 0.25)
-        self._initialise()
-
-    def _initialise(self) -> None:
-        """Initialise the layers as detectron2 does: FastRCNNOutputLayers and MaskRCNNConvUpsampleHead."""
+        # As detectron2 does: FastRCNNOutputLayers and MaskRCNNConvUpsampleHead.
         nn.init.normal_(self.box_predictor.cls_score.weight, std=0.01)
         nn.init.normal_(self.box_predictor.bbox_pred.weight, std=0.001)
         nn.init.normal_(self.mask_predictor.mask_fcn_logits.weight, std=0.001)
         for layer in (*self.box_predictor.children(), *self.mask_predictor.children()):
             if getattr(layer, "bias", None) is not None:
                 nn.init.zeros_(layer.bias)
-
-    def set_keys(self, keys: list[int]) -> None:
-        """Set the seeds from which the regions of the next batch's images are drawn."""
-        self.fg_bg_sampler.keys = keys
 
     def losses(
         self, features: Tensor, proposals: list[Tensor], targets: list[Target], trunk: Trunk
@@ -349,8 +332,8 @@ class MaskRCNN(nn.Module):
         features = self.backbone.forward_c4(batch.tensors).float()  # boxes need 32 bits
         if targets is not None:
             keys = [int(target["key"]) for target in targets]
-            self.proposals.set_keys(keys)
-            self.heads.set_keys([key + 1 for key in keys])
+            self.proposals.fg_bg_sampler.keys = keys
+            self.heads.fg_bg_sampler.keys = [key + 1 for key in keys]
         found, losses = self.proposals(batch, OrderedDict(map=features), targets)
         if targets is None:
             return self.heads.detections(features, found, batch.image_sizes, self._trunk)

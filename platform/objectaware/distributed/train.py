@@ -34,10 +34,8 @@ from objectaware.distributed.train_session import (
     root_cause,
 )
 from objectaware.errors import ExplainedError, InputError
-from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name, checkpoint_position
-from objectaware.training.no_progress import NoProgressError
-from objectaware.training.preemption import StoppedError, honour_termination
-from objectaware.training.session import Session
+from objectaware.training.loop import KEPT_FOLDER, checkpoint_name, checkpoint_position
+from objectaware.training.session import NoProgressError, Session, StoppedError, honour_termination
 
 Config = TypeVar("Config", PretrainConfig, DetectionConfig)
 Loop = Callable[[Config, Session], None]

@@ -24,9 +24,8 @@ from objectaware import collector
 from objectaware.background import Background
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
-from objectaware.training.checkpoints import checkpoint_name
-from objectaware.training.no_progress import NoProgressWatch
-from objectaware.training.preemption import StoppedError, is_terminated
+from objectaware.training.loop import checkpoint_name
+from objectaware.training.session import NoProgressWatch, StoppedError, is_terminated
 from objectaware.training.views import ViewLoader, ViewSource
 
 Record = dict[str, Any]

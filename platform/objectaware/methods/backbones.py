@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models.resnet import BasicBlock, Bottleneck, ResNet
 
-from objectaware.config.backbones import BACKBONE_NAMES, backbone_builder
+from objectaware.config.variants import BACKBONE_NAMES, backbone_builder
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
 from objectaware.errors import InputError
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from objectaware.config.method import MethodConfig
+from objectaware.config.variants import MethodConfig
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.heads import normalised, projection_head, update_moving_average
 from objectaware.methods.method import MomentumMethod, MomentumSchedule

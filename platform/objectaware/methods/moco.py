@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor
 
-from objectaware.config.method import MethodConfig
+from objectaware.config.variants import MethodConfig
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.gather import gather_batch, num_workers, worker_rank

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
-from objectaware.config.method import MethodConfig
+from objectaware.config.variants import MethodConfig
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.heads import normalised, projection_head
 from objectaware.methods.method import Method, ParameterGroup, parameter_groups

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from objectaware.config.method import MethodConfig
+from objectaware.config.variants import MethodConfig
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.method import Method
 from objectaware.methods.mixing import Mixing

@@ -51,7 +51,7 @@ from objectaware.planning.rates import (
 )
 from objectaware.report.gallery import Look
 from objectaware.training.inputs import build_loader, open_inputs
-from objectaware.training.loop import run_pretraining
+from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
 from objectaware.training.views import ViewLoader
 

@@ -18,15 +18,18 @@ from objectaware.detection.data import open_coco, usable_categories
 from objectaware.detection.detect import (
     LABELS,
     Detector,
+    Kind,
     Record,
+    Scores,
+    average_precision,
+    category_numbers,
     detect_objects,
     fine_tuned_detector,
+    load_detector,
     load_published,
     published_detector,
 )
-from objectaware.detection.export import load_detector
 from objectaware.detection.fine_tuning import open_training, run_fine_tuning
-from objectaware.detection.score import Kind, Scores, average_precision, category_numbers
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.task import run_task, run_tasks
 from objectaware.distributed.train import train_on_ray, training_needs

@@ -132,7 +132,7 @@ ADDRESS_HASHES: Mapping[str, Callable[[str], str]] = {
     "classifier": classifier_hash,
     "masks": masks_hash,
 }
-"""Functions that hash the content of an address, by what it points to (`objectaware.config.base.PointsTo`)."""
+"""Functions that hash the content of an address, by what it points to (`objectaware.model.PointsTo`)."""
 
 
 def data_sets(parts: Iterable[Model]) -> Iterator[DataConfig]:

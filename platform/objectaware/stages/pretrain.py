@@ -16,8 +16,8 @@ from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
 from objectaware.training.inputs import open_inputs
-from objectaware.training.loop import run_pretraining
 from objectaware.training.policies.masks import require_packed_truth
+from objectaware.training.pretraining import run_pretraining
 
 
 @stage(

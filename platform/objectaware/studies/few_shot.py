@@ -11,7 +11,7 @@ from objectaware.stages.few_shot import FewShotConfig
 from objectaware.stages.runner import Context
 from objectaware.studies.engine import Step, open_study, run
 from objectaware.tracking import Tracker
-from objectaware.training.checkpoints import checkpoint_epoch
+from objectaware.training.loop import checkpoint_epoch
 
 
 def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Sequence[str]) -> dict[str, Any]:

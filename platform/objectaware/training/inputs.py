@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,12 @@ from numpy.typing import NDArray
 
 from objectaware.augment.color import ColorDistribution
 from objectaware.augment.crop import least_short_side
-from objectaware.config import DataConfig, PretrainConfig
+from objectaware.config import PolicyInputs, PretrainConfig
 from objectaware.data.dataset import Dataset, TrainingImages
 from objectaware.data.pack import PackedImages
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import require_two_classes
-from objectaware.training.policies import Policy
+from objectaware.training.policies.base import Policy
 from objectaware.training.views import ViewLoader
 
 
@@ -34,7 +35,6 @@ def epoch_batches(num_samples: int, batch_size: int, *, seed: int, epoch: int) -
         in MoCo's code: batch statistics of a handful of samples would disturb the network. Another epoch leaves
         out others.
     """
-    assert num_samples >= batch_size > 0, f"{num_samples} samples do not fill a batch of {batch_size}"
     return _cut(_generator(seed, epoch).permutation(num_samples), batch_size)
 
 
@@ -56,8 +56,6 @@ def windowed_batches(
     Returns:
         As `epoch_batches`.
     """
-    num_samples = int(shard_sizes.sum())
-    assert num_samples >= batch_size > 0, f"{num_samples} samples do not fill a batch of {batch_size}"
     generator = _generator(seed, epoch)
     starts = np.cumsum(shard_sizes) - shard_sizes
     shards = generator.permutation(len(shard_sizes))
@@ -74,6 +72,7 @@ def _generator(seed: int, epoch: int) -> np.random.Generator:
 
 
 def _cut(order: NDArray[np.int64], batch_size: int) -> NDArray[np.int64]:
+    assert len(order) >= batch_size > 0, f"{len(order)} samples do not fill a batch of {batch_size}"
     num_batches = len(order) // batch_size
     return order[: num_batches * batch_size].reshape(num_batches, batch_size)
 
@@ -82,13 +81,6 @@ def worker_share(batches: NDArray[np.int64], rank: int, world_size: int) -> NDAr
     """Return a worker's columns of the batches: (num_batches, B) to (num_batches, B / world size)."""
     assert batches.shape[1] % world_size == 0, "the batch size must be a multiple of the number of workers"
     return np.split(batches, world_size, axis=1)[rank]
-
-
-def packed_batches(config: PretrainConfig, shard_sizes: NDArray[np.int64]) -> Callable[[int], NDArray[np.int64]]:
-    """Return the function from an epoch to its batches, (steps, batch size), which mix some shards at a time."""
-    window = config.data.shuffle_window
-    assert window is not None
-    return lambda epoch: windowed_batches(shard_sizes, window, config.batch_size, seed=config.seed, epoch=epoch)
 
 
 def require_detail(config: PretrainConfig, short_side: int | None) -> None:
@@ -147,7 +139,9 @@ def open_inputs(config: PretrainConfig) -> TrainingInputs:
     images = data.images
     if config.method.needs_labels:
         if images.labels is None:
-            raise _unlabelled(config.data, config.method.name)
+            problem = f"has no labels in {config.data.root}, and the method {config.method.name} learns from labels"
+            remedy = "Give images in one folder per class (layout class-folders)."
+            raise InputError("data.layout", config.data.layout, problem, remedy)
         require_two_classes("data", [images.class_names[label] for label in np.unique(images.labels).tolist()])
     if len(images) < config.batch_size:
         raise InputError("batch_size", config.batch_size, f"is more than the {len(images)} images", "Lower it.")
@@ -155,23 +149,19 @@ def open_inputs(config: PretrainConfig) -> TrainingInputs:
     if isinstance(images, PackedImages):
         unreadable = images.unreadable
         require_detail(config, images.short_side)
-        batches = packed_batches(config, images.shard_sizes)
+        assert config.data.shuffle_window is not None
+        order = partial(windowed_batches, images.shard_sizes, config.data.shuffle_window)
         # They lie in random order; any others would have all shards read.
         watched = np.arange(min(len(images), _NUM_WATCHED))
     else:
-        batches = _folder_batches(config, len(images))
+        order = partial(epoch_batches, len(images))
         watched = np.random.default_rng(config.seed).permutation(len(images))[:_NUM_WATCHED]
     kept = TrainingImages(images, max_bytes=config.execution.cache_mib * 2**20, unreadable=unreadable)
+
+    def batches(epoch: int) -> NDArray[np.int64]:
+        return order(config.batch_size, seed=config.seed, epoch=epoch)
+
     return TrainingInputs(kept, images.labels, len(images.class_names), batches, watched, data.notice)
-
-
-def _unlabelled(data: DataConfig, method: str) -> InputError:
-    problem = f"has no labels in {data.root}, and the method {method} learns from labels"
-    return InputError("data.layout", data.layout, problem, "Give images in a folder a class (layout class-folders).")
-
-
-def _folder_batches(config: PretrainConfig, num_images: int) -> Callable[[int], NDArray[np.int64]]:
-    return lambda epoch: epoch_batches(num_images, config.batch_size, seed=config.seed, epoch=epoch)
 
 
 def build_loader(config: PretrainConfig, images: TrainingImages, cache_folder: Path) -> ViewLoader:
@@ -185,20 +175,13 @@ def build_loader(config: PretrainConfig, images: TrainingImages, cache_folder: P
     Raises:
         InputError: The masks do not fit the images.
     """
-    brightness, contrast, saturation, hue = config.color_jitter
-    policy = config.policy.build(data=config.data, images=images, method=config.method, cache_folder=cache_folder)
+    policy = config.policy.build(PolicyInputs(config.data, images, config.method, cache_folder))
     assert isinstance(policy, Policy)
     return ViewLoader(
         images,
         policy,
         views=config.method.views(config),
-        colors=ColorDistribution(
-            brightness=brightness,
-            contrast=contrast,
-            saturation=saturation,
-            hue=hue,
-            grayscale_probability=config.grayscale_probability,
-        ),
+        colors=ColorDistribution(*config.color_jitter, grayscale_probability=config.grayscale_probability),
         seed=config.seed,
         num_threads=config.execution.num_loader_threads,
         is_unreadable=images.is_unreadable,

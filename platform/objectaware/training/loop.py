@@ -1,303 +1,348 @@
-"""Pretraining: what a worker trains with, built from its configuration, and the loop over epochs and steps."""
+"""The loop that pretraining and detection share: precision, steps and their sums, checkpoints, resuming at any step."""
 
 from __future__ import annotations
 
 import math
+import re
+import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
+from torch.optim import Optimizer
 
-from objectaware.config import PretrainConfig
-from objectaware.methods.backbones import Backbone, channels_last
+from objectaware.data.storage import Storage
+from objectaware.errors import ExplainedError, InputError
+from objectaware.methods.backbones import channels_last
 from objectaware.methods.batch_norm import synchronise_batch_norm
-from objectaware.methods.gather import mean_over_workers
-from objectaware.methods.method import Method
-from objectaware.methods.mixing import Mixing
-from objectaware.training.checkpoints import KeptCheckpoints
-from objectaware.training.inputs import build_loader, open_inputs, worker_share
-from objectaware.training.optimization import Optimization
-from objectaware.training.policies import Policy
-from objectaware.training.precision import autocast, compile_networks, require_precision
-from objectaware.training.preemption import StoppedError, any_worker
-from objectaware.training.session import Session
-from objectaware.training.state import EpochTotals, TrainingState, UnreadableSamples
-from objectaware.training.views import PreparedViews, ViewBatch, ViewSource, prepared_views
-from objectaware.training.watch import KnnWatch, TrainingDivergedError, check_collapse, observe
+from objectaware.methods.checkpoint import copy_checkpoint, load_state, save_checkpoint
+from objectaware.training.session import Session, StoppedError, any_worker
+
+Batch = TypeVar("Batch")
+Item = TypeVar("Item")
+Part = TypeVar("Part")
+
+KEPT_FOLDER = "kept"
+"""Folder inside a run's with the checkpoints that Ray Train knows nothing of and never deletes."""
+
+_NAME = re.compile(r"epoch_(\d+)(?:_step_(\d+))?")
 
 
-@dataclass(frozen=True)
-class Checkpointing:
-    """When checkpoints are made, and how they are described.
-
-    Attributes:
-        description: What `config.json` beside a checkpoint holds.
-        interval: Epochs between checkpoints; the last epoch always makes one.
-        interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
-        kept: Where some checkpoints are kept permanently.
-    """
-
-    description: Mapping[str, object]
-    interval: int = 1
-    interval_steps: int | None = None
-    kept: KeptCheckpoints | None = None
+class TrainingDivergedError(ExplainedError):
+    """The loss is not finite."""
 
 
-@dataclass(frozen=True)
-class Pretraining:
-    """Hold everything that one worker trains with.
-
-    Attributes:
-        method: What is trained.
-        policy: What is done to the positives.
-        loader: Where the views come from.
-        batches: The samples of an epoch, by its number: (steps, batch size of all workers).
-        num_samples: Size of the data set.
-        optimization: How the weights are fitted.
-        session: This worker's place among the others.
-        checkpointing: When checkpoints are made.
-        precision: `fp32` or `bf16`.
-        labels: Class index of each sample, (N,), for a method that is given them.
-        evaluate: Called after some epochs by rank 0 with the online backbone, for metrics such as k-NN accuracy.
-        evaluation_interval: Epochs between those calls.
-    """
-
-    method: Method
-    policy: Policy
-    loader: ViewSource
-    batches: Callable[[int], NDArray[np.int64]]
-    num_samples: int
-    optimization: Optimization
-    session: Session
-    checkpointing: Checkpointing
-    precision: str = "fp32"
-    labels: NDArray[np.int64] | None = None
-    evaluate: Callable[[Backbone], Mapping[str, float]] | None = None
-    evaluation_interval: int = 1
+def checkpoint_name(epoch: int, step: int | None = None) -> str:
+    """Name the folder of the checkpoint made after an epoch, from 0, or after some of the epoch's steps."""
+    return f"epoch_{epoch:04d}" if step is None else f"epoch_{epoch:04d}_step_{step:08d}"
 
 
-class Trainer:
-    """Train a method on one worker's share of the batches.
+def checkpoint_epoch(name: str) -> int | None:
+    """Return the epoch, from 0, that the folder's name says; None if it is not that of a checkpoint after an epoch."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match is not None and match[2] is None else None
+
+
+def checkpoint_position(name: str) -> tuple[float, float]:
+    """Order checkpoints by their names as training makes them: (epoch, step), the step infinite after the last."""
+    match = _NAME.fullmatch(name)
+    assert match is not None, name
+    return float(match[1]), float("inf") if match[2] is None else float(match[2])
+
+
+def prefetched(
+    items: Iterable[Item], submit: Callable[[Item], Sequence[Future[Part]]], *, ahead: int
+) -> Generator[tuple[Item, list[Part]], None, None]:
+    """Yield each item with the results of its futures, in order, while the next items are at work.
 
     Args:
-        training: Everything that it trains with.
+        items: The items.
+        submit: Function that starts the work on an item.
+        ahead: Number of items that are started before the results of one are awaited.
+    """
+    rest = iter(items)
+    waiting: deque[tuple[Item, Sequence[Future[Part]]]] = deque()
+    while True:
+        waiting.extend((item, submit(item)) for item in islice(rest, ahead + 1 - len(waiting)))
+        if not waiting:
+            return
+        item, futures = waiting.popleft()
+        yield item, [future.result() for future in futures]
+
+
+def autocast(precision: str, device: torch.device) -> torch.autocast:
+    """Return the context in which a network's passes have a precision, `fp32` or `bf16`.
+
+    Args:
+        precision: The precision in the recipe.
+        device: Where the network is.
+    """
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def require_precision(precision: str, device: torch.device) -> None:
+    """Refuse bfloat16 on a processor that emulates it, where it takes about ten times as long as 32 bits.
+
+    Args:
+        precision: The precision in the recipe.
+        device: A device of this machine.
+
+    Raises:
+        InputError: The device has no instructions for the precision.
+    """
+    if precision == "bf16" and not _computes_bfloat16(device):
+        kind = "GPU" if device.type == "cuda" else "CPU"
+        raise InputError(
+            "precision",
+            precision,
+            f"this machine's {kind} has no bfloat16 instructions and would take about ten times as long as with fp32",
+            "Use precision: fp32 (--precision fp32), which gives another result, or a machine that has them.",
+        )
+
+
+def _computes_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # avx512_bf16 and amx_bf16 of x86, and the two of ARM, all have the same ending.
+    capabilities = torch.cpu.get_capabilities()
+    return any(bool(value) for name, value in capabilities.items() if name.endswith("bf16"))
+
+
+@dataclass
+class Totals:
+    """Sums over the steps of an epoch. A checkpoint inside an epoch holds them; `num_iterations` is its position.
 
     Attributes:
-        training: Everything that it trains with.
-        method: What is trained.
-        optimizer: Fits it.
+        losses: Sums of the loss and other metrics of each step, by name.
+        num_iterations: Number of steps.
+        seconds: Duration of the steps before a restart.
+        waiting_seconds: Part of the duration in which the steps waited for data.
+        started: Time at which this process began with the epoch.
+    """
+
+    losses: dict[str, float] = field(default_factory=dict)
+    num_iterations: int = 0
+    seconds: float = 0.0
+    waiting_seconds: float = 0.0
+    started: float = field(default_factory=time.perf_counter)
+
+    def add(self, values: Mapping[str, float]) -> None:
+        """Add the loss and metrics of one step."""
+        self.num_iterations += 1
+        for name, value in values.items():
+            self.losses[name] = self.losses.get(name, 0.0) + value
+
+    @property
+    def elapsed(self) -> float:
+        """Duration of the steps so far in seconds, waiting included."""
+        return self.seconds + time.perf_counter() - self.started
+
+    def means(self) -> dict[str, float]:
+        """Return the mean loss and metrics per step."""
+        return {name: value / self.num_iterations for name, value in self.losses.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Return plain values, from which `Totals(**state)` continues."""
+        values = {**asdict(self), "seconds": self.elapsed}
+        del values["started"]
+        return values
+
+
+class Place(NamedTuple):
+    """A place in a training.
+
+    Attributes:
+        epoch: Epoch, from 0.
+        step: Number of steps of the epoch that are done.
+        num_steps: Steps of the epoch.
+    """
+
+    epoch: int
+    step: int
+    num_steps: int
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """Say how a loop divides a training into epochs, and when it makes checkpoints.
+
+    Attributes:
+        num_epochs: Epochs in all.
+        learning_rate: The field that says the learning rate, and its value, for the message of a divergence.
+        description: Content of `config.json` beside a checkpoint; has the key `backbone`.
+        syncs_batch_norm: Whether batch norm has the statistics of all workers' samples.
+        checkpoint_interval: Interval between checkpoints, rounded up to whole epochs; the last epoch always makes one.
+        epoch_size: Length of an epoch in the unit of this interval.
+        interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
+        kept: Folder in which some checkpoints are kept permanently.
+        keep_every: n: the checkpoint of every n-th epoch is kept there.
+    """
+
+    num_epochs: int
+    learning_rate: str
+    description: Mapping[str, object]
+    checkpoint_interval: int
+    epoch_size: int = 1
+    interval_steps: int | None = None
+    kept: Storage | None = None
+    keep_every: int = 1
+    syncs_batch_norm: bool = True
+
+
+class TrainingLoop(ABC, Generic[Batch]):
+    """Train a network on one worker's share of the batches.
+
+    The loop sums up each step, reports progress after it and metrics after each epoch, saves checkpoints, and resumes
+    from them. A subclass says what a step, an epoch and a checkpoint consist of. It sets its own attributes before it
+    calls this constructor, which restores the session's checkpoint.
+
+    Args:
+        network: What is trained.
+        session: This worker's place among the others.
+        options: Epochs, checkpoints, and what messages say.
+        build_optimizer: Function from the network to its optimizer.
+
+    Attributes:
+        optimizer: Optimizer of the network.
         next_epoch: Epoch in which training starts or resumes.
     """
 
-    def __init__(self, training: Pretraining) -> None:
-        self.training = training
-        self._session = training.session
-        self._optimization = training.optimization
-        self.method = training.method
-        if not self.method.keeps_batch_norm_local:
-            synchronise_batch_norm(self.method, self._session.device)
-        channels_last(self.method, self._session.device)
-        self.optimizer = self._optimization.build_optimizer(self.method)
-        self._unreadable = UnreadableSamples(training.num_samples, self._session.device)
-        self._state = TrainingState(
-            self.method,
-            self.optimizer,
-            training.policy,
-            self._unreadable,
-            self._session,
-            training.checkpointing.description,
-        )
-        self._step_module = self._distributed(self.method)
+    def __init__(
+        self, network: nn.Module, session: Session, options: LoopOptions, build_optimizer: Callable[[Any], Optimizer]
+    ) -> None:
+        self._session = session
+        self._options = options
+        if options.syncs_batch_norm:
+            synchronise_batch_norm(network, session.device)
+        self._network = channels_last(network, session.device)
+        self.optimizer = build_optimizer(network)
+        self._step_module = network
+        if session.world_size > 1:
+            # Buffers are equal on all workers already: batch statistics and keys are those of the whole batch. Where
+            # they are a worker's own on purpose, training does not read them.
+            self._step_module = nn.parallel.DistributedDataParallel(network, forward_sync_buffers=False)
+        self.next_epoch = 0
+        self._begun: Totals | None = None
+        folder = session.restored()
         # After DistributedDataParallel, which gives all workers the buffers of rank 0.
-        self.next_epoch, self._begun = self._state.restore()
+        if folder is not None:
+            state = load_state(folder)
+            network.load_state_dict(state["method"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self._begun = None if state["totals"] is None else Totals(**state["totals"])
+            self.next_epoch = self.restore(state)
 
-    def _distributed(self, method: nn.Module) -> nn.Module:
-        if self._session.world_size == 1:
-            return method
-        # Buffers are equal on all workers already: batch statistics and keys are those of the whole batch. Where
-        # they are a worker's own on purpose, training does not read them.
-        return nn.parallel.DistributedDataParallel(method, forward_sync_buffers=False)
+    @abstractmethod
+    def restore(self, state: Mapping[str, Any]) -> int:
+        """Restore the subclass's part of a checkpoint's state, and return the epoch to continue with."""
+
+    @abstractmethod
+    def batches(self, epoch: int, first: int) -> tuple[int, Generator[Batch, None, None]]:
+        """Return the number of steps of an epoch, and this worker's batches from the step `first` on."""
+
+    @abstractmethod
+    def step(self, place: Place, batch: Batch) -> dict[str, float]:
+        """Update the weights. Return the `loss` and other metrics of the step, the same on all workers."""
+
+    def position(self, place: Place) -> dict[str, int]:
+        """Return the place as progress and messages name it."""
+        return place._asdict()
+
+    @abstractmethod
+    def metrics(self, totals: Totals) -> dict[str, float]:
+        """Return the metrics of an epoch so far."""
+
+    @abstractmethod
+    def end_epoch(self, place: Place, metrics: dict[str, float]) -> dict[str, float]:
+        """Finish an epoch before its checkpoint is made. Return the metrics to report."""
+
+    @abstractmethod
+    def checkpoint(self, next_epoch: int, totals: Totals | None = None) -> AbstractContextManager[Path | None]:
+        """Yield rank 0's checkpoint in a temporary folder, and None to the other workers. Every worker must call it.
+
+        Args:
+            next_epoch: The epoch to continue with.
+            totals: Its sums, if it is begun.
+        """
+
+    @contextmanager
+    def saved(self, state: Mapping[str, object]) -> Iterator[Path | None]:
+        """Save the network, the optimizer and a state as `checkpoint` describes."""
+        if self._session.rank != 0:
+            yield None
+            return
+        # The session may have moved the folder away.
+        with tempfile.TemporaryDirectory(prefix="checkpoint-", ignore_cleanup_errors=True) as folder:
+            state = {"optimizer": self.optimizer.state_dict(), **state}
+            save_checkpoint(Path(folder), self._network, self._options.description, state)
+            yield Path(folder)
 
     def run(self) -> None:
         """Train from the restored checkpoint, which may be inside an epoch, to the last epoch.
 
         Raises:
             TrainingDivergedError: The loss is not finite.
-            TrainingCollapsedError: All images have the same embedding after an epoch.
             StoppedError: A worker was asked to end. All workers end after the same step, which is saved.
         """
-        for epoch in range(self.next_epoch, self._optimization.num_epochs):
-            metrics = self._train_epoch(epoch)
-            check_collapse(epoch, metrics)
-            metrics |= self._evaluation(epoch)
-            self._report(epoch, metrics)
+        for epoch in range(self.next_epoch, self._options.num_epochs):
+            self._report(epoch, self._train_epoch(epoch))
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
-        share = worker_share(self.training.batches(epoch), self._session.rank, self._session.world_size)
-        self.method.train()
-        totals, self._begun = self._begun or EpochTotals(), None
-        batches = self.training.loader.epoch(epoch, list(share), first=totals.num_steps)
-        network = self.method.backbone
-        with closing(prepared_views(batches, self._session.device, network.mean, network.std)) as views:
-            while True:
+        self._network.train()
+        totals, self._begun = self._begun or Totals(), None
+        num_steps, found = self.batches(epoch, totals.num_iterations)
+        with closing(found) as batches:
+            while totals.num_iterations < num_steps:
                 asked = time.perf_counter()
-                prepared = next(views, None)
+                batch = next(batches)
                 totals.waiting_seconds += time.perf_counter() - asked
-                if prepared is None:
-                    break
-                self._train_step(epoch, len(share), prepared, totals)
-        self._state.share_statistics()
-        last_step = (epoch + 1) * len(share) - 1
-        return {
-            **totals.metrics(),
-            "chance_loss": self.method.chance_loss,
-            "learning_rate": self._optimization.learning_rate_at(last_step, len(share)),
-            "unreadable_images": float(len(self._unreadable.gather())),
-        }
+                place = Place(epoch, totals.num_iterations, num_steps)
+                values = self.step(place, batch)
+                place = place._replace(step=place.step + 1)
+                if not math.isfinite(values["loss"]):
+                    raise TrainingDivergedError(
+                        f"the loss is {values['loss']} at {self._named(place)}: training has diverged. Lower "
+                        f"{self._options.learning_rate} or use precision fp32."
+                    )
+                totals.add(values)
+                self._after_step(place, totals)
+        return self.end_epoch(Place(epoch, num_steps, num_steps), self.metrics(totals))
 
-    def _train_step(self, epoch: int, num_steps: int, prepared: PreparedViews, totals: EpochTotals) -> None:
-        """Train on one batch, add it to the totals, report progress, and save if a checkpoint is due."""
-        self._set_schedules(epoch * num_steps + totals.num_steps, num_steps)
-        totals.loss += self._step(*prepared)
-        totals.observe(observe(self.method))
-        self._unreadable.add(prepared[1])
-        totals.num_steps += 1
-        totals.num_images += self._optimization.batch_size
-        place = {"epoch": epoch, "step": totals.num_steps, "num_steps": num_steps}
-        self._session.progress({**place, **totals.metrics(), "chance_loss": self.method.chance_loss})
-        self._save_inside(epoch, totals, num_steps)
-
-    def _set_schedules(self, step: int, steps_per_epoch: int) -> None:
-        """Set the learning rate and the method's own schedules for a step of the whole run, counted from 0."""
-        self._optimization.set_learning_rate(self.optimizer, step, steps_per_epoch)
-        self.method.begin_step(step, self._optimization.num_epochs * steps_per_epoch)
-
-    def _save_inside(self, epoch: int, totals: EpochTotals, num_steps: int) -> None:
-        """Save inside an epoch, if a checkpoint is due or a worker was asked to end."""
+    def _after_step(self, place: Place, totals: Totals) -> None:
+        """Report progress, and save if a checkpoint is due or a worker was asked to end."""
+        self._session.progress({**self.position(place), **self.metrics(totals)})
         stop = any_worker(self._session.should_stop(), self._session.device)
-        interval = self.training.checkpointing.interval_steps
         # The epoch's own checkpoint follows its last step.
-        due = interval is not None and totals.num_steps % interval == 0 and totals.num_steps < num_steps
+        interval = self._options.interval_steps
+        due = interval is not None and place.step % interval == 0 and place.step < place.num_steps
         if stop or due:
-            with self._state.checkpoint(next_epoch=epoch, totals=totals) as folder:
-                self._session.save(folder, epoch=epoch, step=totals.num_steps)
+            with self.checkpoint(place.epoch, totals) as folder:
+                self._session.save(folder, epoch=place.epoch, step=place.step)
         if stop:
-            raise StoppedError(f"training was told to end and is saved at epoch {epoch}, step {totals.num_steps}")
+            raise StoppedError(f"training was asked to end and is saved at {self._named(place)}")
 
-    def _step(self, views: list[Tensor], batch: ViewBatch) -> float:
-        # Mix here and not ahead of the step, so that the policy's state is always that of the steps taken.
-        mixed, mixing = self.training.policy.mix_batch(views[0], batch.mix_draws, batch.masks)
-        labels = None
-        if self.training.labels is not None:
-            labels = torch.from_numpy(self.training.labels[batch.indices]).to(mixed.device)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self._accumulate_gradients([mixed, *views[1:]], labels, mixing)
-        self.optimizer.step()
-        value = float(mean_over_workers(loss))
-        if not math.isfinite(value):
-            raise TrainingDivergedError(
-                f"the loss is {value}: training has diverged. Lower optimizer.base_learning_rate (now "
-                f"{self._optimization.learning_rate:g} after scaling) or use precision fp32."
-            )
-        return value
-
-    def _accumulate_gradients(self, views: list[Tensor], labels: Tensor | None, mixing: Mixing | None) -> Tensor:
-        """Compute the gradients of a batch, one part at a time. Return its mean loss, without gradient."""
-        num_parts = self._optimization.num_accumulation_steps
-        assert mixing is None or num_parts == 1, "the configuration refuses parts of a batch of mixtures"
-        parts = zip(*(view.chunk(num_parts) for view in views), strict=True)
-        labels_of_parts = [None] * num_parts if labels is None else labels.chunk(num_parts)
-        losses = []
-        for number, (part, its_labels) in enumerate(zip(parts, labels_of_parts, strict=True), start=1):
-            with self._without_exchange() if number < num_parts else nullcontext():
-                with autocast(self.training.precision, self._session.device):
-                    loss = self._step_module(list(part), labels=its_labels, mixing=mixing) / num_parts
-                loss.backward()
-            losses.append(loss.detach())
-            self.method.continue_step()
-        return torch.stack(losses).sum()
-
-    def _without_exchange(self) -> AbstractContextManager[None]:
-        """Return a context in which workers do not sum their gradients yet."""
-        module = self._step_module
-        return module.no_sync() if isinstance(module, nn.parallel.DistributedDataParallel) else nullcontext()
-
-    def _evaluation(self, epoch: int) -> dict[str, float]:
-        last = epoch + 1 == self._optimization.num_epochs
-        due = (epoch + 1) % self.training.evaluation_interval == 0 or last
-        if self.training.evaluate is None or not due or self._session.rank != 0:
-            return {}
-        return dict(self.training.evaluate(self.method.backbone))
+    def _named(self, place: Place) -> str:
+        position = self.position(place)
+        return ", ".join(f"{name} {number}" for name, number in position.items() if not name.startswith("num_"))
 
     def _report(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        last = epoch + 1 == self._optimization.num_epochs
-        kept = self.training.checkpointing.kept
-        keep = kept if kept is not None and kept.is_due(epoch) else None
-        if not last and keep is None and (epoch + 1) % self.training.checkpointing.interval:
+        options, number = self._options, epoch + 1
+        kept = options.kept if number % options.keep_every == 0 else None
+        before, after = (end * options.epoch_size // options.checkpoint_interval for end in (epoch, number))
+        if kept is None and number < options.num_epochs and before == after:
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
-        with self._state.checkpoint(next_epoch=epoch + 1) as folder:
-            if keep is not None and folder is not None:
-                # First: a run that is stopped between the two makes this checkpoint again.
-                keep.keep(folder, epoch)
+        with self.checkpoint(number) as folder:
+            if kept is not None and folder is not None:
+                # First: a run that is stopped between the two makes this checkpoint again, which replaces its equal.
+                copy_checkpoint(folder, kept.child(checkpoint_name(epoch)))
             self._session.report(metrics, epoch=epoch, checkpoint=folder)
-
-
-def run_pretraining(config: PretrainConfig, session: Session) -> None:
-    """Pretrain as one of the session's workers.
-
-    Args:
-        config: What to train.
-        session: This worker's place among the others.
-
-    Raises:
-        InputError: The images, their labels or the masks do not fit the configuration, or this worker's processor
-            does not compute in its precision.
-        TrainingDivergedError: The loss is not finite.
-        TrainingCollapsedError: All images have the same embedding.
-        StoppedError: A worker was asked to end. The training is saved.
-    """
-    require_precision(config.precision, session.device)
-    inputs = open_inputs(config)
-    # Weights and the queue's first negatives come from the seed; nothing after that draws from this generator.
-    torch.manual_seed(config.seed)
-    method = config.method.build(config.backbone, num_classes=inputs.num_classes)
-    assert isinstance(method, Method)
-    if config.compile:
-        compile_networks(method)
-    watch = None
-    if inputs.labels is not None:
-        watch = KnnWatch(inputs.images, inputs.labels, config.image_size, inputs.watched)
-    loader = build_loader(config, inputs.images, session.cache_folder)
-    training = Pretraining(
-        method=method,
-        policy=loader.policy,
-        loader=session.view_source(loader, config),
-        batches=inputs.batches,
-        num_samples=len(inputs.images),
-        optimization=Optimization(
-            num_epochs=config.num_epochs,
-            batch_size=config.batch_size,
-            optimizer=config.optimizer,
-            learning_rate_schedule=config.learning_rate_schedule,
-            num_warmup_epochs=config.num_warmup_epochs,
-            num_accumulation_steps=config.num_accumulation_steps,
-        ),
-        session=session,
-        checkpointing=Checkpointing(
-            description=config.model_dump(mode="json"),
-            interval=config.execution.checkpoint_interval,
-            interval_steps=config.execution.checkpoint_interval_steps,
-            kept=KeptCheckpoints(session.kept_folder, config.execution.keep_every),
-        ),
-        precision=config.precision,
-        labels=inputs.labels if config.method.needs_labels else None,
-        evaluate=watch,
-        evaluation_interval=config.execution.evaluation_interval,
-    )
-    Trainer(training).run()

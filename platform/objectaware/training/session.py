@@ -1,19 +1,41 @@
-"""What a training loop needs of the machinery around it."""
+"""The connection of a training loop to the machinery around it: its place among workers, and requests to end.
+
+A worker that is asked to end saves after its step, and all workers end with it. A worker that makes no step for too
+long reports where it stands and ends itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+import objectaware
+from objectaware.background import Background
 from objectaware.data.storage import Storage
-from objectaware.training.preemption import is_terminated
+from objectaware.errors import ExplainedError
+from objectaware.methods.gather import mean_over_workers
 
 if TYPE_CHECKING:
     from objectaware.config import PretrainConfig
     from objectaware.training.views import ViewLoader, ViewSource
+
+EXIT_STATUS = 75
+"""Status of a process that ended itself; sysexits.h's "temporary failure"."""
+
+_NUM_FRAMES = 3
+_SECONDS_FOR_OTHERS = 30.0
+_LIBRARIES_THAT_WAIT = ("/torch/", "/ray/")
+_OURS = f"{Path(objectaware.__file__).parent}{os.sep}"
 
 
 class Session(Protocol):
@@ -41,26 +63,21 @@ class Session(Protocol):
 
     def restored(self) -> Path | None:
         """Return the folder of the checkpoint to resume from, or None at the start."""
-        ...
 
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
         """Report an epoch's metrics and, from rank 0, a checkpoint folder. Every worker must call it."""
-        ...
 
     def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
         """Save a checkpoint made inside an epoch, from rank 0. Return once a restart would find it.
 
         Every worker must call it.
         """
-        ...
 
     def should_stop(self) -> bool:
         """Return whether this worker was asked to end. Cheap, and never waits."""
-        ...
 
     def progress(self, state: Mapping[str, float]) -> None:
         """Report how far an epoch has come. Cheap, and never waits."""
-        ...
 
 
 class LocalSession:
@@ -114,3 +131,111 @@ class LocalSession:
 
     def progress(self, state: Mapping[str, float]) -> None:
         """Ignore progress: nobody is watching."""
+
+
+class StoppedError(RuntimeError):
+    """Training was asked to end and is saved; the same call resumes."""
+
+
+class _Termination:
+    """Hold whether this process was sent SIGTERM, without a lock, for which a signal's handler must not wait."""
+
+    is_asked = False
+
+
+def honour_termination() -> None:
+    """Make the first SIGTERM a request that `is_terminated` reports. The second one does what SIGTERM did before.
+
+    Clusters send it some seconds before they take a machine away. Must be called in the main thread.
+    """
+
+    def note(number: int, frame: FrameType | None) -> None:
+        _Termination.is_asked = True
+        signal.signal(signal.SIGTERM, before)
+
+    _Termination.is_asked = False
+    before = signal.signal(signal.SIGTERM, note)
+
+
+def is_terminated() -> bool:
+    """Return whether SIGTERM has come since `honour_termination`."""
+    return _Termination.is_asked
+
+
+def any_worker(wish: bool, device: torch.device) -> bool:
+    """Return whether any worker has the wish, by one reduction of four bytes.
+
+    All workers call it in the same step and get the same answer.
+    """
+    return bool(mean_over_workers(torch.tensor(float(wish), device=device)) > 0)
+
+
+class NoProgressError(ExplainedError):
+    """Training made no step within the limit, and starting it again did not help."""
+
+
+class NoProgressWatch(Background):
+    """End this process if the thread that enters this context manager has not `moved` for too long.
+
+    A thread that hangs in a library, or while it reads from a lost file system, cannot be given an exception. Ray Train
+    sees that the process died, and starts training again from the newest checkpoint.
+
+    All workers of a training stand still when one hangs. The workers that wait for the others in PyTorch or Ray have a
+    longer limit, so that the worker that hangs is the one that reports.
+
+    Args:
+        seconds: The limit.
+        report: Called at the limit, before the end, with the innermost calls of the thread that does not move, and of
+            those that work for it.
+        seconds_for_others: Time by which the limit is longer for a process that waits for others.
+
+    Attributes:
+        seconds: The limit.
+    """
+
+    def __init__(
+        self, seconds: float, report: Callable[[str], None], *, seconds_for_others: float = _SECONDS_FOR_OTHERS
+    ) -> None:
+        super().__init__("no progress")
+        self.seconds = seconds
+        self._seconds_for_others = seconds_for_others
+        self._report = report
+        self._watched = threading.get_ident()
+        self._moved_at = time.monotonic()
+
+    def moved(self) -> None:
+        """Start the limit again: the thread is alive."""
+        self._moved_at = time.monotonic()
+
+    def _run(self) -> None:
+        while (left := self._moved_at + self._limit() - time.monotonic()) > 0:
+            if self._stop.wait(left):
+                return
+        try:
+            self._report(self._place())
+        finally:
+            os._exit(EXIT_STATUS)
+
+    def _limit(self) -> float:
+        """Return the current limit. It becomes longer once it is over, if the thread waits for others."""
+        if time.monotonic() - self._moved_at < self.seconds:
+            return self.seconds
+        *_, innermost = traceback.extract_stack(sys._current_frames()[self._watched])
+        waits = any(name in innermost.filename for name in _LIBRARIES_THAT_WAIT)
+        return self.seconds + (self._seconds_for_others if waits else 0)
+
+    def _place(self) -> str:
+        frames = sys._current_frames()
+        places = [_innermost(traceback.extract_stack(frames.pop(self._watched)))]
+        frames.pop(threading.get_ident())
+        for number, frame in frames.items():
+            stack = traceback.extract_stack(frame)
+            # Idle threads of a pool are in none of our functions.
+            if any(call.filename.startswith(_OURS) for call in stack):
+                name = next((thread.name for thread in threading.enumerate() if thread.ident == number), "another")
+                places.append(f"and in thread {name}\n{_innermost(stack)}")
+        return "".join(places)
+
+
+def _innermost(stack: traceback.StackSummary) -> str:
+    return "".join(traceback.StackSummary.from_list(stack[-_NUM_FRAMES:]).format())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -18,7 +17,8 @@ from objectaware.augment.crop import NUM_CROP_DRAWS, resize_patch, sample_crops,
 from objectaware.augment.randomness import counter_uniforms
 from objectaware.config import ViewConfig
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD, Images
-from objectaware.training.policies import NUM_MIX_DRAWS, NUM_POLICY_DRAWS, Policy, Region
+from objectaware.training.loop import prefetched
+from objectaware.training.policies.base import NUM_MIX_DRAWS, NUM_POLICY_DRAWS, Policy
 
 _STREAM_REGION, _STREAM_VIEWS, _STREAM_MIX = 0, 1, 2
 _VIEW_DRAWS = NUM_CROP_DRAWS + NUM_COLOR_DRAWS + NUM_POLICY_DRAWS
@@ -78,15 +78,15 @@ class ViewSource(Protocol):
         Yields:
             Each batch's views.
         """
-        ...
 
 
+@dataclass
 class ViewLoader:
     """Load batches of views, some batches ahead of their use.
 
     Every number drawn is a function of seed, epoch and sample (`counter_uniforms`).
 
-    Args:
+    Attributes:
         images: The data set.
         policy: What is done to the positives.
         views: How each view of a sample is cut from its image, or from the object's region.
@@ -95,57 +95,34 @@ class ViewLoader:
         seed: Seed of the run.
         num_threads: Threads that decode and crop; Pillow works outside the interpreter's lock.
         is_unreadable: Returns whether another image stands in for an image that was read.
-
-    Attributes:
-        policy: What is done to the positives.
     """
 
-    def __init__(
-        self,
-        images: Images,
-        policy: Policy,
-        *,
-        views: Sequence[ViewConfig],
-        colors: ColorDistribution,
-        seed: int,
-        num_threads: int,
-        is_unreadable: Callable[[int], bool] = lambda index: False,
-    ) -> None:
-        self._images = images
-        self._is_unreadable = is_unreadable
-        self.policy = policy
-        self._views = tuple(views)
-        self._seed = seed
-        self._num_threads = num_threads
-        # The recipe's pixels are those of views of 224; smaller views would lose all texture to as strong a blur.
-        low, high = colors.blur_sigma
-        self._colors = [
-            replace(colors, blur_sigma=(low * view.size / 224, high * view.size / 224)) for view in self._views
-        ]
+    images: Images
+    policy: Policy
+    views: Sequence[ViewConfig]
+    colors: ColorDistribution
+    seed: int
+    num_threads: int
+    is_unreadable: Callable[[int], bool] = lambda index: False
 
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
         """Yield an epoch's batches in order (`ViewSource.epoch`)."""
-        with ThreadPoolExecutor(self._num_threads, thread_name_prefix="views") as pool:
-            waiting: deque[tuple[NDArray[np.int64], list[Future[ViewPart]]]] = deque()
-            for indices in batches[first:]:
-                waiting.append((indices, self.submit(pool, epoch, indices)))
-                if len(waiting) > 2:
-                    yield self._collect(*waiting.popleft())
-            while waiting:
-                yield self._collect(*waiting.popleft())
+        with ThreadPoolExecutor(self.num_threads, thread_name_prefix="views") as pool:
+            for loaded in prefetched(batches[first:], lambda indices: self.submit(pool, epoch, indices), ahead=2):
+                yield self.assemble(*loaded)
 
     def submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[ViewPart]]:
         """Load some samples in the pool's threads, in parts of equal size and in order."""
-        parts = np.array_split(indices, min(len(indices), 2 * self._num_threads))
+        parts = np.array_split(indices, min(len(indices), 2 * self.num_threads))
         return [pool.submit(self.load, epoch, part) for part in parts]
-
-    def _collect(self, indices: NDArray[np.int64], futures: list[Future[ViewPart]]) -> ViewBatch:
-        return self.assemble(indices, [future.result() for future in futures])
 
     def assemble(self, indices: NDArray[np.int64], parts: Sequence[ViewPart]) -> ViewBatch:
         """Concatenate the parts of a batch, which are in order."""
         views, parameters = [], []
-        for view, distribution in enumerate(self._colors):
+        low, high = self.colors.blur_sigma
+        for view, (size, *_) in enumerate(self.views):
+            # The recipe's pixels are those of views of 224; smaller views would lose all texture to as strong a blur.
+            distribution = replace(self.colors, blur_sigma=(low * size / 224, high * size / 224))
             pixels = np.concatenate([part.pixels[view] for part in parts])  # (N, H, W, 3)
             views.append(torch.from_numpy(pixels).permute(0, 3, 1, 2))
             draws = np.concatenate([part.color_draws[view] for part in parts])
@@ -170,53 +147,44 @@ class ViewLoader:
         Returns:
             Their pixels, draws and masks.
         """
-        images = [self._images.read(int(index)) for index in indices]
-        unreadable = np.array([self._is_unreadable(int(index)) for index in indices], dtype=np.bool_)
-        regions = self._regions(epoch, indices, images)
-        pixels = tuple(np.empty((len(indices), view.size, view.size, 3), dtype=np.uint8) for view in self._views)
+        images = [self.images.read(int(index)) for index in indices]
+        unreadable = np.array([self.is_unreadable(int(index)) for index in indices], dtype=np.bool_)
+        region_draws = counter_uniforms(self.seed, epoch, indices, NUM_POLICY_DRAWS, stream=_STREAM_REGION)
+        placed = zip(indices.tolist(), images, region_draws, strict=True)
+        regions = [self.policy.region(index, image.shape[0], image.shape[1], draw) for index, image, draw in placed]
+        tops, lefts, heights, widths = np.array(regions, dtype=np.int64).T
+        pixels = tuple(np.empty((len(indices), view.size, view.size, 3), dtype=np.uint8) for view in self.views)
         masks = np.zeros(pixels[0].shape[:3], dtype=np.uint8) if self.policy.needs_masks else None
-        draws = counter_uniforms(self._seed, epoch, indices, len(self._views) * _VIEW_DRAWS, stream=_STREAM_VIEWS)
-        draws = draws.reshape(len(indices), len(self._views), _VIEW_DRAWS)
-        for view, (size, min_scale, max_scale) in enumerate(self._views):
+        draws = counter_uniforms(self.seed, epoch, indices, len(self.views) * _VIEW_DRAWS, stream=_STREAM_VIEWS)
+        draws = draws.reshape(len(indices), len(self.views), _VIEW_DRAWS)
+        for view, (size, min_scale, max_scale) in enumerate(self.views):
             crop_draws, policy_draws = draws[:, view, :NUM_CROP_DRAWS], draws[:, view, -NUM_POLICY_DRAWS:]
-            crops = sample_crops(crop_draws, regions[:, 2], regions[:, 3], min_scale=min_scale, max_scale=max_scale)
-            crops[:, :2] += regions[:, :2]
+            crops = sample_crops(crop_draws, heights, widths, min_scale=min_scale, max_scale=max_scale)
+            crops[:, 0] += tops
+            crops[:, 1] += lefts
             flips = sample_flips(crop_draws)
             for position, image in enumerate(images):
-                index, crop, flip = int(indices[position]), _region(crops[position]), bool(flips[position])
-                top, left, height, width = crop
+                index, flip, (rows, columns) = int(indices[position]), bool(flips[position]), image.shape[:2]
+                top, left, height, width = crop = tuple(crops[position].tolist())
                 patch = image[top : top + height, left : left + width]
-                patch = self.policy.change_patch(
-                    patch, index, crop, image.shape[0], image.shape[1], policy_draws[position]
-                )
+                patch = self.policy.change_patch(patch, index, crop, rows, columns, policy_draws[position])
                 pixels[view][position] = resize_patch(patch, size, flip=flip)
                 if masks is not None and view == 0:
-                    mask = self.policy.patch_mask(index, crop, image.shape[0], image.shape[1])
+                    mask = self.policy.patch_mask(index, crop, rows, columns)
                     # Without a mask it stays 0. It is cut, resized and mirrored as the view is.
                     masks[position] = 0 if mask is None else resize_patch(mask, size, flip=flip)
         colors = draws[:, :, NUM_CROP_DRAWS : NUM_CROP_DRAWS + NUM_COLOR_DRAWS].swapaxes(0, 1)
-        mix_draws = counter_uniforms(self._seed, epoch, indices, NUM_MIX_DRAWS, stream=_STREAM_MIX)
+        mix_draws = counter_uniforms(self.seed, epoch, indices, NUM_MIX_DRAWS, stream=_STREAM_MIX)
         return ViewPart(pixels, colors, mix_draws, masks, unreadable)
-
-    def _regions(self, epoch: int, indices: NDArray[np.int64], images: list[NDArray[np.uint8]]) -> NDArray[np.int64]:
-        draws = counter_uniforms(self._seed, epoch, indices, NUM_POLICY_DRAWS, stream=_STREAM_REGION)
-        regions = [
-            self.policy.region(int(index), image.shape[0], image.shape[1], draw)
-            for index, image, draw in zip(indices, images, draws, strict=True)
-        ]
-        return np.array(regions, dtype=np.int64)
-
-
-def _region(crop: NDArray[np.int64]) -> Region:
-    top, left, height, width = (int(value) for value in crop)
-    return top, left, height, width
 
 
 PreparedViews = tuple[list[Tensor], ViewBatch]
+Channels = Sequence[float]
+"""One number per channel."""
 
 
 def prepared_views(
-    batches: Iterator[ViewBatch], device: torch.device, mean: Sequence[float], std: Sequence[float]
+    batches: Iterator[ViewBatch], device: torch.device, mean: Channels, std: Channels
 ) -> Generator[PreparedViews, None, None]:
     """Prepare each batch's views in a thread of its own while the batch before it trains.
 
@@ -233,26 +201,16 @@ def prepared_views(
         The views, (N, 3, H, W) float each, and the batch that they are of.
     """
 
-    def prepare(batch: ViewBatch) -> PreparedViews:
-        return [prepare_view(batch, position, device, mean, std) for position in range(len(batch.views))], batch
+    def prepare(batch: ViewBatch) -> list[Tensor]:
+        return [prepare_view(batch, position, device, mean, std) for position in range(len(batch.views))]
 
     with ThreadPoolExecutor(1, thread_name_prefix="colours") as pool:
-        waiting: Future[PreparedViews] | None = None
-        for batch in batches:
-            upcoming = pool.submit(prepare, batch)
-            if waiting is not None:
-                yield waiting.result()
-            waiting = upcoming
-        if waiting is not None:
-            yield waiting.result()
+        for batch, (views,) in prefetched(batches, lambda batch: [pool.submit(prepare, batch)], ahead=1):
+            yield views, batch
 
 
 def prepare_view(
-    batch: ViewBatch,
-    position: int,
-    device: torch.device,
-    mean: Sequence[float] = IMAGENET_MEAN,
-    std: Sequence[float] = IMAGENET_STD,
+    batch: ViewBatch, position: int, device: torch.device, mean: Channels = IMAGENET_MEAN, std: Channels = IMAGENET_STD
 ) -> Tensor:
     """Move one of the views to the device, change its colours and normalise it: uint8 to float (N, 3, H, W)."""
     images = batch.views[position].to(device, non_blocking=True).float().div_(255).contiguous()

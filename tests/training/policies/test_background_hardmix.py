@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from objectaware.training.policies import BackgroundHardMix, BackgroundMixup
+from objectaware.training.policies.background_hardmix import BackgroundHardMix
+from objectaware.training.policies.background_mixup import BackgroundMixup
 from pictures import Gradients
 
 WHOLE = (0, 0, 100, 100)
@@ -14,7 +15,7 @@ def _soft_mask() -> np.ndarray:
 
 
 def test_the_object_is_copied_whole_and_the_rest_replaced_whole() -> None:
-    policy = BackgroundHardMix(Gradients(), [_soft_mask()] * 24, probability=1.0, threshold=0.2)
+    policy = BackgroundHardMix(Gradients(), ([_soft_mask()] * 24).__getitem__, probability=1.0, threshold=0.2)
     picture, donor = Gradients().read(3), Gradients().read(23)
     mixed = policy.change_patch(picture, 3, WHOLE, 100, 100, DRAWS)
     assert np.array_equal(mixed[:, 20:], picture[:, 20:])
@@ -38,7 +39,7 @@ def test_the_ends_of_a_mix(kind: type[BackgroundMixup]) -> None:
     picture, donor = Gradients().read(3), Gradients().read(23)
     mask = np.zeros((100, 100), dtype=np.uint8)
     mask[:, 60:] = 255
-    masks = [mask] * 24
+    masks = ([mask] * 24).__getitem__
     inside = (10, 60, 50, 40)
     patch = picture[10:60, 60:]
     always = kind(Gradients(), masks, probability=1.0)
@@ -52,5 +53,5 @@ def test_the_ends_of_a_mix(kind: type[BackgroundMixup]) -> None:
 def test_a_mask_that_never_reaches_the_threshold_has_no_object_to_keep() -> None:
     faint = np.full((20, 20), 50, dtype=np.uint8)
     picture = Gradients().read(0)
-    policy = BackgroundHardMix(Gradients(), [faint] * 24, probability=1.0)
+    policy = BackgroundHardMix(Gradients(), ([faint] * 24).__getitem__, probability=1.0)
     assert policy.change_patch(picture, 0, WHOLE, 100, 100, DRAWS) is picture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from objectaware.config import PretrainConfig
+from objectaware.config import PolicyInputs, PretrainConfig
 from objectaware.data.dataset import TrainingImages
 from objectaware.training.policies.background_removal import BackgroundRemoval
 from pictures import Gradients
@@ -23,20 +23,20 @@ def _change(policy: BackgroundRemoval, *draws: float) -> np.ndarray:
 
 
 def test_the_object_stays_and_the_rest_is_one_grey() -> None:
-    changed = _change(BackgroundRemoval([HALF] * 4, probability=1.0), 0.0, 0.5)
+    changed = _change(BackgroundRemoval(([HALF] * 4).__getitem__, probability=1.0), 0.0, 0.5)
     assert np.array_equal(changed[:, :50], PICTURE[:, :50])
     assert (changed[:, 50:] == 128).all()
 
 
 def test_as_many_views_lose_their_background_as_the_probability_says() -> None:
-    policy = BackgroundRemoval([HALF] * 4, probability=0.3)
+    policy = BackgroundRemoval(([HALF] * 4).__getitem__, probability=0.3)
     assert not np.array_equal(_change(policy, 0.29, 0.0), PICTURE)
     assert np.array_equal(_change(policy, 0.3, 0.0), PICTURE)
 
 
 def test_a_picture_in_which_nothing_was_found_stays() -> None:
     for mask in (None, np.zeros_like(HALF)):
-        assert np.array_equal(_change(BackgroundRemoval([mask] * 4, probability=1.0), 0.0, 0.0), PICTURE)
+        assert np.array_equal(_change(BackgroundRemoval(([mask] * 4).__getitem__, probability=1.0), 0.0, 0.0), PICTURE)
 
 
 def test_it_takes_true_masks_by_its_name_in_a_recipe(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_it_takes_true_masks_by_its_name_in_a_recipe(tmp_path: Path) -> None:
     policy = {"name": "background_removal", "masks": "ground_truth", "remove_probability": 1.0}
     config = PretrainConfig.model_validate({"batch_size": 2, "data": data, "policy": policy})
     images = TrainingImages(config.data.open(), max_bytes=0)
-    built = config.policy.build(data=config.data, images=images, method=config.method, cache_folder=tmp_path)
+    built = config.policy.build(PolicyInputs(config.data, images, config.method, tmp_path))
     picture = images.read(0)
     height, width = picture.shape[:2]
     changed = built.change_patch(picture, 0, (0, 0, height, width), height, width, np.array([0.0, 0.0]))

@@ -9,21 +9,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from objectaware.config import DataConfig, PretrainConfig
+from objectaware.config import DataConfig, PolicyInputs, PretrainConfig
 from objectaware.data.dataset import TrainingImages
 from objectaware.data.pack import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.stages.pack import run_pack
-from objectaware.training.policies import (
-    BackgroundHardMix,
-    CutMix,
-    Mixup,
-    ObjectCrop,
-    OfficialBackground,
-    PlainViews,
-    Policy,
-)
+from objectaware.training.policies.background_hardmix import BackgroundHardMix
+from objectaware.training.policies.background_mixup import OfficialBackground
+from objectaware.training.policies.base import PlainViews, Policy
+from objectaware.training.policies.cutmix import CutMix
+from objectaware.training.policies.mixup import Mixup
+from objectaware.training.policies.object_crop import ObjectCrop
 from published_trees import rectangle, write_cub
 
 DRAWS = np.array([0.0, 0.99])
@@ -35,7 +32,7 @@ def _build(root: Path, tmp_path: Path, **fields: object) -> tuple[Policy, Traini
     opened = config.data.open()
     unreadable = opened.unreadable if isinstance(opened, PackedImages) else {}
     images = TrainingImages(opened, max_bytes=0, unreadable=unreadable)
-    policy = config.policy.build(data=config.data, images=images, method=config.method, cache_folder=tmp_path / "cache")
+    policy = config.policy.build(PolicyInputs(config.data, images, config.method, tmp_path / "cache"))
     return policy, images
 
 

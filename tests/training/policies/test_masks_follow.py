@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from objectaware.training.policies import BackgroundHardMix, OfficialBackground
+from objectaware.training.policies.background_hardmix import BackgroundHardMix
+from objectaware.training.policies.background_mixup import OfficialBackground
 from pictures import load_views, make_loader
 
 INDICES = list(range(24))
@@ -32,23 +33,10 @@ class Painted:
         return np.repeat(self.mask(index)[:, :, None], 3, axis=2)
 
 
-class MasksOfPainted:
-    """The objects, by index."""
-
-    def __init__(self, pictures: Painted) -> None:
-        self._pictures = pictures
-
-    def __len__(self) -> int:
-        return len(self._pictures)
-
-    def __getitem__(self, index: int) -> np.ndarray:
-        return self._pictures.mask(index)
-
-
 def test_a_pasted_object_leaves_no_seam() -> None:
     """White object on green: wherever the mask lay beside the object, black would be left or white be lost."""
     pictures = Painted()
-    policy = BackgroundHardMix(pictures, MasksOfPainted(pictures), probability=1.0)
+    policy = BackgroundHardMix(pictures, pictures.mask, probability=1.0)
     policy.donors = np.array([23])
     before = load_views(make_loader(_Nothing(pictures), images=pictures), 0, INDICES[:23]).int()
     after = load_views(make_loader(policy, images=pictures), 0, INDICES[:23]).int()
@@ -59,7 +47,7 @@ def test_a_pasted_object_leaves_no_seam() -> None:
 
 def test_the_mask_of_view_1_is_the_view_of_the_mask() -> None:
     pictures = Painted()
-    policy = OfficialBackground(MasksOfPainted(pictures), probability=1.0, threshold=0.2, hard=False)
+    policy = OfficialBackground(pictures.mask, probability=1.0, threshold=0.2, hard=False)
     (batch,) = make_loader(policy, images=pictures).epoch(0, [np.array(INDICES)])
     assert batch.masks is not None
     assert torch.equal(batch.masks[:23, 0], batch.views[0][:23, 0])
@@ -72,4 +60,4 @@ class _Nothing(BackgroundHardMix):
     """The same policy with probability 0: the pictures as they are."""
 
     def __init__(self, pictures: Painted) -> None:
-        super().__init__(pictures, MasksOfPainted(pictures), probability=0.0)
+        super().__init__(pictures, pictures.mask, probability=0.0)

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from objectaware.augment.background import foreground_bounds, strip_background
-from objectaware.training.policies import OfficialBackground
+from objectaware.training.policies.background_mixup import OfficialBackground
 
 SIZE = 12
 
 
 def _policy(*, probability: float = 1.0, hard: bool = False) -> OfficialBackground:
-    return OfficialBackground([], probability=probability, threshold=0.2, hard=hard)
+    return OfficialBackground([].__getitem__, probability=probability, threshold=0.2, hard=hard)
 
 
 def _batch(number: int = 6, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

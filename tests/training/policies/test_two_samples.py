@@ -6,7 +6,9 @@ import numpy as np
 import torch
 
 from objectaware.augment.mixup_cutmix import mixup
-from objectaware.training.policies import NUM_MIX_DRAWS, CutMix, Mixup, Policy
+from objectaware.training.policies.base import NUM_MIX_DRAWS, Policy
+from objectaware.training.policies.cutmix import CutMix
+from objectaware.training.policies.mixup import Mixup
 
 DRAWS = torch.from_numpy(np.random.default_rng(0).random((8, NUM_MIX_DRAWS)))
 VIEWS = torch.rand(8, 3, 16, 16, generator=torch.Generator().manual_seed(0))

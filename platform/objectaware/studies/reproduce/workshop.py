@@ -192,7 +192,7 @@ class Workshop:
                 return self.scale.file(node)
             case Kept():
                 # Imported here: otherwise every plan would wait for PyTorch.
-                from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name
+                from objectaware.training.loop import KEPT_FOLDER, checkpoint_name
 
                 # The folder's name contains the epoch's number, counted from 0.
                 epoch = self.scale.epoch(node.epoch) - 1

@@ -1,1 +1,1 @@
-"""The optimizers, one per file. `objectaware.config.optimizer.OptimizerConfig` finds them."""
+"""The optimizers, one per file. `objectaware.config.variants.OptimizerConfig` finds them."""

@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from objectaware.config.optimizer import LearningRate, Momentum, NonNegative, OptimizerConfig
+from objectaware.config.variants import LearningRate, Momentum, NonNegative, OptimizerConfig
 from objectaware.methods.method import ParameterGroup
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from objectaware.config.optimizer import LearningRate, Momentum, NonNegative, OptimizerConfig
+from objectaware.config.variants import LearningRate, Momentum, NonNegative, OptimizerConfig
 from objectaware.methods.method import ParameterGroup
 
 

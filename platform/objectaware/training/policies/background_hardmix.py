@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import model_validator
 
 from objectaware.augment.background import BACKGROUND_THRESHOLD
-from objectaware.config import GROUND_TRUTH, DataConfig, MethodConfig
-from objectaware.data.dataset import TrainingImages
-from objectaware.data.masks import in_8_bits
+from objectaware.config import GROUND_TRUTH
 from objectaware.model import Fraction, filled
 from objectaware.training.policies.background_mixup import BackgroundConfig, BackgroundMixup
-from objectaware.training.policies.official_background import OfficialBackground
 
-# Threshold of true masks, which are 0 and 1 except where resizing has blended their edges.
-_BINARY_THRESHOLD = 0.5
+
+class BackgroundHardMix(BackgroundMixup):
+    """Policy `background_hardmix`: background mixup with a binary mask, a copy-and-paste.
+
+    The mask is binarised at the threshold when it is used, at the crop's resolution. Everything else is the same as in
+    background mixup.
+
+    Source:
+        Paper §2.3 and its appendix "soft or hard" (BG-HardMix): "the copy-and-paste version with the binarized CAM"
+        and with ground-truth masks. The official code does not contain it.
+    """
+
+    binarises = True
 
 
 class BackgroundHardMixConfig(BackgroundConfig):
@@ -33,6 +38,7 @@ class BackgroundHardMixConfig(BackgroundConfig):
     """
 
     takes: ClassVar = "masks"
+    policy: ClassVar = BackgroundHardMix
 
     name: Literal["background_hardmix"] = "background_hardmix"
     mask_field: Literal["cam", "mask"] | None = None
@@ -52,33 +58,3 @@ class BackgroundHardMixConfig(BackgroundConfig):
             if self.masks == GROUND_TRUTH and getattr(self, field) is not None:
                 raise ValueError(f"{field} has no meaning with masks = ground_truth; leave it out")
         return self
-
-    def build(
-        self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path
-    ) -> BackgroundHardMix | OfficialBackground:
-        """Build the policy on the images' masks."""
-        assert self.mix_probability is not None, "a pretraining completes its policy"
-        masks = self._masks(data, images, cache_folder)
-        probability = self.mix_probability
-        threshold = _BINARY_THRESHOLD if self.background_threshold is None else self.background_threshold
-        if self.compat is not None:
-            return OfficialBackground(masks, probability=probability, threshold=threshold, hard=True)
-        policy = BackgroundHardMix(images, masks, probability=probability, threshold=threshold)
-        self._require_donors(policy)
-        return policy
-
-
-class BackgroundHardMix(BackgroundMixup):
-    """Policy `background_hardmix`: background mixup with a binary mask, a copy-and-paste.
-
-    The mask is binarised at the threshold when it is used, at the crop's resolution. Everything else is the same as in
-    background mixup.
-
-    Source:
-        Paper §2.3 and its appendix "soft or hard" (BG-HardMix): "the copy-and-paste version with the binarized CAM"
-        and with ground-truth masks. The official code does not contain it.
-    """
-
-    def weights(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Return 255 where the mask is foreground, and 0 elsewhere."""
-        return in_8_bits(mask >= self._threshold * 255)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from objectaware.augment.background import mix_background
 from objectaware.augment.crop import crop_mask
-from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig, MethodConfig
-from objectaware.data.dataset import TrainingImages
+from objectaware.config import PolicyInputs
 from objectaware.model import Fraction
-from objectaware.training.policies.base import Masks, Policy, Region
-from objectaware.training.policies.masks import TrueMasks, open_masks, true_masks
+from objectaware.training.policies.base import Draws, Masks, Pixels, Policy, Region
+from objectaware.training.policies.masks import LocatedPolicyConfig
 
 
-class BackgroundRemovalConfig(MaskedPolicyConfig):
+class BackgroundRemovalConfig(LocatedPolicyConfig):
     """The background is replaced by one grey, each view on its own (Ryali, Schwab & Morcos 2021, BG_RM).
 
     Attributes:
-        masks: Mask store that masks are taken from; or `ground_truth`, the data set's own.
-        remove_probability: Share of the views that lose their background.
-        mask_field: Which of the store's masks weigh: `cam` the soft one, `mask` the one after CRF.
+        masks: Mask store from which the policy takes masks; or `ground_truth` for the data set's own.
+        remove_probability: Fraction of the views that lose their background.
+        mask_field: Mask of the store that serves as weight: `cam` for the soft one, `mask` for the one after CRF.
     """
 
     takes: ClassVar = "masks"
@@ -32,16 +29,10 @@ class BackgroundRemovalConfig(MaskedPolicyConfig):
     remove_probability: Fraction
     mask_field: Literal["cam", "mask"] = "cam"
 
-    def build(
-        self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path
-    ) -> BackgroundRemoval:
+    def build(self, inputs: PolicyInputs) -> BackgroundRemoval:
         """Build the policy on the images' masks."""
-        masks = open_masks(self, data, images, cache_folder, binary=self.mask_field == "mask")
+        masks = self.open_masks(inputs, binary=self.mask_field == "mask")
         return BackgroundRemoval(masks, probability=self.remove_probability)
-
-    def open_truth(self, data: DataConfig, images: TrainingImages) -> TrueMasks | None:
-        """Open the true masks."""
-        return true_masks(self, data, images) if self.masks == GROUND_TRUTH else None
 
 
 class BackgroundRemoval(Policy):
@@ -60,17 +51,9 @@ class BackgroundRemoval(Policy):
         self._masks = masks
         self._probability = probability
 
-    def change_patch(
-        self,
-        patch: NDArray[np.uint8],
-        index: int,
-        crop: Region,
-        height: int,
-        width: int,
-        draws: NDArray[np.float64],
-    ) -> NDArray[np.uint8]:
-        """Put the patch's object on a grey drawn evenly; leave the patch alone where nothing was found."""
-        mask = self._masks[index]
+    def change_patch(self, patch: Pixels, index: int, crop: Region, height: int, width: int, draws: Draws) -> Pixels:
+        """Put the patch's object on a random grey. Without a mask the patch stays unchanged."""
+        mask = self._masks(index)
         if draws[0] >= self._probability or mask is None or not mask.any():
             return patch
         grey = np.full_like(patch, int(draws[1] * 256))

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Literal, Protocol
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from objectaware.config import DataConfig, MethodConfig, PolicyConfig
-from objectaware.data.dataset import TrainingImages
+from objectaware.config import PolicyConfig, PolicyInputs
 from objectaware.methods.mixing import Mixing
 
 Region = tuple[int, int, int, int]
+"""Part of an image in its pixels: top, left, height, width."""
+Pixels = NDArray[np.uint8]
+"""Pixels of an image or a part of it, (H, W, 3)."""
+Masks = Callable[[int], NDArray[np.uint8] | None]
+"""Function from an image's index to the mask of the whole image in 8 bits, (h, w) of any size, or None."""
+Boxes = Callable[[int], NDArray[np.float32]]
+"""Function from an image's index to its relative boxes x0 y0 x1 y1, (n, 4); n may be 0."""
+Draws = NDArray[np.float64]
+"""Uniform random numbers in [0, 1)."""
 
 NUM_POLICY_DRAWS = 2
 """Number of uniform random numbers that `region` and `change_patch` receive per call."""
 
 NUM_MIX_DRAWS = 4
 """Number of uniform random numbers per sample that `mix_batch` receives."""
-
-
-class Masks(Protocol):
-    """Each image's soft mask, by index."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int) -> NDArray[np.uint8] | None:
-        """Return the mask of the whole image in 8 bits, (h, w) of any size; None if there is none."""
-        ...
-
-
-class Boxes(Protocol):
-    """Each image's boxes, by index."""
-
-    def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Return relative boxes x0 y0 x1 y1, (n, 4); n may be 0."""
-        ...
 
 
 class Policy:
@@ -50,22 +39,14 @@ class Policy:
 
     needs_masks = False
 
-    def region(self, index: int, height: int, width: int, draws: NDArray[np.float64]) -> Region:
+    def region(self, index: int, height: int, width: int, draws: Draws) -> Region:
         """Return the part of image `index`, (top, left, height, width), from which both views are cropped.
 
         Here it is the whole image.
         """
         return 0, 0, height, width
 
-    def change_patch(
-        self,
-        patch: NDArray[np.uint8],
-        index: int,
-        crop: Region,
-        height: int,
-        width: int,
-        draws: NDArray[np.float64],
-    ) -> NDArray[np.uint8]:
+    def change_patch(self, patch: Pixels, index: int, crop: Region, height: int, width: int, draws: Draws) -> Pixels:
         """Change one view's pixels before the view is resized; the base returns them unchanged.
 
         The patch was cut out at `crop` of image `index`, which has this height and width.
@@ -113,9 +94,7 @@ class PlainViewsConfig(PolicyConfig):
 
     name: Literal["none"] = "none"
 
-    def build(
-        self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path
-    ) -> PlainViews:
+    def build(self, inputs: PolicyInputs) -> PlainViews:
         """Build the policy."""
         return PlainViews()
 

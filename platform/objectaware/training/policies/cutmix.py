@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from torch import Tensor
 
 from objectaware.augment.mixup_cutmix import cut_boxes, cutmix, folded_weights
-from objectaware.config import DataConfig, MethodConfig
-from objectaware.data.dataset import TrainingImages
+from objectaware.config import PolicyInputs
 from objectaware.methods.mixing import Mixing
 from objectaware.training.policies.base import Policy
 from objectaware.training.policies.mixup import PairingConfig, batch_partners
@@ -24,7 +22,7 @@ class CutMixConfig(PairingConfig):
 
     name: Literal["cutmix"] = "cutmix"
 
-    def build(self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path) -> CutMix:
+    def build(self, inputs: PolicyInputs) -> CutMix:
         """Build the policy."""
         return CutMix(official=self.compat is not None)
 

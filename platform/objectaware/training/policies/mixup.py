@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from objectaware.augment.mixup_cutmix import folded_weights, mixup, neighbours
-from objectaware.config import DataConfig, MethodConfig, PolicyConfig
-from objectaware.data.dataset import TrainingImages
+from objectaware.config import PolicyConfig, PolicyInputs
 from objectaware.methods.mixing import Mixing
 from objectaware.training.policies.base import Policy
 
@@ -33,15 +31,13 @@ class PairingConfig(PolicyConfig):
         The loss must be defined for mixtures, and every part of the batch must hold whole pairs.
         """
         if not config.method.takes_mixtures:
-            return f"the policy {self.name} mixes embeddings' losses, which the method {config.method.name} has not"
+            return f"the policy {self.name} needs a loss for mixed views, which {config.method.name} does not have"
         if config.num_accumulation_steps > 1:
-            return f"num_accumulation_steps = {config.num_accumulation_steps} would part the pairs of {self.name}"
+            return f"num_accumulation_steps = {config.num_accumulation_steps} would split the pairs of {self.name}"
         for workers in config.execution.worker_counts():
             if self.compat is None and config.batch_size % (2 * workers):
-                return (
-                    f"batch_size = {config.batch_size} is not a multiple of 2 · {workers} workers: the policy "
-                    f"{self.name} mixes the samples of a worker in pairs"
-                )
+                pairs = f"the policy {self.name} mixes the samples of a worker in pairs"
+                return f"batch_size = {config.batch_size} is not a multiple of 2 · {workers} workers: {pairs}"
         return None
 
 
@@ -55,11 +51,11 @@ class MixupConfig(PairingConfig):
 
     name: Literal["mixup"] = "mixup"
 
-    def build(self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path) -> Mixup:
+    def build(self, inputs: PolicyInputs) -> Mixup:
         """Build the policy."""
         return Mixup(
             official=self.compat is not None,
-            average_weights=self.compat is not None and method.averages_official_mixtures,
+            average_weights=self.compat is not None and inputs.method.averages_official_mixtures,
         )
 
 

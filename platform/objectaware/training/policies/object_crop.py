@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from objectaware.augment.crop import object_region
-from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig, MethodConfig
-from objectaware.data.dataset import TrainingImages
-from objectaware.training.policies.base import Boxes, Policy, Region
-from objectaware.training.policies.masks import TrueBoxes, open_boxes, true_boxes
+from objectaware.config import PolicyInputs
+from objectaware.training.policies.base import Boxes, Draws, Policy, Region
+from objectaware.training.policies.masks import LocatedPolicyConfig
 
 
-class ObjectCropConfig(MaskedPolicyConfig):
+class ObjectCropConfig(LocatedPolicyConfig):
     """Both views are cropped from around one object (paper, section 2.3).
 
     Attributes:
@@ -27,15 +22,9 @@ class ObjectCropConfig(MaskedPolicyConfig):
 
     name: Literal["object_crop"] = "object_crop"
 
-    def build(
-        self, *, data: DataConfig, images: TrainingImages, method: MethodConfig, cache_folder: Path
-    ) -> ObjectCrop:
+    def build(self, inputs: PolicyInputs) -> ObjectCrop:
         """Build the policy on the images' boxes."""
-        return ObjectCrop(open_boxes(self, data, images, cache_folder))
-
-    def open_truth(self, data: DataConfig, images: TrainingImages) -> TrueBoxes | None:
-        """Open the true boxes."""
-        return true_boxes(self, data, images) if self.masks == GROUND_TRUTH else None
+        return ObjectCrop(self.open_boxes(inputs))
 
 
 class ObjectCrop(Policy):
@@ -48,6 +37,6 @@ class ObjectCrop(Policy):
     def __init__(self, boxes: Boxes) -> None:
         self._boxes = boxes
 
-    def region(self, index: int, height: int, width: int, draws: NDArray[np.float64]) -> Region:
+    def region(self, index: int, height: int, width: int, draws: Draws) -> Region:
         """Return one of the image's boxes, or the whole image if it has no boxes."""
-        return object_region(self._boxes[index], float(draws[0]), height, width)
+        return object_region(self._boxes(index), float(draws[0]), height, width)
