@@ -27,10 +27,9 @@ from objectaware.localize import contracam, expand_resolution
 from objectaware.localize.classifier_cam import classifier_cam
 from objectaware.localize.localizer import Group, Network
 from objectaware.methods.backbones import Backbone, build_backbone, check_image_size
-from objectaware.methods.batch_norm import AllReduceBatchNorm, _convert
 from objectaware.methods.checkpoint import backbone_weights, export_backbone, load_encoder
 from objectaware.methods.moco import MoCo
-from objectaware.methods.split_batch_norm import split_batch_norm
+from objectaware.methods.workers import AllReduceBatchNorm, _convert, split_batch_norm
 from objectaware.training.session import LocalSession
 from training_fixtures import Pictures, make_trainer
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from objectaware.methods import moco
-from objectaware.methods.batch_norm import AllReduceBatchNorm
+from objectaware.methods.workers import AllReduceBatchNorm
 from objectaware.training.loop import Trainer
 from objectaware.training.preemption import StoppedError
 from objectaware.training.session import LocalSession

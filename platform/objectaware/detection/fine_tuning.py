@@ -19,9 +19,8 @@ from objectaware.detection.data import Batch, BatchLoader, BatchPlan, TrainingIm
 from objectaware.detection.network import MaskRCNN
 from objectaware.errors import InputError
 from objectaware.methods.backbones import channels_last
-from objectaware.methods.batch_norm import synchronise_batch_norm
 from objectaware.methods.checkpoint import Encoder, load_encoder, load_state, local_checkpoint
-from objectaware.methods.gather import mean_over_workers
+from objectaware.methods.workers import mean_over_workers, synchronise_batch_norm
 from objectaware.training.checkpoints import passing_checkpoint
 from objectaware.training.precision import autocast, require_precision
 from objectaware.training.preemption import StoppedError, any_worker

@@ -14,11 +14,17 @@ from torch import Tensor
 from objectaware.config.method import MethodConfig
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
-from objectaware.methods.gather import gather_batch, num_workers, worker_rank
 from objectaware.methods.heads import normalised, projection_head, update_moving_average
 from objectaware.methods.method import MomentumMethod, MomentumSchedule
 from objectaware.methods.mixing import Mixing, mixed_infonce
-from objectaware.methods.split_batch_norm import shuffle_batch, split_batch_norm, unshuffle_batch
+from objectaware.methods.workers import (
+    gather_batch,
+    num_workers,
+    shuffle_batch,
+    split_batch_norm,
+    unshuffle_batch,
+    worker_rank,
+)
 from objectaware.model import Fraction, Positive
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from types import FrameType
 import torch
 import torch.distributed as dist
 
-from objectaware.methods.gather import num_workers
+from objectaware.methods.workers import num_workers
 
 
 class StoppedError(RuntimeError):

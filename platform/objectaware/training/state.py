@@ -13,10 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from objectaware.methods.batch_norm import averaged_statistics, running_statistics
 from objectaware.methods.checkpoint import load_state
-from objectaware.methods.gather import gather_batch, num_workers
 from objectaware.methods.method import Method
+from objectaware.methods.workers import averaged_statistics, gather_batch, num_workers, running_statistics
 from objectaware.training.checkpoints import passing_checkpoint
 from objectaware.training.policies import Policy
 from objectaware.training.session import Session

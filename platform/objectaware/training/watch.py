@@ -14,8 +14,8 @@ from objectaware.errors import ExplainedError
 from objectaware.evaluate.embeddings import alignment, feature_std, knn_accuracy, uniformity
 from objectaware.evaluate.features import compute_features
 from objectaware.methods.backbones import Backbone
-from objectaware.methods.gather import gather_batch, mean_over_workers
 from objectaware.methods.method import Method
+from objectaware.methods.workers import gather_batch, mean_over_workers
 
 MIN_FEATURE_STD = 0.01
 """Embeddings that spread less than this share of an even spread, on average over an epoch, have collapsed.
