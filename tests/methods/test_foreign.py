@@ -284,7 +284,9 @@ def test_damaged_files_are_told(name: str, backbone: nn.Module, tmp_path: Path) 
     content = path.read_bytes()
     for damaged in (b"\x80\x02", content[:1000], content[: len(content) // 2]):
         path.write_bytes(damaged)
-        with pytest.raises(InputError, match=r"is damaged or no checkpoint|is a pickle that torch\.save did not write"):
+        with pytest.raises(
+            InputError, match=r"is damaged or not a checkpoint|is a pickle that torch\.save did not write"
+        ):
             load_encoder(path)
 
 

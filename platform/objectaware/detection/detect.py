@@ -21,8 +21,7 @@ from objectaware.data.truth import Orientation
 from objectaware.detection.data import prepared, read_pixels, resized_shape
 from objectaware.detection.network import MaskRCNN, Target
 from objectaware.errors import InputError
-from objectaware.methods.foreign import without_wrappers
-from objectaware.methods.weights_file import load_weights
+from objectaware.methods.weights import load_weights, without_wrappers
 
 Record = dict[str, Any]
 

@@ -15,7 +15,7 @@ from objectaware.detection.network import MaskRCNN
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.checkpoint import load_config, load_encoder, load_state, local_checkpoint
-from objectaware.methods.weights_file import load_weights, safetensors_metadata
+from objectaware.methods.weights import load_weights, safetensors_metadata
 
 _NAMES = "category_names"
 

@@ -25,7 +25,7 @@ from objectaware.localize.localizer import (
     check_images,
     without_content,
 )
-from objectaware.methods.classifier import load_classifier
+from objectaware.methods.checkpoint import load_classifier
 from objectaware.model import ClassifierAddress
 
 

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.methods.backbones import Backbone, channels_last
-from objectaware.methods.method import Method
-from objectaware.methods.mixing import Mixing
+from objectaware.methods.method import Method, Mixing
 from objectaware.methods.workers import mean_over_workers, synchronise_batch_norm
 from objectaware.training.checkpoints import KeptCheckpoints
 from objectaware.training.inputs import build_loader, open_inputs, worker_share

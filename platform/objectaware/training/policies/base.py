@@ -12,7 +12,7 @@ from torch import Tensor
 
 from objectaware.config import DataConfig, MethodConfig, PolicyConfig
 from objectaware.data.dataset import TrainingImages
-from objectaware.methods.mixing import Mixing
+from objectaware.methods.method import Mixing
 
 Region = tuple[int, int, int, int]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from objectaware.augment.mixup_cutmix import folded_weights, mixup, neighbours
 from objectaware.config import DataConfig, MethodConfig, PolicyConfig
 from objectaware.data.dataset import TrainingImages
-from objectaware.methods.mixing import Mixing
+from objectaware.methods.method import Mixing
 from objectaware.training.policies.base import Policy
 
 if TYPE_CHECKING:

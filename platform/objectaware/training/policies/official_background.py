@@ -11,7 +11,7 @@ from torch import Tensor
 
 from objectaware.augment.background import foreground_bounds, strip_background
 from objectaware.augment.crop import crop_mask
-from objectaware.methods.mixing import Mixing
+from objectaware.methods.method import Mixing
 from objectaware.training.policies.base import Masks, Policy, Region
 
 _NUM_KEPT = 50
