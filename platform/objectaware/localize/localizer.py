@@ -117,16 +117,26 @@ class ContrastiveLocalizer(Localizer):
             "is_self": torch.from_numpy(own),
         }
 
+    @staticmethod
+    def soft_maps(network: Network, find: Callable[[Tensor, Group], Tensor]) -> SoftMaps:
+        """Return the function that finds soft maps, from one that finds those of a group's images and its filler.
+
+        Args:
+            network: The network.
+            find: Function from the network's input (n + m, 3, S, S) and the group to maps (n + m, 1, S, S).
+        """
+
+        def maps(group: Group) -> NDArray[np.float32]:
+            images = network.tensor(np.concatenate([group.images, group.filler]))
+            return as_array(find(images, group)[: len(group.images)])
+
+        return maps
+
 
 def activations_of(features: Features, images: Tensor) -> Activations:
     """Compute maps in 32 bits, with their pooling."""
     found = features(images)
     return Activations(found.float()) if isinstance(found, Tensor) else Activations(found.maps.float(), found.pool)
-
-
-def with_filler(group: Group) -> NDArray[np.uint8]:
-    """Return the images of a group followed by its filler: (n + m, S, S, 3)."""
-    return np.concatenate([group.images, group.filler])
 
 
 def as_array(maps: Tensor) -> NDArray[np.float32]:
@@ -161,14 +171,20 @@ def check_evaluation_mode(name: str, network: Callable[[Tensor], object]) -> Non
         raise InputError(name, "training mode", problem, "Call .eval() on it.")
 
 
-def check_temperature(temperature: float) -> None:
-    """Check that τ is positive.
+def check_contrastive(
+    images: Tensor, features: Features, projector: Callable[[Tensor], Tensor], temperature: float
+) -> None:
+    """Check the arguments of a contrastive score.
 
     Raises:
-        InputError: τ is not positive.
+        InputError: The images have another shape or type, τ is not positive, or batch normalisation is in training
+            mode.
     """
+    check_images(images)
     if not temperature > 0:
         raise InputError("temperature", temperature, "must be positive", "The official code takes 1.")
+    check_evaluation_mode("features", features)
+    check_evaluation_mode("projector", projector)
 
 
 def check_finite(maps: Tensor) -> None:
