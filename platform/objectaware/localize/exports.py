@@ -213,11 +213,7 @@ def mask_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | Non
     """
     whole = np.array([0, 0, 1, 1], dtype=np.float32)
     return _json_list(
-        {
-            **_place(row, index, image_numbers),
-            "segmentation": segmentation(row.mask),
-            "score": _mean_cam(row, whole),
-        }
+        {**_place(row, index, image_numbers), "segmentation": segmentation(row.mask), "score": _mean_cam(row, whole)}
         for index, row in enumerate(rows, start=1)
         if row.mask is not None and row.mask.any()
     )

@@ -111,11 +111,7 @@ class ContrastiveLocalizer(Localizer):
             return {"temperature": self.temperature}
         num_negatives = group.is_self.shape[1]
         own = np.concatenate([group.is_self, np.eye(num_negatives, dtype=np.bool_)])
-        return {
-            "temperature": self.temperature,
-            "num_negatives": num_negatives,
-            "is_self": torch.from_numpy(own),
-        }
+        return {"temperature": self.temperature, "num_negatives": num_negatives, "is_self": torch.from_numpy(own)}
 
     @staticmethod
     def soft_maps(network: Network, find: Callable[[Tensor, Group], Tensor]) -> SoftMaps:

@@ -133,12 +133,7 @@ def write_shard(storage: Storage, group: int, rows: Iterable[MaskRow]) -> None:
     # PNG and run lengths are compressed already. Checksums reveal a damaged shard.
     # Statistics would repeat whole pictures as minimum and maximum of their column.
     pq.write_table(
-        table,
-        sink,
-        compression="none",
-        use_dictionary=False,
-        write_statistics=["image_id"],
-        write_page_checksum=True,
+        table, sink, compression="none", use_dictionary=False, write_statistics=["image_id"], write_page_checksum=True
     )
     storage.write_bytes(shard_name(group), sink.getvalue().to_pybytes())
 

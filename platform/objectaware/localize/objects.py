@@ -81,11 +81,7 @@ def extract_boxes(
 
 
 def _check_arguments(
-    mask: NDArray[np.floating] | NDArray[np.bool_],
-    threshold: float,
-    min_area: float,
-    margin: float,
-    compat: str | None,
+    mask: NDArray[np.floating] | NDArray[np.bool_], threshold: float, min_area: float, margin: float, compat: str | None
 ) -> None:
     is_valid_type = mask.dtype == np.bool_ or np.issubdtype(mask.dtype, np.floating)
     if mask.ndim != 2 or mask.size == 0 or not is_valid_type:

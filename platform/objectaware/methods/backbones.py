@@ -207,8 +207,7 @@ class NarrowBlock(nn.Module):
         self.downsample: nn.Module = nn.Identity()
         if stride != 1 or in_channels != channels:
             self.downsample = nn.Sequential(
-                nn.Conv2d(in_channels, channels, kernel_size=1, stride=stride, bias=False),
-                nn.BatchNorm2d(channels),
+                nn.Conv2d(in_channels, channels, kernel_size=1, stride=stride, bias=False), nn.BatchNorm2d(channels)
             )
 
     def forward(self, x: Tensor) -> Tensor:

@@ -10,14 +10,7 @@ from torch import Tensor
 
 from objectaware.config.method import MethodConfig
 from objectaware.methods.backbones import build_backbone
-from objectaware.methods.method import (
-    Mixing,
-    MomentumMethod,
-    MomentumSchedule,
-    cosines,
-    normalised,
-    projection_head,
-)
+from objectaware.methods.method import Mixing, MomentumMethod, MomentumSchedule, cosines, normalised, projection_head
 from objectaware.model import Fraction
 
 

@@ -14,13 +14,7 @@ from torch import Tensor
 from objectaware.config.method import MethodConfig
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
-from objectaware.methods.method import (
-    Mixing,
-    MomentumMethod,
-    MomentumSchedule,
-    normalised,
-    projection_head,
-)
+from objectaware.methods.method import Mixing, MomentumMethod, MomentumSchedule, normalised, projection_head
 from objectaware.methods.workers import (
     gather_batch,
     num_workers,

@@ -183,10 +183,7 @@ class Server:
     def _find(self, experiment_id: str, tag: str, value: str) -> list[Run]:
         return list(
             self.client.search_runs(
-                [experiment_id],
-                f"tags.{tag} = '{value}'",
-                order_by=["attributes.start_time DESC"],
-                max_results=100,
+                [experiment_id], f"tags.{tag} = '{value}'", order_by=["attributes.start_time DESC"], max_results=100
             )
         )
 

@@ -147,13 +147,7 @@ class TrackingStore:
         return self._begin(key, self._opening(name, key, parent, fresh, leased), tags, fresh)
 
     def link_run(
-        self,
-        parent: Tracker,
-        *,
-        name: str,
-        key: str,
-        tags: Mapping[str, object],
-        source_run_id: str | None = None,
+        self, parent: Tracker, *, name: str, key: str, tags: Mapping[str, object], source_run_id: str | None = None
     ) -> None:
         """Record under a study that it reuses another study's stage, as a finished run that points there.
 
