@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import PurePosixPath
 
 from mlflow.entities import Metric, Param, Run, RunTag
@@ -71,8 +72,9 @@ class Delivery:
     def __init__(self, server: Server, spools: Spools) -> None:
         self._server = server
         self._spools = spools
-        self._steps_on_server: dict[tuple[str, str], set[int]] = {}
-        self._parameters_on_server: dict[str, dict[str, str]] = {}
+        # What a run that another spool wrote to has; a failed question is asked again.
+        self._steps = cache(self._read_steps)
+        self._parameters = cache(lambda run_id: server.client.get_run(run_id).data.params)
         self._written_elsewhere: dict[str, bool] = {}
 
     def send(self, spool: Spool) -> None:
@@ -273,16 +275,8 @@ class Delivery:
             case _:
                 return False
 
-    def _steps(self, run_id: str, key: str) -> set[int]:
-        if (run_id, key) not in self._steps_on_server:
-            history = self._server.client.get_metric_history(run_id, key)
-            self._steps_on_server[run_id, key] = {point.step for point in history}
-        return self._steps_on_server[run_id, key]
-
-    def _parameters(self, run_id: str) -> dict[str, str]:
-        if run_id not in self._parameters_on_server:
-            self._parameters_on_server[run_id] = self._server.client.get_run(run_id).data.params
-        return self._parameters_on_server[run_id]
+    def _read_steps(self, run_id: str, key: str) -> set[int]:
+        return {point.step for point in self._server.client.get_metric_history(run_id, key)}
 
 
 def _is_own(run: Run, opened: RunOpened) -> bool:

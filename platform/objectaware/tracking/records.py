@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass, field
+from typing import get_args
 
 SYSTEM_PREFIX = "system/"
 """Prefix of metrics that MLflow's UI shows on a separate page."""
@@ -125,10 +126,7 @@ class RunDropped:
 BatchedRecord = MetricPoint | Parameter | Tag
 Record = RunOpened | RunFinished | RunDropped | Artifact | ModelMade | DatasetUsed | BatchedRecord
 
-_CLASSES: dict[str, type[Record]] = {
-    kind.__name__: kind
-    for kind in (RunOpened, MetricPoint, Parameter, Tag, Artifact, ModelMade, DatasetUsed, RunFinished, RunDropped)
-}
+_CLASSES: dict[str, type[Record]] = {kind.__name__: kind for kind in get_args(Record)}
 
 
 def encode_record(record: Record) -> bytes:
@@ -192,39 +190,34 @@ class KnownRecords:
         artifact is known only while its last value is the same.
         """
         match record:
-            case MetricPoint(key=key, step=step):
-                return (key, step) in self.points
-            case Parameter(key=key):
-                return key in self.parameters
-            case Tag(key=key, value=value):
-                return self.tags.get(key) == value
-            case Artifact(path=path, digest=digest):
-                return self.digests.get(path) == digest
-            case ModelMade() | DatasetUsed():
-                return record in self.models
-            case _:
-                return False
+            case MetricPoint():
+                return (record.key, record.step) in self.points
+            case Parameter():
+                return record.key in self.parameters
+            case Tag():
+                return self.tags.get(record.key) == record.value
+            case Artifact():
+                return self.digests.get(record.path) == record.digest
+        return record in self.models
 
     def add(self, record: Record) -> None:
         """Add one record, in the order of the spool."""
+        if isinstance(record, MetricPoint | RunOpened | RunFinished):
+            self.last_timestamp = max(self.last_timestamp, record.timestamp)
         match record:
-            case MetricPoint(key=key, step=step, timestamp=timestamp):
-                self.points.add((key, step))
-                self.last_timestamp = max(self.last_timestamp, timestamp)
-            case Parameter(key=key, value=value):
-                self.parameters.setdefault(key, value)
-            case Tag(key=key, value=value):
-                self.tags[key] = value
-            case Artifact(path=path, digest=digest):
-                self.digests[path] = digest
+            case MetricPoint():
+                self.points.add((record.key, record.step))
+            case Parameter():
+                self.parameters.setdefault(record.key, record.value)
+            case Tag():
+                self.tags[record.key] = record.value
+            case Artifact():
+                self.digests[record.path] = record.digest
             case ModelMade() | DatasetUsed():
                 self.models.add(record)
-            case RunOpened(timestamp=timestamp):
-                self.opening = self.opening or record
-                self.status = None
-                self.last_timestamp = max(self.last_timestamp, timestamp)
+            case RunOpened():
+                self.opening, self.status = self.opening or record, None
             case RunDropped():
                 self.is_dropped = True
-            case RunFinished(status=status, timestamp=timestamp):
-                self.status = status
-                self.last_timestamp = max(self.last_timestamp, timestamp)
+            case RunFinished():
+                self.status = record.status

@@ -35,8 +35,8 @@ from typing import IO
 
 from objectaware.tracking.records import (
     Artifact,
+    BatchedRecord,
     KnownRecords,
-    MetricPoint,
     Parameter,
     Record,
     RunFinished,
@@ -211,7 +211,7 @@ class Spool:
         while True:
             self._make()
             try:
-                return shared_lock(self.folder / "alive.lock")
+                return _locked(self.folder / "alive.lock", fcntl.LOCK_SH)
             except FileNotFoundError:
                 continue  # another process has just removed the folder
 
@@ -219,11 +219,8 @@ class Spool:
         """Return whether a process holds the run."""
         if not (self.folder / "alive.lock").exists():  # asking for the lock would make its file
             return False
-        try:
-            with exclusive_lock(self.folder / "alive.lock", wait=False) as is_free:
-                return not is_free
-        except FileNotFoundError:
-            return False  # another process has just removed it
+        with self.closed() as is_closed:
+            return is_closed is False
 
     def close_if_abandoned(self) -> bool:
         """End the run as KILLED at its last timestamp, if it is open and no process holds it.
@@ -231,22 +228,18 @@ class Spool:
         Returns:
             Whether no process holds the run.
         """
-        try:
-            with exclusive_lock(self.folder / "alive.lock", wait=False) as is_abandoned:
-                if is_abandoned and (known := self.known()).is_running:
-                    self.append([RunFinished("KILLED", known.last_timestamp)])
-                return is_abandoned
-        except FileNotFoundError:
-            return True  # another process has just removed it
+        with self.closed() as is_closed:
+            if is_closed and (known := self.known()).is_running:
+                self.append([RunFinished("KILLED", known.last_timestamp)])
+            return is_closed is not False
 
     @contextmanager
-    def closed(self) -> Iterator[bool]:
-        """Keep others from continuing the run; yield False if a process holds it, or if the spool is gone."""
+    def closed(self) -> Iterator[bool | None]:
+        """Keep others from continuing the run; yield False if a process holds it, None if the spool is gone."""
         with ExitStack() as stack:
-            try:
+            is_closed = None
+            with suppress(FileNotFoundError):  # another process has just removed it
                 is_closed = stack.enter_context(exclusive_lock(self.folder / "alive.lock", wait=False))
-            except FileNotFoundError:
-                is_closed = False  # another process has just removed it
             yield is_closed
 
     def remove_if_settled(self) -> None:
@@ -358,16 +351,13 @@ def first_batch(lines: Iterable[tuple[Record | None, int]], start: int) -> Batch
             and num_parameters <= MAX_PARAMETERS
             and num_tags <= MAX_TAGS
         )
-        if records and not (fits and _is_joinable(records[-1]) and _is_joinable(record)):
+        is_alone = any(not isinstance(one, BatchedRecord | None) for one in (record, *records[-1:]))
+        if records and (is_alone or not fits):
             break
         end += num_bytes
         if record is not None:
             records.append(record)
     return Batch(tuple(records), end) if end > start else None
-
-
-def _is_joinable(record: Record | None) -> bool:
-    return record is None or isinstance(record, MetricPoint | Parameter | Tag)
 
 
 @contextmanager
@@ -392,13 +382,8 @@ def exclusive_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
         yield True
 
 
-def shared_lock(path: Path) -> IO[bytes]:
-    """Take a shared lock on a file, and keep it until the returned stream is closed or the process ends."""
-    return _locked(path, fcntl.LOCK_SH)
-
-
 def _locked(path: Path, operation: int) -> IO[bytes]:
-    """Open the lock file and take the lock.
+    """Open the lock file and take the lock, until the stream is closed or the process ends.
 
     On a file system without locks, use a file on this host instead. That suffices, since these locks only keep
     processes of one host apart.
@@ -411,22 +396,12 @@ def _locked(path: Path, operation: int) -> IO[bytes]:
             stream.close()
             if error.errno not in _NO_LOCKS:
                 raise
-            path = _stand_in(path)
+            folder = Path(tempfile.gettempdir()) / f"objectaware-locks-{os.getuid()}"
+            folder.mkdir(exist_ok=True)
+            path = folder / hashlib.sha256(str(path.resolve()).encode()).hexdigest()
             continue
         # If the file was removed while this process waited, its lock keeps no other process out.
-        if _is_still_there(stream, path):
-            return stream
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(stream.fileno()), path.stat()):
+                return stream
         stream.close()
-
-
-def _stand_in(path: Path) -> Path:
-    folder = Path(tempfile.gettempdir()) / f"objectaware-locks-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
-    return folder / hashlib.sha256(str(path.resolve()).encode()).hexdigest()
-
-
-def _is_still_there(stream: IO[bytes], path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
