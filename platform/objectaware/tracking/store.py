@@ -214,11 +214,9 @@ class TrackingStore:
             Number of runs that are still open.
         """
         known = [(spool, spool.known()) for spool in self._spools.leftovers() if not spool.is_settled()]
-        open_runs = [
-            spool
-            for spool, records in known
-            if records.is_running and records.opening and records.opening.parent_spool == parent.opening.spool
-        ]
+        running = [(spool, records.opening) for spool, records in known if records.is_running]
+        number = parent.opening.spool
+        open_runs = [spool for spool, opening in running if opening is not None and opening.parent_spool == number]
         deadline = time.monotonic() + timeout_seconds
         while open_runs := [spool for spool in open_runs if not spool.close_if_abandoned()]:
             if time.monotonic() >= deadline:
@@ -323,15 +321,12 @@ def run_ui(store: TrackingStore, port: int | None = None) -> None:
 
 
 def _free_port() -> int:
-    for port in (UI_PORT, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise AssertionError("binding to port 0 always finds a port")
+    try:
+        probe = socket.create_server(("127.0.0.1", UI_PORT))
+    except OSError:
+        probe = socket.create_server(("127.0.0.1", 0))
+    with probe:
+        return int(probe.getsockname()[1])
 
 
 def check_tracking(storage: Storage, experiment: str) -> Finding:
@@ -353,10 +348,6 @@ def check_tracking(storage: Storage, experiment: str) -> Finding:
     except Exception as error:  # a damaged or locked database may raise many kinds
         remedy = f"Move {folder}/mlflow.db away to start a new one, or set {TRACKING_URI_VARIABLE}."
         return Finding("MLflow", "broken", f"{folder}/mlflow.db cannot be used ({_shown(error)})", remedy)
-    return _write_and_delete(store)
-
-
-def _write_and_delete(store: TrackingStore) -> Finding:
     address = store.server.shown_address
     try:
         client = store.server.client
