@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -163,8 +163,7 @@ def check_evaluation_mode(name: str, network: Callable[[Tensor], object]) -> Non
     """
     layers = network.modules() if isinstance(network, nn.Module) else ()
     if any(isinstance(layer, _BatchNorm) and layer.training for layer in layers):
-        problem = "its batch normalisation would mix the images"
-        raise InputError(name, "training mode", problem, "Call .eval() on it.")
+        raise InputError(name, "training mode", "its batch normalisation would mix the images", "Call .eval() on it.")
 
 
 def check_contrastive(
@@ -233,21 +232,18 @@ def expand_resolution(backbone: Trunk, factor: int) -> Trunk:
     if factor not in _NUM_STAGES:
         raise InputError("factor", factor, "the resolution cannot be expanded by it", "Give 1, 2 or 4.")
     expanded = copy.deepcopy(backbone)
-    name = backbone.name if isinstance(backbone, Backbone) else type(backbone).__name__
-    stages = _strided_stages(expanded)[: _NUM_STAGES[factor]]
+    if isinstance(expanded, Backbone):
+        name, stages = expanded.name, expanded.strided_stages()
+    else:
+        name, found = type(backbone).__name__, [getattr(expanded, layer, None) for layer in ("layer4", "layer3")]
+        stages = [stage for stage in found if isinstance(stage, nn.Module)]
+    stages = stages[: _NUM_STAGES[factor]]
     if len(stages) < _NUM_STAGES[factor]:
         problem = "has no residual stages (layer3, layer4) whose stride could be taken away"
         raise InputError("backbone", name, problem, "Use expansion: 1 with this network.")
     for stage in stages:
         _remove_stride(stage, name)
     return expanded
-
-
-def _strided_stages(network: nn.Module) -> Sequence[nn.Module]:
-    if isinstance(network, Backbone):
-        return network.strided_stages()
-    stages = [getattr(network, name, None) for name in ("layer4", "layer3")]
-    return [stage for stage in stages if isinstance(stage, nn.Module)]
 
 
 def _remove_stride(stage: nn.Module, name: str) -> None:
@@ -257,12 +253,8 @@ def _remove_stride(stage: nn.Module, name: str) -> None:
     strided = [layer for layer in leaves if _is_strided(layer)]
     convolutions = [layer for layer in strided if isinstance(layer, nn.Conv2d)]
     if not strided or len(convolutions) < len(strided):
-        raise InputError(
-            "backbone",
-            name,
-            "the first block of a stage does not halve the resolution by strided convolutions alone",
-            "Use expansion: 1 with this network.",
-        )
+        problem = "the first block of a stage does not halve the resolution by strided convolutions alone"
+        raise InputError("backbone", name, problem, "Use expansion: 1 with this network.")
     for convolution in convolutions:
         convolution.stride = (1, 1)
 

@@ -42,10 +42,6 @@ uint8."""
 _SHARD_NAME = re.compile(r"shard-(\d{6,})\.parquet")
 
 
-def _no_boxes() -> NDArray[np.float32]:
-    return np.zeros((0, 4), dtype=np.float32)
-
-
 @dataclass(frozen=True, eq=False)
 class MaskRow:
     """The result of localization for one image.
@@ -69,7 +65,7 @@ class MaskRow:
     cam: NDArray[np.float32] | None = None
     refined: NDArray[np.float32] | None = None
     mask: NDArray[np.bool_] | None = None
-    boxes: NDArray[np.float32] = field(default_factory=_no_boxes)
+    boxes: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 4), dtype=np.float32))
     status: Literal["ok", "failed"] = "ok"
     error: str = ""
 
@@ -204,32 +200,23 @@ def _to_record(row: MaskRow) -> dict[str, Any]:
         problem = f"the mask of {row.image_id} must be as large as the image, {(row.height, row.width)}"
         raise InputError("mask", row.mask.shape, problem, "Resize it.")
     return {
-        "image_id": row.image_id,
-        "width": row.width,
-        "height": row.height,
+        **vars(row),
         "cam": None if row.cam is None else encode_soft_mask(row.cam),
         "refined": None if row.refined is None else encode_soft_mask(row.refined),
         "mask": None if row.mask is None else encode_mask(row.mask),
         "boxes": row.boxes.tolist(),
-        "status": row.status,
-        "error": row.error,
     }
 
 
 def _to_row(record: dict[str, Any]) -> MaskRow:
     cam, refined, mask = record["cam"], record["refined"], record["mask"]
-    height, width = record["height"], record["width"]
-    return MaskRow(
-        image_id=record["image_id"],
-        width=width,
-        height=height,
-        cam=None if cam is None else decode_soft_mask(cam),
-        refined=None if refined is None else decode_soft_mask(refined),
-        mask=None if mask is None else decode_mask(mask, height, width),
-        boxes=np.array(record["boxes"], dtype=np.float32).reshape(-1, 4),
-        status=record["status"],
-        error=record["error"],
-    )
+    arrays = {
+        "cam": None if cam is None else decode_soft_mask(cam),
+        "refined": None if refined is None else decode_soft_mask(refined),
+        "mask": None if mask is None else decode_mask(mask, record["height"], record["width"]),
+        "boxes": np.array(record["boxes"], dtype=np.float32).reshape(-1, 4),
+    }
+    return MaskRow(**record | arrays)
 
 
 _ORDER_SUFFIX = ".order.npy"

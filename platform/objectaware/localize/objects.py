@@ -132,8 +132,13 @@ def dense_crf(
     Raises:
         InputError: The image or foreground has another shape, type or range, or a setting is out of range.
     """
-    _check_inputs(image, foreground)
-    _check_settings(num_iterations, gaussian_sxy, bilateral_sxy, bilateral_srgb)
+    _check_crf_inputs(image, foreground)
+    if num_iterations < 0:
+        raise InputError("num_iterations", num_iterations, "must not be negative", "The usual is 5.")
+    widths = {"gaussian_sxy": gaussian_sxy, "bilateral_sxy": bilateral_sxy, "bilateral_srgb": bilateral_srgb}
+    for name, value in widths.items():
+        if not value > 0:
+            raise InputError(name, value, "must be positive", "Give a standard deviation.")
     height, width = foreground.shape
     probability = foreground.astype(np.float32).ravel()
     unary = -np.log(np.stack([probability, 1 - probability]) + _PROBABILITY_FLOOR)
@@ -148,7 +153,7 @@ def dense_crf(
     return np.clip(marginals[0].reshape(height, width), 0.0, 1.0)
 
 
-def _check_inputs(image: NDArray[np.uint8], foreground: NDArray[np.floating]) -> None:
+def _check_crf_inputs(image: NDArray[np.uint8], foreground: NDArray[np.floating]) -> None:
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or image.size == 0:
         found = f"{image.dtype} {image.shape}"
         raise InputError("image", found, "must be uint8 (H, W, 3)", "Decode it to RGB, do not normalise it.")
@@ -161,12 +166,3 @@ def _check_inputs(image: NDArray[np.uint8], foreground: NDArray[np.floating]) ->
     if not (foreground.min() >= 0 and foreground.max() <= 1):
         found = f"{foreground.min()} to {foreground.max()}"
         raise InputError("foreground", found, "must lie in [0, 1]", "Scale the mask to probabilities.")
-
-
-def _check_settings(num_iterations: int, gaussian_sxy: float, bilateral_sxy: float, bilateral_srgb: float) -> None:
-    if num_iterations < 0:
-        raise InputError("num_iterations", num_iterations, "must not be negative", "The usual is 5.")
-    widths = {"gaussian_sxy": gaussian_sxy, "bilateral_sxy": bilateral_sxy, "bilateral_srgb": bilateral_srgb}
-    for name, width in widths.items():
-        if not width > 0:
-            raise InputError(name, width, "must be positive", "Give a standard deviation.")
