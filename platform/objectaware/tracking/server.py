@@ -43,6 +43,10 @@ _ARTIFACTS = "mlflow_artifacts"
 _COLUMNS = (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"))
 
 
+class MissingParentError(RuntimeError):
+    """A child cannot be created before its parent; its records stay in the spool."""
+
+
 @dataclass(frozen=True)
 class Server:
     """The address of a server or database, with questions about its runs.
@@ -132,14 +136,35 @@ class Server:
                 return run
         return None
 
-    def find_link(self, experiment_id: str, identity: str, parent_id: str | None) -> Run | None:
-        """Return the link to an identity under a parent."""
-        links = filter(_is_link, self._find(experiment_id, IDENTITY_TAG, identity))
-        return next((run for run in links if run.data.tags.get(PARENT_TAG) == parent_id), None)
+    def newest_own(self, experiment_id: str, identity: str, opened: RunOpened) -> Run | None:
+        """Return the newest run of an identity with the storage and the user of an opening."""
+        return next((run for run in self.find_originals(experiment_id, identity) if is_own(run, opened)), None)
 
-    def create_run(self, experiment_id: str, opened: RunOpened, tags: dict[str, str]) -> Run:
-        """Create a run as its opening says, with further tags."""
-        own = {
+    def linked_under(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> str | None:
+        """Return the run that a study already has of a stage: a link, or the run that computed it."""
+        source = None if opened.source_run_id is None else self.active_run(opened.source_run_id)
+        links = [run for run in self._find(experiment_id, IDENTITY_TAG, opened.identity) if _is_link(run)]
+        runs = links if source is None else [*links, source]
+        return next((str(run.info.run_id) for run in runs if run.data.tags.get(PARENT_TAG) == parent_id), None)
+
+    def parent_id(self, experiment_id: str, opened: RunOpened) -> str | None:
+        """Return the run of an opening's parent; None for an opening without a parent.
+
+        Raises:
+            MissingParentError: The parent's run does not exist yet.
+        """
+        if opened.parent_spool is None:
+            return None
+        parent = self.find_of_spool(experiment_id, opened.parent_spool)
+        if parent is None and opened.parent_identity is not None:
+            parent = self.newest_own(experiment_id, opened.parent_identity, opened)
+        if parent is None:
+            raise MissingParentError(f"the parent of run {opened.name!r} is not there yet")
+        return str(parent.info.run_id)
+
+    def create_run(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> Run:
+        """Create a run as its opening says, with tags that relate it to other runs."""
+        tags = {
             IDENTITY_TAG: opened.identity,
             SPOOL_TAG: opened.spool,
             WRITER_TAG: opened.spool,
@@ -147,7 +172,18 @@ class Server:
             HOST_TAG: opened.host,
             USER_TAG: opened.user,
         }
-        return self.client.create_run(experiment_id, start_time=opened.timestamp, tags=own | tags, run_name=opened.name)
+        if parent_id is not None:
+            tags[PARENT_TAG] = parent_id
+        if not opened.is_link:
+            for same in self.find_originals(experiment_id, opened.identity)[:1]:
+                tags[SAME_TAG] = same.info.run_id
+        elif opened.source_run_id is not None:
+            tags[SOURCE_TAG] = opened.source_run_id
+        else:
+            source = self.find_original(experiment_id, opened.identity, opened.storage)
+            # Another server may have recorded the stage. Its identity still says which stage was reused.
+            tags[SOURCE_TAG] = "unknown" if source is None else source.info.run_id
+        return self.client.create_run(experiment_id, start_time=opened.timestamp, tags=tags, run_name=opened.name)
 
     def continue_run(self, run_id: str, opened: RunOpened) -> None:
         """Open a run again, for a spool that writes to it from now on."""
@@ -164,8 +200,7 @@ class Server:
         experiment_id = run.info.experiment_id
         made = self.client.search_logged_models([experiment_id], f"source_run_id = '{run_id}'")
         same = (each for each in made if each.name == model.name and each.params.get("uri") == model.uri)
-        logged = next(same, None)
-        if logged is None:
+        if (logged := next(same, None)) is None:
             tags, params = {"mlflow.model.isExternal": "true"}, {"uri": model.uri}
             logged = self.client.create_logged_model(experiment_id, model.name, run_id, tags, params)
         # Check each step: sending may have been interrupted after any of them.
@@ -181,15 +216,20 @@ class Server:
         self.client.log_inputs(run_id, [DatasetInput(content, tags)])
 
     def _find(self, experiment_id: str, tag: str, value: str) -> list[Run]:
+        order = ["attributes.start_time DESC"]
         return list(
-            self.client.search_runs(
-                [experiment_id], f"tags.{tag} = '{value}'", order_by=["attributes.start_time DESC"], max_results=100
-            )
+            self.client.search_runs([experiment_id], f"tags.{tag} = '{value}'", order_by=order, max_results=100)
         )
 
 
 def _is_link(run: Run) -> bool:
     return SOURCE_TAG in run.data.tags
+
+
+def is_own(run: Run, opened: RunOpened) -> bool:
+    """Return whether a run has the storage and the user of an opening."""
+    tags = run.data.tags
+    return bool(tags.get(STORAGE_TAG) == opened.storage and tags.get(USER_TAG) == opened.user)
 
 
 def initialise(server: Server, experiment: str) -> None:
