@@ -12,20 +12,22 @@ from pathlib import PurePosixPath
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from objectaware.tracking.records import (
+from objectaware.tracking.server import HOST_TAG, SPOOL_TAG, WRITER_TAG, MissingParentError, Server, is_own
+from objectaware.tracking.spool import (
     SYSTEM_PREFIX,
     Artifact,
+    Batch,
     DatasetUsed,
     MetricPoint,
     ModelMade,
     Parameter,
+    Progress,
     Record,
     RunFinished,
     RunOpened,
+    Spool,
     Tag,
 )
-from objectaware.tracking.server import HOST_TAG, SPOOL_TAG, WRITER_TAG, MissingParentError, Server, is_own
-from objectaware.tracking.spool import Batch, Progress, Spool
 from objectaware.tracking.spools import Spools
 
 THREAD_NAME = "mlflow-sender"

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Literal
 
 from objectaware.tracking.delivery import Sender
-from objectaware.tracking.records import (
+from objectaware.tracking.spool import (
     DatasetUsed,
     MetricPoint,
     ModelMade,
     Parameter,
     RunDropped,
     RunFinished,
+    Spool,
     Tag,
     milliseconds_now,
 )
-from objectaware.tracking.spool import Spool
 
 MAX_KEY_LENGTH = 250
 MAX_PARAMETER_LENGTH = 6000

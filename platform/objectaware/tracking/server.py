@@ -20,8 +20,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, Log
 from mlflow.exceptions import MlflowException
 
 from objectaware.errors import InputError
-from objectaware.tracking.records import DatasetUsed, ModelMade, RunOpened
-from objectaware.tracking.spool import exclusive_lock
+from objectaware.tracking.spool import DatasetUsed, ModelMade, RunOpened, exclusive_lock
 from objectaware.tracking.spools import this_user
 
 TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"

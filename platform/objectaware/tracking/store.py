@@ -20,7 +20,6 @@ from objectaware.data.storage import Storage
 from objectaware.errors import InputError, one_line
 from objectaware.findings import Finding
 from objectaware.tracking.delivery import Sender
-from objectaware.tracking.records import RunOpened, milliseconds_now
 from objectaware.tracking.run import Tracker
 from objectaware.tracking.server import (
     IDENTITY_TAG,
@@ -33,7 +32,7 @@ from objectaware.tracking.server import (
     own_server,
     server_in_use,
 )
-from objectaware.tracking.spool import Spool, delete_removed
+from objectaware.tracking.spool import RunOpened, Spool, delete_removed, milliseconds_now
 from objectaware.tracking.spools import FOLDER, Spools, hand_over, storage_id, take_over, this_host, this_user
 
 UI_PORT = 5000
