@@ -208,13 +208,13 @@ def test_another_architecture_is_refused_with_what_differs(
     with pytest.raises(InputError, match=message) as refusal:
         load_encoder(_save({"state_dict": state}, tmp_path))
     assert refusal.value.field == "checkpoint"
-    assert "beside resnet10_narrow" in refusal.value.problem
+    assert "compared with resnet10_narrow" in refusal.value.problem
 
 
 def test_a_deeper_network_is_refused_in_one_line(tmp_path: Path) -> None:
     with torch.device("meta"):
         state = torchvision.models.resnet34().state_dict()
-    with pytest.raises(InputError, match=r"beside resnet18: .* and \d+ more"):
+    with pytest.raises(InputError, match=r"compared with resnet18: .* and \d+ more"):
         load_encoder(_save({key: torch.empty_like(value, device="cpu") for key, value in state.items()}, tmp_path))
 
 

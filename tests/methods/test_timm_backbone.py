@@ -260,7 +260,7 @@ def test_detection_is_for_resnets(trained: Callable[[str], Path], tmp_path: Path
     ("name", "size", "message"),
     [
         ("timm/vit_tiny_patch16_224", 100, "100 × 100: is not a multiple of 16.* Give 96"),
-        ("timm/cait_xxs24_224", 128, "takes images of 224 × 224 pixels alone. Give 224"),
+        ("timm/cait_xxs24_224", 128, "takes only images of 224 × 224 pixels. Give 224"),
     ],
 )
 def test_sizes_that_a_network_does_not_take_are_refused(name: str, size: int, message: str) -> None:

@@ -153,7 +153,7 @@ class TimmBackbone(Backbone):
         """
         size = f"{height} × {width}"
         if not self._takes_any_size and (height, width) != (self.input_size, self.input_size):
-            problem = f"{self.name} takes images of {self.input_size} × {self.input_size} pixels alone"
+            problem = f"{self.name} takes only images of {self.input_size} × {self.input_size} pixels"
             raise InputError("image_size", size, problem, f"Give {self.input_size}.")
         if self._takes_any_size and (height % self._patch or width % self._patch):
             problem = f"is not a multiple of {self._patch}, the side of a patch of {self.name}"

@@ -187,6 +187,7 @@ _USUAL_PLACES: tuple[tuple[str, ...], ...] = (("state_dict",), ("model",), ())
 _NAMED = rf"((?:{'|'.join(RESNET_PARTS)})\..+)"
 # Names of `nn.Sequential(*list(resnet.children())[:-1])`, which loses torchvision's names.
 _NUMBERED = r"([014567]\..+)"
+_VISSL_HEAD = r"heads\.((?:\d+\.)+(?:clf|projection_head)\..+)"
 _NUMBERS = dict(zip("014567", RESNET_PARTS, strict=True))
 
 
@@ -197,8 +198,8 @@ class Layout:
     Attributes:
         system: Name of the system, for messages.
         backbone: Pattern of the backbone's keys; the group is the name inside the backbone.
-        projector: Pattern of the projector's keys; the group is the name inside the projector. None if the system
-            saves no projector.
+        projector: Pattern of the projector's keys; the group is the name inside the projector. By default it fits no
+            key, for systems that save no projector.
         places: Possible places of the state dict in the file, as keys from the outside in.
         frozen_epsilon: Number that the system's frozen batch norms add to the variance. Frozen batch norms keep no
             count of batches.
@@ -206,7 +207,7 @@ class Layout:
 
     system: str
     backbone: str
-    projector: str | None
+    projector: str = r"(?!)"
     places: tuple[tuple[str, ...], ...] = _USUAL_PLACES
     frozen_epsilon: float = EPSILON
 
@@ -220,7 +221,7 @@ class Layout:
 
     def projector_name(self, key: str) -> str | None:
         """Return the name of a projector's tensor inside the projector; None for any other tensor."""
-        found = None if self.projector is None else re.fullmatch(self.projector, key)
+        found = re.fullmatch(self.projector, key)
         return None if found is None else found.group(1)
 
 
@@ -231,12 +232,7 @@ LAYOUTS = (
     Layout("MoCo", rf"encoder_q\.{_NAMED}", r"encoder_q\.fc\.(.+)"),
     # facebookresearch/vissl @04788de: heads are numbered. The parts of a head that is a chain are numbered, too.
     # `mlp` has clf, `swav_head` has projection_head.
-    Layout(
-        "VISSL",
-        rf"trunk\._feature_blocks\.{_NAMED}",
-        r"heads\.((?:\d+\.)+(?:clf|projection_head)\..+)",
-        places=(("classy_state_dict", "base_model", "model"),),
-    ),
+    Layout("VISSL", rf"trunk\._feature_blocks\.{_NAMED}", _VISSL_HEAD, (("classy_state_dict", "base_model", "model"),)),
     # open-mmlab/mmselfsup 0.x @0c88e8d: encoder_q (MoCo) and online_net (BYOL) are sequences of backbone and neck.
     Layout("mmselfsup 0.x", rf"(?:encoder_q|online_net)\.0\.{_NAMED}", r"(?:encoder_q|online_net)\.1\.(.+)"),
     # open-mmlab/mmselfsup 1.x @3d44156.
@@ -251,9 +247,9 @@ LAYOUTS = (
     Layout("older solo-learn or the paper's code", rf"encoder\.{_NAMED}", r"projector\.(.+)"),
     # pytorch/vision 0.29, models/detection. Its published Faster and Mask R-CNN were trained without an epsilon
     # (`overwrite_eps`, pytorch/vision #2933).
-    Layout("torchvision's detection", rf"backbone\.body\.{_NAMED}", None, frozen_epsilon=0.0),
+    Layout("torchvision's detection", rf"backbone\.body\.{_NAMED}", frozen_epsilon=0.0),
     # pytorch/vision 0.29 and huggingface/pytorch-image-models 1.0. Many projects publish their backbones in this form.
-    Layout("torchvision or timm", _NAMED, None),
+    Layout("torchvision or timm", _NAMED),
 )
 """Layouts in the order in which they are tried. A rule that also finds a projector wins over rules that find only a
 backbone."""
@@ -289,12 +285,9 @@ def find_weights(content: object, address: str) -> ForeignWeights:
     found = [weights for layout in LAYOUTS if (weights := _apply(layout, content)) is not None]
     if not found:
         systems = ", ".join(dict.fromkeys(layout.system for layout in LAYOUTS))
-        raise InputError(
-            "checkpoint",
-            address,
-            f"has a layout that is not known: it holds {_first_names(content)}",
-            f"Give a residual network as saved by {systems}; or save its state dict under torchvision's names.",
-        )
+        problem = f"has a layout that is not known: it holds {_first_names(content)}"
+        remedy = f"Give a residual network as saved by {systems}; or save its state dict under torchvision's names."
+        raise InputError("checkpoint", address, problem, remedy)
     return next((weights for weights in found if weights.projector), found[0])
 
 

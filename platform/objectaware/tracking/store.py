@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from objectaware.data.storage import Storage
@@ -121,8 +122,8 @@ class TrackingStore:
             leased: Whether the caller keeps all other commands from this identity in this storage. Only then does a run
                 of this identity that is open on another host surely belong to a dead process.
         """
-        opened = replace(self._opening(name, key, None, fresh, leased), is_study=True)
-        return self._begin(key, opened, tags, fresh)
+        opened = self._opening(name, key, None, adopt=not fresh, leased=leased, is_study=True)
+        return self._begin(key, opened, tags, fresh=fresh)
 
     def child_run(
         self,
@@ -146,7 +147,8 @@ class TrackingStore:
             fresh: Begin a new run even if there is one of this identity.
             leased: As in `parent_run`.
         """
-        return self._begin(key, self._opening(name, key, parent, fresh, leased), tags, fresh)
+        opened = self._opening(name, key, parent, adopt=not fresh, leased=leased)
+        return self._begin(key, opened, tags, fresh=fresh)
 
     def link_run(
         self, parent: Tracker, *, name: str, key: str, tags: Mapping[str, object], source_run_id: str | None = None
@@ -160,11 +162,10 @@ class TrackingStore:
             tags: Its tags.
             source_run_id: The run that computed; None looks it up by the identity.
         """
-        opened = self._opening(name, key, parent, fresh=False, leased=False)
-        opened = replace(opened, is_link=True, source_run_id=source_run_id)
+        opened = self._opening(name, key, parent, is_link=True, source_run_id=source_run_id)
         name = f"{key}+{parent.opening.spool}"
         if not self._spools.has(name):  # else the link is recorded already, and waits
-            self._begin(name, opened, tags, fresh=False).finish("FINISHED", timeout_seconds=0)
+            self._begin(name, opened, tags).finish("FINISHED", timeout_seconds=0)
 
     def reopen(self, spool_folder: Path) -> Tracker:
         """Return a tracker of a run that another process of this host opened."""
@@ -252,27 +253,16 @@ class TrackingStore:
     def _sender(self) -> Sender:
         return Sender(self.server, self._spools)
 
-    def _opening(self, name: str, key: str, parent: Tracker | None, fresh: bool, leased: bool) -> RunOpened:
+    def _opening(self, name: str, key: str, parent: Tracker | None, **fields: Any) -> RunOpened:  # noqa: ANN401
         assert _SAFE_KEY.fullmatch(key), f"an identity holds letters, digits and ._- only, not {key!r}"
-        opened = RunOpened(
-            self.experiment,
-            name,
-            key,
-            uuid.uuid4().hex,
-            milliseconds_now(),
-            self.storage_id,
-            this_host(),
-            this_user(),
-            adopt=not fresh,
-            leased=leased,
-        )
-        if parent is None:
-            return opened
-        assert parent.opening.parent_spool is None, "runs nest one level deep"
-        identity = parent.opening.identity if parent.opening.adopt else None
-        return replace(opened, parent_spool=parent.opening.spool, parent_identity=identity)
+        if parent is not None:
+            assert parent.opening.parent_spool is None, "runs nest one level deep"
+            identity = parent.opening.identity if parent.opening.adopt else None
+            fields |= {"parent_spool": parent.opening.spool, "parent_identity": identity}
+        owner = self.storage_id, this_host(), this_user()
+        return RunOpened(self.experiment, name, key, uuid.uuid4().hex, milliseconds_now(), *owner, **fields)
 
-    def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object], fresh: bool) -> Tracker:
+    def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object], *, fresh: bool = False) -> Tracker:
         spool = self._spools.begin(name, fresh=fresh)
         with spool.hold():
             if (first := spool.known().opening) is not None:
