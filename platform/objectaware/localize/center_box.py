@@ -30,7 +30,7 @@ class CenterBox(Localizer):
 
         def find(group: Group) -> NDArray[np.float32]:
             num_images, height, width = group.images.shape[:3]
-            return np.repeat(center_box(height, width, self.side_fraction).astype(np.float32)[None], num_images, axis=0)
+            return np.tile(center_box(height, width, self.side_fraction).astype(np.float32), (num_images, 1, 1))
 
         return find
 
