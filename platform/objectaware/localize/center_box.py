@@ -50,7 +50,7 @@ def center_box_edges(height: int, width: int, side_fraction: float) -> tuple[int
         InputError: The fraction lies outside (0, 1].
     """
     if not 0 < side_fraction <= 1:
-        raise InputError("side_fraction", side_fraction, "must lie in (0, 1]", "Give a share of the sides.")
+        raise InputError("side_fraction", side_fraction, "must lie in (0, 1]", "Give a fraction of the sides.")
     box_height, box_width = max(1, round(height * side_fraction)), max(1, round(width * side_fraction))
     top, left = (height - box_height) // 2, (width - box_width) // 2
     return top, left, top + box_height, left + box_width

@@ -79,7 +79,7 @@ def _require_picture(row: MaskRow, coco: CocoDataset, index: int, store: Storage
         height, width = 0, 0
         state = f"cannot be read ({error.reason})"
     if (height, width) != (row.height, row.width):
-        problem = f"has a mask of {row.width} × {row.height} pixels of {row.image_id}, which now {state}"
+        problem = f"holds a mask of {row.width} × {row.height} pixels for {row.image_id}, which now {state}"
         remedy = f"Put the pictures that were localized back into {coco.images.root}, or leave --numbers out."
         raise InputError("store", store.uri, problem, remedy)
 
@@ -244,7 +244,9 @@ def _png_names(store: Storage, folder: Storage) -> dict[str, str]:
         other = image_of_name.setdefault(name, image_id)
         if other != image_id:
             remedy = "Rename one of the images and localize again, or export as coco-results."
-            raise InputError("store", image_id, f"differs from {other} in suffix alone, and both give {name}", remedy)
+            raise InputError(
+                "store", image_id, f"differs from {other} only in the suffix, and both give {name}", remedy
+            )
         names[image_id] = name
     return names
 
@@ -253,7 +255,7 @@ def _require_own(folder: Storage, name: str, row: MaskRow) -> None:
     """Refuse an existing file, unless it already has the right content."""
     assert row.mask is not None, row.image_id
     if folder.read_bytes(name) != mask_png(row.mask):
-        problem = f"exists already with another content, and is where the mask of {row.image_id} goes"
+        problem = f"already exists with other content, in the place of the mask of {row.image_id}"
         raise InputError("out", f"{folder.uri}/{name}", problem, "Give a new folder.")
 
 

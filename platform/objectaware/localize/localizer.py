@@ -230,7 +230,7 @@ def expand_resolution(backbone: Trunk, factor: int) -> Trunk:
             resolution by strided convolutions alone.
     """
     if factor not in _NUM_STAGES:
-        raise InputError("factor", factor, "the resolution cannot be expanded by it", "Give 1, 2 or 4.")
+        raise InputError("factor", factor, "is not a valid factor of the resolution", "Give 1, 2 or 4.")
     expanded = copy.deepcopy(backbone)
     if isinstance(expanded, Backbone):
         name, stages = expanded.name, expanded.strided_stages()
@@ -239,7 +239,7 @@ def expand_resolution(backbone: Trunk, factor: int) -> Trunk:
         stages = [stage for stage in found if isinstance(stage, nn.Module)]
     stages = stages[: _NUM_STAGES[factor]]
     if len(stages) < _NUM_STAGES[factor]:
-        problem = "has no residual stages (layer3, layer4) whose stride could be taken away"
+        problem = "has no residual stages (layer3, layer4) that could lose their stride"
         raise InputError("backbone", name, problem, "Use expansion: 1 with this network.")
     for stage in stages:
         _remove_stride(stage, name)

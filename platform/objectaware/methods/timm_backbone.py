@@ -63,7 +63,11 @@ class TimmBackbone(Backbone):
         else:
             return
         closest = difflib.get_close_matches(network, known, n=3, cutoff=0.3)
-        remedy = f"The closest are {', '.join(f'timm/{name}' for name in closest)}." if closest else "See list_models."
+        remedy = (
+            f"The closest are {', '.join(f'timm/{name}' for name in closest)}."
+            if closest
+            else "timm.list_models() lists all."
+        )
         raise InputError("backbone", f"timm/{network}", f"timm {timm.__version__} has no such {what}", remedy)
 
     def forward(self, images: Tensor) -> Tensor:

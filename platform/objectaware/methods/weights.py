@@ -41,7 +41,7 @@ _OTHER_PROTOCOL = (
 )
 _SCRIPT_WEIGHTS = "Save its weights alone: torch.save(torch.jit.load(FILE).state_dict(), 'weights.pth')."
 _OTHER_KINDS = (
-    (b"version https://git-lfs", "is a Git LFS pointer, a few lines in the place of the file", _LFS_REMEDY),
+    (b"version https://git-lfs", "is a Git LFS pointer, a few lines instead of the file", _LFS_REMEDY),
     (b"\x1f\x8b", "is compressed by gzip", "Unpack it first."),
     (b"\xfd7zXZ\x00", "is compressed by xz", "Unpack it first."),
     (b"BZh", "is compressed by bzip2", "Unpack it first."),
@@ -127,7 +127,7 @@ def _other_kind(source: Path | bytes, head: bytes) -> tuple[str, str] | None:
         return "is a pickle that torch.save did not write", "Save the weights in it with torch.save."
     if _is_text(head):
         kind = "JSON" if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")) else "plain text"
-        return f"is {kind}, perhaps an error in the place of the file", "Read it, and download the file again."
+        return f"is {kind}, perhaps an error message instead of the file", "Read it, and download the file again."
     return _other_archive(source) if head.startswith(_ZIP) else None
 
 
@@ -373,7 +373,7 @@ def head_from_weights(weights: Mapping[str, Tensor], in_features: int, address: 
         if layer is None:
             parts = ", ".join(f"{part} {list(value.shape)}" for part, value in by_layer[name].items())
             problem = f"has a projector that is not linear layers and batch norms from {in_features} features on: "
-            remedy = "Give a checkpoint with such a projector, or one of the backbone alone."
+            remedy = "Give a checkpoint with such a projector, or one that holds only the backbone."
             raise InputError("checkpoint", address, f"{problem}{name or 'it'} holds {parts}", remedy)
         if isinstance(layer, nn.Linear):
             width = layer.out_features

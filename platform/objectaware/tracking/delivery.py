@@ -313,7 +313,7 @@ class Sender:
                 try:
                     self._forget_released()
                 except Exception:  # if this thread died, all later records would wait
-                    _logger.exception("sent records could not be removed; this is tried again")
+                    _logger.exception("sent records could not be removed; they will be removed later")
                 self._changed.notify_all()
                 if not self._spools:
                     self._thread = None
