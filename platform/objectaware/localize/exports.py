@@ -244,9 +244,8 @@ def _png_names(store: Storage, folder: Storage) -> dict[str, str]:
         other = image_of_name.setdefault(name, image_id)
         if other != image_id:
             remedy = "Rename one of the images and localize again, or export as coco-results."
-            raise InputError(
-                "store", image_id, f"differs from {other} only in the suffix, and both give {name}", remedy
-            )
+            problem = f"differs from {other} only in the suffix, and both give {name}"
+            raise InputError("store", image_id, problem, remedy)
         names[image_id] = name
     return names
 

@@ -62,12 +62,8 @@ class TimmBackbone(Backbone):
             known, what = timm.list_models(architecture, pretrained=True), "tag"
         else:
             return
-        closest = difflib.get_close_matches(network, known, n=3, cutoff=0.3)
-        remedy = (
-            f"The closest are {', '.join(f'timm/{name}' for name in closest)}."
-            if closest
-            else "timm.list_models() lists all."
-        )
+        closest = ", ".join(f"timm/{name}" for name in difflib.get_close_matches(network, known, n=3, cutoff=0.3))
+        remedy = f"The closest are {closest}." if closest else "timm.list_models() lists all."
         raise InputError("backbone", f"timm/{network}", f"timm {timm.__version__} has no such {what}", remedy)
 
     def forward(self, images: Tensor) -> Tensor:
