@@ -1,4 +1,4 @@
-"""Open the MLflow store in use and its runs, read them back, show the UI, and check that the store takes records."""
+"""Open the MLflow store in use and its runs, show the UI, and check that the store takes records."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,17 +22,7 @@ from objectaware.errors import InputError, one_line
 from objectaware.findings import Finding
 from objectaware.tracking.delivery import Sender
 from objectaware.tracking.run import Tracker
-from objectaware.tracking.server import (
-    IDENTITY_TAG,
-    PARENT_TAG,
-    SOURCE_TAG,
-    TRACKING_URI_VARIABLE,
-    Server,
-    artifact_location,
-    initialise,
-    own_server,
-    server_in_use,
-)
+from objectaware.tracking.server import TRACKING_URI_VARIABLE, Server, initialise, own_server, server_in_use
 from objectaware.tracking.spool import RunOpened, Spool, delete_removed, milliseconds_now
 from objectaware.tracking.spools import FOLDER, Spools, hand_over, storage_id, take_over, this_host, this_user
 
@@ -240,9 +230,9 @@ class TrackingStore:
 
     def ui_arguments(self, port: int) -> list[str]:
         """Return the command that opens the UI on loopback, without the database's address."""
-        artifacts = self.server.artifact_location or artifact_location(self.folder)
+        artifacts = self.server.artifact_location or own_server(self.folder).artifact_location
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
-        return [*command, "--workers", "1", "--artifacts-destination", artifacts]
+        return [*command, "--workers", "1", "--artifacts-destination", str(artifacts)]
 
     @property
     def _left(self) -> Storage:
@@ -355,81 +345,3 @@ def check_tracking(storage: Storage, experiment: str) -> Finding:
 
 def _shown(error: Exception) -> str:
     return f"{type(error).__name__}: {one_line(error)[:200]}"
-
-
-@dataclass(frozen=True)
-class RecordedRun:
-    """A run as MLflow has it.
-
-    Attributes:
-        run_id: Its id there.
-        name: Its name.
-        identity: Identity of the stage, trial or study.
-        kind: The kind of stage or of study.
-        status: FINISHED, FAILED, KILLED or RUNNING.
-        started: Milliseconds since 1970.
-        parent_id: The run of the study that it belongs to.
-        dataset: The data set that it is about; None where the run does not say so.
-        metrics: The last value of each metric.
-    """
-
-    run_id: str
-    name: str
-    identity: str
-    kind: str
-    status: str
-    started: int
-    parent_id: str | None
-    dataset: str | None
-    metrics: Mapping[str, float]
-
-
-def recorded_runs(store: TrackingStore) -> list[RecordedRun]:
-    """Return all runs of a store's experiment, the oldest first, without links to other studies' runs.
-
-    Raises:
-        Exception: MLflow cannot be reached.
-    """
-    client = store.server.client
-    experiment = client.get_experiment_by_name(store.experiment)
-    if experiment is None:
-        return []
-    order = ["attributes.start_time ASC"]
-    search = partial(client.search_runs, [experiment.experiment_id], max_results=1000, order_by=order)
-    found = [*(page := search())]
-    while page.token:
-        page = search(page_token=page.token)
-        found += page
-    return [
-        RecordedRun(
-            run.info.run_id,
-            run.info.run_name,
-            run.data.tags[IDENTITY_TAG],
-            run.data.tags.get("stage") or run.data.tags.get("study") or "",
-            run.info.status,
-            run.info.start_time,
-            run.data.tags.get(PARENT_TAG),
-            run.data.tags.get("dataset"),
-            dict(run.data.metrics),
-        )
-        for run in found
-        if IDENTITY_TAG in run.data.tags and SOURCE_TAG not in run.data.tags
-    ]
-
-
-def metric_history(store: TrackingStore, identity: str, metric: str) -> list[tuple[int, float]] | None:
-    """Read the values of a metric in a stage's run, finished or not.
-
-    Args:
-        store: The store that holds the run.
-        identity: Identity of the stage.
-        metric: Name of the metric.
-
-    Returns:
-        Pairs of step and value, by rising step; None if the store has no run of this identity.
-    """
-    run = store.server.find_original(store.server.experiment_id(store.experiment), identity, store.storage_id)
-    if run is None:
-        return None
-    points = store.server.client.get_metric_history(run.info.run_id, metric)
-    return sorted({point.step: point.value for point in points}.items())
