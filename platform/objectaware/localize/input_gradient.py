@@ -114,22 +114,17 @@ class ContrastiveGradient:
 
     def __call__(self, changed: Tensor) -> Tensor:
         """Return the gradient (N, 3, H, W) of each changed image's own score with respect to that image alone."""
-        starts = range(0, len(changed), _CHUNK)
-        return torch.cat([self._of_chunk(changed, slice(start, start + _CHUNK)) for start in starts])
-
-    def _of_chunk(self, changed: Tensor, rows: slice) -> Tensor:
-        negatives = self._keys[-self._is_self.shape[1] :]
-        with torch.inference_mode(False), torch.enable_grad():
-            leaf = changed[rows].clone().requires_grad_()
-            score = contrastive_score(
-                self._embed(leaf),
-                self._keys[rows],
-                [negatives],
-                is_self=self._is_self[rows],
-                temperature=self._temperature,
-            )
-            (gradient,) = torch.autograd.grad(score.sum(), leaf)
-        return gradient.float()
+        gradients = []
+        for start in range(0, len(changed), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            with torch.inference_mode(False), torch.enable_grad():
+                leaf = changed[rows].clone().requires_grad_()
+                query, keys, own = self._embed(leaf), self._keys[rows], self._is_self[rows]
+                negatives = [self._keys[-self._is_self.shape[1] :]]
+                score = contrastive_score(query, keys, negatives, is_self=own, temperature=self._temperature)
+                (gradient,) = torch.autograd.grad(score.sum(), leaf)
+            gradients.append(gradient.float())
+        return torch.cat(gradients)
 
     def _embed(self, images: Tensor) -> Tensor:
         return F.normalize(self._projector(activations_of(self._features, images).pooled()), dim=1)

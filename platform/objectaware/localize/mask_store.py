@@ -275,34 +275,27 @@ class MaskTable:
 
     def cam(self, image_id: str) -> NDArray[np.uint8] | None:
         """Return the soft mask at network size, (h, w) uint8 from 0 to 255."""
-        row = self._find(image_id)
-        content = None if row is None else self._table["cam"][row].as_py()
+        (content,) = self._find(image_id, "cam")
         return None if content is None else decode_soft_mask_bytes(content)
 
     def mask(self, image_id: str) -> NDArray[np.bool_] | None:
         """Return the binary mask at image size, (H, W)."""
-        row = self._find(image_id)
-        if row is None or not self._table["mask"][row].is_valid:
-            return None
-        counts, height, width = (self._table[name][row].as_py() for name in ("mask", "height", "width"))
-        return decode_mask(counts, height, width)
+        counts, height, width = self._find(image_id, "mask", "height", "width")
+        return None if counts is None else decode_mask(counts, height, width)
 
     def boxes(self, image_id: str) -> NDArray[np.float32] | None:
         """Return the boxes, (n, 4) float32, x0 y0 x1 y1 relative to the image; n may be 0."""
-        row = self._find(image_id)
-        if row is None:
-            return None
-        return np.array(self._table["boxes"][row].as_py(), dtype=np.float32).reshape(-1, 4)
+        (boxes,) = self._find(image_id, "boxes")
+        return None if boxes is None else np.array(boxes, dtype=np.float32).reshape(-1, 4)
 
-    def _find(self, image_id: str) -> int | None:
-        """Return the row of an image; None if the store lacks it or its localization failed."""
+    def _find(self, image_id: str, *columns: str) -> list[Any]:
+        """Return an image's values in some columns; None in each if the store lacks it or its localization failed."""
         image_ids = self._table["image_id"]
         place = bisect.bisect_left(self._order, image_id, key=lambda row: image_ids[int(row)].as_py())
-        if place == len(self._order):
-            return None
-        row = int(self._order[place])
-        succeeded = self._table["status"][row].as_py() == "ok"
-        return row if succeeded and image_ids[row].as_py() == image_id else None
+        for row in map(int, self._order[place : place + 1]):
+            if image_ids[row].as_py() == image_id and self._table["status"][row].as_py() == "ok":
+                return [self._table[name][row].as_py() for name in columns]
+        return [None] * len(columns)
 
 
 def _copy(storage: Storage, groups: list[int], path: Path) -> None:
