@@ -99,8 +99,7 @@ def decode_soft_mask_bytes(content: bytes) -> NDArray[np.uint8]:
 
 def encode_mask(mask: NDArray[np.bool_]) -> bytes:
     """Encode a boolean mask (H, W) as the counts of COCO's compressed run-length encoding."""
-    counts: bytes = rle.encode(np.asfortranarray(mask, dtype=np.uint8))["counts"]
-    return counts
+    return rle.encode(np.asfortranarray(mask, dtype=np.uint8))["counts"]
 
 
 def decode_mask(counts: bytes, height: int, width: int) -> NDArray[np.bool_]:

@@ -69,8 +69,7 @@ class TimmBackbone(Backbone):
     def forward(self, images: Tensor) -> Tensor:
         """Compute the pooled features (N, num_features) of images (N, 3, H, W)."""
         self.check_size(images.shape[2], images.shape[3])
-        pooled: Tensor = self._pool(self.network.forward_features(images))
-        return pooled
+        return self._pool(self.network.forward_features(images))
 
     def activations(self, images: Tensor) -> Activations:
         """Compute the maps of images (N, 3, H, W), with the function that pools them.
@@ -94,8 +93,7 @@ class TimmBackbone(Backbone):
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the state under timm's names."""
-        state: Mapping[str, Tensor] = self.network.state_dict()
-        return state
+        return self.network.state_dict()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load a state that `weights` returned; it must be complete."""
@@ -110,8 +108,7 @@ class TimmBackbone(Backbone):
         return self.network.get_submodule("layer4"), self.network.get_submodule("layer3")
 
     def _pool(self, features: Tensor) -> Tensor:
-        pooled: Tensor = self.network.forward_head(features, pre_logits=True)
-        return pooled
+        return self.network.forward_head(features, pre_logits=True)
 
     def _before_last_block(self, images: Tensor) -> Activations:
         network = self.network

@@ -61,8 +61,8 @@ class Delivery:
         self._server = server
         self._spools = spools
         # What a run that another spool wrote to has; a failed question is asked again.
-        self._steps = cache(self._read_steps)
-        self._parameters = cache(lambda run_id: server.client.get_run(run_id).data.params)
+        self._steps = cache(lambda run, key: {point.step for point in server.client.get_metric_history(run, key)})
+        self._parameters = cache(lambda run: server.client.get_run(run).data.params)
         self._written_elsewhere: dict[str, bool] = {}
 
     def send(self, spool: Spool) -> None:
@@ -222,9 +222,6 @@ class Delivery:
                 return key in self._parameters(run_id)
             case _:
                 return False
-
-    def _read_steps(self, run_id: str, key: str) -> set[int]:
-        return {point.step for point in self._server.client.get_metric_history(run_id, key)}
 
 
 def _with_system_steps(records: Sequence[Record], started: int) -> list[Record]:
