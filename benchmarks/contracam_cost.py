@@ -13,9 +13,9 @@ from torch import Tensor
 
 from harness import Result, compare, exit_status, in_turn, parser, processor_seconds, write_results
 from objectaware.localize.contracam import contracam
-from objectaware.localize.expansion import expand_resolution
+from objectaware.localize.localizer import expand_resolution
 from objectaware.methods.backbones import Backbone, build_backbone, channels_last
-from objectaware.methods.heads import projection_head
+from objectaware.methods.method import projection_head
 
 _LIMIT = 1.15
 

@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from harness import Result, compare, computing_in_turn, exit_status, parser, write_results
 from objectaware.localize.contracam import contracam, contrastive_score
-from objectaware.localize.expansion import expand_resolution
+from objectaware.localize.localizer import expand_resolution
 from objectaware.methods.backbones import Backbone, build_backbone, channels_last
-from objectaware.methods.heads import projection_head
+from objectaware.methods.method import projection_head
 
 _LIMIT = 1 / 1.3
 _CPU = torch.device("cpu")

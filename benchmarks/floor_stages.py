@@ -28,7 +28,7 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, group_table
 from objectaware.evaluate.linear import PATH_TOLERANCE
 from objectaware.localize.contracam import ContraCAM, contracam
-from objectaware.localize.crf import dense_crf
+from objectaware.localize.objects import dense_crf
 from objectaware.planning.measure import soft_masks
 from objectaware.training.views import blur_kernel_size
 from roof import Work, bytes_of, bytes_of_weights, counted_operations

@@ -19,7 +19,7 @@ from scipy import ndimage
 from harness import Result, compare, computing_in_turn, exit_status, parser, write_results
 from inputs import blob_masks
 from objectaware.evaluate.mask_scores import SCORE_THRESHOLDS, mask_miou, max_box_acc
-from objectaware.localize.boxes import extract_boxes
+from objectaware.localize.objects import extract_boxes
 from objectaware.planning.measure import soft_masks
 
 _LIMIT = 1 / 5

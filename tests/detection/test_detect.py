@@ -16,7 +16,7 @@ from torchvision.ops.misc import FrozenBatchNorm2d
 from objectaware.detection.detect import load_published, published_detector
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_encoder
-from objectaware.methods.foreign import find_weights
+from objectaware.methods.weights import find_weights
 
 
 @pytest.fixture(scope="module")

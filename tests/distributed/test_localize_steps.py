@@ -24,8 +24,7 @@ from objectaware.localize import contracam, dense_crf, expand_resolution, extrac
 from objectaware.localize.center_box import center_box
 from objectaware.localize.classifier_cam import classifier_cam
 from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, read_rows
-from objectaware.methods.checkpoint import load_encoder
-from objectaware.methods.classifier import Classifier, classifier_file
+from objectaware.methods.checkpoint import Classifier, classifier_file, load_encoder
 
 SIZE = 32
 

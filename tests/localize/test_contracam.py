@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from objectaware.errors import InputError
-from objectaware.localize import contracam, contracam_iterations, expand_resolution
+from objectaware.localize import contracam, expand_resolution
 from objectaware.localize.contracam import channel_weights, class_activation_map, contrastive_score
 
 
@@ -45,6 +45,13 @@ def _random_images(seed: int, num_images: int = 4) -> Tensor:
     return torch.randn(num_images, 3, 16, 20, generator=torch.Generator().manual_seed(seed))
 
 
+def _cams(*arguments: Any, **options: Any) -> list[Tensor]:
+    """The map of each iteration."""
+    cams: list[Tensor] = []
+    contracam(*arguments, on_iteration=cams.append, **options)
+    return cams
+
+
 # --- the official code's numbers ---------------------------------------------------------------------------
 
 
@@ -65,9 +72,7 @@ def test_official_masks_are_reproduced(reference: Any, expansion: int, num_itera
 
 def test_official_cam_of_each_iteration_and_masked_image_are_reproduced(reference: Any) -> None:
     features = Recorder(reference.encoder)
-    cams = list(
-        contracam_iterations(reference.images, features, reference.projector, num_iterations=2, compat="official")
-    )
+    cams = _cams(reference.images, features, reference.projector, num_iterations=2, compat="official")
     np.testing.assert_allclose(cams[0].numpy(), reference.arrays["cam1_expand1"], atol=1e-4)
     np.testing.assert_allclose(cams[1].numpy(), reference.arrays["cam2_expand1"], atol=1e-4)
     masked = reference.arrays["masked_image_after1_expand1"]
@@ -116,8 +121,8 @@ def test_positive_weights_are_one_per_image_or_the_batch_softmax_under_compat(co
 def test_compat_matters_from_the_second_iteration_on_only() -> None:
     encoder, projector = _random_network(3)
     images = _random_images(3)
-    own = list(contracam_iterations(images, encoder, projector, num_iterations=2))
-    official = list(contracam_iterations(images, encoder, projector, num_iterations=2, compat="official"))
+    own = _cams(images, encoder, projector, num_iterations=2)
+    official = _cams(images, encoder, projector, num_iterations=2, compat="official")
     torch.testing.assert_close(own[0], official[0])
     assert (own[1] - official[1]).abs().max() > 1e-4
 
@@ -226,7 +231,7 @@ def test_map_is_enlarged_after_the_relu() -> None:
 def test_maps_lie_in_the_unit_interval_and_masks_only_grow(seed: int, compat: str | None) -> None:
     encoder, projector = _random_network(seed)
     images = _random_images(seed)
-    cams = list(contracam_iterations(images, encoder, projector, num_iterations=4, compat=compat))
+    cams = _cams(images, encoder, projector, num_iterations=4, compat=compat)
     for cam in cams:
         assert cam.shape == (4, 1, 16, 20)
         assert cam.dtype == torch.float32
@@ -266,9 +271,7 @@ def test_masked_pixels_take_the_mean_color_of_the_batch_or_the_given_one(referen
     color = torch.tensor([3.0, -2.0, 0.5])
     for given_color, expected in ((None, reference.images.mean(dim=(0, 2, 3))), (color, color)):
         features = Recorder(reference.encoder)
-        first, _ = contracam_iterations(
-            reference.images, features, reference.projector, num_iterations=2, mask_color=given_color
-        )
+        first, _ = _cams(reference.images, features, reference.projector, num_iterations=2, mask_color=given_color)
         masked = features.shown[1]
         assert torch.equal(features.shown[0], reference.images)
         kept, covered = (first == 0).expand_as(masked), (first == 1).expand_as(masked)

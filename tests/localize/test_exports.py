@@ -146,7 +146,7 @@ def test_results_in_pixels_need_the_pictures_that_were_localized(
     out = tmp_path / "masks.json"
     words = ["export", "masks", str(store), "--format", "coco-results", "--out", str(out)]
     assert run([*words, "--numbers", str(annotations)]) == 2
-    assert "has a mask of 40 × 20 pixels of three.jpg, which now" in capsys.readouterr().err
+    assert "holds a mask of 40 × 20 pixels for three.jpg, which now" in capsys.readouterr().err
     assert not out.exists()
     assert run(words) == 0
 
@@ -206,7 +206,7 @@ def test_an_export_of_masks_goes_on_where_it_stopped(
     (out / "a" / "one.png").unlink()
     capsys.readouterr()
     assert run(words) == 2
-    assert "three.png: exists already with another content" in capsys.readouterr().err
+    assert "three.png: already exists with other content" in capsys.readouterr().err
     assert not (out / "a" / "one.png").exists()  # nothing is written before all names are looked at
 
 
@@ -218,7 +218,7 @@ def test_images_that_differ_in_suffix_alone_do_not_overwrite_each_other(
     write_shard(storage, 1, [row("a.jpeg")])
     storage.write_json("store.json", {})
     assert run(["export", "masks", storage.uri, "--out", str(tmp_path / "png")]) == 2
-    assert "store = a.jpeg: differs from a.jpg in suffix alone, and both give a.png" in capsys.readouterr().err
+    assert "store = a.jpeg: differs from a.jpg only in the suffix, and both give a.png" in capsys.readouterr().err
     assert not (tmp_path / "png").exists()
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.localize.mask_store import MaskRow, write_shard
-from objectaware.localize.mask_table import MaskTable
+from objectaware.localize.mask_store import MaskRow, MaskTable, write_shard
 
 
 def _row(name: str, number: int) -> MaskRow:

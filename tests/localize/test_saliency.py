@@ -8,19 +8,25 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from pydantic import ValidationError
 from torch import Tensor
 
 from objectaware.errors import InputError
 from objectaware.localize import contracam
 from objectaware.localize.classifier_cam import classifier_cam
-from objectaware.localize.contracam import class_activation_map, contracam_iterations, contrastive_score
-from objectaware.localize.input_gradient import ContrastiveGradient, saliency_map
-from objectaware.localize.integrated_gradients import integrated_attributions, integrated_gradients
-from objectaware.localize.smoothgrad import smoothgrad
+from objectaware.localize.contracam import class_activation_map, contrastive_score
+from objectaware.localize.input_gradient import ContrastiveGradient, GradientLocalizer, saliency_map
+from objectaware.localize.integrated_gradients import IntegratedGradients
+from objectaware.localize.smoothgrad import SmoothGrad
 
 
 def _embed(reference: Any, images: Tensor) -> Tensor:
     return F.normalize(reference.projector(reference.encoder(images).mean(dim=(2, 3))), dim=1)
+
+
+def _gradient(reference: Any, images: Tensor | None = None, **options: Any) -> ContrastiveGradient:
+    images = reference.images if images is None else images
+    return ContrastiveGradient(images, reference.encoder, reference.projector, **options)
 
 
 def test_classifier_cam_is_the_predicted_class_weights_times_the_features(reference: Any) -> None:
@@ -52,7 +58,7 @@ def test_a_classifier_of_another_network_is_refused(reference: Any) -> None:
 def test_integrated_gradients_add_up_to_the_difference_of_the_scores(reference: Any) -> None:
     """Completeness, the method's axiom: Σ attributions = s(x) − s(0)."""
     images = reference.images
-    attributions = integrated_attributions(images, reference.encoder, reference.projector, num_gradients=200)
+    attributions = IntegratedGradients(num_gradients=200).attributions(images, _gradient(reference))
     keys = _embed(reference, images).detach()
     changed = (images, torch.zeros_like(images))
     at_image, at_zero = (contrastive_score(_embed(reference, one), keys, [keys]).detach() for one in changed)
@@ -61,10 +67,10 @@ def test_integrated_gradients_add_up_to_the_difference_of_the_scores(reference: 
 
 def test_a_single_gradient_is_taken_at_the_image_itself(reference: Any) -> None:
     """The published sum goes from 1 to m, so that the last point is the image."""
-    arguments = (reference.images, reference.encoder, reference.projector)
-    gradient = ContrastiveGradient(*arguments, temperature=1.0, num_negatives=None, is_self=None)
+    gradient = _gradient(reference)
     expected = reference.images * gradient(reference.images)
-    torch.testing.assert_close(integrated_attributions(*arguments, num_gradients=1), expected)
+    found = IntegratedGradients(num_gradients=1).attributions(reference.images, gradient)
+    torch.testing.assert_close(found, expected)
 
 
 def test_gradient_is_of_each_images_own_score_with_the_others_as_negatives(reference: Any) -> None:
@@ -72,34 +78,31 @@ def test_gradient_is_of_each_images_own_score_with_the_others_as_negatives(refer
     keys = _embed(reference, reference.images).detach()
     score = contrastive_score(_embed(reference, changed), keys, [keys], temperature=0.5)
     (expected,) = torch.autograd.grad(score.sum(), changed)
-    gradient = ContrastiveGradient(
-        reference.images, reference.encoder, reference.projector, temperature=0.5, num_negatives=None, is_self=None
-    )
-    torch.testing.assert_close(gradient(changed.detach()), expected)
+    torch.testing.assert_close(_gradient(reference, temperature=0.5)(changed.detach()), expected)
 
 
 def test_images_are_differentiated_in_parts_without_a_difference(
     reference: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = integrated_gradients(reference.images, reference.encoder, reference.projector, num_gradients=2)
+    localizer = IntegratedGradients(num_gradients=2)
+    whole = localizer.maps(reference.images, _gradient(reference))
     monkeypatch.setattr("objectaware.localize.input_gradient._CHUNK", 2)
-    parts = integrated_gradients(reference.images, reference.encoder, reference.projector, num_gradients=2)
+    parts = localizer.maps(reference.images, _gradient(reference))
     torch.testing.assert_close(whole, parts, atol=1e-3, rtol=0)
     assert whole.amax(dim=(1, 2, 3)).tolist() == [1.0] * 5
 
 
 def test_smoothgrad_averages_gradients_of_noisy_copies(reference: Any) -> None:
-    arguments = (reference.images, reference.encoder, reference.projector)
-    found = smoothgrad(*arguments, seed=3, num_gradients=2, noise_level=0.1)
+    localizer, gradient = SmoothGrad(num_gradients=2, noise_level=0.1), _gradient(reference)
+    found = localizer.maps(reference.images, gradient, seed=3)
     generator = torch.Generator().manual_seed(3)
     spread = 0.1 * (reference.images.amax(dim=(1, 2, 3)) - reference.images.amin(dim=(1, 2, 3))).view(-1, 1, 1, 1)
-    gradient = ContrastiveGradient(*arguments, temperature=1.0, num_negatives=None, is_self=None)
     total = sum(
         gradient(reference.images + spread * torch.randn(reference.images.shape, generator=generator)) for _ in range(2)
     )
     assert isinstance(total, Tensor)
     torch.testing.assert_close(found, saliency_map(total))
-    assert (smoothgrad(*arguments, seed=4, num_gradients=2, noise_level=0.1) - found).abs().max() > 0.05
+    assert (localizer.maps(reference.images, gradient, seed=4) - found).abs().max() > 0.05
 
 
 def test_saliency_sums_magnitudes_and_saturates_one_per_cent() -> None:
@@ -115,24 +118,31 @@ def test_saliency_sums_magnitudes_and_saturates_one_per_cent() -> None:
     torch.testing.assert_close(saliency_map(scaled * 1e-25), saliency_map(scaled))
 
 
-@pytest.mark.parametrize("localizer", [integrated_gradients, lambda *a, **k: smoothgrad(*a, seed=0, **k)])
-def test_an_image_of_one_colour_gets_zeros_and_a_batch_of_one_no_nan(reference: Any, localizer: Any) -> None:
+@pytest.mark.parametrize("localizer", [IntegratedGradients(num_gradients=1), SmoothGrad(num_gradients=1)])
+def test_an_image_of_one_colour_gets_zeros_and_a_batch_of_one_no_nan(
+    reference: Any, localizer: GradientLocalizer
+) -> None:
     images = reference.images.clone()
     images[1] = 0.3
-    maps = localizer(images, reference.encoder, reference.projector, num_gradients=1)
+    maps = localizer.maps(images, _gradient(reference, images))
     assert not maps[1].any()
     assert maps[0].amax() == 1
-    assert torch.isfinite(localizer(images[:1], reference.encoder, reference.projector, num_gradients=1)).all()
+    assert torch.isfinite(localizer.maps(images[:1], _gradient(reference, images[:1]))).all()
     with torch.inference_mode():
-        localizer(images.clone(), reference.encoder, reference.projector, num_gradients=1)
+        copy = images.clone()
+        localizer.maps(copy, _gradient(reference, copy))
 
 
-@pytest.mark.parametrize("arguments", [{"num_gradients": 0}, {"temperature": 0.0}, {"num_negatives": 6}])
+@pytest.mark.parametrize("arguments", [{"temperature": 0.0}, {"num_negatives": 6}])
 def test_wrong_settings_are_named(reference: Any, arguments: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(arguments))):
-        integrated_gradients(reference.images, reference.encoder, reference.projector, **arguments)
-    with pytest.raises(InputError, match=next(iter(arguments))):
-        smoothgrad(reference.images, reference.encoder, reference.projector, seed=0, **arguments)
+        _gradient(reference, **arguments)
+
+
+@pytest.mark.parametrize("fields", [{"num_gradients": 0}, {"noise_level": 0.0}])
+def test_wrong_fields_are_named(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=next(iter(fields))):
+        SmoothGrad(**fields)
 
 
 def test_given_negatives_are_the_only_ones(reference: Any) -> None:
@@ -164,7 +174,9 @@ def test_an_image_in_the_list_of_negatives_is_not_its_own(reference: Any) -> Non
 
 
 def test_the_mask_is_the_maximum_of_the_iterations(reference: Any) -> None:
-    arguments = (reference.images, reference.encoder, reference.projector)
-    cams = list(contracam_iterations(*arguments, num_iterations=4))
+    cams: list[Tensor] = []
+    mask = contracam(
+        reference.images, reference.encoder, reference.projector, num_iterations=4, on_iteration=cams.append
+    )
     assert len(cams) == 4
-    np.testing.assert_array_equal(torch.stack(cams).amax(dim=0), contracam(*arguments, num_iterations=4))
+    np.testing.assert_array_equal(torch.stack(cams).amax(dim=0), mask)

@@ -208,13 +208,13 @@ def test_another_architecture_is_refused_with_what_differs(
     with pytest.raises(InputError, match=message) as refusal:
         load_encoder(_save({"state_dict": state}, tmp_path))
     assert refusal.value.field == "checkpoint"
-    assert "beside resnet10_narrow" in refusal.value.problem
+    assert "compared with resnet10_narrow" in refusal.value.problem
 
 
 def test_a_deeper_network_is_refused_in_one_line(tmp_path: Path) -> None:
     with torch.device("meta"):
         state = torchvision.models.resnet34().state_dict()
-    with pytest.raises(InputError, match=r"beside resnet18: .* and \d+ more"):
+    with pytest.raises(InputError, match=r"compared with resnet18: .* and \d+ more"):
         load_encoder(_save({key: torch.empty_like(value, device="cpu") for key, value in state.items()}, tmp_path))
 
 
@@ -284,7 +284,9 @@ def test_damaged_files_are_told(name: str, backbone: nn.Module, tmp_path: Path) 
     content = path.read_bytes()
     for damaged in (b"\x80\x02", content[:1000], content[: len(content) // 2]):
         path.write_bytes(damaged)
-        with pytest.raises(InputError, match=r"is damaged or no checkpoint|is a pickle that torch\.save did not write"):
+        with pytest.raises(
+            InputError, match=r"is damaged or not a checkpoint|is a pickle that torch\.save did not write"
+        ):
             load_encoder(path)
 
 

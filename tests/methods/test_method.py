@@ -7,8 +7,7 @@ import torch
 
 from objectaware.config import MethodConfig
 from objectaware.methods.byol import BYOL
-from objectaware.methods.method import Method, MomentumMethod, cosine_momentum
-from objectaware.methods.mixing import Mixing
+from objectaware.methods.method import Method, Mixing, MomentumMethod, cosine_momentum
 from objectaware.methods.moco import MoCo
 
 

@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from objectaware.methods.byol import BYOL
-from objectaware.methods.mixing import Mixing, mixed_infonce
-from objectaware.methods.moco import MoCo
+from objectaware.methods.method import Mixing
+from objectaware.methods.moco import MoCo, mixed_infonce
 
 MIXING = Mixing(torch.tensor([0.9, 0.6, 0.75, 0.5], dtype=torch.float64), torch.tensor([1, 0, 3, 2]))
 

@@ -1,7 +1,7 @@
 import torch
 from torch import nn
 
-from objectaware.methods.split_batch_norm import SplitBatchNorm, interleave, split_batch_norm, undo_interleave
+from objectaware.methods.workers import SplitBatchNorm, interleave, split_batch_norm, undo_interleave
 
 
 def test_each_part_is_normalised_alone() -> None:

@@ -10,8 +10,7 @@ from PIL import Image
 from objectaware.config import DataConfig, PretrainConfig
 from objectaware.errors import InputError
 from objectaware.localize.classifier_cam import classifier_cam
-from objectaware.methods.checkpoint import load_encoder, save_checkpoint
-from objectaware.methods.classifier import load_classifier
+from objectaware.methods.checkpoint import load_classifier, load_encoder, save_checkpoint
 from objectaware.methods.supervised import Supervised
 from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession

@@ -27,10 +27,9 @@ from objectaware.localize import contracam, expand_resolution
 from objectaware.localize.classifier_cam import classifier_cam
 from objectaware.localize.localizer import Group, Network
 from objectaware.methods.backbones import Backbone, build_backbone, check_image_size
-from objectaware.methods.batch_norm import AllReduceBatchNorm, _convert
 from objectaware.methods.checkpoint import backbone_weights, export_backbone, load_encoder
 from objectaware.methods.moco import MoCo
-from objectaware.methods.split_batch_norm import split_batch_norm
+from objectaware.methods.workers import AllReduceBatchNorm, _convert, split_batch_norm
 from objectaware.training.session import LocalSession
 from training_fixtures import Pictures, make_trainer
 
@@ -261,7 +260,7 @@ def test_detection_is_for_resnets(trained: Callable[[str], Path], tmp_path: Path
     ("name", "size", "message"),
     [
         ("timm/vit_tiny_patch16_224", 100, "100 × 100: is not a multiple of 16.* Give 96"),
-        ("timm/cait_xxs24_224", 128, "takes images of 224 × 224 pixels alone. Give 224"),
+        ("timm/cait_xxs24_224", 128, "takes only images of 224 × 224 pixels. Give 224"),
     ],
 )
 def test_sizes_that_a_network_does_not_take_are_refused(name: str, size: int, message: str) -> None:

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from objectaware.detection.detect import load_detector, load_published
 from objectaware.errors import InputError
-from objectaware.methods.checkpoint import load_encoder, load_state
-from objectaware.methods.classifier import load_classifier
-from objectaware.methods.weights_file import load_weights
+from objectaware.methods.checkpoint import load_classifier, load_encoder, load_state
+from objectaware.methods.weights import load_weights
 
 STATE = {"fc.weight": torch.arange(6.0).reshape(2, 3), "fc.bias": torch.ones(2)}
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 44761253\n"

@@ -16,8 +16,7 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster
 from objectaware.errors import InputError
 from objectaware.evaluate.predictions import folder_predictions
-from objectaware.methods.checkpoint import load_encoder, load_state
-from objectaware.methods.classifier import load_classifier, read_classifier
+from objectaware.methods.checkpoint import load_classifier, load_encoder, load_state, read_classifier
 from objectaware.recipes import read_recipe
 from objectaware.report.gallery import Look
 from objectaware.tracking import TrackingStore

@@ -16,7 +16,7 @@ from objectaware.stages.linear import LinearConfig
 from objectaware.stages.runner import Context, StageResult
 from objectaware.stages.runs import StoredRun, ancestors, descendants, find_run, prunable, prune, stored_runs
 from objectaware.stages.runs_view import compared, format_bytes, listed, shown
-from objectaware.tracking.browse import RecordedRun, recorded_runs
+from objectaware.tracking.server import RecordedRun, recorded_runs
 from stage_runs import run_as
 
 DAY = 86400.0

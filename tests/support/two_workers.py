@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from objectaware.methods import moco
-from objectaware.methods.batch_norm import AllReduceBatchNorm
+from objectaware.methods.workers import AllReduceBatchNorm
 from objectaware.training.pretraining import Trainer
 from objectaware.training.session import LocalSession, StoppedError
 from training_fixtures import make_method, make_trainer, training_state

@@ -12,7 +12,7 @@ from mlflow.entities import Run
 from objectaware.data.storage import Storage
 from objectaware.tracking import Tracker, TrackingStore, spools, store
 from objectaware.tracking.delivery import Sender
-from objectaware.tracking.records import milliseconds_now
+from objectaware.tracking.spool import milliseconds_now
 from objectaware.tracking.spools import storage_id
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.

@@ -11,18 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectaware.tracking.records import (
+from objectaware.tracking.spool import (
+    MAX_BYTES,
+    MAX_PARAMETERS,
+    MAX_RECORDS,
+    MAX_TAGS,
     Artifact,
     MetricPoint,
     Parameter,
+    Progress,
     Record,
     RunFinished,
     RunOpened,
+    Spool,
     Tag,
     decode_record,
     encode_record,
+    first_batch,
 )
-from objectaware.tracking.spool import MAX_BYTES, MAX_PARAMETERS, MAX_RECORDS, MAX_TAGS, Progress, Spool, first_batch
 from objectaware.tracking.spools import Spools
 
 OPENED = RunOpened("experiment", "name", "identity", "spool-number", 1000, "storage", "host", "1000")

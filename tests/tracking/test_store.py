@@ -17,8 +17,7 @@ from sqlalchemy import event
 
 from objectaware.errors import InputError
 from objectaware.tracking import Tracker, TrackingStore
-from objectaware.tracking.records import DatasetUsed
-from objectaware.tracking.spool import Spool
+from objectaware.tracking.spool import DatasetUsed, Spool
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
 pytestmark = pytest.mark.timeout(300)

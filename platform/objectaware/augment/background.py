@@ -50,13 +50,7 @@ def largest_empty_rectangles(masks: NDArray[np.bool_]) -> NDArray[np.int64]:
         where = np.argmax(area, axis=1)
         better = area[rows, where] > best_area
         candidate = np.stack(
-            [
-                row + 1 - height[rows, where],
-                left[rows, where],
-                height[rows, where],
-                (right - left)[rows, where],
-            ],
-            axis=1,
+            [row + 1 - height[rows, where], left[rows, where], height[rows, where], (right - left)[rows, where]], axis=1
         )
         best = np.where(better[:, None], candidate, best)
         best_area = np.where(better, area[rows, where], best_area)

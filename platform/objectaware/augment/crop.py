@@ -84,10 +84,7 @@ def _central_sizes(
     ratio = widths / heights
     height = np.where(ratio > _RATIO[1], heights, np.rint(widths / np.maximum(ratio, _RATIO[0])))
     width = np.where(ratio < _RATIO[0], widths, np.rint(heights * np.minimum(ratio, _RATIO[1])))
-    return (
-        np.clip(height.astype(np.int64), 1, heights),
-        np.clip(width.astype(np.int64), 1, widths),
-    )
+    return (np.clip(height.astype(np.int64), 1, heights), np.clip(width.astype(np.int64), 1, widths))
 
 
 def resize_patch(patch: NDArray[np.uint8], size: int, *, flip: bool) -> NDArray[np.uint8]:

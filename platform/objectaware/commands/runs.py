@@ -12,7 +12,7 @@ from objectaware.commands.registry import subcommand
 
 if TYPE_CHECKING:
     from objectaware.stages.runs import StoredRun
-    from objectaware.tracking.browse import RecordedRun
+    from objectaware.tracking.server import RecordedRun
 
 
 @subcommand("runs list", "", "List the runs in the storage.")
@@ -130,7 +130,7 @@ def _all(common: Common) -> tuple[list[StoredRun], list[RecordedRun]]:
     from objectaware.data.storage import Storage
     from objectaware.stages.runs import stored_runs
     from objectaware.tracking import TrackingStore
-    from objectaware.tracking.browse import recorded_runs
+    from objectaware.tracking.server import recorded_runs
 
     require_json(common)
     storage = Storage.from_uri(storage_address(common.storage))

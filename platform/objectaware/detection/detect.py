@@ -31,8 +31,7 @@ from objectaware.detection.network import MaskRCNN, Target
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.checkpoint import load_config, load_encoder, load_state, local_checkpoint
-from objectaware.methods.foreign import without_wrappers
-from objectaware.methods.weights_file import load_weights, safetensors_metadata
+from objectaware.methods.weights import load_weights, safetensors_metadata, without_wrappers
 
 Record = dict[str, Any]
 

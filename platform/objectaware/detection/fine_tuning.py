@@ -16,7 +16,7 @@ from objectaware.detection.data import Batch, BatchPlan, TrainingImages, load_ba
 from objectaware.detection.network import MaskRCNN
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
-from objectaware.methods.gather import mean_over_workers
+from objectaware.methods.workers import mean_over_workers
 from objectaware.training.loop import LoopOptions, Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.session import Session
 

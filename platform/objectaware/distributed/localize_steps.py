@@ -29,10 +29,9 @@ from objectaware.data.folder import Manifest
 from objectaware.data.images import UnreadableImage, read_image, resize_image
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.localize.boxes import extract_boxes, keep_large_components
-from objectaware.localize.crf import dense_crf
 from objectaware.localize.localizer import Group, Network, SoftMaps
 from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, write_shard
+from objectaware.localize.objects import dense_crf, extract_boxes, keep_large_components
 
 Value = TypeVar("Value")
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from objectaware.data.masks import region_boxes, resize_mask
 from objectaware.errors import InputError
-from objectaware.localize.boxes import keep_large_components
 from objectaware.localize.center_box import center_box_edges
+from objectaware.localize.objects import keep_large_components
 
 Rectangle = Sequence[int]
 

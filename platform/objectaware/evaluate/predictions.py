@@ -17,8 +17,8 @@ from objectaware.data.coco_json import union_mask
 from objectaware.data.masks import MIN_BOX_AREA
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.localize.boxes import extract_boxes, keep_large_components
 from objectaware.localize.mask_store import MaskRow
+from objectaware.localize.objects import extract_boxes, keep_large_components
 
 _RESULT_REMEDY = "Give a COCO result file: a list of image_id, segmentation and score."
 

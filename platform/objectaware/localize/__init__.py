@@ -1,15 +1,7 @@
 """Object localization without labels: soft maps, their refinement, boxes, and the store that keeps them."""
 
-from objectaware.localize.boxes import extract_boxes, keep_large_components
-from objectaware.localize.contracam import contracam, contracam_iterations
-from objectaware.localize.crf import dense_crf
-from objectaware.localize.expansion import expand_resolution
+from objectaware.localize.contracam import contracam
+from objectaware.localize.localizer import expand_resolution
+from objectaware.localize.objects import dense_crf, extract_boxes, keep_large_components
 
-__all__ = [
-    "contracam",
-    "contracam_iterations",
-    "dense_crf",
-    "expand_resolution",
-    "extract_boxes",
-    "keep_large_components",
-]
+__all__ = ["contracam", "dense_crf", "expand_resolution", "extract_boxes", "keep_large_components"]

@@ -30,7 +30,7 @@ class CenterBox(Localizer):
 
         def find(group: Group) -> NDArray[np.float32]:
             num_images, height, width = group.images.shape[:3]
-            return np.repeat(center_box(height, width, self.side_fraction).astype(np.float32)[None], num_images, axis=0)
+            return np.tile(center_box(height, width, self.side_fraction).astype(np.float32), (num_images, 1, 1))
 
         return find
 
@@ -50,7 +50,7 @@ def center_box_edges(height: int, width: int, side_fraction: float) -> tuple[int
         InputError: The fraction lies outside (0, 1].
     """
     if not 0 < side_fraction <= 1:
-        raise InputError("side_fraction", side_fraction, "must lie in (0, 1]", "Give a share of the sides.")
+        raise InputError("side_fraction", side_fraction, "must lie in (0, 1]", "Give a fraction of the sides.")
     box_height, box_width = max(1, round(height * side_fraction)), max(1, round(width * side_fraction))
     top, left = (height - box_height) // 2, (width - box_width) // 2
     return top, left, top + box_height, left + box_width

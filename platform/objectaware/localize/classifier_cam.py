@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from objectaware.config.localize import Cost, Localizer
@@ -15,7 +13,6 @@ from objectaware.errors import InputError
 from objectaware.localize.contracam import class_activation_map
 from objectaware.localize.localizer import (
     Features,
-    Group,
     Network,
     SoftMaps,
     activations_of,
@@ -25,7 +22,7 @@ from objectaware.localize.localizer import (
     check_images,
     without_content,
 )
-from objectaware.methods.classifier import load_classifier
+from objectaware.methods.checkpoint import load_classifier
 from objectaware.model import ClassifierAddress
 
 
@@ -45,12 +42,10 @@ class ClassifierCAM(Localizer):
 
     def build(self, network: Network) -> SoftMaps:
         """Open the network and the classifier, and return the function that finds soft maps."""
-        features, classifier = network.features(self.expansion), load_classifier(self.classifier)
-
-        def find(group: Group) -> NDArray[np.float32]:
-            return as_array(classifier_cam(network.tensor(group.images), features, classifier.weight, classifier.bias))
-
-        return find
+        features, linear = network.features(self.expansion), load_classifier(self.classifier)
+        return lambda group: as_array(
+            classifier_cam(network.tensor(group.images), features, linear.weight, linear.bias)
+        )
 
     @property
     def cost(self) -> Cost:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from objectaware.config.localize import Cost
@@ -21,11 +20,8 @@ from objectaware.localize.localizer import (
     SoftMaps,
     activations_of,
     as_array,
-    check_evaluation_mode,
+    check_contrastive,
     check_finite,
-    check_images,
-    check_temperature,
-    with_filler,
     without_content,
 )
 from objectaware.methods.backbones import Activations
@@ -62,21 +58,19 @@ class ContraCAM(ContrastiveLocalizer):
         if self.mask_color is not None:
             color = network.tensor(np.array(self.mask_color, dtype=np.uint8).reshape(1, 1, 1, 3)).view(3)
 
-        def find(group: Group) -> NDArray[np.float32]:
-            num_images = len(group.images)
-            masks = contracam(
-                network.tensor(with_filler(group)),
+        def find(images: Tensor, group: Group) -> Tensor:
+            return contracam(
+                images,
                 features,
                 projector,
                 num_iterations=self.num_iterations,
                 remove_negative_signals=self.remove_negative_signals,
                 mask_color=color,
-                on_iteration=lambda maps: group.on_iteration(as_array(maps[:num_images])),
+                on_iteration=lambda maps: group.on_iteration(as_array(maps[: len(group.images)])),
                 **self.arguments(group),
             )
-            return as_array(masks[:num_images])
 
-        return find
+        return self.soft_maps(network, find)
 
     @property
     def cost(self) -> Cost:
@@ -189,53 +183,6 @@ def class_activation_map(features: Tensor, weights: Tensor, size: tuple[int, int
     return ((cam - low) / contrast.masked_fill(flat, 1.0)).clamp(0, 1).masked_fill(flat, 0.0)
 
 
-def contracam_iterations(
-    images: Tensor,
-    features: Features,
-    projector: Callable[[Tensor], Tensor],
-    *,
-    num_iterations: int = 10,
-    remove_negative_signals: bool = True,
-    temperature: float = 1.0,
-    mask_color: Tensor | None = None,
-    num_negatives: int | None = None,
-    is_self: Tensor | None = None,
-    compat: str | None = None,
-) -> Iterator[Tensor]:
-    """Yield the CAM of each iteration of `contracam`. The arguments are the same; the mask is the running maximum.
-
-    Yields:
-        CAM^t for t = 1 … num_iterations, (N, 1, H, W) float32 in [0, 1].
-    """
-    _check_arguments(images, features, projector, num_iterations, temperature, mask_color, compat)
-    own = negatives_that_are_self(len(images), num_negatives, is_self, images.device)
-    original = images.detach().float()
-    color = original.mean(dim=(0, 2, 3)) if mask_color is None else mask_color.to(original)
-    color = color.view(1, 3, 1, 1)
-    empty = without_content(original)
-    mask = torch.zeros_like(original[:, :1])
-    embeddings: list[Tensor] = []
-    for _ in range(num_iterations):
-        with torch.no_grad():
-            masked = (original * (1 - mask)).add_(color * mask)  # in place: allocating another batch costs time
-            activations = activations_of(features, masked.to(images.dtype))
-
-        def score(query: Tensor) -> Tensor:
-            embeddings.append(query.detach())
-            negatives = [embedding[-own.shape[1] :] for embedding in embeddings]
-            return contrastive_score(
-                query, embeddings[0], negatives, is_self=own, temperature=temperature, compat=compat
-            )
-
-        weights = _map_weights(activations, projector, score)
-        if remove_negative_signals:
-            weights = weights.relu()
-        cam = class_activation_map(activations.maps, weights, (images.shape[2], images.shape[3]))
-        cam = cam.masked_fill(empty, 0.0)
-        mask = torch.maximum(mask, cam)
-        yield cam
-
-
 def contracam(
     images: Tensor,
     features: Features,
@@ -257,7 +204,7 @@ def contracam(
     channels are α_k = ReLU(∂s/∂A^k) (eq. 2). The mask is the maximum of the iterations' CAMs.
 
     The images of the batch are each other's negatives. To use further images only as negatives, pass them in the same
-    batch and drop their rows of the result. To make them the only negatives (the paper's giraffe-only batch), put
+    batch and drop their rows of the result. To make them the only negatives, as in the paper's giraffe-only batch, put
     them last and give their number as `num_negatives`.
 
     Args:
@@ -265,8 +212,7 @@ def contracam(
         features: images -> last spatial activation A (N, C, h, w), in evaluation mode, which is averaged over the
             positions; or A with another pooling, such as a `Backbone`'s `activations`. It is called once per
             iteration, without gradients, and may compute in bfloat16. Scores and gradients are float32.
-        projector: Pooled features (N, C) float32 -> projection (N, D), in evaluation mode.
-            With `nn.Identity()` the score is that of the features themselves.
+        projector: Pooled features (N, C) float32 -> projection (N, D), in evaluation mode, such as `nn.Identity()`.
         num_iterations: T, at least 1.
         remove_negative_signals: Whether to keep only positive α, the trick of eq. 2; False is the paper's ablation.
         temperature: τ of the score; the official code uses 1.
@@ -274,8 +220,7 @@ def contracam(
         num_negatives: M: the last M images are every image's only negatives; by default all N are.
         is_self: Boolean (N, M): whether an image and a negative are the same picture. Such a picture is not a negative
             of that image. By default True where the negative is the image's own row.
-        compat: None, or "official" for the official code's positive, summed over the batch (see
-            `contrastive_score`).
+        compat: None, or "official" for the official code's positive, summed over the batch (`contrastive_score`).
         on_iteration: Function that receives the CAM (N, 1, H, W) of each iteration.
 
     Returns:
@@ -283,49 +228,45 @@ def contracam(
         batch of one) gets zeros.
 
     Raises:
-        InputError: Shapes or settings are wrong, batch normalisation is in training mode, or features are not
-            finite.
+        InputError: Shapes or settings are wrong, batch normalisation is in training mode, or features are not finite.
     """
-    cams = contracam_iterations(
-        images,
-        features,
-        projector,
-        num_iterations=num_iterations,
-        remove_negative_signals=remove_negative_signals,
-        temperature=temperature,
-        mask_color=mask_color,
-        num_negatives=num_negatives,
-        is_self=is_self,
-        compat=compat,
-    )
-    mask = next(cams)
-    on_iteration(mask)
-    for cam in cams:
+    _check_settings(num_iterations, mask_color, compat)
+    check_contrastive(images, features, projector, temperature)
+    own = negatives_that_are_self(len(images), num_negatives, is_self, images.device)
+    original = images.detach().float()
+    color = original.mean(dim=(0, 2, 3)) if mask_color is None else mask_color.to(original)
+    color = color.view(1, 3, 1, 1)
+    empty = without_content(original)
+    mask = torch.zeros_like(original[:, :1])
+    embeddings: list[Tensor] = []
+
+    def score(query: Tensor) -> Tensor:
+        embeddings.append(query.detach())
+        negatives = [embedding[-own.shape[1] :] for embedding in embeddings]
+        return contrastive_score(query, embeddings[0], negatives, is_self=own, temperature=temperature, compat=compat)
+
+    for _ in range(num_iterations):
+        with torch.no_grad():
+            masked = (original * (1 - mask)).add_(color * mask)  # in place: allocating another batch costs time
+            activations = activations_of(features, masked.to(images.dtype))
+        weights = _map_weights(activations, projector, score)
+        if remove_negative_signals:
+            weights = weights.relu()
+        cam = class_activation_map(activations.maps, weights, (images.shape[2], images.shape[3]))
+        cam = cam.masked_fill(empty, 0.0)
         mask = torch.maximum(mask, cam)
         on_iteration(cam)
     check_finite(mask)
     return mask
 
 
-def _check_arguments(
-    images: Tensor,
-    features: Features,
-    projector: Callable[[Tensor], Tensor],
-    num_iterations: int,
-    temperature: float,
-    mask_color: Tensor | None,
-    compat: str | None,
-) -> None:
-    check_images(images)
-    check_temperature(temperature)
+def _check_settings(num_iterations: int, mask_color: Tensor | None, compat: str | None) -> None:
     if num_iterations < 1:
         raise InputError("num_iterations", num_iterations, "must be at least 1", "The paper takes 10.")
     if mask_color is not None and mask_color.shape != (3,):
         raise InputError("mask_color", tuple(mask_color.shape), "must have shape (3,)", "Give 3 values.")
     if compat not in (None, "official"):
         raise InputError("compat", compat, "is unknown", 'Give None or "official".')
-    check_evaluation_mode("features", features)
-    check_evaluation_mode("projector", projector)
 
 
 def negatives_that_are_self(

@@ -37,7 +37,7 @@ def stored_rows(store: Storage) -> Iterator[MaskRow]:
         remedy = "Give a folder that `objectaware localize` wrote (it prints the address as `masks`)."
         raise InputError("store", store.uri, "holds no mask store", remedy)
     if not store.exists("store.json"):
-        remedy = "Run the same `objectaware localize` again: it goes on from where it stopped."
+        remedy = "Run the same `objectaware localize` again: it resumes where it stopped."
         raise InputError("store", store.uri, "is a mask store that is not finished", remedy)
     return read_rows(store)
 
@@ -64,16 +64,10 @@ def annotated_rows(rows: Iterable[MaskRow], coco: CocoDataset, store: Storage) -
         index = _number(place, row.image_id)
         _require_picture(row, coco, index, store)
         turn = coco.turn(index)
-        height, width = turn.shape
-        back = turn.inverse
-        yield replace(
-            row,
-            height=height,
-            width=width,
-            mask=resize_mask(back.pixels(row.mask), height, width),
-            cam=None if row.cam is None else back.pixels(row.cam),
-            boxes=back.boxes(row.boxes),
-        )
+        (height, width), back = turn.shape, turn.inverse
+        mask = resize_mask(back.pixels(row.mask), height, width)
+        cam = None if row.cam is None else back.pixels(row.cam)
+        yield replace(row, height=height, width=width, mask=mask, cam=cam, boxes=back.boxes(row.boxes))
 
 
 def _require_picture(row: MaskRow, coco: CocoDataset, index: int, store: Storage) -> None:
@@ -85,7 +79,7 @@ def _require_picture(row: MaskRow, coco: CocoDataset, index: int, store: Storage
         height, width = 0, 0
         state = f"cannot be read ({error.reason})"
     if (height, width) != (row.height, row.width):
-        problem = f"has a mask of {row.width} × {row.height} pixels of {row.image_id}, which now {state}"
+        problem = f"holds a mask of {row.width} × {row.height} pixels for {row.image_id}, which now {state}"
         remedy = f"Put the pictures that were localized back into {coco.images.root}, or leave --numbers out."
         raise InputError("store", store.uri, problem, remedy)
 
@@ -119,20 +113,16 @@ def coco_json(rows: Iterable[MaskRow]) -> Iterator[bytes]:
 
 
 def _annotation(number: int, image: int, box: NDArray[np.float32], mask: NDArray[np.bool_]) -> Mapping[str, Any]:
-    height, width = mask.shape
-    inside = np.zeros_like(mask)
-    top, left, num_rows, num_columns = pixel_region(box, height, width)
-    rows, columns = slice(top, top + num_rows), slice(left, left + num_columns)
-    inside[rows, columns] = mask[rows, columns]
-    return {
-        "id": number,
-        "image_id": image,
-        "category_id": OBJECT_CATEGORY,
-        "bbox": pixel_box(box, height, width),
-        "area": int(inside.sum()),
-        "iscrowd": 0,
-        "segmentation": segmentation(inside),
-    }
+    inside, region = np.zeros_like(mask), _region(box, mask.shape)
+    inside[region] = mask[region]
+    place = {"id": number, "image_id": image, "category_id": OBJECT_CATEGORY, "bbox": pixel_box(box, *mask.shape)}
+    return {**place, "area": int(inside.sum()), "iscrowd": 0, "segmentation": segmentation(inside)}
+
+
+def _region(box: NDArray[np.float32], shape: tuple[int, int]) -> tuple[slice, slice]:
+    """Return the rows and columns of a picture (H, W) that a relative box covers."""
+    top, left, num_rows, num_columns = pixel_region(box, *shape)
+    return slice(top, top + num_rows), slice(left, left + num_columns)
 
 
 def pixel_box(box: NDArray[np.float32], height: int, width: int) -> list[float]:
@@ -187,11 +177,8 @@ def box_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | None
         InputError: An image has no number.
     """
     return _json_list(
-        {
-            **_place(row, index, image_numbers),
-            "bbox": pixel_box(box, row.height, row.width),
-            "score": _mean_cam(row, box),
-        }
+        _place(row, index, image_numbers)
+        | {"bbox": pixel_box(box, row.height, row.width), "score": _mean_cam(row, box)}
         for index, row in enumerate(rows, start=1)
         for box in row.boxes
     )
@@ -213,17 +200,13 @@ def mask_results(rows: Iterable[MaskRow], image_numbers: Mapping[str, int] | Non
     """
     whole = np.array([0, 0, 1, 1], dtype=np.float32)
     return _json_list(
-        {
-            **_place(row, index, image_numbers),
-            "segmentation": segmentation(row.mask),
-            "score": _mean_cam(row, whole),
-        }
+        _place(row, index, image_numbers) | {"segmentation": segmentation(row.mask), "score": _mean_cam(row, whole)}
         for index, row in enumerate(rows, start=1)
         if row.mask is not None and row.mask.any()
     )
 
 
-def write_mask_pngs(store: Storage, folder: Storage, rows: Iterable[MaskRow]) -> int:
+def write_mask_pngs(store: Storage, folder: Storage, rows: Iterable[MaskRow]) -> None:
     """Write each mask as an 8-bit grey PNG, 0 or 255, of its image's size: `<path without suffix>.png`.
 
     The function checks all names before it writes anything. It keeps an existing file that already has the right
@@ -233,9 +216,6 @@ def write_mask_pngs(store: Storage, folder: Storage, rows: Iterable[MaskRow]) ->
         store: The finished mask store.
         folder: Target folder. It may hold other files, but not under these names.
         rows: Rows of the store; failed rows are left out.
-
-    Returns:
-        Number of files that were written.
 
     Raises:
         InputError: Two images differ only in suffix, a name leads out of the folder, or a file with other content
@@ -247,13 +227,11 @@ def write_mask_pngs(store: Storage, folder: Storage, rows: Iterable[MaskRow]) ->
         for row in read_rows(store):
             if row.mask is not None and names[row.image_id] in there:
                 _require_own(folder, names[row.image_id], row)
-    num_files = 0
     for row in rows:
-        if row.mask is not None and names[row.image_id] not in there:
-            if not folder.create_exclusive(names[row.image_id], mask_png(row.mask)):
-                _require_own(folder, names[row.image_id], row)
-            num_files += 1
-    return num_files
+        if row.mask is None or (name := names[row.image_id]) in there:
+            continue
+        if not folder.create_exclusive(name, mask_png(row.mask)):
+            _require_own(folder, name, row)
 
 
 def _png_names(store: Storage, folder: Storage) -> dict[str, str]:
@@ -266,7 +244,8 @@ def _png_names(store: Storage, folder: Storage) -> dict[str, str]:
         other = image_of_name.setdefault(name, image_id)
         if other != image_id:
             remedy = "Rename one of the images and localize again, or export as coco-results."
-            raise InputError("store", image_id, f"differs from {other} in suffix alone, and both give {name}", remedy)
+            problem = f"differs from {other} only in the suffix, and both give {name}"
+            raise InputError("store", image_id, problem, remedy)
         names[image_id] = name
     return names
 
@@ -275,7 +254,7 @@ def _require_own(folder: Storage, name: str, row: MaskRow) -> None:
     """Refuse an existing file, unless it already has the right content."""
     assert row.mask is not None, row.image_id
     if folder.read_bytes(name) != mask_png(row.mask):
-        problem = f"exists already with another content, and is where the mask of {row.image_id} goes"
+        problem = f"already exists with other content, in the place of the mask of {row.image_id}"
         raise InputError("out", f"{folder.uri}/{name}", problem, "Give a new folder.")
 
 
@@ -292,7 +271,7 @@ def _json_list(entries: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
     yield b"\n]\n"
 
 
-def _place(row: MaskRow, index: int, image_numbers: Mapping[str, int] | None) -> dict[str, int]:
+def _place(row: MaskRow, index: int, image_numbers: Mapping[str, int] | None) -> dict[str, Any]:
     number = index if image_numbers is None else _number(image_numbers, row.image_id)
     return {"image_id": number, "category_id": OBJECT_CATEGORY}
 
@@ -309,9 +288,6 @@ def _mean_cam(row: MaskRow, box: NDArray[np.float32]) -> float:
     """Return the mean of the soft mask over the binary mask inside a relative box; 0 if the binary mask is empty."""
     assert row.cam is not None, row.image_id
     assert row.mask is not None, row.image_id
-    height, width = row.cam.shape
-    mask = resize_mask(row.mask, height, width)
-    top, left, num_rows, num_columns = pixel_region(box, height, width)
-    region = slice(top, top + num_rows), slice(left, left + num_columns)
-    values = row.cam[region][mask[region]]
+    region = _region(box, row.cam.shape)
+    values = row.cam[region][resize_mask(row.mask, *row.cam.shape)[region]]
     return float(values.mean()) if values.size else 0.0

@@ -1,25 +1,26 @@
-"""Gradient of the contrastive score at the pixels, the map made from it, and the localizers' settings for both."""
+"""Gradient of the contrastive score at the pixels, and the base of the localizers that make maps of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from abc import abstractmethod
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from objectaware.config.localize import Cost
-from objectaware.errors import InputError
 from objectaware.localize.contracam import contrastive_score, negatives_that_are_self
 from objectaware.localize.localizer import (
     ContrastiveLocalizer,
     Features,
     Group,
+    Network,
+    SoftMaps,
     activations_of,
-    check_evaluation_mode,
-    check_images,
-    check_temperature,
+    check_contrastive,
+    check_finite,
+    without_content,
 )
 from objectaware.model import Positive
 
@@ -44,9 +45,37 @@ class GradientLocalizer(ContrastiveLocalizer):
         """Return the cost of all gradients."""
         return Cost(_PASSES_PER_GRADIENT * self.num_gradients)
 
-    def arguments(self, group: Group) -> Mapping[str, Any]:
-        """Return the arguments of the localizer's function, including the number of gradients."""
-        return {**super().arguments(group), "num_gradients": self.num_gradients}
+    def build(self, network: Network) -> SoftMaps:
+        """Open the network, and return the function that finds soft maps."""
+        features, projector = network.features(), network.projector()
+
+        def find(images: Tensor, group: Group) -> Tensor:
+            gradient = ContrastiveGradient(images, features, projector, **self.arguments(group))
+            return self.maps(images, gradient, group.seed)
+
+        return self.soft_maps(network, find)
+
+    def maps(self, images: Tensor, gradient: ContrastiveGradient, seed: int = 0) -> Tensor:
+        """Compute the soft maps of images.
+
+        Args:
+            images: (N, 3, H, W), normalised as in training.
+            gradient: Gradient of these images' scores.
+            seed: Seed of random changes of the images.
+
+        Returns:
+            Soft masks (N, 1, H, W), float32 in [0, 1]; zeros for an image of one colour.
+
+        Raises:
+            InputError: The network gave NaN or infinite values.
+        """
+        attributions = self.attributions(images, gradient, seed)
+        check_finite(attributions)
+        return saliency_map(attributions).masked_fill(without_content(images), 0.0)
+
+    @abstractmethod
+    def attributions(self, images: Tensor, gradient: ContrastiveGradient, seed: int) -> Tensor:
+        """Compute the share of each pixel and channel in the score, (N, 3, H, W); arguments are those of `maps`."""
 
 
 class ContrastiveGradient:
@@ -73,14 +102,11 @@ class ContrastiveGradient:
         features: Features,
         projector: Callable[[Tensor], Tensor],
         *,
-        temperature: float,
-        num_negatives: int | None,
-        is_self: Tensor | None,
+        temperature: float = 1.0,
+        num_negatives: int | None = None,
+        is_self: Tensor | None = None,
     ) -> None:
-        check_images(images)
-        check_temperature(temperature)
-        check_evaluation_mode("features", features)
-        check_evaluation_mode("projector", projector)
+        check_contrastive(images, features, projector, temperature)
         self._features, self._projector, self._temperature = features, projector, temperature
         self._is_self = negatives_that_are_self(len(images), num_negatives, is_self, images.device)
         with torch.inference_mode(False), torch.no_grad():
@@ -88,22 +114,17 @@ class ContrastiveGradient:
 
     def __call__(self, changed: Tensor) -> Tensor:
         """Return the gradient (N, 3, H, W) of each changed image's own score with respect to that image alone."""
-        starts = range(0, len(changed), _CHUNK)
-        return torch.cat([self._of_chunk(changed, slice(start, start + _CHUNK)) for start in starts])
-
-    def _of_chunk(self, changed: Tensor, rows: slice) -> Tensor:
-        negatives = self._keys[-self._is_self.shape[1] :]
-        with torch.inference_mode(False), torch.enable_grad():
-            leaf = changed[rows].clone().requires_grad_()
-            score = contrastive_score(
-                self._embed(leaf),
-                self._keys[rows],
-                [negatives],
-                is_self=self._is_self[rows],
-                temperature=self._temperature,
-            )
-            (gradient,) = torch.autograd.grad(score.sum(), leaf)
-        return gradient.float()
+        gradients = []
+        for start in range(0, len(changed), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            with torch.inference_mode(False), torch.enable_grad():
+                leaf = changed[rows].clone().requires_grad_()
+                query, keys, own = self._embed(leaf), self._keys[rows], self._is_self[rows]
+                negatives = [self._keys[-self._is_self.shape[1] :]]
+                score = contrastive_score(query, keys, negatives, is_self=own, temperature=self._temperature)
+                (gradient,) = torch.autograd.grad(score.sum(), leaf)
+            gradients.append(gradient.float())
+        return torch.cat(gradients)
 
     def _embed(self, images: Tensor) -> Tensor:
         return F.normalize(self._projector(activations_of(self._features, images).pooled()), dim=1)
@@ -128,13 +149,3 @@ def saliency_map(attributions: Tensor) -> Tensor:
     low = magnitude.amin(dim=(2, 3), keepdim=True)
     flat = high <= low
     return ((magnitude - low) / (high - low).masked_fill(flat, 1.0)).clamp(0, 1).masked_fill(flat, 0.0)
-
-
-def check_num_gradients(num_gradients: int) -> None:
-    """Check the number of gradients that are averaged.
-
-    Raises:
-        InputError: The number is less than 1.
-    """
-    if num_gradients < 1:
-        raise InputError("num_gradients", num_gradients, "must be at least 1", "The paper takes 10.")

@@ -1,11 +1,12 @@
-"""Shared parts of localizers: their input pictures and network, negatives, and checks of arguments."""
+"""Shared parts of localizers: input pictures, the network and its expansion, negatives, checks of arguments."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -17,8 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from objectaware.config.localize import Localizer
 from objectaware.data.images import normalise
 from objectaware.errors import InputError
-from objectaware.localize.expansion import expand_resolution
-from objectaware.methods.backbones import Activations, channels_last
+from objectaware.methods.backbones import Activations, Backbone, channels_last
 from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
 
 
@@ -111,22 +111,28 @@ class ContrastiveLocalizer(Localizer):
             return {"temperature": self.temperature}
         num_negatives = group.is_self.shape[1]
         own = np.concatenate([group.is_self, np.eye(num_negatives, dtype=np.bool_)])
-        return {
-            "temperature": self.temperature,
-            "num_negatives": num_negatives,
-            "is_self": torch.from_numpy(own),
-        }
+        return {"temperature": self.temperature, "num_negatives": num_negatives, "is_self": torch.from_numpy(own)}
+
+    @staticmethod
+    def soft_maps(network: Network, find: Callable[[Tensor, Group], Tensor]) -> SoftMaps:
+        """Return the function that finds soft maps, from one that finds those of a group's images and its filler.
+
+        Args:
+            network: The network.
+            find: Function from the network's input (n + m, 3, S, S) and the group to maps (n + m, 1, S, S).
+        """
+
+        def maps(group: Group) -> NDArray[np.float32]:
+            images = network.tensor(np.concatenate([group.images, group.filler]))
+            return as_array(find(images, group)[: len(group.images)])
+
+        return maps
 
 
 def activations_of(features: Features, images: Tensor) -> Activations:
     """Compute maps in 32 bits, with their pooling."""
     found = features(images)
     return Activations(found.float()) if isinstance(found, Tensor) else Activations(found.maps.float(), found.pool)
-
-
-def with_filler(group: Group) -> NDArray[np.uint8]:
-    """Return the images of a group followed by its filler: (n + m, S, S, 3)."""
-    return np.concatenate([group.images, group.filler])
 
 
 def as_array(maps: Tensor) -> NDArray[np.float32]:
@@ -157,18 +163,23 @@ def check_evaluation_mode(name: str, network: Callable[[Tensor], object]) -> Non
     """
     layers = network.modules() if isinstance(network, nn.Module) else ()
     if any(isinstance(layer, _BatchNorm) and layer.training for layer in layers):
-        problem = "its batch normalisation would mix the images"
-        raise InputError(name, "training mode", problem, "Call .eval() on it.")
+        raise InputError(name, "training mode", "its batch normalisation would mix the images", "Call .eval() on it.")
 
 
-def check_temperature(temperature: float) -> None:
-    """Check that τ is positive.
+def check_contrastive(
+    images: Tensor, features: Features, projector: Callable[[Tensor], Tensor], temperature: float
+) -> None:
+    """Check the arguments of a contrastive score.
 
     Raises:
-        InputError: τ is not positive.
+        InputError: The images have another shape or type, τ is not positive, or batch normalisation is in training
+            mode.
     """
+    check_images(images)
     if not temperature > 0:
         raise InputError("temperature", temperature, "must be positive", "The official code takes 1.")
+    check_evaluation_mode("features", features)
+    check_evaluation_mode("projector", projector)
 
 
 def check_finite(maps: Tensor) -> None:
@@ -192,3 +203,62 @@ def without_content(images: Tensor) -> Tensor:
         Boolean (N, 1, 1, 1).
     """
     return (images.amax(dim=(2, 3)) == images.amin(dim=(2, 3))).all(dim=1).view(-1, 1, 1, 1)
+
+
+Trunk = TypeVar("Trunk", bound=nn.Module)
+
+_NUM_STAGES = {1: 0, 2: 1, 4: 2}
+"""Number of last stages that lose their stride, by the factor."""
+
+
+def expand_resolution(backbone: Trunk, factor: int) -> Trunk:
+    """Copy a residual network so that its last feature map is `factor` times as high and as wide (paper appendix B.1).
+
+    Every strided convolution in the first block of the last stage (factor 4: of the last two stages) gets stride 1,
+    including the shortcut, without dilation, as in the official code. At 224 pixels a ResNet's map grows from 7×7 to
+    14×14 or 28×28. The weights stay the same, and the network needs no further training.
+
+    Args:
+        backbone: A `Backbone`, or any other network with torchvision's stages `layer3` and `layer4`.
+        factor: 1, 2 or 4.
+
+    Returns:
+        The changed deep copy; `backbone` itself is not changed.
+
+    Raises:
+        InputError: The factor is not 1, 2 or 4, the network has no such stages, or a stage does not halve the
+            resolution by strided convolutions alone.
+    """
+    if factor not in _NUM_STAGES:
+        raise InputError("factor", factor, "is not a valid factor of the resolution", "Give 1, 2 or 4.")
+    expanded = copy.deepcopy(backbone)
+    if isinstance(expanded, Backbone):
+        name, stages = expanded.name, expanded.strided_stages()
+    else:
+        name, found = type(backbone).__name__, [getattr(expanded, layer, None) for layer in ("layer4", "layer3")]
+        stages = [stage for stage in found if isinstance(stage, nn.Module)]
+    stages = stages[: _NUM_STAGES[factor]]
+    if len(stages) < _NUM_STAGES[factor]:
+        problem = "has no residual stages (layer3, layer4) that could lose their stride"
+        raise InputError("backbone", name, problem, "Use expansion: 1 with this network.")
+    for stage in stages:
+        _remove_stride(stage, name)
+    return expanded
+
+
+def _remove_stride(stage: nn.Module, name: str) -> None:
+    first_block = next(stage.children())
+    # Only leaves: torchvision's blocks themselves also have an attribute `stride`, the one they were built with.
+    leaves = (layer for layer in first_block.modules() if next(layer.children(), None) is None)
+    strided = [layer for layer in leaves if _is_strided(layer)]
+    convolutions = [layer for layer in strided if isinstance(layer, nn.Conv2d)]
+    if not strided or len(convolutions) < len(strided):
+        problem = "the first block of a stage does not halve the resolution by strided convolutions alone"
+        raise InputError("backbone", name, problem, "Use expansion: 1 with this network.")
+    for convolution in convolutions:
+        convolution.stride = (1, 1)
+
+
+def _is_strided(layer: nn.Module) -> bool:
+    stride = getattr(layer, "stride", 1)
+    return any(step > 1 for step in (stride if isinstance(stride, tuple) else (stride,)))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import bisect
+import hashlib
 import re
+import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import cv2
@@ -38,10 +42,6 @@ uint8."""
 _SHARD_NAME = re.compile(r"shard-(\d{6,})\.parquet")
 
 
-def _no_boxes() -> NDArray[np.float32]:
-    return np.zeros((0, 4), dtype=np.float32)
-
-
 @dataclass(frozen=True, eq=False)
 class MaskRow:
     """The result of localization for one image.
@@ -65,7 +65,7 @@ class MaskRow:
     cam: NDArray[np.float32] | None = None
     refined: NDArray[np.float32] | None = None
     mask: NDArray[np.bool_] | None = None
-    boxes: NDArray[np.float32] = field(default_factory=_no_boxes)
+    boxes: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 4), dtype=np.float32))
     status: Literal["ok", "failed"] = "ok"
     error: str = ""
 
@@ -99,8 +99,7 @@ def decode_soft_mask_bytes(content: bytes) -> NDArray[np.uint8]:
 
 def encode_mask(mask: NDArray[np.bool_]) -> bytes:
     """Encode a boolean mask (H, W) as the counts of COCO's compressed run-length encoding."""
-    counts: bytes = rle.encode(np.asfortranarray(mask, dtype=np.uint8))["counts"]
-    return counts
+    return rle.encode(np.asfortranarray(mask, dtype=np.uint8))["counts"]
 
 
 def decode_mask(counts: bytes, height: int, width: int) -> NDArray[np.bool_]:
@@ -129,12 +128,7 @@ def write_shard(storage: Storage, group: int, rows: Iterable[MaskRow]) -> None:
     # PNG and run lengths are compressed already. Checksums reveal a damaged shard.
     # Statistics would repeat whole pictures as minimum and maximum of their column.
     pq.write_table(
-        table,
-        sink,
-        compression="none",
-        use_dictionary=False,
-        write_statistics=["image_id"],
-        write_page_checksum=True,
+        table, sink, compression="none", use_dictionary=False, write_statistics=["image_id"], write_page_checksum=True
     )
     storage.write_bytes(shard_name(group), sink.getvalue().to_pybytes())
 
@@ -205,29 +199,117 @@ def _to_record(row: MaskRow) -> dict[str, Any]:
         problem = f"the mask of {row.image_id} must be as large as the image, {(row.height, row.width)}"
         raise InputError("mask", row.mask.shape, problem, "Resize it.")
     return {
-        "image_id": row.image_id,
-        "width": row.width,
-        "height": row.height,
+        **vars(row),
         "cam": None if row.cam is None else encode_soft_mask(row.cam),
         "refined": None if row.refined is None else encode_soft_mask(row.refined),
         "mask": None if row.mask is None else encode_mask(row.mask),
         "boxes": row.boxes.tolist(),
-        "status": row.status,
-        "error": row.error,
     }
 
 
 def _to_row(record: dict[str, Any]) -> MaskRow:
     cam, refined, mask = record["cam"], record["refined"], record["mask"]
-    height, width = record["height"], record["width"]
-    return MaskRow(
-        image_id=record["image_id"],
-        width=width,
-        height=height,
-        cam=None if cam is None else decode_soft_mask(cam),
-        refined=None if refined is None else decode_soft_mask(refined),
-        mask=None if mask is None else decode_mask(mask, height, width),
-        boxes=np.array(record["boxes"], dtype=np.float32).reshape(-1, 4),
-        status=record["status"],
-        error=record["error"],
-    )
+    arrays = {
+        "cam": None if cam is None else decode_soft_mask(cam),
+        "refined": None if refined is None else decode_soft_mask(refined),
+        "mask": None if mask is None else decode_mask(mask, record["height"], record["width"]),
+        "boxes": np.array(record["boxes"], dtype=np.float32).reshape(-1, 4),
+    }
+    return MaskRow(**record | arrays)
+
+
+_ORDER_SUFFIX = ".order.npy"
+# Training uses the soft mask or the binary one. The soft mask after CRF would only take space.
+_SCHEMA = pa.schema([field for field in mask_fields_schema if field.name != "refined"])
+
+
+class MaskTable:
+    """Masks by image id, memory-mapped: the processes of a node share the pages, and none holds the whole file.
+
+    The look-ups return None for an image that the store lacks or whose row failed. Pickling carries only the path; a
+    data loader's worker on the same node maps the file again.
+
+    Example:
+        >>> table = MaskTable.open(Storage.from_uri("runs/masks"), Path("cache"))  # doctest: +SKIP
+        >>> table.boxes("dogs/0001.jpg")  # doctest: +SKIP
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Map a file that `open` wrote.
+
+        Args:
+            path: The Arrow file.
+        """
+        self._path = path
+        self._table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        self._order: NDArray[np.int64] = np.load(path.with_suffix(_ORDER_SUFFIX), mmap_mode="r")
+
+    @classmethod
+    def open(cls, storage: Storage, cache_dir: Path) -> MaskTable:
+        """Copy a mask store into a local folder, unless the copy exists already, and map the copy.
+
+        A copy is identified by the store's address, its description (`store.json`) and its list of shards. Several
+        processes may open the same store at once: copies are moved into place whole, and the last one stays.
+
+        Args:
+            storage: Folder of the mask store.
+            cache_dir: Local folder, created if it is missing.
+
+        Raises:
+            InputError: A shard is damaged or has another format.
+        """
+        groups = sorted(finished_shards(storage))
+        description = storage.read_bytes("store.json") if storage.exists("store.json") else b""
+        key = hashlib.sha256(f"{storage.uri}\n{groups}\n".encode() + description).hexdigest()[:32]
+        path = Path(cache_dir) / f"masks-{key}.arrow"
+        if not path.exists():
+            _copy(storage, groups, path)
+        return cls(path)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def __reduce__(self) -> tuple[type[MaskTable], tuple[Path]]:
+        return type(self), (self._path,)
+
+    def cam(self, image_id: str) -> NDArray[np.uint8] | None:
+        """Return the soft mask at network size, (h, w) uint8 from 0 to 255."""
+        (content,) = self._find(image_id, "cam")
+        return None if content is None else decode_soft_mask_bytes(content)
+
+    def mask(self, image_id: str) -> NDArray[np.bool_] | None:
+        """Return the binary mask at image size, (H, W)."""
+        counts, height, width = self._find(image_id, "mask", "height", "width")
+        return None if counts is None else decode_mask(counts, height, width)
+
+    def boxes(self, image_id: str) -> NDArray[np.float32] | None:
+        """Return the boxes, (n, 4) float32, x0 y0 x1 y1 relative to the image; n may be 0."""
+        (boxes,) = self._find(image_id, "boxes")
+        return None if boxes is None else np.array(boxes, dtype=np.float32).reshape(-1, 4)
+
+    def _find(self, image_id: str, *columns: str) -> list[Any]:
+        """Return an image's values in some columns; None in each if the store lacks it or its localization failed."""
+        image_ids = self._table["image_id"]
+        place = bisect.bisect_left(self._order, image_id, key=lambda row: image_ids[int(row)].as_py())
+        for row in map(int, self._order[place : place + 1]):
+            if image_ids[row].as_py() == image_id and self._table["status"][row].as_py() == "ok":
+                return [self._table[name][row].as_py() for name in columns]
+        return [None] * len(columns)
+
+
+def _copy(storage: Storage, groups: list[int], path: Path) -> None:
+    """Write the shards as one Arrow file, and beside it the numbers of its rows, sorted by image id."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image_ids: list[str] = []
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".copy-") as folder:
+        table, order = Path(folder) / "table", Path(folder) / "order.npy"
+        with pa.OSFile(str(table), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+            for group in groups:
+                shard = read_shard(storage, group)
+                image_ids += shard["image_id"].to_pylist()
+                writer.write_table(shard.select(_SCHEMA.names))
+        rows = sorted(range(len(image_ids)), key=image_ids.__getitem__)
+        np.save(order, np.array(rows, dtype=np.int64))
+        # Move the table last: a process that sees the table must find the order, too.
+        order.replace(path.with_suffix(_ORDER_SUFFIX))
+        table.replace(path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import NoReturn, TypeVar, cast
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -95,9 +95,6 @@ class Backbone(nn.Module):
         Raises:
             InputError: The network does not have these stages.
         """
-        self._refuse_as_resnet()
-
-    def _refuse_as_resnet(self) -> NoReturn:
         remedy = f"Give a checkpoint of {', '.join(BACKBONE_NAMES)}."
         raise InputError("backbone", self.name, "does not have the four stages of a ResNet, which are needed", remedy)
 
@@ -207,8 +204,7 @@ class NarrowBlock(nn.Module):
         self.downsample: nn.Module = nn.Identity()
         if stride != 1 or in_channels != channels:
             self.downsample = nn.Sequential(
-                nn.Conv2d(in_channels, channels, kernel_size=1, stride=stride, bias=False),
-                nn.BatchNorm2d(channels),
+                nn.Conv2d(in_channels, channels, kernel_size=1, stride=stride, bias=False), nn.BatchNorm2d(channels)
             )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -284,12 +280,9 @@ def backbone_from_weights(weights: Mapping[str, Tensor], address: str) -> tuple[
     found = differences[closest]
     if found:
         more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-        raise InputError(
-            "checkpoint",
-            address,
-            f"holds another network than {', '.join(BACKBONE_NAMES)}; beside {closest}: {'; '.join(found[:3])}{more}",
-            "Give a checkpoint of one of these.",
-        )
+        names, differing = ", ".join(BACKBONE_NAMES), "; ".join(found[:3])
+        problem = f"holds another network than {names}; compared with {closest}: {differing}{more}"
+        raise InputError("checkpoint", address, problem, "Give a checkpoint of one of these.")
     backbone = build_backbone(closest)
     backbone.load_state_dict({**backbone.state_dict(), **weights})
     return closest, backbone

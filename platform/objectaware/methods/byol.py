@@ -10,9 +10,7 @@ from torch import Tensor
 
 from objectaware.config.variants import MethodConfig
 from objectaware.methods.backbones import build_backbone
-from objectaware.methods.heads import normalised, projection_head, update_moving_average
-from objectaware.methods.method import MomentumMethod, MomentumSchedule
-from objectaware.methods.mixing import Mixing, cosines
+from objectaware.methods.method import Mixing, MomentumMethod, MomentumSchedule, cosines, normalised, projection_head
 from objectaware.model import Fraction
 
 
@@ -34,7 +32,7 @@ class BYOLConfig(MethodConfig):
 
     def build(self, backbone: str, *, num_classes: int) -> BYOL:
         """Build the method; it does not use classes."""
-        return BYOL(backbone, momentum=self.momentum, momentum_schedule=self.momentum_schedule)
+        return BYOL(backbone, **self.model_dump(exclude={"name"}))
 
 
 class BYOL(MomentumMethod):
@@ -70,10 +68,7 @@ class BYOL(MomentumMethod):
         self.predictor = projection_head(projection_size, hidden_size, projection_size)
         self.target_backbone = build_backbone(backbone)
         self.target_projector = projection_head(width, hidden_size, projection_size)
-        self.target_backbone.load_state_dict(self.backbone.state_dict())
-        self.target_projector.load_state_dict(self.projector.state_dict())
-        for parameter in [*self.target_backbone.parameters(), *self.target_projector.parameters()]:
-            parameter.requires_grad_(False)
+        self.start_target()
 
     @property
     def chance_loss(self) -> float:
@@ -94,9 +89,7 @@ class BYOL(MomentumMethod):
         projection1, projection2 = self._project(view1), self._project(view2)
         self.embeddings = projection1.detach(), projection2.detach()
         prediction1, prediction2 = self._predict(projection1), self._predict(projection2)
-        if self.training:
-            update_moving_average(self.backbone, self.target_backbone, self.momentum)
-            update_moving_average(self.projector, self.target_projector, self.momentum)
+        self.move_target()
         target1, target2 = self._target(view1), self._target(view2)
         agreement = cosines(prediction1, target2, mixing) + cosines(target1, prediction2, mixing)  # (N,)
         return -2 * agreement.mean()

@@ -18,11 +18,15 @@ from torch import Tensor, nn
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.methods.backbones import Backbone, backbone_from_weights, build_backbone
-from objectaware.methods.classifier import CLASSIFIER_NAME, Classifier, classifier_file
-from objectaware.methods.foreign import ForeignWeights, find_weights
-from objectaware.methods.heads import head_from_weights
 from objectaware.methods.supervised import Supervised
-from objectaware.methods.weights_file import load_weights, safetensors_metadata
+from objectaware.methods.weights import (
+    ForeignWeights,
+    find_weights,
+    head_from_weights,
+    load_weights,
+    safetensors_metadata,
+    without_wrappers,
+)
 
 STATE_NAME = "state.pt"
 CONFIG_NAME = "config.json"
@@ -115,14 +119,19 @@ def checkpoint_file(address: str) -> tuple[Storage, str]:
     Raises:
         InputError: There is no such folder and no such file.
     """
+    remedy = "Give a folder that pretraining wrote, or a checkpoint file."
+    return _find_file("checkpoint", address, STATE_NAME, remedy)
+
+
+def _find_file(field: str, address: str, name: str, remedy: str) -> tuple[Storage, str]:
+    """Find a file by the address of the folder that holds it under this name, or by its own address."""
     folder = Storage.from_uri(address)
-    if folder.exists(STATE_NAME):
-        return folder, STATE_NAME
-    parent, name = folder.split()
-    if parent.is_file(name):
-        return parent, name
-    problem = f"holds no {STATE_NAME}" if parent.exists(name) else "does not exist"
-    raise InputError("checkpoint", address, problem, "Give a folder that pretraining wrote, or a checkpoint file.")
+    if folder.exists(name):
+        return folder, name
+    parent, file = folder.split()
+    if parent.is_file(file):
+        return parent, file
+    raise InputError(field, address, f"holds no {name}" if parent.exists(file) else "does not exist", remedy)
 
 
 @contextmanager
@@ -150,10 +159,7 @@ def load_state(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: There is no checkpoint in the folder, or it is damaged or would run code.
     """
-    path = folder / STATE_NAME
-    if not path.is_file():
-        raise InputError("checkpoint", str(folder), f"holds no {STATE_NAME}", "Give a folder that pretraining wrote.")
-    return load_weights(path)
+    return load_weights(_require_file(folder, STATE_NAME))
 
 
 def load_config(folder: Path) -> dict[str, Any]:
@@ -162,10 +168,15 @@ def load_config(folder: Path) -> dict[str, Any]:
     Raises:
         InputError: There is no configuration, or it is damaged.
     """
-    path = folder / CONFIG_NAME
-    if not path.is_file():
-        raise InputError("checkpoint", str(folder), f"holds no {CONFIG_NAME}", "Give a folder that pretraining wrote.")
+    _require_file(folder, CONFIG_NAME)
     return Storage.from_uri(folder).read_json(CONFIG_NAME)
+
+
+def _require_file(folder: Path, name: str) -> Path:
+    path = folder / name
+    if not path.is_file():
+        raise InputError("checkpoint", str(folder), f"holds no {name}", "Give a folder that pretraining wrote.")
+    return path
 
 
 @dataclass(frozen=True)
@@ -189,7 +200,7 @@ def load_encoder(path: Path) -> Encoder:
     """Load the backbone and projector of a checkpoint.
 
     Args:
-        path: Checkpoint folder, or a file of another system (`foreign.LAYOUTS`).
+        path: Checkpoint folder, or a file of another system (`weights.LAYOUTS`).
 
     Raises:
         InputError: The path is not a checkpoint, is damaged, would run code, or holds a network that is not known.
@@ -212,7 +223,7 @@ def _exported_encoder(name: str, path: Path) -> Encoder:
     try:
         backbone.load_weights(load_weights(path))
     except RuntimeError as error:
-        problem = f"does not hold the {name} that it says ({' '.join(str(error).split())})"
+        problem = f"does not hold the {name} that its metadata names ({' '.join(str(error).split())})"
         raise InputError("checkpoint", str(path), problem, "Export it again.") from error
     return Encoder(backbone.eval(), nn.Identity(), {"backbone": name}, (_NO_PROJECTOR,))
 
@@ -232,3 +243,67 @@ def _foreign_encoder(weights: ForeignWeights, address: str) -> Encoder:
         parts = ", ".join(f"{part} ({number})" for part, number in sorted(weights.left_over.items()))
         notices.append(f"Tensors of it that are not used: {parts}.")
     return Encoder(backbone.eval(), projector.eval(), {"backbone": name}, tuple(notices))
+
+
+CLASSIFIER_NAME = "classifier.safetensors"
+"""Name of the file in this project's folders; its keys are torchvision's, `fc.weight` and `fc.bias`."""
+
+_NESTED_STATES = ("state_dict", "model")
+_LAYERS = ("fc", "head.fc", "head", "classifier", "linear")  # torchvision and MoCo, timm, and others
+_REMEDY = "Give the folder of a linear evaluation, or a torchvision or timm state dict with its classifier."
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A linear classifier with the scores `features @ weight.T + bias`.
+
+    Attributes:
+        weight: (K, C) float32.
+        bias: (K,) float32.
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+
+def classifier_file(classifier: Classifier) -> bytes:
+    """Return the content of a classifier's file, which `load_classifier` reads."""
+    tensors = {"fc.weight": classifier.weight, "fc.bias": classifier.bias}
+    return safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+
+
+def read_classifier(address: str) -> bytes:
+    """Read the file of a classifier.
+
+    Args:
+        address: A folder that holds `classifier.safetensors`, or the file of a state dict.
+
+    Raises:
+        InputError: There is no such file.
+    """
+    folder, name = _find_file("classifier", address, CLASSIFIER_NAME, _REMEDY)
+    return folder.read_bytes(name)
+
+
+def load_classifier(address: str) -> Classifier:
+    """Load the last layer of a supervised network, or a classifier that a linear evaluation fitted.
+
+    Args:
+        address: As for `read_classifier`. From a state dict, the function takes the layer `fc`, `head.fc`, `head`,
+            `classifier` or `linear`, with or without the parts that wrappers add to names, and nothing else.
+
+    Raises:
+        InputError: The file is missing, of another kind or damaged, would run code, or holds no linear layer of these
+            names.
+    """
+    loaded = load_weights(read_classifier(address), field="classifier", address=address)
+    state: Mapping[str, Any] = loaded if isinstance(loaded, Mapping) else {}
+    for key in _NESTED_STATES:
+        state = state[key] if isinstance(state.get(key), Mapping) else state
+    state = {without_wrappers(str(name)): value for name, value in state.items() if isinstance(value, Tensor)}
+    for layer in _LAYERS:
+        weight, bias = state.get(f"{layer}.weight"), state.get(f"{layer}.bias")
+        if weight is not None and bias is not None and weight.ndim == 2 and bias.shape == weight.shape[:1]:
+            return Classifier(weight.float(), bias.float())
+    names = ", ".join(f"{layer}.weight" for layer in _LAYERS)
+    raise InputError("classifier", address, f"holds no linear layer with weight and bias ({names})", _REMEDY)

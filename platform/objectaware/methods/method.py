@@ -1,18 +1,35 @@
-"""The interface between the training loop and a method."""
+"""The interface between the training loop and a method, and the parts that methods share."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal, TypedDict
+from typing import Literal, NamedTuple, TypedDict
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from objectaware.methods.backbones import Backbone
-from objectaware.methods.mixing import Mixing
 
 MomentumSchedule = Literal["constant", "cosine"]
 """Schedule of a target network's m: constant, or rising to 1 along a cosine."""
+
+
+class Mixing(NamedTuple):
+    """The mixtures in the first views of a worker's batch: λ of the view's own sample plus 1 − λ of another sample.
+
+    Attributes:
+        weight: λ in [0, 1], shape (N,).
+        partner: Index of the other sample in this worker's batch, shape (N,) int64.
+    """
+
+    weight: Tensor
+    partner: Tensor
+
+    def blend(self, own: Tensor, others: Tensor) -> Tensor:
+        """Compute λ own + (1 − λ) others, for values (N,) of the two samples."""
+        return torch.lerp(others, own, self.weight.to(own))
 
 
 class ParameterGroup(TypedDict):
@@ -93,6 +110,8 @@ class Method(nn.Module):
 class MomentumMethod(Method):
     """Base of methods with a target network that follows the trained one: θ̄ ← m θ̄ + (1 − m) θ before each step.
 
+    A subclass builds `backbone`, `projector` and their targets, and calls `start_target` and `move_target`.
+
     Args:
         momentum: m of the first step.
         schedule: Schedule of m.
@@ -100,6 +119,10 @@ class MomentumMethod(Method):
     Attributes:
         momentum: m of the next forward pass in training.
     """
+
+    projector: nn.Module
+    target_backbone: Backbone
+    target_projector: nn.Module
 
     def __init__(self, momentum: float, schedule: MomentumSchedule = "constant") -> None:
         super().__init__()
@@ -117,6 +140,19 @@ class MomentumMethod(Method):
         """Stop the target network: like the weights, it moves once per batch."""
         self.momentum = 1.0
 
+    def start_target(self) -> None:
+        """Give the target network the weights of the trained one, and freeze it."""
+        self.target_backbone.load_state_dict(self.backbone.state_dict())
+        self.target_projector.load_state_dict(self.projector.state_dict())
+        for parameter in [*self.target_backbone.parameters(), *self.target_projector.parameters()]:
+            parameter.requires_grad_(False)
+
+    def move_target(self) -> None:
+        """In training, move the target network towards the trained one."""
+        if self.training:
+            update_moving_average(self.backbone, self.target_backbone, self.momentum)
+            update_moving_average(self.projector, self.target_projector, self.momentum)
+
 
 def cosine_momentum(step: int, num_steps: int, *, initial: float) -> float:
     """Compute the momentum of a moving average that slows to a stop: 1 − (1 − m)(cos(πk / K) + 1) / 2 at step k of K.
@@ -125,3 +161,49 @@ def cosine_momentum(step: int, num_steps: int, *, initial: float) -> float:
         Grill et al. 2020 (BYOL), §3.3.
     """
     return 1 - (1 - initial) * 0.5 * (math.cos(math.pi * step / num_steps) + 1)
+
+
+@torch.no_grad()
+def update_moving_average(online: nn.Module, target: nn.Module, momentum: float) -> None:
+    """Move the target's parameters towards the online ones: θ̄ ← m θ̄ + (1 − m) θ.
+
+    Buffers (batch statistics) stay the target's own. All parameters are updated in one call, since one kernel per
+    parameter costs more than the arithmetic.
+    """
+    targets = [parameter.data for parameter in target.parameters()]
+    onlines = [parameter.data for parameter in online.parameters()]
+    torch._foreach_lerp_(targets, onlines, 1 - momentum)
+
+
+def projection_head(in_features: int, hidden_features: int, out_features: int) -> nn.Sequential:
+    """Build a projector g (or BYOL's predictor h): linear, batch norm, ReLU, linear.
+
+    Args:
+        in_features: Width of the pooled feature.
+        hidden_features: Width between the two linear layers.
+        out_features: Width of the embedding.
+
+    Returns:
+        Module from (N, in_features) to (N, out_features), not normalised.
+
+    Source:
+        official-implementation §2: MoCo's C→C→128 and BYOL's C→4096→256, both with a batch norm inside and no
+        bias before it.
+    """
+    return nn.Sequential(
+        nn.Linear(in_features, hidden_features, bias=False),
+        nn.BatchNorm1d(hidden_features),
+        nn.ReLU(inplace=True),
+        nn.Linear(hidden_features, out_features),
+    )
+
+
+def normalised(embeddings: Tensor) -> Tensor:
+    """Scale embeddings (N, D) to unit length, in 32 bits or more so that similarities keep their precision."""
+    return F.normalize(embeddings if embeddings.dtype == torch.float64 else embeddings.float(), dim=1)
+
+
+def cosines(mixed: Tensor, plain: Tensor, mixing: Mixing | None) -> Tensor:
+    """Compute the cosines (N,) of unit vectors of views 1 and 2, (N, D) each; `Mixing.blend` weighs mixtures."""
+    own = (mixed * plain).sum(dim=1)
+    return own if mixing is None else mixing.blend(own, (mixed * plain[mixing.partner]).sum(dim=1))

@@ -14,11 +14,15 @@ from torch import Tensor
 from objectaware.config.variants import MethodConfig
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
-from objectaware.methods.gather import gather_batch, num_workers, worker_rank
-from objectaware.methods.heads import normalised, projection_head, update_moving_average
-from objectaware.methods.method import MomentumMethod, MomentumSchedule
-from objectaware.methods.mixing import Mixing, mixed_infonce
-from objectaware.methods.split_batch_norm import shuffle_batch, split_batch_norm, unshuffle_batch
+from objectaware.methods.method import Mixing, MomentumMethod, MomentumSchedule, normalised, projection_head
+from objectaware.methods.workers import (
+    gather_batch,
+    num_workers,
+    shuffle_batch,
+    split_batch_norm,
+    unshuffle_batch,
+    worker_rank,
+)
 from objectaware.model import Fraction, Positive
 
 if TYPE_CHECKING:
@@ -54,14 +58,7 @@ class MoCoConfig(MethodConfig):
 
     def build(self, backbone: str, *, num_classes: int) -> MoCo:
         """Build the method; it does not use classes."""
-        return MoCo(
-            backbone,
-            queue_size=self.queue_size,
-            momentum=self.momentum,
-            momentum_schedule=self.momentum_schedule,
-            temperature=self.temperature,
-            num_batch_norm_splits=self.num_batch_norm_splits,
-        )
+        return MoCo(backbone, **self.model_dump(exclude={"name"}))
 
     def problem(self, config: PretrainConfig) -> str | None:
         """Return what is wrong with the number of parts, or None.
@@ -127,8 +124,7 @@ class MoCo(MomentumMethod):
         self.projector = projection_head(width, width, projection_size)
         self.target_backbone = build_backbone(backbone)
         self.target_projector = projection_head(width, width, projection_size)
-        self.target_backbone.load_state_dict(self.backbone.state_dict())
-        self.target_projector.load_state_dict(self.projector.state_dict())
+        self.start_target()
         self._num_splits = num_batch_norm_splits
         self._num_batch_candidates = 1
         self.keeps_batch_norm_local = num_batch_norm_splits > 1
@@ -136,8 +132,6 @@ class MoCo(MomentumMethod):
             assert num_batch_norm_splits % num_workers() == 0, "each worker normalises whole parts"
             for network in (self.backbone, self.projector, self.target_backbone, self.target_projector):
                 split_batch_norm(network, num_batch_norm_splits // num_workers())
-        for parameter in [*self.target_backbone.parameters(), *self.target_projector.parameters()]:
-            parameter.requires_grad_(False)
         # The queue holds random unit vectors until real keys have filled it. The pointer is a buffer, because a queue
         # that is resumed without it would overwrite its newest keys first.
         self.register_buffer("queue", F.normalize(torch.randn(queue_size, projection_size), dim=1))
@@ -185,9 +179,7 @@ class MoCo(MomentumMethod):
 
     @torch.no_grad()
     def _keys(self, view: Tensor) -> Tensor:
-        if self.training:
-            update_moving_average(self.backbone, self.target_backbone, self.momentum)
-            update_moving_average(self.projector, self.target_projector, self.momentum)
+        self.move_target()
         if not self.keeps_batch_norm_local:
             return normalised(self.target_projector(self.target_backbone(view)))
         keys = self.target_projector(self.target_backbone(shuffle_batch(view, self._num_splits)))
@@ -202,3 +194,36 @@ class MoCo(MomentumMethod):
         # Make a new tensor instead of writing in place: the backward pass still needs the old negatives.
         self.queue = self.queue.index_copy(0, slots, keys.to(self.queue.dtype))
         self.queue_pointer.copy_((self.queue_pointer + len(keys)) % size)
+
+
+def mixed_infonce(
+    query: Tensor, keys: Tensor, negatives: Tensor, mixing: Mixing, *, first_place: int, temperature: float
+) -> Tensor:
+    """Compute the InfoNCE of mixed queries, whose candidates are the batch's keys and the queue.
+
+    The loss is −Σᵢ [λᵢ log pᵢ(key of i) + (1 − λᵢ) log pᵢ(key of i's partner)] / N. The other keys of the batch are
+    negatives in addition to the queue. With λ = 1 the loss is therefore InfoNCE with M + K candidates, not MoCo's with
+    1 + K.
+
+    Args:
+        query: Embeddings of the mixed views of this worker, unit length, shape (N, D).
+        keys: Keys of all workers' batch, in rank order, shape (M, D).
+        negatives: Queue, shape (K, D).
+        mixing: Weights and partners of the queries.
+        first_place: Index in `keys` of this worker's first sample.
+        temperature: τ.
+
+    Returns:
+        Loss, a scalar.
+
+    Source:
+        official-implementation §2 (Mixup/CutMix: "candidates [batch keys; queue], i.e. N+K").
+    """
+    # Autocast would round both factors to bfloat16, an error that 1 / τ magnifies.
+    with torch.autocast(query.device.type, enabled=False):
+        similarities = [query @ candidates.to(query.dtype).T for candidates in (keys, negatives)]
+    log_probabilities = torch.log_softmax(torch.cat(similarities, dim=1) / temperature, dim=1)  # (N, M + K)
+    own = torch.arange(len(query), device=query.device)
+    to_own = log_probabilities[own, first_place + own]
+    to_partner = log_probabilities[own, first_place + mixing.partner]
+    return -mixing.blend(to_own, to_partner).mean()

@@ -9,9 +9,15 @@ from torch import Tensor, nn
 
 from objectaware.config.variants import MethodConfig
 from objectaware.methods.backbones import build_backbone
-from objectaware.methods.heads import normalised, projection_head
-from objectaware.methods.method import Method, ParameterGroup, parameter_groups
-from objectaware.methods.mixing import Mixing, cosines
+from objectaware.methods.method import (
+    Method,
+    Mixing,
+    ParameterGroup,
+    cosines,
+    normalised,
+    parameter_groups,
+    projection_head,
+)
 from objectaware.model import Positive
 
 
@@ -34,12 +40,7 @@ class SimSiamConfig(MethodConfig):
 
     def build(self, backbone: str, *, num_classes: int) -> SimSiam:
         """Build the method; it does not use classes."""
-        return SimSiam(
-            backbone,
-            projection_size=self.projection_size,
-            bottleneck_size=self.bottleneck_size,
-            constant_predictor_rate=self.constant_predictor_rate,
-        )
+        return SimSiam(backbone, **self.model_dump(exclude={"name"}))
 
 
 class SimSiam(Method):

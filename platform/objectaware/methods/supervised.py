@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from objectaware.config.variants import MethodConfig
 from objectaware.methods.backbones import build_backbone
-from objectaware.methods.method import Method
-from objectaware.methods.mixing import Mixing
+from objectaware.methods.method import Method, Mixing
 
 
 class SupervisedConfig(MethodConfig):

@@ -62,15 +62,14 @@ class TimmBackbone(Backbone):
             known, what = timm.list_models(architecture, pretrained=True), "tag"
         else:
             return
-        closest = difflib.get_close_matches(network, known, n=3, cutoff=0.3)
-        remedy = f"The closest are {', '.join(f'timm/{name}' for name in closest)}." if closest else "See list_models."
+        closest = ", ".join(f"timm/{name}" for name in difflib.get_close_matches(network, known, n=3, cutoff=0.3))
+        remedy = f"The closest are {closest}." if closest else "timm.list_models() lists all."
         raise InputError("backbone", f"timm/{network}", f"timm {timm.__version__} has no such {what}", remedy)
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute the pooled features (N, num_features) of images (N, 3, H, W)."""
         self.check_size(images.shape[2], images.shape[3])
-        pooled: Tensor = self._pool(self.network.forward_features(images))
-        return pooled
+        return self._pool(self.network.forward_features(images))
 
     def activations(self, images: Tensor) -> Activations:
         """Compute the maps of images (N, 3, H, W), with the function that pools them.
@@ -94,8 +93,7 @@ class TimmBackbone(Backbone):
 
     def weights(self) -> Mapping[str, Tensor]:
         """Return the state under timm's names."""
-        state: Mapping[str, Tensor] = self.network.state_dict()
-        return state
+        return self.network.state_dict()
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load a state that `weights` returned; it must be complete."""
@@ -110,8 +108,7 @@ class TimmBackbone(Backbone):
         return self.network.get_submodule("layer4"), self.network.get_submodule("layer3")
 
     def _pool(self, features: Tensor) -> Tensor:
-        pooled: Tensor = self.network.forward_head(features, pre_logits=True)
-        return pooled
+        return self.network.forward_head(features, pre_logits=True)
 
     def _before_last_block(self, images: Tensor) -> Activations:
         network = self.network
@@ -153,7 +150,7 @@ class TimmBackbone(Backbone):
         """
         size = f"{height} × {width}"
         if not self._takes_any_size and (height, width) != (self.input_size, self.input_size):
-            problem = f"{self.name} takes images of {self.input_size} × {self.input_size} pixels alone"
+            problem = f"{self.name} takes only images of {self.input_size} × {self.input_size} pixels"
             raise InputError("image_size", size, problem, f"Give {self.input_size}.")
         if self._takes_any_size and (height % self._patch or width % self._patch):
             problem = f"is not a multiple of {self._patch}, the side of a patch of {self.name}"

@@ -13,8 +13,7 @@ from objectaware.config import DataConfig, Model
 from objectaware.data.dataset import Dataset
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.methods.checkpoint import checkpoint_file
-from objectaware.methods.classifier import read_classifier
+from objectaware.methods.checkpoint import checkpoint_file, read_classifier
 from objectaware.model import Execution, points_to
 
 _IDENTITY_LENGTH = 20

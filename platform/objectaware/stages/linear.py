@@ -23,7 +23,7 @@ from objectaware.evaluate.linear import (
 )
 from objectaware.evaluate.logistic import Batch, FeatureBatches, LogisticModel
 from objectaware.evaluate.shift import bg_gap
-from objectaware.methods.classifier import CLASSIFIER_NAME, Classifier, classifier_file
+from objectaware.methods.checkpoint import CLASSIFIER_NAME, Classifier, classifier_file
 from objectaware.model import Positive, filled
 from objectaware.stages.features import (
     FeatureConfig,

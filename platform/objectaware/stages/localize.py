@@ -16,8 +16,8 @@ from objectaware.distributed.localize import localize_needs
 from objectaware.distributed.localize_steps import GroupPlan
 from objectaware.errors import InputError
 from objectaware.evaluate.mask_scores import box_count_histogram
-from objectaware.localize.expansion import expand_resolution
 from objectaware.localize.exports import coco_json
+from objectaware.localize.localizer import expand_resolution
 from objectaware.localize.mask_store import ITERATIONS_NAME, read_rows
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.report.figures import box_histogram, iteration_panel

@@ -8,7 +8,7 @@ from typing import Any
 
 from objectaware.stages.outputs import SWEEP
 from objectaware.stages.runs import StoredRun, ancestors, descendants
-from objectaware.tracking.browse import RecordedRun
+from objectaware.tracking.server import RecordedRun
 
 _SHOWN_DIGITS = 8
 _MOST_SOURCES = 3

@@ -11,7 +11,7 @@ from objectaware.report.figures import curves
 from objectaware.stages.outputs import STAGE_FILE
 from objectaware.stages.runner import Context
 from objectaware.studies.engine import open_study, study_key
-from objectaware.tracking.browse import metric_history
+from objectaware.tracking.server import metric_history
 
 # A checkpoint lies two folders below its stage's folder; a kept checkpoint lies three below.
 _MAX_DEPTH = 4

@@ -6,35 +6,28 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import PurePosixPath
 
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
-from objectaware.tracking.records import (
+from objectaware.tracking.server import HOST_TAG, SPOOL_TAG, WRITER_TAG, MissingParentError, Server, is_own
+from objectaware.tracking.spool import (
     SYSTEM_PREFIX,
     Artifact,
+    Batch,
     DatasetUsed,
     MetricPoint,
     ModelMade,
     Parameter,
+    Progress,
     Record,
     RunFinished,
     RunOpened,
+    Spool,
     Tag,
 )
-from objectaware.tracking.server import (
-    HOST_TAG,
-    PARENT_TAG,
-    SAME_TAG,
-    SOURCE_TAG,
-    SPOOL_TAG,
-    STORAGE_TAG,
-    USER_TAG,
-    WRITER_TAG,
-    Server,
-)
-from objectaware.tracking.spool import Batch, Progress, Spool
 from objectaware.tracking.spools import Spools
 
 THREAD_NAME = "mlflow-sender"
@@ -56,10 +49,6 @@ _logger = logging.getLogger(__name__)
 logging.getLogger("urllib3.connectionpool").addFilter(lambda record: record.threadName != THREAD_NAME)
 
 
-class MissingParentError(RuntimeError):
-    """A child cannot be created before its parent; its records stay in the spool."""
-
-
 class Delivery:
     """Sends spools to one server.
 
@@ -71,8 +60,9 @@ class Delivery:
     def __init__(self, server: Server, spools: Spools) -> None:
         self._server = server
         self._spools = spools
-        self._steps_on_server: dict[tuple[str, str], set[int]] = {}
-        self._parameters_on_server: dict[str, dict[str, str]] = {}
+        # What a run that another spool wrote to has; a failed question is asked again.
+        self._steps = cache(lambda run, key: {point.step for point in server.client.get_metric_history(run, key)})
+        self._parameters = cache(lambda run: server.client.get_run(run).data.params)
         self._written_elsewhere: dict[str, bool] = {}
 
     def send(self, spool: Spool) -> None:
@@ -116,11 +106,11 @@ class Delivery:
 
     def _open(self, opened: RunOpened, end: int, progress: Progress, *, is_leftover: bool) -> Progress:
         experiment_id = self._server.experiment_id(opened.experiment)
-        parent_id = self._parent_id(experiment_id, opened)
+        parent_id = self._server.parent_id(experiment_id, opened)
         run = None if progress.run_id is None else self._server.active_run(progress.run_id)
         run = run or self._server.find_of_spool(experiment_id, opened.spool)
         if opened.is_link and run is None:
-            source = self._linked_under(experiment_id, opened, parent_id)
+            source = self._server.linked_under(experiment_id, opened, parent_id)
             if source is not None:
                 return Progress(source, end, is_finished=True, is_link_elsewhere=True)
         if run is not None and not self._may_continue(run, opened):
@@ -130,21 +120,20 @@ class Delivery:
                 return Progress(run.info.run_id, end, is_adopted=True, spool=opened.spool, started=started)
             run = None
         if run is None and opened.adopt and not opened.is_link:
-            newest = self._newest_own(experiment_id, opened.identity, opened)
+            newest = self._server.newest_own(experiment_id, opened.identity, opened)
             run = newest if newest is not None and self._may_continue(newest, opened) else None
         # If the run that the spool was sent to is gone, its successor gets everything from the start.
         is_same = progress.run_id is None or (run is not None and run.info.run_id == progress.run_id)
         if run is None:
-            run = self._server.create_run(experiment_id, opened, self._tags(experiment_id, opened, parent_id))
+            run = self._server.create_run(experiment_id, opened, parent_id)
             is_adopted = False
         else:
             writers = {run.data.tags.get(WRITER_TAG), run.data.tags.get(SPOOL_TAG)}
             is_adopted = progress.is_adopted or writers != {opened.spool}
             self._server.continue_run(run.info.run_id, opened)
         self._written_elsewhere[opened.spool] = False
-        return Progress(
-            run.info.run_id, end if is_same else 0, is_adopted, spool=opened.spool, started=run.info.start_time
-        )
+        end, started = end if is_same else 0, run.info.start_time
+        return Progress(run.info.run_id, end, is_adopted, spool=opened.spool, started=started)
 
     def _may_continue(self, run: Run, opened: RunOpened) -> bool:
         """Return whether an opening may continue a run: its own, or one of its storage and user without a live writer.
@@ -155,7 +144,7 @@ class Delivery:
         writer = tags.get(WRITER_TAG, "")
         if writer == opened.spool:
             return True
-        if not _is_own(run, opened) or (run.info.status == "FINISHED" and not opened.is_study):
+        if not is_own(run, opened) or (run.info.status == "FINISHED" and not opened.is_study):
             return False
         if run.info.status != "RUNNING" or opened.leased:
             return True
@@ -171,43 +160,6 @@ class Delivery:
             run = self._server.active_run(run_id)
             self._written_elsewhere[spool] = run is not None and run.data.tags.get(WRITER_TAG) != spool
         return self._written_elsewhere[spool]
-
-    def _parent_id(self, experiment_id: str, opened: RunOpened) -> str | None:
-        if opened.parent_spool is None:
-            return None
-        parent = self._server.find_of_spool(experiment_id, opened.parent_spool)
-        if parent is None and opened.parent_identity is not None:
-            parent = self._newest_own(experiment_id, opened.parent_identity, opened)
-        if parent is None:
-            raise MissingParentError(f"the parent of run {opened.name!r} is not there yet")
-        return str(parent.info.run_id)
-
-    def _newest_own(self, experiment_id: str, identity: str, opened: RunOpened) -> Run | None:
-        """Return the newest run of an identity with the storage and the user of an opening."""
-        originals = self._server.find_originals(experiment_id, identity)
-        return next((run for run in originals if _is_own(run, opened)), None)
-
-    def _linked_under(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> str | None:
-        """Return the run that a study already has of a stage: a link, or the run that computed it."""
-        link = self._server.find_link(experiment_id, opened.identity, parent_id)
-        if link is not None:
-            return str(link.info.run_id)
-        source = None if opened.source_run_id is None else self._server.active_run(opened.source_run_id)
-        is_child = source is not None and source.data.tags.get(PARENT_TAG) == parent_id
-        return opened.source_run_id if is_child else None
-
-    def _tags(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> dict[str, str]:
-        """Return the tags of a new run that relate it to other runs."""
-        tags = {} if parent_id is None else {PARENT_TAG: parent_id}
-        if opened.is_link:
-            source = opened.source_run_id
-            if source is None:
-                run = self._server.find_original(experiment_id, opened.identity, opened.storage)
-                # Another server may have recorded the stage. Its identity still says which stage was reused.
-                source = "unknown" if run is None else str(run.info.run_id)
-            return {**tags, SOURCE_TAG: source}
-        same = self._server.find_originals(experiment_id, opened.identity)
-        return {**tags, SAME_TAG: same[0].info.run_id} if same else tags
 
     def _log_or_reject(self, spool: Spool, run_id: str, records: Sequence[Record]) -> None:
         reason = self._refusal_of(spool, run_id, records)
@@ -225,6 +177,7 @@ class Delivery:
         for _ in range(_NUM_TRIES):
             try:
                 self._request(spool, run_id, records)
+                return None
             except FileNotFoundError as error:
                 return str(error)
             except MlflowException as error:
@@ -233,8 +186,6 @@ class Delivery:
                     return refusal
                 if error.error_code != _DATABASE_REFUSAL:
                     raise
-            else:
-                return None
         return refusal
 
     def _request(self, spool: Spool, run_id: str, records: Sequence[Record]) -> None:
@@ -250,13 +201,12 @@ class Delivery:
             case [RunFinished(status=status, timestamp=timestamp)]:
                 client.set_terminated(run_id, status, timestamp)
             case _:
+                points = [one for one in records if isinstance(one, MetricPoint)]
                 client.log_batch(
                     run_id,
-                    metrics=[
-                        Metric(m.key, m.value, m.timestamp, m.step) for m in records if isinstance(m, MetricPoint)
-                    ],
-                    params=[Param(p.key, p.value) for p in records if isinstance(p, Parameter)],
-                    tags=[RunTag(t.key, t.value) for t in records if isinstance(t, Tag)],
+                    metrics=[Metric(one.key, one.value, one.timestamp, one.step) for one in points],
+                    params=[Param(one.key, one.value) for one in records if isinstance(one, Parameter)],
+                    tags=[RunTag(one.key, one.value) for one in records if isinstance(one, Tag)],
                     synchronous=True,
                 )
 
@@ -272,23 +222,6 @@ class Delivery:
                 return key in self._parameters(run_id)
             case _:
                 return False
-
-    def _steps(self, run_id: str, key: str) -> set[int]:
-        if (run_id, key) not in self._steps_on_server:
-            history = self._server.client.get_metric_history(run_id, key)
-            self._steps_on_server[run_id, key] = {point.step for point in history}
-        return self._steps_on_server[run_id, key]
-
-    def _parameters(self, run_id: str) -> dict[str, str]:
-        if run_id not in self._parameters_on_server:
-            self._parameters_on_server[run_id] = self._server.client.get_run(run_id).data.params
-        return self._parameters_on_server[run_id]
-
-
-def _is_own(run: Run, opened: RunOpened) -> bool:
-    """Return whether a run has the storage and the user of an opening."""
-    tags = run.data.tags
-    return bool(tags.get(STORAGE_TAG) == opened.storage and tags.get(USER_TAG) == opened.user)
 
 
 def _with_system_steps(records: Sequence[Record], started: int) -> list[Record]:
@@ -377,7 +310,7 @@ class Sender:
                 try:
                     self._forget_released()
                 except Exception:  # if this thread died, all later records would wait
-                    _logger.exception("sent records could not be removed; this is tried again")
+                    _logger.exception("sent records could not be removed; they will be removed later")
                 self._changed.notify_all()
                 if not self._spools:
                     self._thread = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import getpass
 import os
 import subprocess
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -46,10 +47,8 @@ def environment_tags(device: str) -> dict[str, str]:
     """
     tags = {"device": device, "mlflow.source.name": "objectaware"}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             tags[f"version.{package}"] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     if (job := submission_id()) is not None:
         tags["ray.submission_id"] = job
     if (commit := git_commit(Path(__file__)) or submitted_commit()) is not None:

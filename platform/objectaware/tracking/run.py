@@ -9,22 +9,22 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from objectaware.tracking.delivery import Sender
-from objectaware.tracking.records import (
+from objectaware.tracking.spool import (
     DatasetUsed,
     MetricPoint,
     ModelMade,
     Parameter,
     RunDropped,
     RunFinished,
+    Spool,
     Tag,
     milliseconds_now,
 )
-from objectaware.tracking.spool import Spool
 
 MAX_KEY_LENGTH = 250
 MAX_PARAMETER_LENGTH = 6000
@@ -232,19 +232,14 @@ def flatten_config(config: Mapping[str, object]) -> dict[str, str]:
     return {fit_key(key): fit_text(text, MAX_PARAMETER_LENGTH) for key, text in _leaves(config, "")}
 
 
-def _leaves(config: Mapping[str, object], prefix: str) -> list[tuple[str, str]]:
-    leaves: list[tuple[str, str]] = []
+def _leaves(config: Mapping[str, object], prefix: str) -> Iterator[tuple[str, str]]:
     for name, value in config.items():
-        match value:
-            case Mapping() if value:
-                leaves += _leaves(value, f"{prefix}{name}.")
-            case str():
-                leaves.append((f"{prefix}{name}", value))
-            case Mapping() | Sequence():
-                leaves.append((f"{prefix}{name}", json.dumps(value, default=str)))
-            case _:
-                leaves.append((f"{prefix}{name}", str(value)))
-    return leaves
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        elif isinstance(value, Mapping | Sequence) and not isinstance(value, str):
+            yield f"{prefix}{name}", json.dumps(value, default=str)
+        else:
+            yield f"{prefix}{name}", str(value)
 
 
 def table_columns(rows: Sequence[Row]) -> list[str]:

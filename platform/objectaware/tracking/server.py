@@ -9,10 +9,12 @@ import re
 import shlex
 import sqlite3
 import sys
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
@@ -20,9 +22,11 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, LifecycleStage, Log
 from mlflow.exceptions import MlflowException
 
 from objectaware.errors import InputError
-from objectaware.tracking.records import DatasetUsed, ModelMade, RunOpened
-from objectaware.tracking.spool import exclusive_lock
+from objectaware.tracking.spool import DatasetUsed, ModelMade, RunOpened, exclusive_lock
 from objectaware.tracking.spools import this_user
+
+if TYPE_CHECKING:
+    from objectaware.tracking.store import TrackingStore
 
 TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
 IDENTITY_TAG = "identity"
@@ -41,6 +45,10 @@ _HOST = re.compile(r"\w[\w.-]*(:\d+)?(/.*)?|\[[\da-fA-F:]+\](:\d+)?(/.*)?")
 _ARTIFACTS = "mlflow_artifacts"
 # All columns in which MLflow keeps addresses of artifacts. None of its calls changes them.
 _COLUMNS = (("experiments", "artifact_location"), ("runs", "artifact_uri"), ("logged_models", "artifact_location"))
+
+
+class MissingParentError(RuntimeError):
+    """A child cannot be created before its parent; its records stay in the spool."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +140,35 @@ class Server:
                 return run
         return None
 
-    def find_link(self, experiment_id: str, identity: str, parent_id: str | None) -> Run | None:
-        """Return the link to an identity under a parent."""
-        links = filter(_is_link, self._find(experiment_id, IDENTITY_TAG, identity))
-        return next((run for run in links if run.data.tags.get(PARENT_TAG) == parent_id), None)
+    def newest_own(self, experiment_id: str, identity: str, opened: RunOpened) -> Run | None:
+        """Return the newest run of an identity with the storage and the user of an opening."""
+        return next((run for run in self.find_originals(experiment_id, identity) if is_own(run, opened)), None)
 
-    def create_run(self, experiment_id: str, opened: RunOpened, tags: dict[str, str]) -> Run:
-        """Create a run as its opening says, with further tags."""
-        own = {
+    def linked_under(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> str | None:
+        """Return the run that a study already has of a stage: a link, or the run that computed it."""
+        source = None if opened.source_run_id is None else self.active_run(opened.source_run_id)
+        links = [run for run in self._find(experiment_id, IDENTITY_TAG, opened.identity) if _is_link(run)]
+        runs = links if source is None else [*links, source]
+        return next((str(run.info.run_id) for run in runs if run.data.tags.get(PARENT_TAG) == parent_id), None)
+
+    def parent_id(self, experiment_id: str, opened: RunOpened) -> str | None:
+        """Return the run of an opening's parent; None for an opening without a parent.
+
+        Raises:
+            MissingParentError: The parent's run does not exist yet.
+        """
+        if opened.parent_spool is None:
+            return None
+        parent = self.find_of_spool(experiment_id, opened.parent_spool)
+        if parent is None and opened.parent_identity is not None:
+            parent = self.newest_own(experiment_id, opened.parent_identity, opened)
+        if parent is None:
+            raise MissingParentError(f"the parent of run {opened.name!r} is not there yet")
+        return str(parent.info.run_id)
+
+    def create_run(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> Run:
+        """Create a run as its opening says, with tags that relate it to other runs."""
+        tags = {
             IDENTITY_TAG: opened.identity,
             SPOOL_TAG: opened.spool,
             WRITER_TAG: opened.spool,
@@ -147,7 +176,18 @@ class Server:
             HOST_TAG: opened.host,
             USER_TAG: opened.user,
         }
-        return self.client.create_run(experiment_id, start_time=opened.timestamp, tags=own | tags, run_name=opened.name)
+        if parent_id is not None:
+            tags[PARENT_TAG] = parent_id
+        if not opened.is_link:
+            for same in self.find_originals(experiment_id, opened.identity)[:1]:
+                tags[SAME_TAG] = same.info.run_id
+        elif opened.source_run_id is not None:
+            tags[SOURCE_TAG] = opened.source_run_id
+        else:
+            source = self.find_original(experiment_id, opened.identity, opened.storage)
+            # Another server may have recorded the stage. Its identity still says which stage was reused.
+            tags[SOURCE_TAG] = "unknown" if source is None else source.info.run_id
+        return self.client.create_run(experiment_id, start_time=opened.timestamp, tags=tags, run_name=opened.name)
 
     def continue_run(self, run_id: str, opened: RunOpened) -> None:
         """Open a run again, for a spool that writes to it from now on."""
@@ -164,8 +204,7 @@ class Server:
         experiment_id = run.info.experiment_id
         made = self.client.search_logged_models([experiment_id], f"source_run_id = '{run_id}'")
         same = (each for each in made if each.name == model.name and each.params.get("uri") == model.uri)
-        logged = next(same, None)
-        if logged is None:
+        if (logged := next(same, None)) is None:
             tags, params = {"mlflow.model.isExternal": "true"}, {"uri": model.uri}
             logged = self.client.create_logged_model(experiment_id, model.name, run_id, tags, params)
         # Check each step: sending may have been interrupted after any of them.
@@ -181,18 +220,20 @@ class Server:
         self.client.log_inputs(run_id, [DatasetInput(content, tags)])
 
     def _find(self, experiment_id: str, tag: str, value: str) -> list[Run]:
+        order = ["attributes.start_time DESC"]
         return list(
-            self.client.search_runs(
-                [experiment_id],
-                f"tags.{tag} = '{value}'",
-                order_by=["attributes.start_time DESC"],
-                max_results=100,
-            )
+            self.client.search_runs([experiment_id], f"tags.{tag} = '{value}'", order_by=order, max_results=100)
         )
 
 
 def _is_link(run: Run) -> bool:
     return SOURCE_TAG in run.data.tags
+
+
+def is_own(run: Run, opened: RunOpened) -> bool:
+    """Return whether a run has the storage and the user of an opening."""
+    tags = run.data.tags
+    return bool(tags.get(STORAGE_TAG) == opened.storage and tags.get(USER_TAG) == opened.user)
 
 
 def initialise(server: Server, experiment: str) -> None:
@@ -271,3 +312,81 @@ def follow_move(folder: Path, experiment: str) -> None:
                     f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column} || '/', 1, ?) = ?",
                     (new, len(old) + 1, len(old) + 1, f"{old}/"),
                 )
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run as MLflow has it.
+
+    Attributes:
+        run_id: Its id there.
+        name: Its name.
+        identity: Identity of the stage, trial or study.
+        kind: The kind of stage or of study.
+        status: FINISHED, FAILED, KILLED or RUNNING.
+        started: Milliseconds since 1970.
+        parent_id: The run of the study that it belongs to.
+        dataset: The data set that it is about; None where the run does not say so.
+        metrics: The last value of each metric.
+    """
+
+    run_id: str
+    name: str
+    identity: str
+    kind: str
+    status: str
+    started: int
+    parent_id: str | None
+    dataset: str | None
+    metrics: Mapping[str, float]
+
+
+def recorded_runs(store: TrackingStore) -> list[RecordedRun]:
+    """Return all runs of a store's experiment, the oldest first, without links to other studies' runs.
+
+    Raises:
+        Exception: MLflow cannot be reached.
+    """
+    client = store.server.client
+    experiment = client.get_experiment_by_name(store.experiment)
+    if experiment is None:
+        return []
+    order = ["attributes.start_time ASC"]
+    search = partial(client.search_runs, [experiment.experiment_id], max_results=1000, order_by=order)
+    found = [*(page := search())]
+    while page.token:
+        page = search(page_token=page.token)
+        found += page
+    return [
+        RecordedRun(
+            run.info.run_id,
+            run.info.run_name,
+            run.data.tags[IDENTITY_TAG],
+            run.data.tags.get("stage") or run.data.tags.get("study") or "",
+            run.info.status,
+            run.info.start_time,
+            run.data.tags.get(PARENT_TAG),
+            run.data.tags.get("dataset"),
+            dict(run.data.metrics),
+        )
+        for run in found
+        if IDENTITY_TAG in run.data.tags and SOURCE_TAG not in run.data.tags
+    ]
+
+
+def metric_history(store: TrackingStore, identity: str, metric: str) -> list[tuple[int, float]] | None:
+    """Read the values of a metric in a stage's run, finished or not.
+
+    Args:
+        store: The store that holds the run.
+        identity: Identity of the stage.
+        metric: Name of the metric.
+
+    Returns:
+        Pairs of step and value, by rising step; None if the store has no run of this identity.
+    """
+    run = store.server.find_original(store.server.experiment_id(store.experiment), identity, store.storage_id)
+    if run is None:
+        return None
+    points = store.server.client.get_metric_history(run.info.run_id, metric)
+    return sorted({point.step: point.value for point in points}.items())

@@ -10,6 +10,9 @@ A folder with
 
 Beside it lies `rejected/NAME.jsonl`: the records that the server refused because of their content, with its reason.
 
+A record carries its final timestamp from the moment it is made. MLflow ignores a metric that it already holds with the
+same step, value and timestamp. So a record may be sent again after a crash; with a new timestamp it would be doubled.
+
 Any number of processes of one host and user may write to a spool and send it; file locks keep them apart. A spool is
 removed when its run has ended and the server holds all its records: it is moved into `removed/` beside it, and deleted
 from there.
@@ -26,24 +29,16 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, get_args
 
-from objectaware.tracking.records import (
-    Artifact,
-    KnownRecords,
-    MetricPoint,
-    Parameter,
-    Record,
-    RunFinished,
-    Tag,
-    decode_record,
-    encode_record,
-)
+SYSTEM_PREFIX = "system/"
+"""Prefix of metrics that MLflow's UI shows on a separate page."""
 
 MAX_RECORDS = 1000
 MAX_PARAMETERS = 100
@@ -55,6 +50,214 @@ _REMOVED = "removed"
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP}
 
 _logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RunOpened:
+    """A run begins, or continues after a restart.
+
+    Args:
+        experiment: Name of the MLflow experiment.
+        name: Name of the run as shown.
+        identity: The stage's or study's identity, by which other commands find the run.
+        spool: A number unique to the spool. The run that the spool creates carries it as a tag. So a crash between
+            creating the run and noting it does not lead to a second run.
+        timestamp: Milliseconds since 1970.
+        storage: Id of the storage of the run's results.
+        host: Name of the host that records.
+        user: Number of the user there.
+        parent_spool: The parent's spool; None for a parent.
+        parent_identity: The parent's identity, if another spool may have created the parent.
+        adopt: Whether to continue a run of this identity, storage and user that another spool began.
+        leased: Whether this process alone may compute this identity in this storage, so that no other writer is alive.
+        is_study: Whether the run has child runs, and is continued even after it finished.
+        is_link: Whether this run only points at another study's run of the same identity.
+        source_run_id: The run that a link points at; None lets the sender look it up by identity.
+    """
+
+    experiment: str
+    name: str
+    identity: str
+    spool: str
+    timestamp: int
+    storage: str
+    host: str
+    user: str
+    parent_spool: str | None = None
+    parent_identity: str | None = None
+    adopt: bool = True
+    leased: bool = False
+    is_study: bool = False
+    is_link: bool = False
+    source_run_id: str | None = None
+
+
+@dataclass(frozen=True)
+class MetricPoint:
+    """One value of a metric; NaN and infinity are allowed."""
+
+    key: str
+    value: float
+    step: int
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One entry of the flattened configuration."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Tag:
+    """One tag; a later value replaces an earlier one."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A file, kept in the spool's `files` folder under its path in MLflow."""
+
+    path: str
+    digest: str
+
+
+@dataclass(frozen=True)
+class ModelMade:
+    """A checkpoint that a run made: in MLflow, a logged model that points at the checkpoint's address."""
+
+    name: str
+    uri: str
+
+
+@dataclass(frozen=True)
+class DatasetUsed:
+    """A data set that a run used: its name, the hash of its content, its address, and its purpose."""
+
+    name: str
+    digest: str
+    uri: str
+    purpose: str
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    """A run ends: FINISHED, FAILED or KILLED."""
+
+    status: str
+    timestamp: int
+
+
+@dataclass(frozen=True)
+class RunDropped:
+    """Another command has taken the run over from this spool.
+
+    Nothing more of the spool is sent, and the run is not ended.
+    """
+
+
+BatchedRecord = MetricPoint | Parameter | Tag
+Record = RunOpened | RunFinished | RunDropped | Artifact | ModelMade | DatasetUsed | BatchedRecord
+
+_CLASSES: dict[str, type[Record]] = {kind.__name__: kind for kind in get_args(Record)}
+
+
+def encode_record(record: Record) -> bytes:
+    """Return a record as one line of JSON in ASCII, with its line end."""
+    return json.dumps({"kind": type(record).__name__, **asdict(record)}).encode("ascii") + b"\n"
+
+
+def decode_record(line: bytes) -> Record:
+    """Read one line back.
+
+    Raises:
+        ValueError: The line is not a record.
+    """
+    try:
+        fields = json.loads(line)
+        return _CLASSES[fields.pop("kind")](**fields)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a record: {line[:200]!r}") from error
+
+
+def milliseconds_now() -> int:
+    """Return the present in MLflow's unit, milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class KnownRecords:
+    """An index of a spool's records, so that a restarted stage records nothing twice.
+
+    Args:
+        opening: How the run was first opened; None in an empty spool.
+        points: (key, step) of every metric value.
+        parameters: The first value of every parameter.
+        tags: The last value of every tag.
+        digests: The last digest of every artifact path.
+        models: Every model and every data set.
+        status: How the run ended; None while it is open.
+        last_timestamp: The latest timestamp, in milliseconds since 1970.
+        is_dropped: Whether another command has taken the run over, so that nothing more is sent.
+    """
+
+    opening: RunOpened | None = None
+    points: set[tuple[str, int]] = field(default_factory=set)
+    parameters: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+    models: set[ModelMade | DatasetUsed] = field(default_factory=set)
+    status: str | None = None
+    last_timestamp: int = 0
+    is_dropped: bool = False
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the run was opened, and has since neither ended nor been dropped."""
+        return self.opening is not None and self.status is None and not self.is_dropped
+
+    def has(self, record: Record) -> bool:
+        """Return whether the record says nothing new.
+
+        A metric's step and a parameter are known from their first value on, even if the value differs. A tag or an
+        artifact is known only while its last value is the same.
+        """
+        match record:
+            case MetricPoint():
+                return (record.key, record.step) in self.points
+            case Parameter():
+                return record.key in self.parameters
+            case Tag():
+                return self.tags.get(record.key) == record.value
+            case Artifact():
+                return self.digests.get(record.path) == record.digest
+        return record in self.models
+
+    def add(self, record: Record) -> None:
+        """Add one record, in the order of the spool."""
+        if isinstance(record, MetricPoint | RunOpened | RunFinished):
+            self.last_timestamp = max(self.last_timestamp, record.timestamp)
+        match record:
+            case MetricPoint():
+                self.points.add((record.key, record.step))
+            case Parameter():
+                self.parameters.setdefault(record.key, record.value)
+            case Tag():
+                self.tags[record.key] = record.value
+            case Artifact():
+                self.digests[record.path] = record.digest
+            case ModelMade() | DatasetUsed():
+                self.models.add(record)
+            case RunOpened():
+                self.opening, self.status = self.opening or record, None
+            case RunDropped():
+                self.is_dropped = True
+            case RunFinished():
+                self.status = record.status
 
 
 @dataclass(frozen=True)
@@ -128,17 +331,13 @@ class Spool:
         assert ".." not in parts.parts, path
         target = self._files / parts
         target.parent.mkdir(parents=True, exist_ok=True)
+        content = source if isinstance(source, bytes) else source.read_bytes()
         with tempfile.TemporaryDirectory(dir=self.folder) as temporary:
             copy = Path(temporary) / "copy"
-            if isinstance(source, bytes):
-                copy.write_bytes(source)
-            else:
-                shutil.copyfile(source, copy)
-            with copy.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            copy.write_bytes(content)
             # A sender may be reading this path. It must see the old file or the new one, whole.
             copy.replace(target)
-        self.append([Artifact(parts.as_posix(), digest)])
+        self.append([Artifact(parts.as_posix(), hashlib.sha256(content).hexdigest())])
 
     def file_of(self, artifact: Artifact) -> Path:
         """Return the path of an artifact's content in the spool."""
@@ -211,7 +410,7 @@ class Spool:
         while True:
             self._make()
             try:
-                return shared_lock(self.folder / "alive.lock")
+                return _locked(self.folder / "alive.lock", fcntl.LOCK_SH)
             except FileNotFoundError:
                 continue  # another process has just removed the folder
 
@@ -219,11 +418,8 @@ class Spool:
         """Return whether a process holds the run."""
         if not (self.folder / "alive.lock").exists():  # asking for the lock would make its file
             return False
-        try:
-            with exclusive_lock(self.folder / "alive.lock", wait=False) as is_free:
-                return not is_free
-        except FileNotFoundError:
-            return False  # another process has just removed it
+        with self.closed() as is_closed:
+            return is_closed is False
 
     def close_if_abandoned(self) -> bool:
         """End the run as KILLED at its last timestamp, if it is open and no process holds it.
@@ -231,22 +427,18 @@ class Spool:
         Returns:
             Whether no process holds the run.
         """
-        try:
-            with exclusive_lock(self.folder / "alive.lock", wait=False) as is_abandoned:
-                if is_abandoned and (known := self.known()).is_running:
-                    self.append([RunFinished("KILLED", known.last_timestamp)])
-                return is_abandoned
-        except FileNotFoundError:
-            return True  # another process has just removed it
+        with self.closed() as is_closed:
+            if is_closed and (known := self.known()).is_running:
+                self.append([RunFinished("KILLED", known.last_timestamp)])
+            return is_closed is not False
 
     @contextmanager
-    def closed(self) -> Iterator[bool]:
-        """Keep others from continuing the run; yield False if a process holds it, or if the spool is gone."""
+    def closed(self) -> Iterator[bool | None]:
+        """Keep others from continuing the run; yield False if a process holds it, None if the spool is gone."""
         with ExitStack() as stack:
-            try:
+            is_closed = None
+            with suppress(FileNotFoundError):  # another process has just removed it
                 is_closed = stack.enter_context(exclusive_lock(self.folder / "alive.lock", wait=False))
-            except FileNotFoundError:
-                is_closed = False  # another process has just removed it
             yield is_closed
 
     def remove_if_settled(self) -> None:
@@ -358,16 +550,13 @@ def first_batch(lines: Iterable[tuple[Record | None, int]], start: int) -> Batch
             and num_parameters <= MAX_PARAMETERS
             and num_tags <= MAX_TAGS
         )
-        if records and not (fits and _is_joinable(records[-1]) and _is_joinable(record)):
+        is_alone = any(not isinstance(one, BatchedRecord | None) for one in (record, *records[-1:]))
+        if records and (is_alone or not fits):
             break
         end += num_bytes
         if record is not None:
             records.append(record)
     return Batch(tuple(records), end) if end > start else None
-
-
-def _is_joinable(record: Record | None) -> bool:
-    return record is None or isinstance(record, MetricPoint | Parameter | Tag)
 
 
 @contextmanager
@@ -392,13 +581,8 @@ def exclusive_lock(path: Path, *, wait: bool = True) -> Iterator[bool]:
         yield True
 
 
-def shared_lock(path: Path) -> IO[bytes]:
-    """Take a shared lock on a file, and keep it until the returned stream is closed or the process ends."""
-    return _locked(path, fcntl.LOCK_SH)
-
-
 def _locked(path: Path, operation: int) -> IO[bytes]:
-    """Open the lock file and take the lock.
+    """Open the lock file and take the lock, until the stream is closed or the process ends.
 
     On a file system without locks, use a file on this host instead. That suffices, since these locks only keep
     processes of one host apart.
@@ -411,22 +595,12 @@ def _locked(path: Path, operation: int) -> IO[bytes]:
             stream.close()
             if error.errno not in _NO_LOCKS:
                 raise
-            path = _stand_in(path)
+            folder = Path(tempfile.gettempdir()) / f"objectaware-locks-{os.getuid()}"
+            folder.mkdir(exist_ok=True)
+            path = folder / hashlib.sha256(str(path.resolve()).encode()).hexdigest()
             continue
         # If the file was removed while this process waited, its lock keeps no other process out.
-        if _is_still_there(stream, path):
-            return stream
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(stream.fileno()), path.stat()):
+                return stream
         stream.close()
-
-
-def _stand_in(path: Path) -> Path:
-    folder = Path(tempfile.gettempdir()) / f"objectaware-locks-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
-    return folder / hashlib.sha256(str(path.resolve()).encode()).hexdigest()
-
-
-def _is_still_there(stream: IO[bytes], path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
-    except FileNotFoundError:
-        return False

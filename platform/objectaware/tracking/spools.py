@@ -138,8 +138,7 @@ class Spools:
             fresh: Begin a new spool in any case.
         """
         found = [] if fresh else self._found(name)
-        if found and not found[-1].is_held() and not found[-1].known().is_dropped:
-            known = found[-1].known()
+        if found and not found[-1].is_held() and not (known := found[-1].known()).is_dropped:
             assert known.opening is not None
             is_own = known.opening.user == this_user()  # another user may have left it in the storage
             if is_own and (known.status != "FINISHED" or known.opening.is_study):
@@ -199,9 +198,7 @@ def take_over(folder: Storage, root: Path) -> None:
         root: Local folder of this host's and user's spools.
     """
     names = folder.list_names()
-    for name in names:
-        if not name.endswith(_SUFFIX):
-            continue
+    for name in (each for each in names if each.endswith(_SUFFIX)):
         try:
             if _claim(folder, name, names):
                 _take(folder, name, root)
@@ -214,16 +211,14 @@ def take_over(folder: Storage, root: Path) -> None:
 def _claim(folder: Storage, name: str, names: Iterable[str]) -> bool:
     """Claim a file for this command; return False if another command has a recent claim."""
     newest = max(_claims(name, names), default=0)
-    if newest and time.time() - _claimed(folder, name, newest) < _CLAIM_SECONDS:
-        return False
+    if newest:
+        try:
+            claimed = float(folder.read_json(_claim_name(name, newest))["claimed"])
+        except FileNotFoundError:
+            return False  # another command has just taken the file and deleted its claims
+        if time.time() - claimed < _CLAIM_SECONDS:
+            return False
     return folder.create_exclusive(_claim_name(name, newest + 1), json.dumps({"claimed": time.time()}).encode())
-
-
-def _claimed(folder: Storage, name: str, number: int) -> float:
-    try:
-        return float(folder.read_json(_claim_name(name, number))["claimed"])
-    except FileNotFoundError:
-        return time.time()  # another command has just taken the file and deleted its claims
 
 
 def _claims(name: str, names: Iterable[str]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Open the MLflow store in use and its runs, show its UI, and check that it can be written to."""
+"""Open the MLflow store in use and its runs, show the UI, and check that the store takes records."""
 
 from __future__ import annotations
 
@@ -14,23 +14,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError, one_line
 from objectaware.findings import Finding
 from objectaware.tracking.delivery import Sender
-from objectaware.tracking.records import RunOpened, milliseconds_now
 from objectaware.tracking.run import Tracker
-from objectaware.tracking.server import (
-    TRACKING_URI_VARIABLE,
-    Server,
-    artifact_location,
-    initialise,
-    own_server,
-    server_in_use,
-)
-from objectaware.tracking.spool import Spool, delete_removed
+from objectaware.tracking.server import TRACKING_URI_VARIABLE, Server, initialise, own_server, server_in_use
+from objectaware.tracking.spool import RunOpened, Spool, delete_removed, milliseconds_now
 from objectaware.tracking.spools import FOLDER, Spools, hand_over, storage_id, take_over, this_host, this_user
 
 UI_PORT = 5000
@@ -119,8 +112,8 @@ class TrackingStore:
             leased: Whether the caller keeps all other commands from this identity in this storage. Only then does a run
                 of this identity that is open on another host surely belong to a dead process.
         """
-        opened = replace(self._opening(name, key, None, fresh, leased), is_study=True)
-        return self._begin(key, opened, tags, fresh)
+        opened = self._opening(name, key, None, adopt=not fresh, leased=leased, is_study=True)
+        return self._begin(key, opened, tags, fresh=fresh)
 
     def child_run(
         self,
@@ -144,16 +137,11 @@ class TrackingStore:
             fresh: Begin a new run even if there is one of this identity.
             leased: As in `parent_run`.
         """
-        return self._begin(key, self._opening(name, key, parent, fresh, leased), tags, fresh)
+        opened = self._opening(name, key, parent, adopt=not fresh, leased=leased)
+        return self._begin(key, opened, tags, fresh=fresh)
 
     def link_run(
-        self,
-        parent: Tracker,
-        *,
-        name: str,
-        key: str,
-        tags: Mapping[str, object],
-        source_run_id: str | None = None,
+        self, parent: Tracker, *, name: str, key: str, tags: Mapping[str, object], source_run_id: str | None = None
     ) -> None:
         """Record under a study that it reuses another study's stage, as a finished run that points there.
 
@@ -164,11 +152,10 @@ class TrackingStore:
             tags: Its tags.
             source_run_id: The run that computed; None looks it up by the identity.
         """
-        opened = self._opening(name, key, parent, fresh=False, leased=False)
-        opened = replace(opened, is_link=True, source_run_id=source_run_id)
+        opened = self._opening(name, key, parent, is_link=True, source_run_id=source_run_id)
         name = f"{key}+{parent.opening.spool}"
         if not self._spools.has(name):  # else the link is recorded already, and waits
-            self._begin(name, opened, tags, fresh=False).finish("FINISHED", timeout_seconds=0)
+            self._begin(name, opened, tags).finish("FINISHED", timeout_seconds=0)
 
     def reopen(self, spool_folder: Path) -> Tracker:
         """Return a tracker of a run that another process of this host opened."""
@@ -217,11 +204,9 @@ class TrackingStore:
             Number of runs that are still open.
         """
         known = [(spool, spool.known()) for spool in self._spools.leftovers() if not spool.is_settled()]
-        open_runs = [
-            spool
-            for spool, records in known
-            if records.is_running and records.opening and records.opening.parent_spool == parent.opening.spool
-        ]
+        running = [(spool, records.opening) for spool, records in known if records.is_running]
+        number = parent.opening.spool
+        open_runs = [spool for spool, opening in running if opening is not None and opening.parent_spool == number]
         deadline = time.monotonic() + timeout_seconds
         while open_runs := [spool for spool in open_runs if not spool.close_if_abandoned()]:
             if time.monotonic() >= deadline:
@@ -245,9 +230,9 @@ class TrackingStore:
 
     def ui_arguments(self, port: int) -> list[str]:
         """Return the command that opens the UI on loopback, without the database's address."""
-        artifacts = self.server.artifact_location or artifact_location(self.folder)
+        artifacts = self.server.artifact_location or own_server(self.folder).artifact_location
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
-        return [*command, "--workers", "1", "--artifacts-destination", artifacts]
+        return [*command, "--workers", "1", "--artifacts-destination", str(artifacts)]
 
     @property
     def _left(self) -> Storage:
@@ -258,27 +243,16 @@ class TrackingStore:
     def _sender(self) -> Sender:
         return Sender(self.server, self._spools)
 
-    def _opening(self, name: str, key: str, parent: Tracker | None, fresh: bool, leased: bool) -> RunOpened:
+    def _opening(self, name: str, key: str, parent: Tracker | None, **fields: Any) -> RunOpened:  # noqa: ANN401
         assert _SAFE_KEY.fullmatch(key), f"an identity holds letters, digits and ._- only, not {key!r}"
-        opened = RunOpened(
-            self.experiment,
-            name,
-            key,
-            uuid.uuid4().hex,
-            milliseconds_now(),
-            self.storage_id,
-            this_host(),
-            this_user(),
-            adopt=not fresh,
-            leased=leased,
-        )
-        if parent is None:
-            return opened
-        assert parent.opening.parent_spool is None, "runs nest one level deep"
-        identity = parent.opening.identity if parent.opening.adopt else None
-        return replace(opened, parent_spool=parent.opening.spool, parent_identity=identity)
+        if parent is not None:
+            assert parent.opening.parent_spool is None, "runs nest one level deep"
+            identity = parent.opening.identity if parent.opening.adopt else None
+            fields |= {"parent_spool": parent.opening.spool, "parent_identity": identity}
+        owner = self.storage_id, this_host(), this_user()
+        return RunOpened(self.experiment, name, key, uuid.uuid4().hex, milliseconds_now(), *owner, **fields)
 
-    def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object], fresh: bool) -> Tracker:
+    def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object], *, fresh: bool = False) -> Tracker:
         spool = self._spools.begin(name, fresh=fresh)
         with spool.hold():
             if (first := spool.known().opening) is not None:
@@ -326,15 +300,12 @@ def run_ui(store: TrackingStore, port: int | None = None) -> None:
 
 
 def _free_port() -> int:
-    for port in (UI_PORT, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise AssertionError("binding to port 0 always finds a port")
+    try:
+        probe = socket.create_server(("127.0.0.1", UI_PORT))
+    except OSError:
+        probe = socket.create_server(("127.0.0.1", 0))
+    with probe:
+        return int(probe.getsockname()[1])
 
 
 def check_tracking(storage: Storage, experiment: str) -> Finding:
@@ -356,10 +327,6 @@ def check_tracking(storage: Storage, experiment: str) -> Finding:
     except Exception as error:  # a damaged or locked database may raise many kinds
         remedy = f"Move {folder}/mlflow.db away to start a new one, or set {TRACKING_URI_VARIABLE}."
         return Finding("MLflow", "broken", f"{folder}/mlflow.db cannot be used ({_shown(error)})", remedy)
-    return _write_and_delete(store)
-
-
-def _write_and_delete(store: TrackingStore) -> Finding:
     address = store.server.shown_address
     try:
         client = store.server.client

@@ -23,8 +23,8 @@ from torch.optim import Optimizer
 from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError, InputError
 from objectaware.methods.backbones import channels_last
-from objectaware.methods.batch_norm import synchronise_batch_norm
 from objectaware.methods.checkpoint import copy_checkpoint, load_state, save_checkpoint
+from objectaware.methods.workers import synchronise_batch_norm
 from objectaware.training.session import Session, StoppedError, any_worker
 
 Batch = TypeVar("Batch")

@@ -24,10 +24,14 @@ from objectaware.errors import ExplainedError
 from objectaware.evaluate.embeddings import alignment, feature_std, knn_accuracy, uniformity
 from objectaware.evaluate.features import compute_features
 from objectaware.methods.backbones import Backbone
-from objectaware.methods.batch_norm import averaged_statistics, running_statistics
-from objectaware.methods.gather import gather_batch, mean_over_workers, num_workers
-from objectaware.methods.method import Method
-from objectaware.methods.mixing import Mixing
+from objectaware.methods.method import Method, Mixing
+from objectaware.methods.workers import (
+    averaged_statistics,
+    gather_batch,
+    mean_over_workers,
+    num_workers,
+    running_statistics,
+)
 from objectaware.training.inputs import build_loader, open_inputs, worker_share
 from objectaware.training.loop import LoopOptions, Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.policies.base import Policy

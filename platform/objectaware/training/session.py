@@ -23,7 +23,7 @@ import objectaware
 from objectaware.background import Background
 from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError
-from objectaware.methods.gather import mean_over_workers
+from objectaware.methods.workers import mean_over_workers
 
 if TYPE_CHECKING:
     from objectaware.config import PretrainConfig

@@ -19,7 +19,7 @@ from objectaware.report.gallery import localization_panel
 from objectaware.studies.reproduce.intro import intro
 from objectaware.studies.reproduce.materials import NUM_ROWS, Materials, Pictures
 from objectaware.studies.reproduce.workshop import images_with
-from objectaware.tracking.browse import metric_history
+from objectaware.tracking.server import metric_history
 
 _NUM_PANEL_ROWS = 6
 _SEED = 0

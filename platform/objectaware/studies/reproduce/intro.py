@@ -12,8 +12,7 @@ from objectaware.augment.randomness import counter_uniforms
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import read_image
 from objectaware.evaluate.features import compute_features
-from objectaware.methods.checkpoint import load_encoder, local_checkpoint
-from objectaware.methods.classifier import load_classifier
+from objectaware.methods.checkpoint import load_classifier, load_encoder, local_checkpoint
 from objectaware.paper.figures import CROPS, EPOCHS
 from objectaware.paper.nodes import Linear
 from objectaware.paper.plan import BIASED_CLASSES

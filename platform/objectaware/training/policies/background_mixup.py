@@ -25,7 +25,7 @@ from objectaware.config import MethodConfig, PolicyInputs
 from objectaware.data.images import Images
 from objectaware.data.masks import in_8_bits
 from objectaware.errors import InputError
-from objectaware.methods.mixing import Mixing
+from objectaware.methods.method import Mixing
 from objectaware.model import Fraction
 from objectaware.training.policies.base import Draws, Masks, Pixels, Policy, Region
 from objectaware.training.policies.masks import LocatedPolicyConfig

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from objectaware.config import PolicyConfig, PolicyInputs
-from objectaware.methods.mixing import Mixing
+from objectaware.methods.method import Mixing
 
 Region = tuple[int, int, int, int]
 """Part of an image in its pixels: top, left, height, width."""

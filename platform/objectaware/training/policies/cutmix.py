@@ -8,7 +8,7 @@ from torch import Tensor
 
 from objectaware.augment.mixup_cutmix import cut_boxes, cutmix, folded_weights
 from objectaware.config import PolicyInputs
-from objectaware.methods.mixing import Mixing
+from objectaware.methods.method import Mixing
 from objectaware.training.policies.base import Policy
 from objectaware.training.policies.mixup import PairingConfig, batch_partners
 

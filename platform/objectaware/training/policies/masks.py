@@ -14,7 +14,7 @@ from objectaware.data.masks import OBJECT_MARGIN, in_8_bits
 from objectaware.data.pack import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.localize.mask_table import MaskTable
+from objectaware.localize.mask_store import MaskTable
 from objectaware.training.policies.base import Boxes, Masks
 
 

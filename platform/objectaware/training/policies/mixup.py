@@ -9,7 +9,7 @@ from torch import Tensor
 
 from objectaware.augment.mixup_cutmix import folded_weights, mixup, neighbours
 from objectaware.config import PolicyConfig, PolicyInputs
-from objectaware.methods.mixing import Mixing
+from objectaware.methods.method import Mixing
 from objectaware.training.policies.base import Policy
 
 if TYPE_CHECKING:
