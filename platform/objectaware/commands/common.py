@@ -186,7 +186,7 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
         needs: Processes of each stage that runs more than one. A local Ray is large enough for each stage by itself.
     """
     from objectaware.distributed.cluster import ray_cluster, require_answer, termination_as_interrupt, total_cpus
-    from objectaware.stages.shared import require_shared
+    from objectaware.stages.machine import require_shared
 
     address = os.environ.get("RAY_ADDRESS")
     if address and address != "local":

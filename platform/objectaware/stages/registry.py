@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar, get_type_hints
 from objectaware.config import Model
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need
-from objectaware.stages.device import on_device
+from objectaware.stages.machine import on_device
 from objectaware.stages.runner import Computation, Context, StageResult, run_stage
 
 Config = TypeVar("Config", bound=Model)

@@ -25,7 +25,7 @@ from objectaware.recipes import merged
 from objectaware.report.demo import demo_tables, markdown_report
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localization import BEST_CENTER_BOX, FULL_IMAGE, LocalizationConfig
-from objectaware.stages.memory import PeakMemory
+from objectaware.stages.machine import PeakMemory
 from objectaware.stages.runner import Context
 from objectaware.studies.engine import Results, Step, open_study, run
 from objectaware.tracking import Tracker

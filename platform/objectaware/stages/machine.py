@@ -1,4 +1,4 @@
-"""Checks of the installation: which commands would work here, and how to fix the others."""
+"""The machines in use: which commands would work here, which device computes, how much memory a command takes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,24 @@ import shutil
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
+import psutil
+
+from objectaware.background import Background
 from objectaware.data.published import PUBLISHED_SETS, check_published
 from objectaware.data.storage import Storage
+from objectaware.errors import InputError
 from objectaware.findings import Finding
+from objectaware.model import Model
+
+if TYPE_CHECKING:
+    from objectaware.tracking import TrackingStore
+
+Config = TypeVar("Config", bound=Model)
 
 # The demo, with Ray and MLflow, took 5.4 GiB on 2 cores (README).
 _DEMO_GIB = 6.0
@@ -22,6 +34,8 @@ _DEMO_GIB = 6.0
 _OBJECT_STORE_GIB = 1.0
 _GIB = 2**30
 _NODE_SECONDS = 120.0
+_SHARED_REMEDY = "Give a folder that all nodes share, such as s3://bucket/runs or an NFS mount."
+_SECONDS_BETWEEN_SAMPLES = 2.0
 # Libraries with compiled parts, which break if they were installed on another kind of machine.
 _LIBRARIES = ("torch", "torchvision", "cv2", "pyarrow", "pycocotools.mask", "pydensecrf.densecrf", "scipy")
 
@@ -60,14 +74,14 @@ def _check_python() -> Finding:
 
 
 def _check_libraries() -> Iterator[Finding]:
-    broken = False
+    is_whole = True
     for name in _LIBRARIES:
         try:
             importlib.import_module(name)
         except (ImportError, OSError) as error:  # OSError: a shared library that is missing
-            broken = True
+            is_whole = False
             yield Finding("libraries", "broken", f"{name} cannot be imported ({error})", "Run `make clean install`.")
-    if not broken:
+    if is_whole:
         import torch
 
         yield Finding("libraries", "ok", f"all import; torch {torch.__version__}")
@@ -149,28 +163,24 @@ def _check_data(folder: Path) -> Iterator[Finding]:
             missing.append(published.name)
             continue
         check = check_published(published.name, root, folder)
-        parts = [f"{found.part} {found.num_images}" for found in check.found if found.is_whole]
-        short = [f"{found.part} {found.num_images} of {found.num_published}" for found in check.found]
-        short = [text for text, found in zip(short, check.found, strict=True) if not found.is_whole]
-        lacking = [part.part for part in check.missing]
-        found = ", ".join([*parts, *short, *(f"no {part}" for part in lacking)])
-        remedy = "" if check.is_whole else f"`objectaware data check {published.name!r}` says what is looked for."
-        yield Finding(published.name, "ok" if check.is_whole else "limited", found, remedy)
+        parts = [f"{part.part} {part.num_images}" for part in check.found if part.is_whole]
+        parts += [f"{part.part} {part.num_images} of {part.num_published}" for part in check.found if not part.is_whole]
+        parts += [f"no {part.part}" for part in check.missing]
+        remedy = "" if check.is_whole else f"`objectaware data check {published.name!r}` lists the files that it needs."
+        yield Finding(published.name, "ok" if check.is_whole else "limited", ", ".join(parts), remedy)
     if missing:
-        remedy = "`objectaware data check NAME` says where to get one; --data names another folder."
+        remedy = "`objectaware data check NAME` shows where to get one; --data names another folder."
         yield Finding("other data sets", "not checked", f"not in {folder}: {', '.join(missing)}", remedy)
 
 
 def _check_nodes(storage: Storage) -> Iterator[Finding]:
     """Check every node of the cluster that this process is connected to."""
     from objectaware.distributed.cluster import run_on_nodes
-    from objectaware.stages.shared import storage_problems
 
     problems = storage_problems(storage)
     broken = [f"node {address} {problem}" for address, problem in problems.items() if problem]
     if broken:
-        remedy = "Give a folder that all nodes share, such as s3://bucket/runs or an NFS mount."
-        yield Finding("storage of all nodes", "broken", f"{storage.uri}: {'; '.join(broken)}", remedy)
+        yield Finding("storage of all nodes", "broken", f"{storage.uri}: {'; '.join(broken)}", _SHARED_REMEDY)
     else:
         yield Finding("storage of all nodes", "ok", f"{storage.uri} is one for {len(problems)} nodes")
     free = run_on_nodes(_free_shared_memory, timeout_seconds=_NODE_SECONDS)
@@ -184,3 +194,120 @@ def _check_nodes(storage: Storage) -> Iterator[Finding]:
 
 def _free_shared_memory() -> float:
     return shutil.disk_usage("/dev/shm").free / _GIB
+
+
+def require_shared(storage: Storage, tracking: TrackingStore) -> None:
+    """Refuse a storage or a database of runs that belongs to one machine, on a cluster of several.
+
+    Raises:
+        InputError: The cluster has more than one machine, and runs would go to SQLite, or a node cannot read the
+            driver's files in the storage, or cannot write there.
+    """
+    from objectaware.distributed.cluster import node_addresses
+
+    if len(set(node_addresses().values())) == 1:  # one machine
+        return
+    if tracking.is_sqlite:
+        remedy = "Start an MLflow server that the cluster reaches (docs/cluster.md), and give its address."
+        raise InputError("MLFLOW_TRACKING_URI", tracking.server.shown_address, "is a file of one node alone", remedy)
+    problems = {address: problem for address, problem in storage_problems(storage).items() if problem}
+    if problems:
+        address, problem = next(iter(problems.items()))
+        problem = f"is not shared by the cluster: node {address} {problem}"
+        raise InputError("storage", storage.uri, problem, _SHARED_REMEDY)
+
+
+def storage_problems(storage: Storage) -> dict[str, str]:
+    """Try the storage from every node.
+
+    Returns:
+        For each node's address, its problem as a clause, or an empty text if it has none.
+    """
+    from objectaware.distributed.cluster import run_on_nodes
+
+    with _note(storage) as (name, note):
+        return run_on_nodes(_try_storage, storage, name, note, timeout_seconds=_NODE_SECONDS)
+
+
+@contextmanager
+def _note(storage: Storage) -> Iterator[tuple[str, bytes]]:
+    name, note = f"check-{uuid.uuid4().hex}", uuid.uuid4().bytes
+    storage.write_bytes(name, note)
+    try:
+        yield name, note
+    finally:
+        storage.delete(name)
+
+
+def _try_storage(storage: Storage, name: str, note: bytes) -> str:
+    try:
+        if not storage.exists(name) or storage.read_bytes(name) != note:
+            return "does not see what the driver wrote"
+        answer = f"{name}-{uuid.uuid4().hex}"
+        storage.write_bytes(answer, note)
+        storage.delete(answer)
+    except OSError as error:
+        return f"cannot write there ({error})"
+    return ""
+
+
+def on_device(config: Config, *, has_gpus: bool) -> Config:
+    """Return the configuration with `execution.use_gpu` filled in if it is open.
+
+    Args:
+        config: Configuration of a stage.
+        has_gpus: Value that is filled in: whether GPUs are available.
+    """
+    execution = getattr(config, "execution", None)
+    if getattr(execution, "use_gpu", False) is not None:  # written out, or a stage without that choice
+        return config
+    assert isinstance(execution, Model)
+    return config.model_copy(update={"execution": execution.model_copy(update={"use_gpu": has_gpus})})
+
+
+def on_available_device(config: Config) -> Config:
+    """Return the configuration with `execution.use_gpu` filled in: true if the Ray in use has GPUs.
+
+    A cluster with fewer GPUs than the stage has processes is refused later, with the numbers in the message. Training
+    on CPUs instead would silently take weeks.
+    """
+    execution = getattr(config, "execution", None)
+    if getattr(execution, "use_gpu", False) is not None:
+        return config
+    from objectaware.distributed.cluster import has_gpus
+
+    return on_device(config, has_gpus=has_gpus())
+
+
+def device_name(config: object) -> str:
+    """Return `cuda` or `cpu`, the device on which the stage computes, for its tags."""
+    execution = getattr(config, "execution", None)
+    return "cuda" if getattr(execution, "use_gpu", False) else "cpu"
+
+
+class PeakMemory(Background):
+    """A watch on the memory of a process tree while the context is open.
+
+    Pages that several processes share (above all the object store) count once: each process is charged its
+    proportional share (PSS), as reported by Linux.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("memory")
+        self.peak_mib = 0.0
+
+    def _run(self) -> None:
+        while True:
+            self.peak_mib = max(self.peak_mib, tree_memory_mib(os.getpid()))
+            if self._stop.wait(_SECONDS_BETWEEN_SAMPLES):
+                return
+
+
+def tree_memory_mib(pid: int) -> float:
+    """Return the proportional memory of a process and its descendants, in MiB."""
+    root = psutil.Process(pid)
+    total = 0
+    for process in (root, *root.children(recursive=True)):
+        with suppress(psutil.Error):  # the process has ended meanwhile
+            total += process.memory_full_info().pss
+    return total / 2**20
