@@ -23,12 +23,11 @@ from objectaware.stages.background import BackgroundConfig, background
 from objectaware.stages.class_distance import ClassDistanceConfig, class_distance
 from objectaware.stages.detection import detection
 from objectaware.stages.few_shot import FewShotConfig, few_shot
-from objectaware.stages.identity import data_hash
+from objectaware.stages.identity import data_hash, delete_outputs
 from objectaware.stages.knn import KnnConfig, knn
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.localization import LocalizationConfig, localization
 from objectaware.stages.localizers import LocalizersConfig, localizers
-from objectaware.stages.outputs import delete_outputs
 from objectaware.stages.registry import all_stages
 from objectaware.stages.runner import Context, StageResult
 from objectaware.stages.shift import shift

@@ -14,8 +14,8 @@ from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed import machines
 from objectaware.errors import InputError
+from objectaware.stages.identity import STAGE_FILE
 from objectaware.stages.lease import Generations, Lease, LeaseHeldError, LeaseLostError
-from objectaware.stages.outputs import STAGE_FILE
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, EpochWatch, StageResult, StageRun
 from objectaware.tracking import TrackingStore

@@ -99,7 +99,7 @@ def prune_runs(program: str, arguments: list[str]) -> None:
             yes: Delete the runs. Without it, nothing is deleted.
         """
         from objectaware.report.tables import format_rows
-        from objectaware.stages.outputs import shown_names
+        from objectaware.stages.identity import shown_names
         from objectaware.stages.runs import format_bytes, listed, prunable, prune
 
         stored, recorded = _all(common)

@@ -32,8 +32,7 @@ from objectaware.distributed.task import run_task, run_tasks
 from objectaware.distributed.train import fine_tune, fine_tuning_needs
 from objectaware.evaluate.coverage import Coverage
 from objectaware.methods.checkpoint import local_checkpoint
-from objectaware.stages.identity import checkpoint_hash, data_hash
-from objectaware.stages.outputs import TRAINING_OUTPUTS
+from objectaware.stages.identity import TRAINING_OUTPUTS, checkpoint_hash, data_hash
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun

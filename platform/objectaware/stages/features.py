@@ -31,9 +31,8 @@ from objectaware.evaluate.features import PART_SIZE, FeatureSet, compute_feature
 from objectaware.methods.backbones import Backbone, channels_last
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.model import CheckpointAddress, Execution, Positive
-from objectaware.stages.identity import checkpoint_hash, data_hash, recipe, stage_identity
+from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, checkpoint_hash, data_hash, recipe, stage_identity
 from objectaware.stages.labelled import LabelledImages, open_labelled
-from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
 

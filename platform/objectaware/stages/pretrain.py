@@ -11,8 +11,7 @@ from objectaware.data.dataset import Dataset
 from objectaware.distributed.train import pretrain as train
 from objectaware.distributed.train import pretrain_needs
 from objectaware.methods.backbones import check_image_size
-from objectaware.stages.identity import mask_store_hash
-from objectaware.stages.outputs import TRAINING_OUTPUTS
+from objectaware.stages.identity import TRAINING_OUTPUTS, mask_store_hash
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun

@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, SWEEP, SWEEP_OUTPUTS, delete_outputs
 from objectaware.stages.lease import Lease, current_holder
-from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE, SWEEP, SWEEP_OUTPUTS, delete_outputs
 from objectaware.stages.registry import all_stages
 from objectaware.tracking.browse import RecordedRun
 
