@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -28,10 +27,8 @@ from objectaware.model import Positive, filled
 from objectaware.stages.features import (
     FeatureConfig,
     LabelledFeatures,
-    check_sources,
     compute_device,
-    feature_sets,
-    input_hashes,
+    feature_computation,
     log_accuracies,
     run_on_features,
 )
@@ -106,16 +103,12 @@ def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
         InputError: A data set has no labels, no readable image or no class in common with `train`, `train` shows only
             one class, or `compat` needs more memory than there is.
     """
-    sets = labelled_sets(config)
-    inputs = input_hashes(context, config, sets)
 
-    def compute(run: StageRun, config: LinearConfig) -> Mapping[str, Any]:
-        found = feature_sets(context, config, sets, inputs)
+    def measure(run: StageRun, config: LinearConfig, found: Mapping[str, LabelledFeatures]) -> Mapping[str, Any]:
         tests = {name: found[f"test {name}"] for name in config.tests}
         streamed = _has_to_stream(run, config, found["train"])
         values = run_on_features(measure_linear, config, found["train"], tests, streamed)
         run.folder.write_bytes(CLASSIFIER_NAME, values["classifier"])
-        values |= {"classifier": run.folder.uri, "streamed": streamed}
         accuracies = values["accuracies"]
         if {"mixed_same", "mixed_rand"} <= accuracies.keys():
             accuracies["bg_gap"] = bg_gap(accuracies)
@@ -127,15 +120,9 @@ def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
         ]
         run.tracker.log_table("linear by class", by_class)
         run.tracker.log_metrics({"holdout_accuracy": values["holdout_accuracy"]})
-        return values
+        return {**values, "classifier": run.folder.uri, "streamed": streamed}
 
-    return Computation(
-        title="linear evaluation",
-        inputs=inputs,
-        compute=compute,
-        tags={"dataset": config.train.root},
-        check=partial(check_sources, sets=sets),
-    )
+    return feature_computation(context, config, labelled_sets(config), measure, title="linear evaluation")
 
 
 def labelled_sets(config: LinearConfig) -> dict[str, DataConfig]:
@@ -176,7 +163,7 @@ def measure_linear(
         streamed: Whether the training features stay in storage, and are read one part at a time.
 
     Returns:
-        Values of `linear`, with the classifier's file in `classifier`.
+        Values of `linear` that depend on the features alone, with the classifier's file in `classifier`.
     """
     device = compute_device(config)
     # A small data set may lack some classes of a large one's list, and the classifier knows only those it was shown.
@@ -201,7 +188,6 @@ def measure_linear(
         "coverage": {name: one.values() for name, one in coverage.items()},
         "penalty": float(result.penalty),
         "holdout_accuracy": float(result.holdout_accuracies.max()),
-        "unreadable": sum(len(one.features.unreadable) for one in (train, *tests.values())),
         "classifier": classifier_file(Classifier(result.model.weight.float(), result.model.bias.float())),
     }
 
