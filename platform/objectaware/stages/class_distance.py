@@ -10,8 +10,8 @@ from pydantic import Field
 from torch.nn.functional import normalize
 
 from objectaware.errors import InputError
-from objectaware.evaluate.embeddings import class_distance as distance
-from objectaware.evaluate.embeddings import plane
+from objectaware.evaluate.features import class_distance as distance
+from objectaware.evaluate.features import plane
 from objectaware.model import Positive
 from objectaware.report.figures import scatter
 from objectaware.stages.features import (

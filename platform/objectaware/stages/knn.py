@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from objectaware.config import DataConfig
-from objectaware.evaluate.embeddings import knn_accuracy
+from objectaware.evaluate.features import knn_accuracy
 from objectaware.model import Positive
 from objectaware.stages.features import (
     FeatureConfig,

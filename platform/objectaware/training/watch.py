@@ -11,8 +11,7 @@ from torch import Tensor
 
 from objectaware.data.images import Images
 from objectaware.errors import ExplainedError
-from objectaware.evaluate.embeddings import alignment, feature_std, knn_accuracy, uniformity
-from objectaware.evaluate.features import compute_features
+from objectaware.evaluate.features import alignment, compute_features, feature_std, knn_accuracy, uniformity
 from objectaware.methods.backbones import Backbone
 from objectaware.methods.gather import gather_batch, mean_over_workers
 from objectaware.methods.method import Method
