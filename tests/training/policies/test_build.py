@@ -14,7 +14,7 @@ from objectaware.data.dataset import TrainingImages
 from objectaware.data.pack import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.stages.pack import run_pack
+from objectaware.stages.export import run_pack
 from objectaware.training.policies import (
     BackgroundHardMix,
     CutMix,
