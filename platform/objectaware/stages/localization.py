@@ -91,40 +91,29 @@ def localization(context: Context, config: LocalizationConfig) -> Computation[Lo
         inputs[f"masks {name}"] = masks_hash(masks)
 
     def compute(run: StageRun, config: LocalizationConfig) -> Mapping[str, Any]:
-        *measured, truth = _measure_all(config)
+        tasks = [*((config, name) for name in config.masks), (config, None)]
+        *measured, truth = run_tasks(measure, tasks, at_once=_NUM_MEASURED_AT_ONCE)
         if truth["notice"]:
             run.progress.line(truth["notice"])
-        scores = {**truth["scores"]}
-        coverage = {**truth["coverage"]}
-        histograms = {"truth": truth["boxes_per_image"]}
+        found = {"truth": truth, **dict(zip(config.masks, measured, strict=True))}
+        scores = {row: cells for values in found.values() for row, cells in values["scores"].items()}
+        coverage = {name: one for values in found.values() for name, one in values["coverage"].items()}
+        histograms = {name: box_count_histogram(values["boxes_per_image"]) for name, values in found.items()}
         for name, values in zip(config.masks, measured, strict=True):
-            scores |= values["scores"]
-            coverage |= values["coverage"]
-            histograms[name] = values["boxes_per_image"]
             picture = box_histogram(Counter(values["boxes_per_image"]), Counter(truth["boxes_per_image"]))
             run.tracker.log_png(f"boxes_per_image/{_key(name)}.png", picture)
         run.tracker.log_table("localization", [{"localizer": row, **cells} for row, cells in titled(scores).items()])
         for row, cells in scores.items():
             run.tracker.log_metrics({f"{measure}.{_key(row)}": value for measure, value in cells.items()})
-        counts = {name: _histogram(numbers) for name, numbers in histograms.items()}
+        counts = {name: {str(count): number for count, number in one.items()} for name, one in histograms.items()}
         return {"scores": scores, "boxes_per_image": counts, "coverage": coverage}
 
     return Computation(title="localization", inputs=inputs, compute=compute, tags={"dataset": config.data.root})
 
 
-def _measure_all(config: LocalizationConfig) -> list[dict[str, Any]]:
-    """Return the results of `measure_masks` for each of the masks, and last the result of `measure_truth`."""
-    tasks = [*((config, name) for name in config.masks), (config, None)]
-    return run_tasks(measure, tasks, at_once=_NUM_MEASURED_AT_ONCE)
-
-
 def _key(row: str) -> str:
     """Return a row's name in a form that fits a path or a metric's name."""
     return re.sub(r"[^\w.-]+", "_", row)
-
-
-def _histogram(counts: list[int]) -> dict[str, int]:
-    return {str(count): number for count, number in box_count_histogram(counts).items()}
 
 
 def titled(scores: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
@@ -165,7 +154,7 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
         index = place.pop(prediction.image_id, None)
         if index is None:
             remedy = "Give masks of the images that are measured."
-            raise InputError("masks", prediction.image_id, "is no image of the data set, or comes twice", remedy)
+            raise InputError("masks", prediction.image_id, "is not an image of the data set, or comes twice", remedy)
         counts.append(prediction.num_boxes)
         if not prediction.is_readable:
             num_unreadable += 1
@@ -181,7 +170,7 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
         problem = f"lacks {len(place)} of the {len(image_ids)} images, such as {next(iter(place))}"
         raise InputError("masks", config.masks[name], problem, "Localize the images that are measured.")
     if not num_found:
-        problem = f"holds a mask of none of the {len(image_ids)} images"
+        problem = f"has no mask of any of the {len(image_ids)} images"
         raise InputError("masks", config.masks[name], problem, "Check that the images can be read.")
     values = {row: _finite(score.result()) for row, score in scores.items()}
     coverage = {f"{name}: {kind}": one.values() for kind, one in _coverage(truths, num_boxed, num_unreadable).items()}
@@ -272,10 +261,8 @@ def _predictions(address: str, image_ids: list[str], truths: GroundTruth) -> Ite
     storage = Storage.from_uri(address)
     if address.endswith(".json"):
         folder, name = storage.split()
-        numbers: dict[int, tuple[str, int, int]] = {}
-        if truths.coco is not None:
-            coco = truths.coco
-            numbers = {number: (image_ids[i], *coco.size(i)) for i, number in enumerate(coco.numbers)}
+        coco = truths.coco
+        numbers = {} if coco is None else {n: (image_ids[i], *coco.size(i)) for i, n in enumerate(coco.numbers)}
         return coco_predictions(address, folder.read_bytes(name), image_ids, numbers)
     if storage.exists("store.json"):
         return store_predictions(read_rows(storage), crf=bool(storage.read_json("store.json")["config"]["crf"]))
@@ -325,9 +312,8 @@ def store_predictions(rows: Iterable[MaskRow], *, crf: bool) -> Iterator[Predict
             problem = "is of a mask store without the soft masks after CRF"
             raise InputError("masks", row.image_id, problem, "Run the localization again.")
         soft, unrefined = (row.refined, row.cam) if crf else (row.cam, None)
-        yield Prediction(
-            row.image_id, soft, unrefined, len(row.boxes), "upright", is_readable=row.is_readable, is_refined=crf
-        )
+        num_boxes, is_readable = len(row.boxes), row.is_readable
+        yield Prediction(row.image_id, soft, unrefined, num_boxes, "upright", is_readable, is_refined=crf)
 
 
 def folder_predictions(folder: Storage, image_ids: Iterable[str]) -> Iterator[Prediction]:
@@ -345,8 +331,7 @@ def folder_predictions(folder: Storage, image_ids: Iterable[str]) -> Iterator[Pr
         InputError: No image has a file, or a file does not hold such a mask.
     """
     files = {name for name, _, _ in folder.list_files()}
-    num_found = 0
-    first = ""
+    num_found, first = 0, ""
     for image_id in image_ids:
         first = first or image_id
         stem = str(PurePosixPath(image_id).with_suffix(""))
