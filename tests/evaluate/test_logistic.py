@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from objectaware.errors import InputError
-from objectaware.evaluate.linear import linear_evaluation, streamed_linear_evaluation
+from objectaware.evaluate.linear import linear_evaluation
 from objectaware.evaluate.logistic import (
     Batch,
     Evaluation,
@@ -375,7 +375,7 @@ def test_the_evaluation_chooses_as_in_memory(refit: bool) -> None:
     features, labels = pooled(240, num_classes=3)
     given = {"refit": refit, "holdout_size": 60, "seed": 3, "num_values": 9, "min_penalty": 1e-3}
     one = linear_evaluation(features, labels, **given)
-    other = streamed_linear_evaluation(batches(features, labels), **given)
+    other = linear_evaluation(batches(features, labels), **given)
     # A row of 60 on the boundary may fall to either side.
     np.testing.assert_allclose(other.holdout_accuracies, one.holdout_accuracies, atol=100 / 60 + 1e-9)
     assert other.penalty == one.penalty

@@ -10,7 +10,7 @@ a few images per class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,10 +24,11 @@ from objectaware.evaluate.features import Array, as_checked
 from objectaware.evaluate.logistic import (
     FeatureBatches,
     LogisticModel,
+    LogisticProblem,
+    ScaledProblem,
     StreamedProblem,
     count_classes,
     fit_logistic,
-    logistic_path,
     solution_path,
 )
 
@@ -71,8 +72,8 @@ class LinearResult:
 
 
 def linear_evaluation(
-    train_features: Array,
-    train_labels: Array,
+    train_features: Array | FeatureBatches,
+    train_labels: Array | None = None,
     *,
     holdout_fraction: float = 0.2,
     holdout_size: int | None = None,
@@ -86,13 +87,15 @@ def linear_evaluation(
     """Choose the penalty on a hold-out and fit the classifier with it.
 
     Args:
-        train_features: (N, D) floating point, tensor (on any device, where the work is then done) or array.
-        train_labels: (N,) integers from 0.
+        train_features: (N, D) floating point, tensor (on any device, where the work is then done) or array. Features
+            that do not fit in memory come as batches: each step of a search is then one pass over them, and the result
+            is the same up to rounding.
+        train_labels: (N,) integers from 0. Batches bring their own.
         holdout_fraction: Share of each class that is held out, in (0, 1), rounded to whole samples; every
             class keeps at least one sample to train on.
         holdout_size: Number of samples held out, in place of the share; `PAPER_HOLDOUT_SIZES`
             has the paper's.
-        seed: Seed of the hold-out's draw.
+        seed: Seed of the hold-out's draw, which is the same for the same labels.
         num_values: Number of penalties.
         min_penalty: Smallest penalty, positive.
         max_penalty: Largest penalty.
@@ -107,97 +110,48 @@ def linear_evaluation(
         InputError: Features are not finite, labels are out of range, a class has no sample, or no sample can
             be held out.
     """
-    features, labels = as_checked(train_features, train_labels, "train_")
-    classes = int(labels.max()) + 1 if num_classes is None else num_classes
-    kept, held = stratified_holdout(labels.cpu().numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
-    penalties = np.geomspace(max_penalty, min_penalty, num_values)
-    path = logistic_path(
-        features[kept],
-        labels[kept],
-        num_classes=classes,
-        penalties=penalties.tolist(),
-        tolerance=PATH_TOLERANCE,
-        dtype=_path_dtype(features),
-    )
-    held_features, held_labels = features[held], labels[held]
-    best, best_model, accuracies = _best_of(path, lambda model: accuracy(model, held_features, held_labels))
-    rows = slice(None) if refit else kept
-    penalty = float(penalties[best])
-    final = fit_logistic(features[rows], labels[rows], num_classes=classes, penalty=penalty, initial=best_model)
-    return LinearResult(final, penalty, penalties, accuracies)
+    if isinstance(train_features, FeatureBatches):
+        batches = train_features
+    else:
+        assert train_labels is not None
+        features, labels = as_checked(train_features, train_labels, "train_")
+        whole = features, labels.to(features.device, torch.int64)
+        batches = FeatureBatches(lambda: iter([whole]))
 
+    def problem_of(chosen: FeatureBatches, dtype: torch.dtype) -> ScaledProblem:
+        if batches is train_features:
+            return StreamedProblem(chosen, classes, dtype)
+        ((rows, of_rows),) = chosen.read()
+        return LogisticProblem(rows, of_rows, classes, dtype)
 
-def streamed_linear_evaluation(
-    batches: FeatureBatches,
-    *,
-    holdout_fraction: float = 0.2,
-    holdout_size: int | None = None,
-    seed: int = 0,
-    num_values: int = 45,
-    min_penalty: float = 1e-6,
-    max_penalty: float = 1e5,
-    refit: bool = True,
-    num_classes: int | None = None,
-) -> LinearResult:
-    """Do the same as `linear_evaluation`, up to rounding, on features that do not fit in memory.
-
-    Each step of a search is one pass over the batches. It needs the memory of one batch, whatever their number.
-
-    Args:
-        batches: The training split: features, and labels from 0.
-        holdout_fraction: As of `linear_evaluation`.
-        holdout_size: As of `linear_evaluation`.
-        seed: Seed of the hold-out's draw, which is the same for the same labels.
-        num_values: Number of penalties.
-        min_penalty: Smallest penalty, positive.
-        max_penalty: Largest penalty.
-        refit: As of `linear_evaluation`.
-        num_classes: Number of classes; by default one more than the largest label.
-
-    Returns:
-        As `linear_evaluation`.
-
-    Raises:
-        InputError: As `linear_evaluation`.
-    """
-    labels = batches.labels()
-    classes = int(labels.max()) + 1 if num_classes is None else num_classes
-    _, held = stratified_holdout(labels.numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
-    is_held = torch.zeros(len(labels), dtype=torch.bool)
+    all_labels = batches.labels()
+    classes = int(all_labels.max()) + 1 if num_classes is None else num_classes
+    _, held = stratified_holdout(all_labels.numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
+    is_held = torch.zeros(len(all_labels), dtype=torch.bool)
     is_held[held] = True
     kept_batches, held_batches = batches.select(~is_held), batches.select(is_held)
     penalties = np.geomspace(max_penalty, min_penalty, num_values)
-    dtype = _path_dtype(next(iter(batches.read()))[0])
-    problem = StreamedProblem(kept_batches, classes, dtype)
+    # Models along the path are compared by their accuracy only; float32 is twice as fast.
+    is_double = next(iter(batches.read()))[0].dtype == torch.float64
+    problem = problem_of(kept_batches, torch.float64 if is_double else torch.float32)
     path = solution_path(problem, penalties.tolist(), tolerance=PATH_TOLERANCE)
-    best, best_model, accuracies = _best_of(path, lambda model: _streamed_accuracy(model, held_batches))
+    best, best_model, accuracies = _best_of(path, held_batches)
     penalty = float(penalties[best])
-    exact = StreamedProblem(batches if refit else kept_batches, classes, torch.float64)
+    exact = problem_of(batches if refit else kept_batches, torch.float64)
     return LinearResult(next(solution_path(exact, [penalty], initial=best_model)), penalty, penalties, accuracies)
 
 
-def _path_dtype(features: Tensor) -> torch.dtype:
-    # Models along the path are compared by their accuracy only; float32 is twice as fast.
-    return torch.float64 if features.dtype == torch.float64 else torch.float32
-
-
-def _best_of(
-    path: Iterable[LogisticModel], holdout_accuracy: Callable[[LogisticModel], float]
-) -> tuple[int, LogisticModel, NDArray[np.float64]]:
-    """Return the index of the first of the best models, that model, and the accuracies of all models."""
+def _best_of(path: Iterable[LogisticModel], held_out: FeatureBatches) -> tuple[int, LogisticModel, NDArray[np.float64]]:
+    """Return the index of the first of the best models, that model, and the accuracies of all models in per cent."""
     accuracies: list[float] = []
     best: tuple[int, LogisticModel] | None = None
     for index, model in enumerate(path):
-        accuracies.append(holdout_accuracy(model))
+        right = torch.cat([_is_right(model, features, labels) for features, labels in held_out.read()])
+        accuracies.append(100.0 * float(right.to(torch.float64).mean()))
         if best is None or accuracies[index] > accuracies[best[0]]:
             best = index, model
     assert best is not None, "there is no penalty"
     return *best, np.array(accuracies)
-
-
-def _streamed_accuracy(model: LogisticModel, batches: FeatureBatches) -> float:
-    right = [_is_right(model, features, labels) for features, labels in batches.read()]
-    return 100.0 * float(torch.cat(right).to(torch.float64).mean())
 
 
 def accuracy(model: LogisticModel, features: Array, labels: Array) -> float:
@@ -341,29 +295,24 @@ def official_linear_evaluation(
     kept, held = stratified_holdout(labels.cpu().numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
     labels = labels.to(features.device, torch.int64)
     count_classes(labels[kept], classes)
-    classifier = _initial_classifier(features.shape[1], classes, seed).to(features.device)
+    classifier = nn.Linear(features.shape[1], classes)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in classifier.parameters():
+        nn.init.normal_(parameter, std=_OFFICIAL_INITIAL_STD, generator=generator)
+    classifier = classifier.to(features.device)
     optimizer = torch.optim.LBFGS(classifier.parameters(), max_iter=OFFICIAL_MAX_ITERATIONS)
     penalties = np.geomspace(min_penalty, max_penalty, num_values)
-    accuracies = np.zeros(num_values)
-    best, best_model = -1, _model_of(classifier)
-    for index, penalty in enumerate(penalties.tolist()):
-        _fit_officially(classifier, optimizer, features[kept], labels[kept], penalty)
-        model = _model_of(classifier)
-        accuracies[index] = accuracy(model, features[held], labels[held])
-        if best < 0 or accuracies[index] > accuracies[best]:
-            best, best_model = index, model
+
+    def models() -> Iterator[LogisticModel]:
+        for penalty in penalties.tolist():
+            _fit_officially(classifier, optimizer, features[kept], labels[kept], penalty)
+            yield _model_of(classifier)
+
+    best, best_model, accuracies = _best_of(models(), FeatureBatches(lambda: iter([(features[held], labels[held])])))
     if not bool(torch.isfinite(best_model.weight).all()):
         remedy = "Leave compat out: the exact solver has a line search."
         raise InputError("compat", "official", "its optimiser diverged on these features", remedy)
     return LinearResult(best_model, float(penalties[best]), penalties, accuracies)
-
-
-def _initial_classifier(num_features: int, num_classes: int, seed: int) -> nn.Linear:
-    classifier = nn.Linear(num_features, num_classes)
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in classifier.parameters():
-        nn.init.normal_(parameter, std=_OFFICIAL_INITIAL_STD, generator=generator)
-    return classifier
 
 
 def _fit_officially(

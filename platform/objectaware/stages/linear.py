@@ -18,7 +18,6 @@ from objectaware.evaluate.linear import (
     LinearResult,
     linear_evaluation,
     official_linear_evaluation,
-    streamed_linear_evaluation,
 )
 from objectaware.evaluate.logistic import Batch, FeatureBatches, LogisticModel
 from objectaware.evaluate.shift import bg_gap
@@ -206,7 +205,7 @@ def _fit(config: LinearConfig, train: LabelledFeatures, device: torch.device, st
             for values, indices in train.features.parts():
                 yield values.to(device), torch.from_numpy(train.labels[indices]).to(device)
 
-        return streamed_linear_evaluation(FeatureBatches(read), refit=config.refit, **holdout)
+        return linear_evaluation(FeatureBatches(read), refit=config.refit, **holdout)
     values, labels = train.load()
     features = values.to(device)
     if config.compat == "official":
