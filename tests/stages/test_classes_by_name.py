@@ -17,7 +17,7 @@ from objectaware.config import DataConfig, DetectionConfig, PretrainConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.evaluate.shift import VARIANTS
+from objectaware.evaluate.linear import VARIANTS
 from objectaware.localize.mask_store import MaskRow
 from objectaware.stages.background import BackgroundConfig, background
 from objectaware.stages.class_distance import ClassDistanceConfig, class_distance

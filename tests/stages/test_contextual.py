@@ -13,7 +13,7 @@ from PIL import Image
 from in_process import Tasks, write_colours
 from objectaware.config import DataConfig, PretrainConfig
 from objectaware.errors import InputError
-from objectaware.evaluate.shift import CORRUPTIONS, shift_result
+from objectaware.evaluate.linear import CORRUPTIONS, shift_result
 from objectaware.stages.class_distance import ClassDistanceConfig, class_distance
 from objectaware.stages.few_shot import FewShotConfig, few_shot
 from objectaware.stages.knn import KnnConfig, knn
@@ -133,8 +133,8 @@ def test_published_test_sets_have_the_names_that_the_table_knows(tmp_path: Path)
     assert tests["ImageNet-9"].split == "val"
     assert tests["mixed_rand"].root == str(tmp_path / "bg_challenge")
     corrupted = published_tests(["ImageNet-C-9"], str(tmp_path))
-    assert len(shift_result(dict.fromkeys(corrupted, 1.0)).corruptions) == 15
-    assert list(shift_result(dict.fromkeys(corrupted, 1.0)).corruptions) == list(CORRUPTIONS)
+    assert len(CORRUPTIONS) == 15
+    assert list(shift_result(dict.fromkeys(corrupted, 1.0))) == [*CORRUPTIONS, "corruption_mean"]
     with pytest.raises(InputError, match="sets = ImageNet-C: has a test set gaussian_noise-1"):
         published_tests(["ImageNet-C-9", "ImageNet-C"], str(tmp_path))
 

@@ -5,20 +5,23 @@ is chosen among 45 logarithmically spaced values from 1e-6 to 1e5 on a held-out 
 has the sum form of `objectaware.evaluate.logistic`, sum_i CE_i + penalty / 2 * ||W||^2.
 
 `official_linear_evaluation` is that of the official code, kept for its numbers. `few_shot_error` fits the classifier to
-a few images per class.
+a few images per class. The last functions put accuracies together: over seeds, backgrounds and corruptions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from objectaware.data.sets.imagenet_shifts import CORRUPTIONS as CORRUPTIONS_BY_KIND
 from objectaware.errors import InputError
 from objectaware.evaluate.features import Array, as_checked
 from objectaware.evaluate.logistic import (
@@ -46,6 +49,13 @@ PAPER_HOLDOUT_SIZES: Final = {
 """Samples that the paper's linear evaluation holds out of the training split (official-implementation §2). Of
 ImageNet-9 it holds out 5%; Flowers102 brings a validation split of its own."""
 
+VARIANTS = ("original", "only_bg_b", "only_bg_t", "no_fg", "only_fg", "mixed_same", "mixed_rand", "mixed_next")
+"""Variants of the Backgrounds Challenge in the order of the paper's table `bg-main` (`no_fg` is not printed)."""
+
+CORRUPTIONS = tuple(corruption for kind in CORRUPTIONS_BY_KIND.values() for corruption in kind)
+"""ImageNet-C's corruptions (Hendrycks & Dietterich, 2019), in the order of the paper's table `bg-imagenetc`."""
+
+_SEVERITY = re.compile(r"(?P<corruption>[\w ]+)-(?P<severity>[1-5])")
 OFFICIAL_MAX_ITERATIONS = 1000
 _OFFICIAL_INITIAL_STD = 0.01
 
@@ -386,3 +396,115 @@ def draw_shots(labels: NDArray[np.integer], *, num_shots: int, seed: int) -> NDA
             raise InputError("num_shots", num_shots, problem, "Lower it, or give more images.")
         shown.append(generator.permutation(members)[:num_shots])
     return np.sort(np.concatenate(shown))
+
+
+def mean_and_std(results: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return mean and standard deviation of each number over results of the same shape.
+
+    Args:
+        results: One nested mapping for each seed, whose leaves are numbers.
+
+    Returns:
+        Two mappings in the same shape. The standard deviation is that of a sample (divisor n - 1), and 0 for
+        a single result.
+
+    Raises:
+        ValueError: There is no result, two differ in their keys, or a leaf is not a number.
+    """
+    if not results:
+        raise ValueError("there is no result to summarise")
+    means: dict[str, Any] = {}
+    deviations: dict[str, Any] = {}
+    for result in results[1:]:
+        if result.keys() != results[0].keys():
+            raise ValueError(f"results differ in their keys: {sorted(results[0])} and {sorted(result)}")
+    for key in results[0]:
+        values = [result[key] for result in results]
+        if all(isinstance(value, Mapping) for value in values):
+            means[key], deviations[key] = mean_and_std(values)
+        elif all(isinstance(value, int | float) for value in values):
+            means[key] = statistics.fmean(values)
+            deviations[key] = statistics.stdev(values) if len(values) > 1 else 0.0
+        else:
+            raise ValueError(f"{key} is not a number in each result: {values}")
+    return means, deviations
+
+
+def bg_gap(accuracies: Mapping[str, float]) -> float:
+    """Return BG-Gap: the loss of accuracy when the background no longer fits the object's class.
+
+    Source:
+        Backgrounds Challenge (Xiao et al., 2021).
+
+    Args:
+        accuracies: Accuracy of each variant; `mixed_same` and `mixed_rand` must be among them.
+
+    Returns:
+        Accuracy on `mixed_same` less that on `mixed_rand`, in the unit of the accuracies.
+
+    Raises:
+        InputError: One of the two is missing.
+    """
+    for variant in ("mixed_same", "mixed_rand"):
+        if variant not in accuracies:
+            remedy = "Evaluate on both mixed_same and mixed_rand."
+            raise InputError("accuracies", sorted(accuracies), f"lack {variant}", remedy)
+    return accuracies["mixed_same"] - accuracies["mixed_rand"]
+
+
+def shift_result(accuracies: Mapping[str, float]) -> dict[str, float]:
+    """Combine the accuracies of one classifier on the test sets of a shift into gap and means.
+
+    Args:
+        accuracies: By test set. Names like `gaussian_noise-3` are a corruption at a severity from 1 to 5; `mixed_same`
+            and `mixed_rand` make the BG-Gap. A given `bg_gap` is not a test set and is left out.
+
+    Returns:
+        The accuracies by test set, then `bg_gap` if both of its variants are among them, and the mean over the
+        severities by corruption, in the paper's order, with `corruption_mean` over them (the paper's ImageNet-C-9).
+
+    Raises:
+        InputError: Corruptions differ in their severities, so that their means could not be compared.
+    """
+    cells: dict[str, float] = {}
+    severities: dict[str, dict[int, float]] = {}
+    for name, accuracy in accuracies.items():
+        found = _SEVERITY.fullmatch(name)
+        if found is not None:
+            severities.setdefault(found["corruption"], {})[int(found["severity"])] = accuracy
+        elif name != "bg_gap":
+            cells[name] = accuracy
+    if len({frozenset(of_one) for of_one in severities.values()}) > 1:
+        shown = {corruption: sorted(of_one) for corruption, of_one in severities.items()}
+        raise InputError("tests", shown, "have unlike severities", "Give each corruption the same, 1 to 5 for all.")
+    if {"mixed_same", "mixed_rand"} <= cells.keys():
+        cells["bg_gap"] = bg_gap(cells)
+    # The paper's corruptions in the paper's order, and others after them by name.
+    order = {corruption: place for place, corruption in enumerate(CORRUPTIONS)}
+    ordered = sorted(severities, key=lambda corruption: (order.get(corruption, len(order)), corruption))
+    corruptions = {corruption: statistics.fmean(severities[corruption].values()) for corruption in ordered}
+    mean = {"corruption_mean": statistics.fmean(corruptions.values())} if corruptions else {}
+    return {**cells, **corruptions, **mean}
+
+
+def shift_over_seeds(results: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], dict[str, float]]:
+    """Return mean and standard deviation of each cell over classifiers of several seeds.
+
+    The BG-Gap and the means over corruptions are computed per seed first; their deviation is that of these values.
+
+    Args:
+        results: One mapping per seed, as for `shift_result`.
+
+    Returns:
+        Mean and standard deviation (divisor n - 1; 0 for one seed) by cell, in the order of `shift_result`.
+
+    Raises:
+        InputError: `shift_result` refuses one, or the seeds were not measured on the same test sets.
+    """
+    cells = [shift_result(result) for result in results]
+    for one in cells[1:]:
+        if one.keys() != cells[0].keys():
+            unlike = sorted(one.keys() ^ cells[0].keys())
+            remedy = "Measure all of them on the same."
+            raise InputError("tests", unlike, "are test sets of some checkpoints and not of others", remedy)
+    return mean_and_std(cells)

@@ -10,8 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from objectaware.errors import InputError
-from objectaware.evaluate.linear import few_shot_error
-from objectaware.evaluate.shift import mean_and_std
+from objectaware.evaluate.linear import few_shot_error, mean_and_std
 from objectaware.model import Positive
 from objectaware.stages.features import (
     ContextualConfig,

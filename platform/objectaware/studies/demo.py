@@ -20,7 +20,7 @@ from objectaware.config import (
 from objectaware.config.variants import default_names
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
-from objectaware.evaluate.shift import VARIANTS, mean_and_std
+from objectaware.evaluate.linear import VARIANTS, mean_and_std
 from objectaware.recipes import merged
 from objectaware.report.demo import demo_tables, markdown_report
 from objectaware.stages.linear import LinearConfig
