@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from objectaware.data.storage import Storage
@@ -18,7 +19,6 @@ from objectaware.tracking.browse import RecordedRun
 
 RunStatus = Literal["finished", "running", "unfinished", "unknown"]
 
-_DESCRIPTIONS = {SWEEP: "sweep.json"}
 _SECONDS_A_DAY = 86400.0
 _LEAST_PREFIX = 4
 _IDENTITY = re.compile("[0-9a-f]{20}")
@@ -41,7 +41,6 @@ class StoredRun:
         config: Its configuration.
         values: Its results.
         made_from: Identities of the runs in the same storage whose outcome it used.
-        run_id: Its MLflow run.
     """
 
     stage: str
@@ -53,7 +52,6 @@ class StoredRun:
     config: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     made_from: frozenset[str] = frozenset()
-    run_id: str | None = None
 
     @property
     def dataset(self) -> str | None:
@@ -75,9 +73,7 @@ def stored_runs(storage: Storage) -> list[StoredRun]:
     """Return all runs in a storage, the oldest first. Mask stores outside of it (`--out`) are not included."""
     found = [run for stage in (*_kinds(), SWEEP) for run in _runs_of(storage, stage)]
     known = {run.identity for run in found}
-    linked = [
-        StoredRun(**{**vars(run), "made_from": frozenset(run.made_from & known - {run.identity})}) for run in found
-    ]
+    linked = [replace(run, made_from=run.made_from & known - {run.identity}) for run in found]
     return sorted(linked, key=lambda run: run.modified)
 
 
@@ -92,55 +88,43 @@ def _runs_of(storage: Storage, stage: str) -> Iterator[StoredRun]:
         if "/" in name:
             files[name.split("/")[0]].append((size, modified_ns))
     for identity, sizes in files.items():
-        if _IDENTITY.fullmatch(identity) is None:  # a user's folder
-            continue
-        folder = storage.child(stage).child(identity)
-        num_bytes, modified = sum(size for size, _ in sizes), max(time for _, time in sizes) / 1e9
-        yield _read(stage, identity, folder, num_bytes, modified)
+        if _IDENTITY.fullmatch(identity) is not None:  # otherwise a user's folder
+            num_bytes, modified = sum(size for size, _ in sizes), max(time for _, time in sizes) / 1e9
+            unknown = StoredRun(stage, identity, "unknown", storage.child(stage).child(identity), num_bytes, modified)
+            yield _described(unknown)
 
 
-def _read(stage: str, identity: str, folder: Storage, num_bytes: int, modified: float) -> StoredRun:
-    name = _DESCRIPTIONS.get(stage, STAGE_FILE)
+def _described(run: StoredRun) -> StoredRun:
+    """Return the run with all that the files in its folder say of it."""
+    folder = run.folder
+    name = "sweep.json" if run.stage == SWEEP else STAGE_FILE
     if not folder.exists(name):
-        return StoredRun(stage, identity, "unknown", folder, num_bytes, modified)
+        return run
     description = folder.read_json(name)
     result = folder.read_json(RESULT_FILE) if folder.exists(RESULT_FILE) else None
+    status: RunStatus = "unfinished" if result is None else "finished"
     # Hashes of mask stores are the identities of the runs that made them, even if a store lies in a user's own folder.
     made_from = {*_identities(description["config"]), *map(str, description.get("inputs", {}).values())}
     trials = folder.child("trials")
     made_from |= {
         part["identity"] for trial in trials.list_names() for part in trials.read_json(trial)["stages"].values()
     }
-    return StoredRun(
-        stage,
-        identity,
-        _status(folder, is_finished=result is not None),
-        folder,
-        num_bytes,
-        modified,
-        description["config"],
-        (result or {}).get("values", {}),
-        frozenset(made_from),
-        (result or {}).get("run_id"),
+    return replace(
+        run,
+        status=status if current_holder(folder) is None else "running",
+        config=description["config"],
+        values=(result or {}).get("values", {}),
+        made_from=frozenset(made_from),
     )
-
-
-def _status(folder: Storage, *, is_finished: bool) -> RunStatus:
-    if current_holder(folder) is not None:
-        return "running"
-    return "finished" if is_finished else "unfinished"
 
 
 def _identities(value: object) -> Iterator[str]:
     """Yield the identities in a configuration's addresses, which still hold if the storage has been moved."""
-    if isinstance(value, Mapping):
-        for item in value.values():
-            yield from _identities(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _identities(item)
-    elif isinstance(value, str):
+    if isinstance(value, str):
         yield from re.findall(rf"/(?:{'|'.join(_kinds())})/({_IDENTITY.pattern})(?:/|$)", value)
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _identities(item)
 
 
 def find_run(runs: Sequence[StoredRun], name: str) -> StoredRun:
@@ -160,12 +144,10 @@ def ancestors(runs: Sequence[StoredRun], run: StoredRun) -> list[StoredRun]:
     """Return all runs that a run was made from, directly or not, the oldest first."""
     by_identity = {each.identity: each for each in runs}
     found: set[str] = set()
-    waiting = list(run.made_from)
+    waiting = set(run.made_from)
     while waiting:
-        identity = waiting.pop()
-        if identity not in found:
-            found.add(identity)
-            waiting += by_identity[identity].made_from
+        found |= waiting
+        waiting = {source for identity in waiting for source in by_identity[identity].made_from} - found
     return [each for each in runs if each.identity in found]
 
 
@@ -186,16 +168,12 @@ def prunable(
         older_than_days: Include finished runs whose files have not changed for this many days.
         now: The present, in seconds since 1970.
     """
-    present = time.time() if now is None else now
+    days = math.inf if older_than_days is None else older_than_days
+    oldest = (time.time() if now is None else now) - days * _SECONDS_A_DAY
     leaving = {
         run.identity
         for run in runs
-        if run.status in ("unfinished", "unknown")
-        or (
-            run.status == "finished"
-            and older_than_days is not None
-            and present - run.modified > older_than_days * _SECONDS_A_DAY
-        )
+        if run.status in ("unfinished", "unknown") or (run.status == "finished" and run.modified < oldest)
     }
     needed = {each.identity for run in runs if run.identity not in leaving for each in ancestors(runs, run)}
     return [run for run in runs if run.identity in leaving - needed]
@@ -241,48 +219,46 @@ def listed(stored: Sequence[StoredRun], recorded: Sequence[RecordedRun]) -> list
     Studies exist in MLflow alone. Trials are not listed, since they have a row in their sweep's own tables.
     """
     newest = {run.identity: run for run in recorded}
-    rows = [_stored_row(run, newest.get(run.identity)) for run in stored]
-    kept = {run.identity for run in stored}
-    alone = [run for run in newest.values() if run.identity not in kept and run.kind != "trial"]
-    return rows + [_recorded_row(run) for run in alone]
-
-
-def _stored_row(run: StoredRun, recorded: RecordedRun | None) -> dict[str, Any]:
-    return {
-        "run": run.identity[:_SHOWN_DIGITS],
-        "stage": run.stage,
-        "status": run.status,
-        "MLflow": None if recorded is None else recorded.status,
-        "changed": _moment(run.modified),
-        "size": format_bytes(run.num_bytes),
-        "dataset": run.dataset or (recorded.dataset if recorded is not None else None),
-        "checkpoint": run.checkpoint,
-        "made from": _sources(run),
-        "name": None if recorded is None else recorded.name,
-    }
-
-
-def _sources(run: StoredRun) -> str | None:
-    if len(run.made_from) > _MOST_SOURCES:
-        return f"{len(run.made_from)} runs"
-    return " ".join(sorted(identity[:_SHOWN_DIGITS] for identity in run.made_from)) or None
-
-
-def _recorded_row(run: RecordedRun) -> dict[str, Any]:
-    return {
-        "run": run.identity[:_SHOWN_DIGITS],
-        "stage": run.kind,
-        "status": "not stored",
-        "MLflow": run.status,
-        "changed": _moment(run.started / 1000),
-        "dataset": run.dataset,
-        "name": run.name,
-    }
+    rows: list[dict[str, Any]] = []
+    for run in stored:
+        record = newest.pop(run.identity, None)
+        sources = " ".join(sorted(identity[:_SHOWN_DIGITS] for identity in run.made_from))
+        rows.append(
+            {
+                "run": run.identity[:_SHOWN_DIGITS],
+                "stage": run.stage,
+                "status": run.status,
+                "MLflow": None if record is None else record.status,
+                "changed": _moment(run.modified),
+                "size": format_bytes(run.num_bytes),
+                "dataset": run.dataset or (None if record is None else record.dataset),
+                "checkpoint": run.checkpoint,
+                "made from": f"{len(run.made_from)} runs" if len(run.made_from) > _MOST_SOURCES else sources or None,
+                "name": None if record is None else record.name,
+            }
+        )
+    return rows + [
+        {
+            "run": record.identity[:_SHOWN_DIGITS],
+            "stage": record.kind,
+            "status": "not stored",
+            "MLflow": record.status,
+            "changed": _moment(record.started / 1000),
+            "dataset": record.dataset,
+            "name": record.name,
+        }
+        for record in newest.values()
+        if record.kind != "trial"
+    ]
 
 
 def shown(runs: Sequence[StoredRun], run: StoredRun, recorded: Sequence[RecordedRun]) -> dict[str, Any]:
     """Return all that is known of a run: its row in the list, configuration, values, metrics and lineage."""
     same = [each for each in recorded if each.identity == run.identity]
+
+    def lines(found: Sequence[StoredRun]) -> list[str]:
+        return [f"{each.identity[:_SHOWN_DIGITS]} {each.stage} ({each.status})" for each in found]
+
     return {
         "identity": run.identity,
         "stage": run.stage,
@@ -294,13 +270,9 @@ def shown(runs: Sequence[StoredRun], run: StoredRun, recorded: Sequence[Recorded
         "values": dict(run.values),
         "MLflow": [{"run_id": each.run_id, "name": each.name, "status": each.status} for each in same],
         "metrics": dict(same[-1].metrics) if same else {},
-        "made from": [_line(each) for each in ancestors(runs, run)],
-        "made into": [_line(each) for each in descendants(runs, run)],
+        "made from": lines(ancestors(runs, run)),
+        "made into": lines(descendants(runs, run)),
     }
-
-
-def _line(run: StoredRun) -> str:
-    return f"{run.identity[:_SHOWN_DIGITS]} {run.stage} ({run.status})"
 
 
 def compared(runs: Sequence[StoredRun], recorded: Sequence[RecordedRun]) -> list[dict[str, Any]]:
@@ -310,14 +282,14 @@ def compared(runs: Sequence[StoredRun], recorded: Sequence[RecordedRun]) -> list
         runs: The runs, one per column.
         recorded: Runs in MLflow, for their metrics.
     """
-    newest = {run.identity: run for run in recorded}
+    metrics = {run.identity: run.metrics for run in recorded}
     columns = [run.identity[:_SHOWN_DIGITS] for run in runs]
     configs = [_flat({"stage": run.stage, **run.config}) for run in runs]
     numbers = []
     for run in runs:
-        metrics = newest[run.identity].metrics if run.identity in newest else {}
         values = {} if run.stage == SWEEP else _flat(run.values)
-        numbers.append({**metrics, **{name: value for name, value in values.items() if _is_number(value)}})
+        measured = {name: one for name, one in values.items() if type(one) in (int, float)}
+        numbers.append({**metrics.get(run.identity, {}), **measured})
     rows = [row for row in _side_by_side(configs, columns) if len({str(row[column]) for column in columns}) > 1]
     return rows + _side_by_side(numbers, columns)
 
@@ -337,18 +309,11 @@ def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def format_bytes(num_bytes: float) -> str:
     """Return a size in a readable form: `3.1 MiB`."""
-    for unit in _UNITS:
-        if num_bytes < 1024 or unit == _UNITS[-1]:
-            break
-        num_bytes /= 1024
-    return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+    unit = min(int(math.log2(max(num_bytes, 1)) / 10), len(_UNITS) - 1)
+    return f"{num_bytes / 1024**unit:.{min(unit, 1)}f} {_UNITS[unit]}"
