@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,9 @@ def detection(context: Context, config: DetectionConfig) -> Computation[Detectio
         values: dict[str, Any] = {"coverage": {"test": object_coverage(open_test(config), known).values()}}
         network = config.published
         if config.checkpoint is not None:
-            recorder = _Recorder(run)
-            network = fine_tune(config, name="train", storage=run.folder, on_record=recorder)
-            values |= {"checkpoint": network, **recorder.last_metrics}
+            metrics: dict[str, float] = {}
+            network = fine_tune(config, name="train", storage=run.folder, on_record=partial(_record, run, metrics))
+            values |= {"checkpoint": network, **metrics}
         assert network is not None
         run.progress.update(f"finding objects in {config.test.root}")
         return {**values, **_measure(run, config, network, known)}
@@ -123,42 +124,27 @@ def _measure(run: StageRun, config: DetectionConfig, network: str, known: Sequen
     for kind, (measures, by_category) in scores.items():
         values |= {f"{kind}_ap": measures["ap"], kind: measures, f"{kind}_by_category": by_category}
         run.tracker.log_metrics({f"{kind}.{name}": value for name, value in measures.items()})
-    _log_tables(run, scores)
+    run.tracker.log_table("detection", [{"overlap of": kind, **measures} for kind, (measures, _) in scores.items()])
+    rows = [
+        {"category": name, **{f"{kind} ap": by_category[name] for kind, (_, by_category) in scores.items()}}
+        for name in scores["box"][1]
+    ]
+    run.tracker.log_table("detection by category", rows)
     return values
 
 
-def _log_tables(run: StageRun, scores: Scores) -> None:
-    run.tracker.log_table("detection", [{"overlap of": kind, **measures} for kind, (measures, _) in scores.items()])
-    names = scores["box"][1]
-    rows = [
-        {"category": name, **{f"{kind} ap": by_category[name] for kind, (_, by_category) in scores.items()}}
-        for name in names
-    ]
-    run.tracker.log_table("detection by category", rows)
-
-
-class _Recorder:
-    """The sink of the workers' records: it shows progress and logs metrics."""
-
-    def __init__(self, run: StageRun) -> None:
-        self._run = run
-        self.last_metrics: dict[str, float] = {}
-
-    def __call__(self, record: Mapping[str, Any]) -> None:
-        if record["kind"] == "epoch":
-            metrics = {key: float(value) for key, value in record.items() if key not in ("kind", "epoch", "iteration")}
-            self._run.tracker.log_metrics(metrics, step=int(record["iteration"]))
-            self.last_metrics = metrics
-        elif record["kind"] == "progress":
-            self._run.progress.update(_text(record))
-        elif (notice := worker_notice(record)) is not None:
-            self._run.progress.line(notice)
-
-
-def _text(record: Mapping[str, Any]) -> str:
-    iteration, last = int(record["iteration"]), int(record["num_iterations"])
-    left = (last - iteration) * float(record["seconds_per_iteration"])
-    return f"iteration {iteration}/{last} · loss {record['loss']:.3f} · {format_seconds(left)} left"
+def _record(run: StageRun, last_metrics: dict[str, float], record: Mapping[str, Any]) -> None:
+    """Log the metrics in a record of the workers and keep them, or show the workers' progress."""
+    if record["kind"] == "epoch":
+        metrics = {key: float(value) for key, value in record.items() if key not in ("kind", "epoch", "iteration")}
+        last_metrics.update(metrics)
+        run.tracker.log_metrics(metrics, step=int(record["iteration"]))
+    elif record["kind"] == "progress":
+        iteration, last = int(record["iteration"]), int(record["num_iterations"])
+        left = format_seconds((last - iteration) * float(record["seconds_per_iteration"]))
+        run.progress.update(f"iteration {iteration}/{last} · loss {record['loss']:.3f} · {left} left")
+    elif (notice := worker_notice(record)) is not None:
+        run.progress.line(notice)
 
 
 def find_share(config: DetectionConfig, network: str, kept: Storage, share: int, num_shares: int) -> list[Record]:
@@ -227,7 +213,8 @@ def object_coverage(coco: CocoDataset, known: Sequence[str]) -> Coverage:
 def score(config: DetectionConfig, records: Sequence[Record], known: Sequence[str]) -> Scores:
     """Return `average_precision` over the known categories, for boxes and, if there are any, for masks."""
     numbers = open_test(config).numbers
-    kinds: tuple[Kind, ...] = ("box", "mask") if _finds_masks(config, records) else ("box",)
+    finds_masks = config.published is None or any("segmentation" in record for record in records)
+    kinds: tuple[Kind, ...] = ("box", "mask") if finds_masks else ("box",)
     return {kind: average_precision(records, annotation_file(config), numbers, kind, known=known) for kind in kinds}
 
 
@@ -235,10 +222,6 @@ def annotation_file(config: DetectionConfig) -> Path:
     """Return the path of COCO's annotations of the test images."""
     assert config.test.split is not None
     return instances_file(config.test.root, config.test.split)
-
-
-def _finds_masks(config: DetectionConfig, records: Sequence[Record]) -> bool:
-    return config.published is None or any("segmentation" in record for record in records)
 
 
 def load_published_network(config: DetectionConfig) -> nn.Module:
@@ -264,7 +247,7 @@ def _detector(config: DetectionConfig, network: str) -> tuple[Detector, dict[int
     if config.published is not None:
         labels = {label: numbers[name] for name, label in LABELS.items() if name in numbers}
         return published_detector(load_published_network(config).to(device), device), labels
-    sizes: dict[str, Any] = {"short_side": config.test_short_side, "max_side": config.max_side}
     fine_tuned, names = load_detector(network, num_test_proposals=config.num_test_proposals)
     labels = {place + 1: numbers[name] for place, name in enumerate(names) if name in numbers}
-    return fine_tuned_detector(fine_tuned.to(device), **sizes, device=device), labels
+    short_side, max_side = config.test_short_side, config.max_side
+    return fine_tuned_detector(fine_tuned.to(device), short_side=short_side, max_side=max_side, device=device), labels
