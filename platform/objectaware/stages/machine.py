@@ -48,10 +48,16 @@ def diagnose(storage: Storage, experiment: str, data_folder: Path) -> Iterator[F
         experiment: MLflow experiment in use.
         data_folder: Folder of the published data sets.
     """
-    yield _check_python()
+    found = f"{platform.python_version()} on {platform.machine()}"
+    is_tested = sys.version_info[:2] == (3, 11)
+    yield _rated("Python", found, is_tested, "Python 3.11 is the version that constraints.txt is tested with.")
     yield from _check_libraries()
-    yield _check_cpus()
-    yield _check_memory()
+    count = len(os.sched_getaffinity(0))
+    remedy = "Two or more cores let decoding and training overlap."
+    yield _rated("CPU", f"{count} core{'' if count == 1 else 's'}", count >= 2, remedy)
+    available = _available_memory() / _GIB
+    remedy = f"The demo takes {_DEMO_GIB:g} GiB: close other programs, or raise the container's limit."
+    yield _rated("memory", f"{available:.1f} GiB available", available >= _DEMO_GIB, remedy)
     yield _check_shared_memory(Path("/dev/shm"))
     yield _check_gpu()
     yield _check_storage(storage)
@@ -66,11 +72,9 @@ def diagnose(storage: Storage, experiment: str, data_folder: Path) -> Iterator[F
     yield from check_ray(partial(_check_nodes, storage))
 
 
-def _check_python() -> Finding:
-    found = f"{platform.python_version()} on {platform.machine()}"
-    if sys.version_info[:2] != (3, 11):
-        return Finding("Python", "limited", found, "Python 3.11 is what constraints.txt is tested with.")
-    return Finding("Python", "ok", found)
+def _rated(name: str, found: str, is_enough: bool, remedy: str) -> Finding:
+    """Return a finding that is `ok` or, with the remedy, `limited`."""
+    return Finding(name, "ok", found) if is_enough else Finding(name, "limited", found, remedy)
 
 
 def _check_libraries() -> Iterator[Finding]:
@@ -87,26 +91,9 @@ def _check_libraries() -> Iterator[Finding]:
         yield Finding("libraries", "ok", f"all import; torch {torch.__version__}")
 
 
-def _check_cpus() -> Finding:
-    count = len(os.sched_getaffinity(0))
-    if count < 2:
-        return Finding("CPU", "limited", f"{count} core", "Two or more cores let decoding and training overlap.")
-    return Finding("CPU", "ok", f"{count} cores")
-
-
-def _check_memory() -> Finding:
-    available = _available_memory() / _GIB
-    found = f"{available:.1f} GiB available"
-    if available < _DEMO_GIB:
-        remedy = f"The demo takes {_DEMO_GIB:g} GiB: close other programs, or raise the container's limit."
-        return Finding("memory", "limited", found, remedy)
-    return Finding("memory", "ok", found)
-
-
 def _available_memory() -> int:
     """Return the bytes that new processes can take, within the machine's memory and the container's limit."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    available = int(fields["MemAvailable"].split()[0]) * 1024
+    available = psutil.virtual_memory().available
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
     if limit.exists() and limit.read_text().strip() != "max":
         available = min(available, int(limit.read_text()) - int(used.read_text()))
@@ -117,10 +104,8 @@ def _check_shared_memory(place: Path) -> Finding:
     if not place.is_dir():
         return Finding("shared memory", "not checked", f"{place} is not here")
     free = shutil.disk_usage(place).free / _GIB
-    if free < _OBJECT_STORE_GIB:
-        remedy = "Ray falls back to files, which is slow: start the container with --shm-size=2g."
-        return Finding("shared memory", "limited", f"{free:.2f} GiB free in {place}", remedy)
-    return Finding("shared memory", "ok", f"{free:.1f} GiB free in {place}")
+    remedy = "Ray falls back to files, which is slow: start the container with --shm-size=2g."
+    return _rated("shared memory", f"{free:.2f} GiB free in {place}", free >= _OBJECT_STORE_GIB, remedy)
 
 
 def _check_gpu() -> Finding:
@@ -166,8 +151,8 @@ def _check_data(folder: Path) -> Iterator[Finding]:
         parts = [f"{part.part} {part.num_images}" for part in check.found if part.is_whole]
         parts += [f"{part.part} {part.num_images} of {part.num_published}" for part in check.found if not part.is_whole]
         parts += [f"no {part.part}" for part in check.missing]
-        remedy = "" if check.is_whole else f"`objectaware data check {published.name!r}` lists the files that it needs."
-        yield Finding(published.name, "ok" if check.is_whole else "limited", ", ".join(parts), remedy)
+        remedy = f"`objectaware data check {published.name!r}` lists the files that it needs."
+        yield _rated(published.name, ", ".join(parts), check.is_whole, remedy)
     if missing:
         remedy = "`objectaware data check NAME` shows where to get one; --data names another folder."
         yield Finding("other data sets", "not checked", f"not in {folder}: {', '.join(missing)}", remedy)
