@@ -138,7 +138,7 @@ def test_several_machines_need_a_server_and_a_storage_for_all(tmp_path: Path, mo
     machines = {"a": "10.0.0.1", "b": "10.0.0.2"}
     monkeypatch.setattr("objectaware.distributed.cluster.node_addresses", lambda: machines)
     monkeypatch.setattr(machine, "storage_problems", lambda _: {"10.0.0.1": "", "10.0.0.2": "cannot write there"})
-    with pytest.raises(InputError, match="is a file of one node alone"):
+    with pytest.raises(InputError, match="is a file on one node only"):
         machine.require_shared(storage, TrackingStore.open(tmp_path))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     with pytest.raises(InputError, match=r"node 10\.0\.0\.2 cannot write there"):

@@ -88,7 +88,7 @@ def test_other_names_with_a_dash_are_test_sets() -> None:
 
 
 def test_unlike_severities_are_refused() -> None:
-    with pytest.raises(InputError, match="unlike severities"):
+    with pytest.raises(InputError, match="different severities"):
         shift_result({**corrupted("fog", 50, 40, 30, 20, 10), **corrupted("snow", 9, 7)})
 
 

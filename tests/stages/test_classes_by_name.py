@@ -75,7 +75,7 @@ def test_a_class_folder_absent_from_the_test_set_shifts_no_label(
     assert values["accuracies"] == {"val": 100.0}
     coverage = values["coverage"]["val"]
     assert (coverage["num_samples"], coverage["num_classes"], coverage["untested_classes"]) == (8, 4, ["ant"])
-    assert "val: measured over 8 samples of 4 classes; nothing shows ant" in _shown(context)
+    assert "val: measured over 8 samples of 4 classes; no sample shows ant" in _shown(context)
 
 
 def test_a_class_that_training_lacks_is_named_and_left_out(measure: Measure, context: Context, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_training_set_of_one_class_is_refused_before_features_are_computed(
     measure: Measure, tasks: Tasks, tmp_path: Path
 ) -> None:
     train = write_colours(tmp_path / "train", {"ant": "red"}, 2)
-    with pytest.raises(InputError, match="train = ant: shows one class alone: there is nothing to tell apart"):
+    with pytest.raises(InputError, match="train = ant: shows only one class, and a classifier needs two"):
         measure(train, val=train)
     assert tasks.calls == []
 
@@ -203,7 +203,7 @@ def test_supervised_training_on_one_class_is_refused(tmp_path: Path) -> None:
 
     data = write_colours(tmp_path / "train", {"ant": "red"}, 4)
     config = PretrainConfig.model_validate({"data": data, "method": "supervised", "batch_size": 2})
-    with pytest.raises(InputError, match="data = ant: shows one class alone"):
+    with pytest.raises(InputError, match="data = ant: shows only one class"):
         open_inputs(config)
 
 

@@ -123,7 +123,7 @@ def test_shift_over_two_checkpoints_is_a_table_of_means(
     (parent,) = runs_of(context, "shift")
     assert parent.data.metrics["accuracy.bg_gap"] == pytest.approx(100 / 3)
     bad = config.model_copy(update={"tests": {"fog-1": herd, "snow-2": herd}})
-    with pytest.raises(InputError, match="unlike severities"):
+    with pytest.raises(InputError, match="different severities"):
         run_shift(context, bad, [str(tiny_checkpoint)])
 
 

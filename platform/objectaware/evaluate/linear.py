@@ -234,7 +234,7 @@ def _shares(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
         raise InputError("holdout_fraction", fraction, problem, "Give a share such as 0.2.")
     numbers = np.minimum(np.rint(fraction * counts).astype(np.int64), counts - 1)
     if not numbers.any():
-        problem = f"holds out nothing of {counts.sum()} samples"
+        problem = f"holds out none of {counts.sum()} samples"
         raise InputError("holdout_fraction", fraction, problem, "Give a larger share, or more images.")
     return numbers
 
@@ -476,7 +476,9 @@ def shift_result(accuracies: Mapping[str, float]) -> dict[str, float]:
             cells[name] = accuracy
     if len({frozenset(of_one) for of_one in severities.values()}) > 1:
         shown = {corruption: sorted(of_one) for corruption, of_one in severities.items()}
-        raise InputError("tests", shown, "have unlike severities", "Give each corruption the same, 1 to 5 for all.")
+        raise InputError(
+            "tests", shown, "have different severities", "Give each corruption the same severities, such as 1 to 5."
+        )
     if {"mixed_same", "mixed_rand"} <= cells.keys():
         cells["bg_gap"] = bg_gap(cells)
     # The paper's corruptions in the paper's order, and others after them by name.
@@ -505,6 +507,6 @@ def shift_over_seeds(results: Sequence[Mapping[str, float]]) -> tuple[dict[str, 
     for one in cells[1:]:
         if one.keys() != cells[0].keys():
             unlike = sorted(one.keys() ^ cells[0].keys())
-            remedy = "Measure all of them on the same."
+            remedy = "Evaluate all checkpoints on the same test sets."
             raise InputError("tests", unlike, "are test sets of some checkpoints and not of others", remedy)
     return mean_and_std(cells)

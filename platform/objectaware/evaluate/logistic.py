@@ -273,7 +273,7 @@ def count_classes(labels: Tensor, num_classes: int) -> Tensor:
         InputError: There is only one class, a label is out of range, or a class has no sample.
     """
     if num_classes < 2:
-        problem = "is the only class, so that there is nothing to classify"
+        problem = "is the only class, and a classifier needs two"
         raise InputError("labels", int(labels[0]), problem, "Give samples of at least two classes.")
     lowest, highest = int(labels.min()), int(labels.max())
     if lowest < 0 or highest >= num_classes:

@@ -1,4 +1,4 @@
-"""Stage `few_shot`: tell apart two classes that occur together, after a look at a few images of each."""
+"""Stage `few_shot`: distinguish two classes that occur together, after a look at a few images of each."""
 
 from __future__ import annotations
 

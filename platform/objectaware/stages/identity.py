@@ -181,7 +181,7 @@ def require_own(folder: Storage, identity: str) -> None:
         foreign = [name for name in folder.list_entries() if name != LEASE_FOLDER and not is_temporary(name)]
         foreign += [name for name in folder.child(LEASE_FOLDER).list_entries() if not _is_of_lease(name)]
         if foreign:
-            problem = f"holds files that no stage of ours has written ({shown_names(foreign)})"
+            problem = f"holds files that no stage of objectaware has written ({shown_names(foreign)})"
             raise InputError("out", folder.uri, problem, remedy)
         return
     record = folder.read_json(STAGE_FILE)

@@ -309,7 +309,7 @@ def store_predictions(rows: Iterable[MaskRow], *, crf: bool) -> Iterator[Predict
     """
     for row in rows:
         if crf and row.cam is not None and row.refined is None:
-            problem = "is of a mask store without the soft masks after CRF"
+            problem = "comes from a mask store without the soft masks after the CRF"
             raise InputError("masks", row.image_id, problem, "Run the localization again.")
         soft, unrefined = (row.refined, row.cam) if crf else (row.cam, None)
         num_boxes, is_readable = len(row.boxes), row.is_readable

@@ -35,6 +35,7 @@ _OBJECT_STORE_GIB = 1.0
 _GIB = 2**30
 _NODE_SECONDS = 120.0
 _SHARED_REMEDY = "Give a folder that all nodes share, such as s3://bucket/runs or an NFS mount."
+_STORAGE_REMEDY = "Give another one with --storage or OBJECTAWARE_STORAGE, or allow this user to write there."
 _SECONDS_BETWEEN_SAMPLES = 2.0
 # Libraries with compiled parts, which break if they were installed on another kind of machine.
 _LIBRARIES = ("torch", "torchvision", "cv2", "pyarrow", "pycocotools.mask", "pydensecrf.densecrf", "scipy")
@@ -115,7 +116,7 @@ def _check_gpu() -> Finding:
         return Finding("GPU", "not checked", "torch cannot be imported")
     if not torch.cuda.is_available():
         remedy = "Enough for the demo and small sets; `execution.use_gpu` needs an NVIDIA GPU and its driver."
-        return Finding("GPU", "limited", "none that torch can use", remedy)
+        return Finding("GPU", "limited", "torch finds no GPU", remedy)
     names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return Finding("GPU", "ok", ", ".join(names))
 
@@ -131,10 +132,9 @@ def _check_storage(storage: Storage) -> Finding:
         if is_new and local is not None:
             local.rmdir()
     except OSError as error:
-        remedy = "Give another one by --storage or OBJECTAWARE_STORAGE, or the right to write there."
-        return Finding("storage", "broken", f"{storage.uri} cannot be written to ({error})", remedy)
+        return Finding("storage", "broken", f"{storage.uri} cannot be written to ({error})", _STORAGE_REMEDY)
     if not intact:
-        return Finding("storage", "broken", f"{storage.uri} gives back other bytes than were written", "Change it.")
+        return Finding("storage", "broken", f"{storage.uri} returns other bytes than were written", _STORAGE_REMEDY)
     free = "" if local is None else f", {shutil.disk_usage(local.parent if is_new else local).free / _GIB:.0f} GiB free"
     return Finding("storage", "ok", f"{storage.uri} can be written to{free}")
 
@@ -194,7 +194,7 @@ def require_shared(storage: Storage, tracking: TrackingStore) -> None:
         return
     if tracking.is_sqlite:
         remedy = "Start an MLflow server that the cluster reaches (docs/cluster.md), and give its address."
-        raise InputError("MLFLOW_TRACKING_URI", tracking.server.shown_address, "is a file of one node alone", remedy)
+        raise InputError("MLFLOW_TRACKING_URI", tracking.server.shown_address, "is a file on one node only", remedy)
     problems = {address: problem for address, problem in storage_problems(storage).items() if problem}
     if problems:
         address, problem = next(iter(problems.items()))
