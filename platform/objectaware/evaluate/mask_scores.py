@@ -475,22 +475,16 @@ class MaskScores:
             soft = np.zeros((self._size, self._size), dtype=np.float32)
         soft = resize_soft_mask(soft, self._size)
         if truth is not None:
-            self._add_pixels(soft, resize_mask(truth, self._size, self._size), self._counted(ignored))
+            left_out = np.zeros(soft.shape, np.bool_) if ignored is None else resize_mask(ignored, *soft.shape)
+            truth, counted = resize_mask(truth, *soft.shape), ~left_out
+            for official, ious in self._ious.items():
+                found = foreground(soft, official=official)
+                ious.append(float(mask_ious((found & counted)[None], (truth & counted)[None])[0]))
+            histograms = pixel_histograms(soft, truth, left_out)
+            self._histograms = histograms if self._histograms is None else self._histograms + histograms
         if len(boxes):
             self._hits += box_hits(soft, whole_pixels(boxes, self._size), iou_thresholds=_IOU_THRESHOLDS)
             self._is_correct.append(is_correctly_localized(largest_region_box(foreground(soft)), boxes))
-
-    def _counted(self, ignored: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
-        if ignored is None:
-            return np.ones((self._size, self._size), dtype=np.bool_)
-        return ~resize_mask(ignored, self._size, self._size)
-
-    def _add_pixels(self, soft: NDArray[np.float32], truth: NDArray[np.bool_], counted: NDArray[np.bool_]) -> None:
-        for official, ious in self._ious.items():
-            found = foreground(soft, official=official)
-            ious.append(float(mask_ious((found & counted)[None], (truth & counted)[None])[0]))
-        histograms = pixel_histograms(soft, truth, ~counted)
-        self._histograms = histograms if self._histograms is None else self._histograms + histograms
 
     def result(self) -> dict[str, float]:
         """Return the measures by the names of `MEASURES`; NaN if no image has a true mask, pixel or box."""

@@ -158,9 +158,8 @@ def open_labelled(data: DataConfig, class_names: Sequence[str] | None = None) ->
         alone = np.where(shown.sum(axis=1) == 1, shown.argmax(axis=1), -1)
         return LabelledImages(images, alone.astype(np.int64), tuple(class_names))
     if images.labels is None:
-        raise InputError(
-            "layout", data.layout, "has no labels", "Use class-folders, backgrounds-challenge or coco-crop."
-        )
+        remedy = "Use class-folders, backgrounds-challenge or coco-crop."
+        raise InputError("layout", data.layout, "has no labels", remedy)
     if class_names is None:
         return LabelledImages(images, images.labels, images.class_names)
     labels = np.full(len(images.labels), -1, dtype=np.int64)
@@ -319,7 +318,7 @@ def check_sources(
 
 
 def check_sets(sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None) -> dict[str, LabelledImages]:
-    """Open data sets for an evaluation, by name. Refuse those whose accuracy would be meaningless before any computing.
+    """Open data sets for an evaluation, by name, and refuse those whose accuracy would be meaningless.
 
     Args:
         sets: Data sets by name. If `train` is among them, each other set must have classes in common with it.

@@ -73,10 +73,8 @@ def stage_identity(kind: str, version: int, recipe_part: Mapping[str, Any], inpu
     Returns:
         20 hexadecimal digits.
     """
-    text = json.dumps(
-        {"stage": kind, "version": version, "recipe": recipe_part, "inputs": dict(inputs)}, sort_keys=True
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:_IDENTITY_LENGTH]
+    decisive = {"stage": kind, "version": version, "recipe": recipe_part, "inputs": dict(inputs)}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:_IDENTITY_LENGTH]
 
 
 def data_hash(data: DataConfig, *, verify: bool = False) -> str:
@@ -111,9 +109,8 @@ def mask_store_hash(folder: str) -> str:
     """
     storage = Storage.from_uri(folder)
     if not storage.exists("store.json"):
-        raise InputError(
-            "masks", folder, "holds no finished mask store (store.json)", "Run objectaware localize first."
-        )
+        problem = "holds no finished mask store (store.json)"
+        raise InputError("masks", folder, problem, "Run objectaware localize first.")
     return str(storage.read_json("store.json")["identity"])
 
 
@@ -179,7 +176,8 @@ def require_own(folder: Storage, identity: str) -> None:
         raise InputError("out", folder.uri, "is a file", remedy)
     if not folder.exists(STAGE_FILE):
         foreign = [name for name in folder.list_entries() if name != LEASE_FOLDER and not is_temporary(name)]
-        foreign += [name for name in folder.child(LEASE_FOLDER).list_entries() if not _is_of_lease(name)]
+        names = folder.child(LEASE_FOLDER).list_entries()
+        foreign += [name for name in names if not (LEASE_FILE.fullmatch(name) or is_temporary(name))]
         if foreign:
             problem = f"holds files that no stage of objectaware has written ({shown_names(foreign)})"
             raise InputError("out", folder.uri, problem, remedy)
@@ -216,15 +214,10 @@ def shown_names(names: Iterable[str]) -> str:
     return ", ".join(shown[:_NUM_SHOWN]) + more
 
 
-def _is_of_lease(name: str) -> bool:
-    return LEASE_FILE.fullmatch(name) is not None or is_temporary(name)
-
-
 def _is_output(name: str, patterns: Sequence[str]) -> bool:
     parts = PurePosixPath(name).parts
-    if is_temporary(parts[-1]) or name == RESULT_FILE:
-        return True
-    return any(_matches(parts, pattern) for pattern in patterns)
+    is_ours = is_temporary(parts[-1]) or name == RESULT_FILE
+    return is_ours or any(_matches(parts, pattern) for pattern in patterns)
 
 
 def _matches(parts: Sequence[str], pattern: str) -> bool:

@@ -132,22 +132,17 @@ def labelled_sets(config: LinearConfig) -> dict[str, DataConfig]:
 def _has_to_stream(run: StageRun, config: LinearConfig, train: LabelledFeatures) -> bool:
     """Return whether the solver must leave the training features in storage, and report it if so."""
     num_rows, num_columns = train.features.num_rows, train.features.num_columns()
-    needed = solver_bytes(num_rows, num_columns, len(np.unique(train.row_labels())))
+    num_classes = len(np.unique(train.row_labels()))
+    needed = _BYTES_A_VALUE * num_rows * (num_columns + num_classes)  # peak memory of fitting to features in memory
     if needed <= config.execution.max_memory_mib * _MIB:
         return False
     problem = f"{num_rows} × {num_columns} features would take {math.ceil(needed / _MIB)} MiB in the solver"
     if config.compat is not None:
         remedy = "Raise it where the machine has that, or leave compat out: the exact solver can stream."
         raise InputError("execution.max_memory_mib", config.execution.max_memory_mib, f"is too low: {problem}", remedy)
-    run.progress.line(
-        f"  {problem}, more than max_memory_mib ({config.execution.max_memory_mib}): streamed from storage"
-    )
+    limit = f"max_memory_mib ({config.execution.max_memory_mib})"
+    run.progress.line(f"  {problem}, more than {limit}: streamed from storage")
     return True
-
-
-def solver_bytes(num_samples: int, num_features: int, num_classes: int) -> int:
-    """Return the peak memory in bytes of fitting the classifier to features in memory."""
-    return _BYTES_A_VALUE * num_samples * (num_features + num_classes)
 
 
 def measure_linear(
