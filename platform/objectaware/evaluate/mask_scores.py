@@ -211,15 +211,11 @@ def max_box_acc(
     """
     hits = np.zeros((len(iou_thresholds), len(SCORE_THRESHOLDS)), dtype=np.int64)
     num_images = 0
-    remaining_boxes = iter(boxes)
-    for score_map in score_maps:
-        true_boxes = next(remaining_boxes, None)
-        if true_boxes is None:
-            raise InputError("boxes", num_images, "fewer lists of boxes than maps", "Give one per map.")
+    for score_map, true_boxes in itertools.zip_longest(score_maps, boxes):
+        if score_map is None or true_boxes is None:
+            raise InputError("boxes", "another number", "not as many lists of boxes as maps", "Give one per map.")
         hits += box_hits(score_map, true_boxes, iou_thresholds=iou_thresholds, multi_contour=multi_contour)
         num_images += 1
-    if next(remaining_boxes, None) is not None:
-        raise InputError("boxes", f"over {num_images}", "more lists of boxes than maps", "Give one per map.")
     if num_images == 0:
         raise InputError("score_maps", "none", "holds no map", "Give at least one image.")
     best = hits.max(axis=1) * 100 / num_images

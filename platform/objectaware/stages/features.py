@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Config = TypeVar("Config", bound="FeatureConfig")
 
-ClassPair = tuple[str, str]
-
 # A task loads the network and lists the data set once. With fewer tasks per process, progress would rarely be
 # reported, and processes would idle while the last task runs.
 _TASKS_A_WORKER = 4
@@ -98,7 +96,7 @@ class ContextualConfig(FeatureConfig):
     """
 
     data: DataConfig
-    class_names: ClassPair = ("giraffe", "zebra")
+    class_names: tuple[str, str] = ("giraffe", "zebra")
 
     @model_validator(mode="after")
     def _two_classes(self) -> Self:
