@@ -68,14 +68,15 @@ def export_boxes(
         InputError: `store` is not a finished mask store, `numbers` does not fit, the format cannot hold a name, or the
             pictures, which say how they are turned, are gone.
     """
-    if file_format == "coco":
-        if numbers is not None:
-            problem = "has no meaning for the format coco, which numbers the images itself"
-            raise InputError("numbers", numbers, problem, "Leave it out.")
-        return _export(store, out, lambda rows, _: coco_json(rows), None)
-    if file_format == "coco-results":
-        return _export(store, out, box_results, numbers, in_pixels=True)
-    return _export(store, out, official_box_lines, numbers)
+    if file_format == "coco" and numbers is not None:
+        problem = "has no meaning for the format coco, which numbers the images itself"
+        raise InputError("numbers", numbers, problem, "Leave it out.")
+    writers: Mapping[str, _Writer] = {
+        "coco": lambda rows, _: coco_json(rows),
+        "coco-results": box_results,
+        "official": official_box_lines,
+    }
+    return _export(store, out, writers[file_format], numbers, in_pixels=file_format == "coco-results")
 
 
 def export_masks(
@@ -107,7 +108,7 @@ def export_masks(
     return summary
 
 
-def _export(store: str, out: str, writer: _Writer, numbers: Path | None, *, in_pixels: bool = False) -> ExportSummary:
+def _export(store: str, out: str, writer: _Writer, numbers: Path | None, *, in_pixels: bool) -> ExportSummary:
     """Write a store to a file.
 
     Args:
@@ -120,23 +121,15 @@ def _export(store: str, out: str, writer: _Writer, numbers: Path | None, *, in_p
     summary = ExportSummary()
     storage = Storage.from_uri(store)
     rows = _counted(stored_rows(storage), summary)
-    folder, name = Storage.from_uri(out).split()
-    if numbers is None:
-        folder.write_pieces(name, writer(rows, None))
-        return summary
-    instances = parse_instances(numbers)
-    if in_pixels:
+    instances = None if numbers is None else parse_instances(numbers)
+    if instances is not None and in_pixels:
         instances.check("shape")
-        rows = annotated_rows(rows, coco_of(instances, _pictures(storage)), storage)
-    folder.write_pieces(name, writer(rows, instances.number_of_name))
+        images = DataConfig.model_validate(storage.read_json("store.json")["config"]["data"]).open()
+        assert isinstance(images, ImageFolder), "nothing else is localized"
+        rows = annotated_rows(rows, coco_of(instances, images.root), storage)
+    folder, name = Storage.from_uri(out).split()
+    folder.write_pieces(name, writer(rows, None if instances is None else instances.number_of_name))
     return summary
-
-
-def _pictures(store: Storage) -> Path:
-    """Return the folder of the pictures that were localized."""
-    images = DataConfig.model_validate(store.read_json("store.json")["config"]["data"]).open()
-    assert isinstance(images, ImageFolder), "nothing else is localized"
-    return images.root
 
 
 def _counted(rows: Iterable[MaskRow], summary: ExportSummary) -> Iterator[MaskRow]:
