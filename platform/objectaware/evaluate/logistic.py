@@ -201,13 +201,7 @@ class ScaledProblem(ABC):
         return weight, bias - bias.mean()
 
     def solve(
-        self,
-        penalty: float,
-        start: Tensor,
-        history: CurvatureHistory,
-        *,
-        max_iterations: int,
-        tolerance: float,
+        self, penalty: float, start: Tensor, history: CurvatureHistory, *, max_iterations: int, tolerance: float
     ) -> Tensor:
         """Return the minimiser for a penalty (sum form), up to the relative error `tolerance`."""
         scaled_penalty = self._scaled(penalty)

@@ -233,10 +233,7 @@ def load_published_network(config: DetectionConfig) -> nn.Module:
     assert config.published is not None
     with local_checkpoint(config.published) as path:
         return load_published(
-            path,
-            short_side=config.test_short_side,
-            max_side=config.max_side,
-            num_proposals=config.num_test_proposals,
+            path, short_side=config.test_short_side, max_side=config.max_side, num_proposals=config.num_test_proposals
         )
 
 

@@ -49,11 +49,7 @@ class ExportSummary:
 
 
 def export_boxes(
-    store: str,
-    out: str,
-    *,
-    file_format: Literal["coco", "coco-results", "official"],
-    numbers: Path | None = None,
+    store: str, out: str, *, file_format: Literal["coco", "coco-results", "official"], numbers: Path | None = None
 ) -> ExportSummary:
     """Write the boxes of a mask store to a file. Memory holds one shard of the store at a time.
 
@@ -80,11 +76,7 @@ def export_boxes(
 
 
 def export_masks(
-    store: str,
-    out: str,
-    *,
-    file_format: Literal["png", "coco-results"],
-    numbers: Path | None = None,
+    store: str, out: str, *, file_format: Literal["png", "coco-results"], numbers: Path | None = None
 ) -> ExportSummary:
     """Write the masks of a mask store. Memory holds one shard of it at a time, and for PNG files also all names.
 

@@ -272,12 +272,8 @@ class Lease(Background):
             if not self._waits and (is_live(holder) or holder != first):
                 raise LeaseHeldError(f"{self._who(holder)}. Wait for it, or stop it.")
             if not is_announced:
-                seen = (
-                    ""
-                    if is_live(holder)
-                    else f"; this one takes over unless it shows life within {_EXPIRY_SECONDS:.0f} s"
-                )
-                self._notify(f"waiting: {self._who(holder)}{seen}")
+                taking_over = f"; this one takes over unless it shows life within {_EXPIRY_SECONDS:.0f} s"
+                self._notify(f"waiting: {self._who(holder)}{'' if is_live(holder) else taking_over}")
                 is_announced = True
             time.sleep(_SECONDS_BETWEEN_LOOKS)
         return super().__enter__()

@@ -14,12 +14,7 @@ from pydantic import Field, model_validator
 from objectaware.config import DataConfig
 from objectaware.errors import InputError
 from objectaware.evaluate.features import check_features
-from objectaware.evaluate.linear import (
-    LinearResult,
-    bg_gap,
-    linear_evaluation,
-    official_linear_evaluation,
-)
+from objectaware.evaluate.linear import LinearResult, bg_gap, linear_evaluation, official_linear_evaluation
 from objectaware.evaluate.logistic import Batch, FeatureBatches, LogisticModel
 from objectaware.methods.classifier import CLASSIFIER_NAME, Classifier, classifier_file
 from objectaware.model import Positive, filled
