@@ -21,7 +21,7 @@ from torch import Tensor
 
 from harness import Result, compare, exit_status, in_turn, parser, processor_seconds, seconds, write_results
 from objectaware.evaluate.linear import PATH_TOLERANCE
-from objectaware.evaluate.logistic import LogisticModel, logistic_path
+from objectaware.evaluate.logistic import LogisticModel, LogisticProblem, solution_path
 
 _LIMIT = 0.2
 _WORST_ERROR = 0.01
@@ -82,11 +82,8 @@ def make_features(num_samples: int, num_features: int, num_classes: int) -> tupl
 
 def fit_path(features: Tensor, labels: Tensor, tolerance: float, dtype: torch.dtype) -> list[LogisticModel]:
     """Ours: all penalties, each from where the one before ended."""
-    num_classes = int(labels.max()) + 1
-    penalties = PENALTIES.tolist()
-    return list(
-        logistic_path(features, labels, num_classes=num_classes, penalties=penalties, tolerance=tolerance, dtype=dtype)
-    )
+    problem = LogisticProblem(features, labels, int(labels.max()) + 1, dtype)
+    return list(solution_path(problem, PENALTIES.tolist(), tolerance=tolerance))
 
 
 def fit_singly(features: Tensor, labels: Tensor) -> None:

@@ -160,7 +160,7 @@ def test_a_storage_that_is_not_shared_is_refused_to_each_stage(
     def refuse(*_: object) -> None:
         raise InputError("storage", "runs", "is not the cluster's", "Give a folder that all nodes share.")
 
-    monkeypatch.setattr("objectaware.stages.shared.require_shared", refuse)
+    monkeypatch.setattr("objectaware.stages.machine.require_shared", refuse)
     with common.open_context(common.DEFAULTS) as context:
         for _ in range(2):
             with pytest.raises(InputError, match="not the cluster's"):

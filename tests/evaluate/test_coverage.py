@@ -27,7 +27,7 @@ def test_training_knows_the_classes_that_it_shows() -> None:
 
 
 def test_one_class_alone_and_two_of_one_name_are_refused() -> None:
-    with pytest.raises(InputError, match="train = b: shows one class alone"):
+    with pytest.raises(InputError, match="train = b: shows only one class"):
         shown_classes("train", np.array([1, 1, -1]), ["a", "b"])
     with pytest.raises(InputError, match="train = crane: is the name of two classes"):
         shown_classes("train", np.array([0, 1, 2]), ["crane", "dog", "crane"])
@@ -48,7 +48,7 @@ def test_what_training_does_not_know_is_left_out_and_named() -> None:
     (notice,) = coverage_notices({"val": coverage.values()})
     assert notice == (
         "val: measured over 2 samples of 1 class; 4 left out (unreadable); 3 left out (class unknown to training); "
-        "training does not know emu, yak; nothing shows a"
+        "training does not know emu, yak; no sample shows a"
     )
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from objectaware.errors import InputError
-from objectaware.evaluate import embeddings
-from objectaware.evaluate.embeddings import alignment, class_distance, feature_std, knn_accuracy, plane, uniformity
+from objectaware.evaluate import features
+from objectaware.evaluate.features import alignment, class_distance, feature_std, knn_accuracy, plane, uniformity
 
 
 def plain_accuracy(
@@ -90,7 +90,7 @@ def test_chunks_give_the_same_as_one_piece(monkeypatch: pytest.MonkeyPatch) -> N
     queries, truth = overlapping(31, 1)
     whole = knn_accuracy(bank, bank_labels, queries, truth)
     for limit in (1, 40 * 7):
-        monkeypatch.setattr(embeddings, "MAX_PAIRS", limit)
+        monkeypatch.setattr(features, "MAX_PAIRS", limit)
         assert knn_accuracy(bank, bank_labels, queries, truth) == whole
 
 
@@ -117,7 +117,7 @@ def test_it_is_the_papers_formula(num_first: int, num_second: int, chunk: int) -
     generator = np.random.default_rng(num_first * 13 + num_second)
     first, second = generator.normal(size=(num_first, 6)), generator.normal(size=(num_second, 6)) + 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embeddings, "MAX_PAIRS", chunk)
+        patch.setattr(features, "MAX_PAIRS", chunk)
         assert class_distance(first, second) == pytest.approx(by_the_formula(first, second))
         assert class_distance(second, first) == pytest.approx(by_the_formula(first, second))
 

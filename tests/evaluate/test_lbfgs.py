@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from objectaware.evaluate.lbfgs import CurvatureHistory, Evaluate, minimise
+from objectaware.evaluate.logistic import CurvatureHistory, Evaluate, minimise
 
 CURVATURES = torch.logspace(-2, 3, 12, dtype=torch.float64)
 MINIMUM = torch.linspace(-1, 1, 12, dtype=torch.float64)

@@ -36,7 +36,7 @@ def test_splits_each_class_by_the_share_and_empties_none(counts: list[int], frac
     labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(counts)), counts))
     expected = [min(round(fraction * count), count - 1) for count in counts]
     if not any(expected):
-        with pytest.raises(InputError, match="holds out nothing"):
+        with pytest.raises(InputError, match="holds out none of"):
             stratified_holdout(labels, fraction=fraction, seed=seed)
         return
     kept, held = stratified_holdout(labels, fraction=fraction, seed=seed)

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
 from objectaware.errors import InputError
-from objectaware.evaluate.linear import linear_evaluation, streamed_linear_evaluation
+from objectaware.evaluate.linear import linear_evaluation
 from objectaware.evaluate.logistic import (
     Batch,
     Evaluation,
@@ -23,7 +23,6 @@ from objectaware.evaluate.logistic import (
     LogisticProblem,
     StreamedProblem,
     fit_logistic,
-    logistic_path,
     solution_path,
 )
 
@@ -83,7 +82,7 @@ class TestAgreementWithScikitLearn:
     def test_float32_path_ends_close_enough_to_compare_accuracies(self) -> None:
         features, labels = blobs(300, 8, 4, spread=1.5)
         penalties = [10.0, 1.0, 0.1, 1e-2, 1e-3]
-        path = logistic_path(features.float(), labels, num_classes=4, penalties=penalties, dtype=torch.float32)
+        path = solution_path(LogisticProblem(features.float(), labels, 4, torch.float32), penalties)
         for penalty, model in zip(penalties, path, strict=True):
             reference = sklearn_fit(features, labels, 1 / penalty)
             assert relative_error(model.weight, torch.from_numpy(reference.coef_)) < 0.02
@@ -198,7 +197,7 @@ class TestSolution:
         features, labels = blobs(150, 6, 3)
         penalties = [float(value) for value in np.geomspace(1e4, 1e-3, 12)]
         for penalty, model in zip(
-            penalties, logistic_path(features, labels, num_classes=3, penalties=penalties), strict=True
+            penalties, solution_path(LogisticProblem(features, labels, 3, torch.float64), penalties), strict=True
         ):
             single = fit_logistic(features, labels, num_classes=3, penalty=penalty)
             assert relative_error(model.weight, single.weight) < 3e-3
@@ -348,7 +347,7 @@ def test_value_gradient_and_curvature_are_those_in_memory(size: int, seed: int, 
 def test_the_path_ends_where_the_one_in_memory_does(dtype: torch.dtype) -> None:
     features, labels = pooled(300)
     penalties = [1e3, 10.0, 0.1, 1e-3]
-    memory = logistic_path(features, labels, num_classes=4, penalties=penalties, dtype=dtype)
+    memory = solution_path(LogisticProblem(features, labels, 4, dtype), penalties)
     streamed = solution_path(StreamedProblem(batches(features, labels), 4, dtype), penalties)
     for one, other in zip(memory, streamed, strict=True):
         # What all classes have in common changes no probability, and a weak penalty hardly holds it.
@@ -366,7 +365,7 @@ def test_it_needs_no_more_passes_than_in_memory_by_much(monkeypatch: pytest.Monk
     monkeypatch.setattr(
         LogisticProblem, "evaluate", lambda *arguments: passes.append(arguments[2]) or evaluate(*arguments)
     )
-    next(logistic_path(features, labels, num_classes=4, penalties=[1e-2], dtype=torch.float32))
+    next(solution_path(LogisticProblem(features, labels, 4, torch.float32), [1e-2]))
     assert reader.num_passes <= len(passes) + 2 + 3
 
 
@@ -375,7 +374,7 @@ def test_the_evaluation_chooses_as_in_memory(refit: bool) -> None:
     features, labels = pooled(240, num_classes=3)
     given = {"refit": refit, "holdout_size": 60, "seed": 3, "num_values": 9, "min_penalty": 1e-3}
     one = linear_evaluation(features, labels, **given)
-    other = streamed_linear_evaluation(batches(features, labels), **given)
+    other = linear_evaluation(batches(features, labels), **given)
     # A row of 60 on the boundary may fall to either side.
     np.testing.assert_allclose(other.holdout_accuracies, one.holdout_accuracies, atol=100 / 60 + 1e-9)
     assert other.penalty == one.penalty

@@ -20,8 +20,7 @@ from objectaware.config import LocalizeConfig, LocalizeExecution, PretrainConfig
 from objectaware.detection.detect import export_detectron2
 from objectaware.detection.network import MaskRCNN
 from objectaware.errors import InputError
-from objectaware.evaluate.embeddings import knn_accuracy
-from objectaware.evaluate.features import compute_features
+from objectaware.evaluate.features import compute_features, knn_accuracy
 from objectaware.evaluate.linear import linear_evaluation
 from objectaware.localize import contracam, expand_resolution
 from objectaware.localize.classifier_cam import classifier_cam

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from objectaware.data.sets import backgrounds_challenge
 from objectaware.data.sets.si_score import FACTORS
-from objectaware.evaluate import shift
+from objectaware.evaluate import linear
 from objectaware.paper import figures, plan
 
 
 def test_the_variants_are_those_of_the_backgrounds_challenge() -> None:
     assert sorted(figures.VARIANTS) == sorted(backgrounds_challenge.VARIANTS)
-    assert tuple(name for name in shift.VARIANTS if name != "no_fg") == plan.CHALLENGE_VARIANTS
+    assert tuple(name for name in linear.VARIANTS if name != "no_fg") == plan.CHALLENGE_VARIANTS
 
 
 def test_the_corruptions_are_those_of_imagenet_c_in_the_order_of_the_table() -> None:
-    assert tuple(plan.CORRUPTIONS.values()) == shift.CORRUPTIONS
+    assert tuple(plan.CORRUPTIONS.values()) == linear.CORRUPTIONS
 
 
 def test_the_factors_are_those_of_si_score() -> None:

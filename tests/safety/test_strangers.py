@@ -15,10 +15,10 @@ from objectaware.data.folder import ImageFolder, restrict
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster
 from objectaware.errors import InputError
-from objectaware.evaluate.predictions import folder_predictions
 from objectaware.methods.checkpoint import load_classifier, load_encoder, load_state, read_classifier
 from objectaware.recipes import read_recipe
 from objectaware.report.gallery import Look
+from objectaware.stages.localization import folder_predictions
 from objectaware.tracking import TrackingStore
 from replaced_ray import replace_ray
 

@@ -17,18 +17,17 @@ from objectaware.config import DataConfig, DetectionConfig, PretrainConfig
 from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.evaluate.shift import VARIANTS
+from objectaware.evaluate.linear import VARIANTS
 from objectaware.localize.mask_store import MaskRow
 from objectaware.stages.background import BackgroundConfig, background
 from objectaware.stages.class_distance import ClassDistanceConfig, class_distance
 from objectaware.stages.detection import detection
 from objectaware.stages.few_shot import FewShotConfig, few_shot
-from objectaware.stages.identity import data_hash
+from objectaware.stages.identity import data_hash, delete_outputs
 from objectaware.stages.knn import KnnConfig, knn
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.localization import LocalizationConfig, localization
 from objectaware.stages.localizers import LocalizersConfig, localizers
-from objectaware.stages.outputs import delete_outputs
 from objectaware.stages.registry import all_stages
 from objectaware.stages.runner import Context, StageResult
 from objectaware.stages.shift import shift
@@ -76,7 +75,7 @@ def test_a_class_folder_absent_from_the_test_set_shifts_no_label(
     assert values["accuracies"] == {"val": 100.0}
     coverage = values["coverage"]["val"]
     assert (coverage["num_samples"], coverage["num_classes"], coverage["untested_classes"]) == (8, 4, ["ant"])
-    assert "val: measured over 8 samples of 4 classes; nothing shows ant" in _shown(context)
+    assert "val: measured over 8 samples of 4 classes; no sample shows ant" in _shown(context)
 
 
 def test_a_class_that_training_lacks_is_named_and_left_out(measure: Measure, context: Context, tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_a_training_set_of_one_class_is_refused_before_features_are_computed(
     measure: Measure, tasks: Tasks, tmp_path: Path
 ) -> None:
     train = write_colours(tmp_path / "train", {"ant": "red"}, 2)
-    with pytest.raises(InputError, match="train = ant: shows one class alone: there is nothing to tell apart"):
+    with pytest.raises(InputError, match="train = ant: shows only one class, and a classifier needs two"):
         measure(train, val=train)
     assert tasks.calls == []
 
@@ -204,7 +203,7 @@ def test_supervised_training_on_one_class_is_refused(tmp_path: Path) -> None:
 
     data = write_colours(tmp_path / "train", {"ant": "red"}, 4)
     config = PretrainConfig.model_validate({"data": data, "method": "supervised", "batch_size": 2})
-    with pytest.raises(InputError, match="data = ant: shows one class alone"):
+    with pytest.raises(InputError, match="data = ant: shows only one class"):
         open_inputs(config)
 
 

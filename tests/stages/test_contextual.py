@@ -13,7 +13,7 @@ from PIL import Image
 from in_process import Tasks, write_colours
 from objectaware.config import DataConfig, PretrainConfig
 from objectaware.errors import InputError
-from objectaware.evaluate.shift import CORRUPTIONS, shift_result
+from objectaware.evaluate.linear import CORRUPTIONS, shift_result
 from objectaware.stages.class_distance import ClassDistanceConfig, class_distance
 from objectaware.stages.few_shot import FewShotConfig, few_shot
 from objectaware.stages.knn import KnnConfig, knn
@@ -123,7 +123,7 @@ def test_shift_over_two_checkpoints_is_a_table_of_means(
     (parent,) = runs_of(context, "shift")
     assert parent.data.metrics["accuracy.bg_gap"] == pytest.approx(100 / 3)
     bad = config.model_copy(update={"tests": {"fog-1": herd, "snow-2": herd}})
-    with pytest.raises(InputError, match="unlike severities"):
+    with pytest.raises(InputError, match="different severities"):
         run_shift(context, bad, [str(tiny_checkpoint)])
 
 
@@ -133,8 +133,8 @@ def test_published_test_sets_have_the_names_that_the_table_knows(tmp_path: Path)
     assert tests["ImageNet-9"].split == "val"
     assert tests["mixed_rand"].root == str(tmp_path / "bg_challenge")
     corrupted = published_tests(["ImageNet-C-9"], str(tmp_path))
-    assert len(shift_result(dict.fromkeys(corrupted, 1.0)).corruptions) == 15
-    assert list(shift_result(dict.fromkeys(corrupted, 1.0)).corruptions) == list(CORRUPTIONS)
+    assert len(CORRUPTIONS) == 15
+    assert list(shift_result(dict.fromkeys(corrupted, 1.0))) == [*CORRUPTIONS, "corruption_mean"]
     with pytest.raises(InputError, match="sets = ImageNet-C: has a test set gaussian_noise-1"):
         published_tests(["ImageNet-C-9", "ImageNet-C"], str(tmp_path))
 

@@ -12,7 +12,7 @@ from PIL import Image
 from in_process import write_colours
 from objectaware.config import DataConfig
 from objectaware.errors import InputError
-from objectaware.stages.labelled import open_labelled
+from objectaware.stages.features import open_labelled
 
 
 def write_coco(root: Path, shown: list[list[str]], names: list[str]) -> None:
@@ -86,7 +86,7 @@ def test_all_classes_of_a_labelled_data_set(tmp_path: Path) -> None:
 
 def test_unknown_classes_and_unlabelled_pictures_are_refused(coco: Path, tmp_path: Path) -> None:
     data = DataConfig(root=str(coco), layout="coco", split="val")
-    with pytest.raises(InputError, match=r"class_names = lion: is no class.*cow, zebra, giraffe"):
+    with pytest.raises(InputError, match=r"class_names = lion: is not a class.*cow, zebra, giraffe"):
         open_labelled(data, ("lion", "zebra"))
     with pytest.raises(InputError, match="has no labels"):
         open_labelled(DataConfig(root=str(coco)))

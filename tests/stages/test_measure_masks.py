@@ -184,7 +184,7 @@ def test_a_store_in_which_no_image_was_read_is_not_scored(tmp_path: Path) -> Non
     write_shard(store, 0, [MaskRow(image_id, 0, 0, status="failed", error="empty") for image_id in image_ids])
     store.write_json("store.json", {"config": {"crf": False}})
     config = LocalizationConfig(data=data, masks={"system": store.uri}, image_size=224)
-    with pytest.raises(InputError, match="holds a mask of none of the 2 images"):
+    with pytest.raises(InputError, match="has no mask of any of the 2 images"):
         measure_masks(config, "system")
 
 

@@ -36,6 +36,6 @@ def test_a_terminal_gets_one_line_written_over() -> None:
 
 def test_workers_that_are_stuck_or_stop_are_told_of_and_others_are_not() -> None:
     stuck = {"kind": "stuck", "rank": 1, "seconds": 3600.0, "place": "in read"}
-    assert worker_notice(stuck) == "worker 1 made no step for 1 h 00 min and is ended; it was at\nin read"
+    assert worker_notice(stuck) == "worker 1 made no step for 1 h 00 min and is stopped; it was at\nin read"
     assert "saving" in str(worker_notice({"kind": "stopping"}))
     assert worker_notice({"kind": "stopped"}) is None

@@ -14,8 +14,8 @@ from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed import machines
 from objectaware.errors import InputError
+from objectaware.stages.identity import STAGE_FILE
 from objectaware.stages.lease import Generations, Lease, LeaseHeldError, LeaseLostError
-from objectaware.stages.outputs import STAGE_FILE
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, EpochWatch, StageResult, StageRun
 from objectaware.tracking import TrackingStore
@@ -173,7 +173,7 @@ def test_a_folder_that_holds_anything_else_is_refused_and_left_alone(
     files = _photos(out)
     context = next_command(context, fresh=fresh)
     work = _Work()
-    with pytest.raises(InputError, match=r"out = .*no stage of ours has written \(sub, thesis.tex\)"):
+    with pytest.raises(InputError, match=r"out = .*no stage of objectaware has written \(sub, thesis.tex\)"):
         _run(context, work, out=Storage.from_uri(out))
     assert work.calls == 0
     assert _files(out) == files
@@ -185,7 +185,7 @@ def test_a_prefix_of_a_bucket_that_holds_anything_else_is_refused(context: Conte
     with object_store() as form:
         bucket = Storage.from_uri(form.format("folder"))
         bucket.write_bytes("sub/data.csv", b"1,2,3")
-        with pytest.raises(InputError, match="no stage of ours"):
+        with pytest.raises(InputError, match="no stage of objectaware"):
             _run(context, _Work(), out=bucket)
         assert [name for name, _, _ in bucket.list_files()] == ["sub/data.csv"]
 
@@ -214,7 +214,7 @@ def test_a_users_folder_of_the_leases_name_is_refused(context: Context, tmp_path
     contract = tmp_path / "out" / "lease" / "contract.pdf"
     contract.parent.mkdir(parents=True)
     contract.write_bytes(b"signed")
-    with pytest.raises(InputError, match=r"no stage of ours has written \(contract\.pdf\)"):
+    with pytest.raises(InputError, match=r"no stage of objectaware has written \(contract\.pdf\)"):
         _run(context, _Work(), out=Storage.from_uri(tmp_path / "out"))
 
 

@@ -14,8 +14,19 @@ from objectaware.evaluate.coverage import Coverage
 from objectaware.stages.lease import Lease
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.runner import Context, StageResult
-from objectaware.stages.runs import StoredRun, ancestors, descendants, find_run, prunable, prune, stored_runs
-from objectaware.stages.runs_view import compared, format_bytes, listed, shown
+from objectaware.stages.runs import (
+    StoredRun,
+    ancestors,
+    compared,
+    descendants,
+    find_run,
+    format_bytes,
+    listed,
+    prunable,
+    prune,
+    shown,
+    stored_runs,
+)
 from objectaware.tracking.server import RecordedRun, recorded_runs
 from stage_runs import run_as
 

@@ -13,7 +13,7 @@ from contexts import next_command
 from objectaware.config import Model
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
-from objectaware.evaluate.shift import VARIANTS
+from objectaware.evaluate.linear import VARIANTS
 from objectaware.stages.background import BackgroundConfig
 from objectaware.stages.identity import STAND_IN, data_sets
 from objectaware.stages.linear import LinearConfig

@@ -12,8 +12,7 @@ from torch import nn
 
 from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.scenes import build_scenes
-from objectaware.evaluate.embeddings import knn_accuracy
-from objectaware.evaluate.features import compute_features
+from objectaware.evaluate.features import compute_features, knn_accuracy
 from objectaware.methods.backbones import build_backbone
 from objectaware.studies.demo import DemoConfig, demo_trainings
 from objectaware.training.pretraining import run_pretraining

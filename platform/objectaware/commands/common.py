@@ -185,7 +185,7 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
         needs: Processes of each stage that runs more than one. A local Ray is large enough for each stage by itself.
     """
     from objectaware.distributed.cluster import ray_cluster, require_answer, termination_as_interrupt, total_cpus
-    from objectaware.stages.shared import require_shared
+    from objectaware.stages.machine import require_shared
 
     address = os.environ.get("RAY_ADDRESS")
     if address and address != "local":
@@ -278,7 +278,7 @@ def run_stage(
 
 def possible_needs(configs: Iterable[Model]) -> list[Sequence[Need]]:
     """Return the processes of each stage, both with and without GPUs if its configuration leaves that open."""
-    from objectaware.stages.device import on_device
+    from objectaware.stages.machine import on_device
     from objectaware.stages.registry import computing_stage
 
     needs: list[Sequence[Need]] = []

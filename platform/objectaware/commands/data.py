@@ -147,7 +147,7 @@ def pack(program: str, arguments: list[str]) -> None:
             num_threads: Number of threads that read and encode.
             json: File to which the printed results are written as data.
         """
-        from objectaware.stages.pack import run_pack
+        from objectaware.stages.export import run_pack
 
         common, target = require_json(Common(json=json)), output_folder(out)
         data = _files({"root": root, "layout": layout, "variant": variant, "split": split})

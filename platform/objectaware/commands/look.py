@@ -31,7 +31,7 @@ def doctor(program: str, arguments: list[str]) -> None:
             json: File to which the findings are written as data.
         """
         from objectaware.data.storage import Storage
-        from objectaware.stages.doctor import diagnose
+        from objectaware.stages.machine import diagnose
 
         common = require_json(Common(json=json))
         findings = []

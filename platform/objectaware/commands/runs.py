@@ -27,7 +27,7 @@ def list_runs(program: str, arguments: list[str]) -> None:
             stage: Only list runs of this stage: pretrain, localize, linear, localization, sweep.
         """
         from objectaware.report.tables import format_rows
-        from objectaware.stages.runs_view import listed
+        from objectaware.stages.runs import listed
 
         rows = [row for row in listed(*_all(common)) if stage in (None, row["stage"])]
         write_json(common, rows)
@@ -49,8 +49,7 @@ def show_run(program: str, arguments: list[str]) -> None:
         """
         import yaml
 
-        from objectaware.stages.runs import find_run
-        from objectaware.stages.runs_view import shown
+        from objectaware.stages.runs import find_run, shown
 
         stored, recorded = _all(common)
         values = shown(stored, find_run(stored, identity), recorded)
@@ -74,8 +73,7 @@ def compare_runs(program: str, arguments: list[str]) -> None:
             common: Settings of every command.
         """
         from objectaware.report.tables import format_rows
-        from objectaware.stages.runs import find_run
-        from objectaware.stages.runs_view import compared
+        from objectaware.stages.runs import compared, find_run
 
         stored, recorded = _all(common)
         rows = compared([find_run(stored, identity) for identity in identities], recorded)
@@ -101,9 +99,8 @@ def prune_runs(program: str, arguments: list[str]) -> None:
             yes: Delete the runs. Without it, nothing is deleted.
         """
         from objectaware.report.tables import format_rows
-        from objectaware.stages.outputs import shown_names
-        from objectaware.stages.runs import prunable, prune
-        from objectaware.stages.runs_view import format_bytes, listed
+        from objectaware.stages.identity import shown_names
+        from objectaware.stages.runs import format_bytes, listed, prunable, prune
 
         stored, recorded = _all(common)
         leaving = prunable(stored, older_than_days=older_than)

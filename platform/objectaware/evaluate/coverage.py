@@ -55,8 +55,8 @@ def require_two_classes(field: str, class_names: Sequence[str]) -> None:
         InputError: There are fewer than two.
     """
     if len(class_names) < 2:
-        problem = "shows one class alone: there is nothing to tell apart"
-        raise InputError(field, list_names(class_names), problem, "Give images of two classes at least.")
+        problem = "shows only one class, and a classifier needs two"
+        raise InputError(field, list_names(class_names), problem, "Give images of at least two classes.")
 
 
 def match_labels(labels: NDArray[np.int64], class_names: Sequence[str], known: Sequence[str]) -> NDArray[np.int64]:
@@ -114,7 +114,7 @@ class Coverage:
         tested = [name for name in known if name in numbers]
         if not tested:
             problem = f"has no class in common with training, which knows {list_names(known)}"
-            raise InputError(test, list_names(list(unknown)), problem, "Name the classes of both alike.")
+            raise InputError(test, list_names(list(unknown)), problem, "Use the same class names in both.")
         return cls(
             sum(numbers[name] for name in tested),
             len(tested),
@@ -176,7 +176,7 @@ def _notice(coverage: Mapping[str, Any]) -> str:
     if unknown:
         parts.append(f"training does not know {list_names(list(unknown))}")
     if untested:
-        parts.append(f"nothing shows {list_names(untested)}")
+        parts.append(f"no sample shows {list_names(untested)}")
     if not parts and coverage["num_classes"] != 1:
         return ""
     classes = coverage["num_classes"]

@@ -5,29 +5,33 @@ is chosen among 45 logarithmically spaced values from 1e-6 to 1e5 on a held-out 
 has the sum form of `objectaware.evaluate.logistic`, sum_i CE_i + penalty / 2 * ||W||^2.
 
 `official_linear_evaluation` is that of the official code, kept for its numbers. `few_shot_error` fits the classifier to
-a few images per class.
+a few images per class. The last functions put accuracies together: over seeds, backgrounds and corruptions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from objectaware.data.sets.imagenet_shifts import CORRUPTIONS as CORRUPTIONS_BY_KIND
 from objectaware.errors import InputError
 from objectaware.evaluate.features import Array, as_checked
 from objectaware.evaluate.logistic import (
     FeatureBatches,
     LogisticModel,
+    LogisticProblem,
+    ScaledProblem,
     StreamedProblem,
     count_classes,
     fit_logistic,
-    logistic_path,
     solution_path,
 )
 
@@ -45,6 +49,13 @@ PAPER_HOLDOUT_SIZES: Final = {
 """Samples that the paper's linear evaluation holds out of the training split (official-implementation §2). Of
 ImageNet-9 it holds out 5%; Flowers102 brings a validation split of its own."""
 
+VARIANTS = ("original", "only_bg_b", "only_bg_t", "no_fg", "only_fg", "mixed_same", "mixed_rand", "mixed_next")
+"""Variants of the Backgrounds Challenge in the order of the paper's table `bg-main` (`no_fg` is not printed)."""
+
+CORRUPTIONS = tuple(corruption for kind in CORRUPTIONS_BY_KIND.values() for corruption in kind)
+"""ImageNet-C's corruptions (Hendrycks & Dietterich, 2019), in the order of the paper's table `bg-imagenetc`."""
+
+_SEVERITY = re.compile(r"(?P<corruption>[\w ]+)-(?P<severity>[1-5])")
 OFFICIAL_MAX_ITERATIONS = 1000
 _OFFICIAL_INITIAL_STD = 0.01
 
@@ -71,8 +82,8 @@ class LinearResult:
 
 
 def linear_evaluation(
-    train_features: Array,
-    train_labels: Array,
+    train_features: Array | FeatureBatches,
+    train_labels: Array | None = None,
     *,
     holdout_fraction: float = 0.2,
     holdout_size: int | None = None,
@@ -86,13 +97,15 @@ def linear_evaluation(
     """Choose the penalty on a hold-out and fit the classifier with it.
 
     Args:
-        train_features: (N, D) floating point, tensor (on any device, where the work is then done) or array.
-        train_labels: (N,) integers from 0.
+        train_features: (N, D) floating point, tensor (on any device, where the work is then done) or array. Features
+            that do not fit in memory come as batches: each step of a search is then one pass over them, and the result
+            is the same up to rounding.
+        train_labels: (N,) integers from 0. Batches bring their own.
         holdout_fraction: Share of each class that is held out, in (0, 1), rounded to whole samples; every
             class keeps at least one sample to train on.
         holdout_size: Number of samples held out, in place of the share; `PAPER_HOLDOUT_SIZES`
             has the paper's.
-        seed: Seed of the hold-out's draw.
+        seed: Seed of the hold-out's draw, which is the same for the same labels.
         num_values: Number of penalties.
         min_penalty: Smallest penalty, positive.
         max_penalty: Largest penalty.
@@ -107,97 +120,48 @@ def linear_evaluation(
         InputError: Features are not finite, labels are out of range, a class has no sample, or no sample can
             be held out.
     """
-    features, labels = as_checked(train_features, train_labels, "train_")
-    classes = int(labels.max()) + 1 if num_classes is None else num_classes
-    kept, held = stratified_holdout(labels.cpu().numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
-    penalties = np.geomspace(max_penalty, min_penalty, num_values)
-    path = logistic_path(
-        features[kept],
-        labels[kept],
-        num_classes=classes,
-        penalties=penalties.tolist(),
-        tolerance=PATH_TOLERANCE,
-        dtype=_path_dtype(features),
-    )
-    held_features, held_labels = features[held], labels[held]
-    best, best_model, accuracies = _best_of(path, lambda model: accuracy(model, held_features, held_labels))
-    rows = slice(None) if refit else kept
-    penalty = float(penalties[best])
-    final = fit_logistic(features[rows], labels[rows], num_classes=classes, penalty=penalty, initial=best_model)
-    return LinearResult(final, penalty, penalties, accuracies)
+    if isinstance(train_features, FeatureBatches):
+        batches = train_features
+    else:
+        assert train_labels is not None
+        features, labels = as_checked(train_features, train_labels, "train_")
+        whole = features, labels.to(features.device, torch.int64)
+        batches = FeatureBatches(lambda: iter([whole]))
 
+    def problem_of(chosen: FeatureBatches, dtype: torch.dtype) -> ScaledProblem:
+        if batches is train_features:
+            return StreamedProblem(chosen, classes, dtype)
+        ((rows, of_rows),) = chosen.read()
+        return LogisticProblem(rows, of_rows, classes, dtype)
 
-def streamed_linear_evaluation(
-    batches: FeatureBatches,
-    *,
-    holdout_fraction: float = 0.2,
-    holdout_size: int | None = None,
-    seed: int = 0,
-    num_values: int = 45,
-    min_penalty: float = 1e-6,
-    max_penalty: float = 1e5,
-    refit: bool = True,
-    num_classes: int | None = None,
-) -> LinearResult:
-    """Do the same as `linear_evaluation`, up to rounding, on features that do not fit in memory.
-
-    Each step of a search is one pass over the batches. It needs the memory of one batch, whatever their number.
-
-    Args:
-        batches: The training split: features, and labels from 0.
-        holdout_fraction: As of `linear_evaluation`.
-        holdout_size: As of `linear_evaluation`.
-        seed: Seed of the hold-out's draw, which is the same for the same labels.
-        num_values: Number of penalties.
-        min_penalty: Smallest penalty, positive.
-        max_penalty: Largest penalty.
-        refit: As of `linear_evaluation`.
-        num_classes: Number of classes; by default one more than the largest label.
-
-    Returns:
-        As `linear_evaluation`.
-
-    Raises:
-        InputError: As `linear_evaluation`.
-    """
-    labels = batches.labels()
-    classes = int(labels.max()) + 1 if num_classes is None else num_classes
-    _, held = stratified_holdout(labels.numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
-    is_held = torch.zeros(len(labels), dtype=torch.bool)
+    all_labels = batches.labels()
+    classes = int(all_labels.max()) + 1 if num_classes is None else num_classes
+    _, held = stratified_holdout(all_labels.numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
+    is_held = torch.zeros(len(all_labels), dtype=torch.bool)
     is_held[held] = True
     kept_batches, held_batches = batches.select(~is_held), batches.select(is_held)
     penalties = np.geomspace(max_penalty, min_penalty, num_values)
-    dtype = _path_dtype(next(iter(batches.read()))[0])
-    problem = StreamedProblem(kept_batches, classes, dtype)
+    # Models along the path are compared by their accuracy only; float32 is twice as fast.
+    is_double = next(iter(batches.read()))[0].dtype == torch.float64
+    problem = problem_of(kept_batches, torch.float64 if is_double else torch.float32)
     path = solution_path(problem, penalties.tolist(), tolerance=PATH_TOLERANCE)
-    best, best_model, accuracies = _best_of(path, lambda model: _streamed_accuracy(model, held_batches))
+    best, best_model, accuracies = _best_of(path, held_batches)
     penalty = float(penalties[best])
-    exact = StreamedProblem(batches if refit else kept_batches, classes, torch.float64)
+    exact = problem_of(batches if refit else kept_batches, torch.float64)
     return LinearResult(next(solution_path(exact, [penalty], initial=best_model)), penalty, penalties, accuracies)
 
 
-def _path_dtype(features: Tensor) -> torch.dtype:
-    # Models along the path are compared by their accuracy only; float32 is twice as fast.
-    return torch.float64 if features.dtype == torch.float64 else torch.float32
-
-
-def _best_of(
-    path: Iterable[LogisticModel], holdout_accuracy: Callable[[LogisticModel], float]
-) -> tuple[int, LogisticModel, NDArray[np.float64]]:
-    """Return the index of the first of the best models, that model, and the accuracies of all models."""
+def _best_of(path: Iterable[LogisticModel], held_out: FeatureBatches) -> tuple[int, LogisticModel, NDArray[np.float64]]:
+    """Return the index of the first of the best models, that model, and the accuracies of all models in per cent."""
     accuracies: list[float] = []
     best: tuple[int, LogisticModel] | None = None
     for index, model in enumerate(path):
-        accuracies.append(holdout_accuracy(model))
+        right = torch.cat([_is_right(model, features, labels) for features, labels in held_out.read()])
+        accuracies.append(100.0 * float(right.to(torch.float64).mean()))
         if best is None or accuracies[index] > accuracies[best[0]]:
             best = index, model
     assert best is not None, "there is no penalty"
     return *best, np.array(accuracies)
-
-
-def _streamed_accuracy(model: LogisticModel, batches: FeatureBatches) -> float:
-    right = [_is_right(model, features, labels) for features, labels in batches.read()]
-    return 100.0 * float(torch.cat(right).to(torch.float64).mean())
 
 
 def accuracy(model: LogisticModel, features: Array, labels: Array) -> float:
@@ -270,7 +234,7 @@ def _shares(counts: NDArray[np.int64], fraction: float) -> NDArray[np.int64]:
         raise InputError("holdout_fraction", fraction, problem, "Give a share such as 0.2.")
     numbers = np.minimum(np.rint(fraction * counts).astype(np.int64), counts - 1)
     if not numbers.any():
-        problem = f"holds out nothing of {counts.sum()} samples"
+        problem = f"holds out none of {counts.sum()} samples"
         raise InputError("holdout_fraction", fraction, problem, "Give a larger share, or more images.")
     return numbers
 
@@ -341,29 +305,24 @@ def official_linear_evaluation(
     kept, held = stratified_holdout(labels.cpu().numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
     labels = labels.to(features.device, torch.int64)
     count_classes(labels[kept], classes)
-    classifier = _initial_classifier(features.shape[1], classes, seed).to(features.device)
+    classifier = nn.Linear(features.shape[1], classes)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in classifier.parameters():
+        nn.init.normal_(parameter, std=_OFFICIAL_INITIAL_STD, generator=generator)
+    classifier = classifier.to(features.device)
     optimizer = torch.optim.LBFGS(classifier.parameters(), max_iter=OFFICIAL_MAX_ITERATIONS)
     penalties = np.geomspace(min_penalty, max_penalty, num_values)
-    accuracies = np.zeros(num_values)
-    best, best_model = -1, _model_of(classifier)
-    for index, penalty in enumerate(penalties.tolist()):
-        _fit_officially(classifier, optimizer, features[kept], labels[kept], penalty)
-        model = _model_of(classifier)
-        accuracies[index] = accuracy(model, features[held], labels[held])
-        if best < 0 or accuracies[index] > accuracies[best]:
-            best, best_model = index, model
+
+    def models() -> Iterator[LogisticModel]:
+        for penalty in penalties.tolist():
+            _fit_officially(classifier, optimizer, features[kept], labels[kept], penalty)
+            yield _model_of(classifier)
+
+    best, best_model, accuracies = _best_of(models(), FeatureBatches(lambda: iter([(features[held], labels[held])])))
     if not bool(torch.isfinite(best_model.weight).all()):
         remedy = "Leave compat out: the exact solver has a line search."
         raise InputError("compat", "official", "its optimiser diverged on these features", remedy)
     return LinearResult(best_model, float(penalties[best]), penalties, accuracies)
-
-
-def _initial_classifier(num_features: int, num_classes: int, seed: int) -> nn.Linear:
-    classifier = nn.Linear(num_features, num_classes)
-    generator = torch.Generator().manual_seed(seed)
-    for parameter in classifier.parameters():
-        nn.init.normal_(parameter, std=_OFFICIAL_INITIAL_STD, generator=generator)
-    return classifier
 
 
 def _fit_officially(
@@ -437,3 +396,117 @@ def draw_shots(labels: NDArray[np.integer], *, num_shots: int, seed: int) -> NDA
             raise InputError("num_shots", num_shots, problem, "Lower it, or give more images.")
         shown.append(generator.permutation(members)[:num_shots])
     return np.sort(np.concatenate(shown))
+
+
+def mean_and_std(results: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return mean and standard deviation of each number over results of the same shape.
+
+    Args:
+        results: One nested mapping for each seed, whose leaves are numbers.
+
+    Returns:
+        Two mappings in the same shape. The standard deviation is that of a sample (divisor n - 1), and 0 for
+        a single result.
+
+    Raises:
+        ValueError: There is no result, two differ in their keys, or a leaf is not a number.
+    """
+    if not results:
+        raise ValueError("there is no result to summarise")
+    means: dict[str, Any] = {}
+    deviations: dict[str, Any] = {}
+    for result in results[1:]:
+        if result.keys() != results[0].keys():
+            raise ValueError(f"results differ in their keys: {sorted(results[0])} and {sorted(result)}")
+    for key in results[0]:
+        values = [result[key] for result in results]
+        if all(isinstance(value, Mapping) for value in values):
+            means[key], deviations[key] = mean_and_std(values)
+        elif all(isinstance(value, int | float) for value in values):
+            means[key] = statistics.fmean(values)
+            deviations[key] = statistics.stdev(values) if len(values) > 1 else 0.0
+        else:
+            raise ValueError(f"{key} is not a number in each result: {values}")
+    return means, deviations
+
+
+def bg_gap(accuracies: Mapping[str, float]) -> float:
+    """Return BG-Gap: the loss of accuracy when the background no longer fits the object's class.
+
+    Source:
+        Backgrounds Challenge (Xiao et al., 2021).
+
+    Args:
+        accuracies: Accuracy of each variant; `mixed_same` and `mixed_rand` must be among them.
+
+    Returns:
+        Accuracy on `mixed_same` less that on `mixed_rand`, in the unit of the accuracies.
+
+    Raises:
+        InputError: One of the two is missing.
+    """
+    for variant in ("mixed_same", "mixed_rand"):
+        if variant not in accuracies:
+            remedy = "Evaluate on both mixed_same and mixed_rand."
+            raise InputError("accuracies", sorted(accuracies), f"lack {variant}", remedy)
+    return accuracies["mixed_same"] - accuracies["mixed_rand"]
+
+
+def shift_result(accuracies: Mapping[str, float]) -> dict[str, float]:
+    """Combine the accuracies of one classifier on the test sets of a shift into gap and means.
+
+    Args:
+        accuracies: By test set. Names like `gaussian_noise-3` are a corruption at a severity from 1 to 5; `mixed_same`
+            and `mixed_rand` make the BG-Gap. A given `bg_gap` is not a test set and is left out.
+
+    Returns:
+        The accuracies by test set, then `bg_gap` if both of its variants are among them, and the mean over the
+        severities by corruption, in the paper's order, with `corruption_mean` over them (the paper's ImageNet-C-9).
+
+    Raises:
+        InputError: Corruptions differ in their severities, so that their means could not be compared.
+    """
+    cells: dict[str, float] = {}
+    severities: dict[str, dict[int, float]] = {}
+    for name, accuracy in accuracies.items():
+        found = _SEVERITY.fullmatch(name)
+        if found is not None:
+            severities.setdefault(found["corruption"], {})[int(found["severity"])] = accuracy
+        elif name != "bg_gap":
+            cells[name] = accuracy
+    if len({frozenset(of_one) for of_one in severities.values()}) > 1:
+        shown = {corruption: sorted(of_one) for corruption, of_one in severities.items()}
+        raise InputError(
+            "tests", shown, "have different severities", "Give each corruption the same severities, such as 1 to 5."
+        )
+    if {"mixed_same", "mixed_rand"} <= cells.keys():
+        cells["bg_gap"] = bg_gap(cells)
+    # The paper's corruptions in the paper's order, and others after them by name.
+    order = {corruption: place for place, corruption in enumerate(CORRUPTIONS)}
+    ordered = sorted(severities, key=lambda corruption: (order.get(corruption, len(order)), corruption))
+    corruptions = {corruption: statistics.fmean(severities[corruption].values()) for corruption in ordered}
+    mean = {"corruption_mean": statistics.fmean(corruptions.values())} if corruptions else {}
+    return {**cells, **corruptions, **mean}
+
+
+def shift_over_seeds(results: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], dict[str, float]]:
+    """Return mean and standard deviation of each cell over classifiers of several seeds.
+
+    The BG-Gap and the means over corruptions are computed per seed first; their deviation is that of these values.
+
+    Args:
+        results: One mapping per seed, as for `shift_result`.
+
+    Returns:
+        Mean and standard deviation (divisor n - 1; 0 for one seed) by cell, in the order of `shift_result`.
+
+    Raises:
+        InputError: `shift_result` refuses one, or the seeds were not measured on the same test sets.
+    """
+    cells = [shift_result(result) for result in results]
+    for one in cells[1:]:
+        if one.keys() != cells[0].keys():
+            unlike = sorted(one.keys() ^ cells[0].keys())
+            remedy = "Evaluate all checkpoints on the same test sets."
+            raise InputError("tests", unlike, "are test sets of some checkpoints and not of others", remedy)
+    return mean_and_std(cells)

@@ -211,15 +211,11 @@ def max_box_acc(
     """
     hits = np.zeros((len(iou_thresholds), len(SCORE_THRESHOLDS)), dtype=np.int64)
     num_images = 0
-    remaining_boxes = iter(boxes)
-    for score_map in score_maps:
-        true_boxes = next(remaining_boxes, None)
-        if true_boxes is None:
-            raise InputError("boxes", num_images, "fewer lists of boxes than maps", "Give one per map.")
+    for score_map, true_boxes in itertools.zip_longest(score_maps, boxes):
+        if score_map is None or true_boxes is None:
+            raise InputError("boxes", "another number", "not as many lists of boxes as maps", "Give one per map.")
         hits += box_hits(score_map, true_boxes, iou_thresholds=iou_thresholds, multi_contour=multi_contour)
         num_images += 1
-    if next(remaining_boxes, None) is not None:
-        raise InputError("boxes", f"over {num_images}", "more lists of boxes than maps", "Give one per map.")
     if num_images == 0:
         raise InputError("score_maps", "none", "holds no map", "Give at least one image.")
     best = hits.max(axis=1) * 100 / num_images
@@ -475,22 +471,16 @@ class MaskScores:
             soft = np.zeros((self._size, self._size), dtype=np.float32)
         soft = resize_soft_mask(soft, self._size)
         if truth is not None:
-            self._add_pixels(soft, resize_mask(truth, self._size, self._size), self._counted(ignored))
+            left_out = np.zeros(soft.shape, np.bool_) if ignored is None else resize_mask(ignored, *soft.shape)
+            truth, counted = resize_mask(truth, *soft.shape), ~left_out
+            for official, ious in self._ious.items():
+                found = foreground(soft, official=official)
+                ious.append(float(mask_ious((found & counted)[None], (truth & counted)[None])[0]))
+            histograms = pixel_histograms(soft, truth, left_out)
+            self._histograms = histograms if self._histograms is None else self._histograms + histograms
         if len(boxes):
             self._hits += box_hits(soft, whole_pixels(boxes, self._size), iou_thresholds=_IOU_THRESHOLDS)
             self._is_correct.append(is_correctly_localized(largest_region_box(foreground(soft)), boxes))
-
-    def _counted(self, ignored: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
-        if ignored is None:
-            return np.ones((self._size, self._size), dtype=np.bool_)
-        return ~resize_mask(ignored, self._size, self._size)
-
-    def _add_pixels(self, soft: NDArray[np.float32], truth: NDArray[np.bool_], counted: NDArray[np.bool_]) -> None:
-        for official, ious in self._ious.items():
-            found = foreground(soft, official=official)
-            ious.append(float(mask_ious((found & counted)[None], (truth & counted)[None])[0]))
-        histograms = pixel_histograms(soft, truth, ~counted)
-        self._histograms = histograms if self._histograms is None else self._histograms + histograms
 
     def result(self) -> dict[str, float]:
         """Return the measures by the names of `MEASURES`; NaN if no image has a true mask, pixel or box."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from objectaware.config import DataConfig
-from objectaware.evaluate.shift import VARIANTS
+from objectaware.evaluate.linear import VARIANTS
 from objectaware.model import Address
 from objectaware.stages.features import FeatureConfig
 from objectaware.stages.linear import LinearConfig, linear

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -11,17 +10,15 @@ from pydantic import Field
 from torch.nn.functional import normalize
 
 from objectaware.errors import InputError
-from objectaware.evaluate.embeddings import class_distance as distance
-from objectaware.evaluate.embeddings import plane
+from objectaware.evaluate.features import class_distance as distance
+from objectaware.evaluate.features import plane
 from objectaware.model import Positive
 from objectaware.report.figures import scatter
 from objectaware.stages.features import (
     ContextualConfig,
     LabelledFeatures,
-    check_sources,
     compute_device,
-    feature_sets,
-    input_hashes,
+    feature_computation,
     run_on_features,
 )
 from objectaware.stages.registry import stage
@@ -60,11 +57,9 @@ def class_distance(context: Context, config: ClassDistanceConfig) -> Computation
         Paper, appendix "Analysis on the contextual bias", table and figure multi-bias. docs/evaluation.md lists what
         the paper leaves open and how this stage fills the gaps.
     """
-    sets = {"data": config.data}
-    inputs = input_hashes(context, config, sets)
 
-    def compute(run: StageRun, config: ClassDistanceConfig) -> Mapping[str, Any]:
-        found = feature_sets(context, config, sets, inputs, class_names=config.class_names)["data"]
+    def measure(run: StageRun, config: ClassDistanceConfig, sets: Mapping[str, LabelledFeatures]) -> Mapping[str, Any]:
+        found = sets["data"]
         values = run_on_features(measure_class_distance, config, found)
         points = values["tsne"]
         picture = scatter({name: [(x, y) for x, y, of in points if of == name] for name in config.class_names})
@@ -72,19 +67,12 @@ def class_distance(context: Context, config: ClassDistanceConfig) -> Computation
         run.tracker.log_png("embedding.png", picture)
         run.tracker.log_table("embedding", [{"x": x, "y": y, "class": name} for x, y, name in points])
         run.tracker.log_metrics({name: values[name] for name in ("distance", "distance_normalised")})
-        return {
-            **values,
-            "num_images": found.counts(),
-            "coverage": {"data": found.coverage("data", config.class_names).values()},
-            "unreadable": len(found.features.unreadable),
-        }
+        coverage = {"data": found.coverage("data", config.class_names).values()}
+        return {**values, "num_images": found.counts(), "coverage": coverage}
 
-    return Computation(
-        title=f"distance of {' and '.join(config.class_names)}",
-        inputs=inputs,
-        compute=compute,
-        tags={"dataset": config.data.root},
-        check=partial(check_sources, sets=sets, class_names=config.class_names),
+    title = f"distance of {' and '.join(config.class_names)}"
+    return feature_computation(
+        context, config, {"data": config.data}, measure, title=title, class_names=config.class_names
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,7 @@ from objectaware.distributed.task import run_task, run_tasks
 from objectaware.distributed.train import train_on_ray, training_needs
 from objectaware.evaluate.coverage import Coverage
 from objectaware.methods.checkpoint import local_checkpoint
-from objectaware.stages.identity import checkpoint_hash, data_hash
-from objectaware.stages.outputs import TRAINING_OUTPUTS
+from objectaware.stages.identity import TRAINING_OUTPUTS, checkpoint_hash, data_hash
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
@@ -83,9 +83,10 @@ def detection(context: Context, config: DetectionConfig) -> Computation[Detectio
         values: dict[str, Any] = {"coverage": {"test": object_coverage(open_test(config), known).values()}}
         network = config.published
         if config.checkpoint is not None:
-            recorder = _Recorder(run)
-            network = train_on_ray(run_fine_tuning, config, name="train", storage=run.folder, on_record=recorder)
-            values |= {"checkpoint": network, **recorder.last_metrics}
+            metrics: dict[str, float] = {}
+            record = partial(_record, run, metrics)
+            network = train_on_ray(run_fine_tuning, config, name="train", storage=run.folder, on_record=record)
+            values |= {"checkpoint": network, **metrics}
         assert network is not None
         run.progress.update(f"finding objects in {config.test.root}")
         return {**values, **_measure(run, config, network, known)}
@@ -127,42 +128,27 @@ def _measure(run: StageRun, config: DetectionConfig, network: str, known: Sequen
     for kind, (measures, by_category) in scores.items():
         values |= {f"{kind}_ap": measures["ap"], kind: measures, f"{kind}_by_category": by_category}
         run.tracker.log_metrics({f"{kind}.{name}": value for name, value in measures.items()})
-    _log_tables(run, scores)
+    run.tracker.log_table("detection", [{"overlap of": kind, **measures} for kind, (measures, _) in scores.items()])
+    rows = [
+        {"category": name, **{f"{kind} ap": by_category[name] for kind, (_, by_category) in scores.items()}}
+        for name in scores["box"][1]
+    ]
+    run.tracker.log_table("detection by category", rows)
     return values
 
 
-def _log_tables(run: StageRun, scores: Scores) -> None:
-    run.tracker.log_table("detection", [{"overlap of": kind, **measures} for kind, (measures, _) in scores.items()])
-    names = scores["box"][1]
-    rows = [
-        {"category": name, **{f"{kind} ap": by_category[name] for kind, (_, by_category) in scores.items()}}
-        for name in names
-    ]
-    run.tracker.log_table("detection by category", rows)
-
-
-class _Recorder:
-    """The sink of the workers' records: it shows progress and logs metrics."""
-
-    def __init__(self, run: StageRun) -> None:
-        self._run = run
-        self.last_metrics: dict[str, float] = {}
-
-    def __call__(self, record: Mapping[str, Any]) -> None:
-        if record["kind"] == "epoch":
-            metrics = {key: float(value) for key, value in record.items() if key not in ("kind", "epoch", "iteration")}
-            self._run.tracker.log_metrics(metrics, step=int(record["iteration"]))
-            self.last_metrics = metrics
-        elif record["kind"] == "progress":
-            self._run.progress.update(_text(record))
-        elif (notice := worker_notice(record)) is not None:
-            self._run.progress.line(notice)
-
-
-def _text(record: Mapping[str, Any]) -> str:
-    iteration, last = int(record["iteration"]), int(record["num_iterations"])
-    left = (last - iteration) * float(record["seconds_per_iteration"])
-    return f"iteration {iteration}/{last} · loss {record['loss']:.3f} · {format_seconds(left)} left"
+def _record(run: StageRun, last_metrics: dict[str, float], record: Mapping[str, Any]) -> None:
+    """Log the metrics in a record of the workers and keep them, or show the workers' progress."""
+    if record["kind"] == "epoch":
+        metrics = {key: float(value) for key, value in record.items() if key not in ("kind", "epoch", "iteration")}
+        last_metrics.update(metrics)
+        run.tracker.log_metrics(metrics, step=int(record["iteration"]))
+    elif record["kind"] == "progress":
+        iteration, last = int(record["iteration"]), int(record["num_iterations"])
+        left = format_seconds((last - iteration) * float(record["seconds_per_iteration"]))
+        run.progress.update(f"iteration {iteration}/{last} · loss {record['loss']:.3f} · {left} left")
+    elif (notice := worker_notice(record)) is not None:
+        run.progress.line(notice)
 
 
 def find_share(config: DetectionConfig, network: str, kept: Storage, share: int, num_shares: int) -> list[Record]:
@@ -231,7 +217,8 @@ def object_coverage(coco: CocoDataset, known: Sequence[str]) -> Coverage:
 def score(config: DetectionConfig, records: Sequence[Record], known: Sequence[str]) -> Scores:
     """Return `average_precision` over the known categories, for boxes and, if there are any, for masks."""
     numbers = open_test(config).numbers
-    kinds: tuple[Kind, ...] = ("box", "mask") if _finds_masks(config, records) else ("box",)
+    finds_masks = config.published is None or any("segmentation" in record for record in records)
+    kinds: tuple[Kind, ...] = ("box", "mask") if finds_masks else ("box",)
     return {kind: average_precision(records, annotation_file(config), numbers, kind, known=known) for kind in kinds}
 
 
@@ -239,10 +226,6 @@ def annotation_file(config: DetectionConfig) -> Path:
     """Return the path of COCO's annotations of the test images."""
     assert config.test.split is not None
     return instances_file(config.test.root, config.test.split)
-
-
-def _finds_masks(config: DetectionConfig, records: Sequence[Record]) -> bool:
-    return config.published is None or any("segmentation" in record for record in records)
 
 
 def load_published_network(config: DetectionConfig) -> nn.Module:
@@ -254,10 +237,7 @@ def load_published_network(config: DetectionConfig) -> nn.Module:
     assert config.published is not None
     with local_checkpoint(config.published) as path:
         return load_published(
-            path,
-            short_side=config.test_short_side,
-            max_side=config.max_side,
-            num_proposals=config.num_test_proposals,
+            path, short_side=config.test_short_side, max_side=config.max_side, num_proposals=config.num_test_proposals
         )
 
 
@@ -268,7 +248,7 @@ def _detector(config: DetectionConfig, network: str) -> tuple[Detector, dict[int
     if config.published is not None:
         labels = {label: numbers[name] for name, label in LABELS.items() if name in numbers}
         return published_detector(load_published_network(config).to(device), device), labels
-    sizes: dict[str, Any] = {"short_side": config.test_short_side, "max_side": config.max_side}
     fine_tuned, names = load_detector(network, num_test_proposals=config.num_test_proposals)
     labels = {place + 1: numbers[name] for place, name in enumerate(names) if name in numbers}
-    return fine_tuned_detector(fine_tuned.to(device), **sizes, device=device), labels
+    short_side, max_side = config.test_short_side, config.max_side
+    return fine_tuned_detector(fine_tuned.to(device), short_side=short_side, max_side=max_side, device=device), labels

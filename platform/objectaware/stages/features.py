@@ -15,6 +15,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from objectaware.config import DataConfig, Model
+from objectaware.data.coco import CocoDataset
+from objectaware.data.dataset import Dataset
+from objectaware.data.images import Images
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import num_gpus
 from objectaware.distributed.task import run_task, run_tasks
@@ -28,12 +31,10 @@ from objectaware.evaluate.coverage import (
     shown_classes,
 )
 from objectaware.evaluate.features import PART_SIZE, FeatureSet, compute_features, finished_parts, write_part
-from objectaware.methods.backbones import Backbone, channels_last
+from objectaware.methods.backbones import channels_last
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.model import CheckpointAddress, Execution, Positive
-from objectaware.stages.identity import checkpoint_hash, data_hash, recipe, stage_identity
-from objectaware.stages.labelled import LabelledImages, open_labelled
-from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE
+from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, checkpoint_hash, recipe, stage_identity
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
 
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
     from objectaware.tracking import Tracker
 
 Result = TypeVar("Result")
-
-ClassPair = tuple[str, str]
+Config = TypeVar("Config", bound="FeatureConfig")
 
 # A task loads the network and lists the data set once. With fewer tasks per process, progress would rarely be
 # reported, and processes would idle while the last task runs.
@@ -96,12 +96,12 @@ class ContextualConfig(FeatureConfig):
     """
 
     data: DataConfig
-    class_names: ClassPair = ("giraffe", "zebra")
+    class_names: tuple[str, str] = ("giraffe", "zebra")
 
     @model_validator(mode="after")
     def _two_classes(self) -> Self:
         if self.class_names[0] == self.class_names[1]:
-            raise ValueError(f"class_names = {self.class_names[0]} twice: nothing could be told apart")
+            raise ValueError(f"class_names has {self.class_names[0]} twice; name two different classes")
         return self
 
 
@@ -115,6 +115,70 @@ class FeaturesConfig(FeatureConfig):
 
     data: DataConfig
     class_names: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class LabelledImages:
+    """Images with their classes.
+
+    Attributes:
+        images: The data set.
+        labels: Class of each image (N,), by its index in the data set; -1 for images that are not used.
+        class_names: Names of the classes.
+    """
+
+    images: Images
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+
+    @property
+    def indices(self) -> NDArray[np.int64]:
+        """Return the indices of the images that are used, in order."""
+        return np.flatnonzero(self.labels >= 0)
+
+
+def open_labelled(data: DataConfig, class_names: Sequence[str] | None = None) -> LabelledImages:
+    """Open a data set for an evaluation.
+
+    Args:
+        data: The data set.
+        class_names: Names of the classes that count, numbered in this order. By default all classes count, with the
+            data set's numbers. A whole COCO picture counts if it shows exactly one of the classes.
+
+    Raises:
+        InputError: The data set has no labels, or not these classes.
+    """
+    opened = Dataset(data)
+    images = opened.images
+    if class_names is not None and opened.layout.has_instances:
+        coco = opened.instances("category_index")
+        shown = _shown_categories(coco, _places(data, coco.category_names, class_names))
+        alone = np.where(shown.sum(axis=1) == 1, shown.argmax(axis=1), -1)
+        return LabelledImages(images, alone.astype(np.int64), tuple(class_names))
+    if images.labels is None:
+        remedy = "Use class-folders, backgrounds-challenge or coco-crop."
+        raise InputError("layout", data.layout, "has no labels", remedy)
+    if class_names is None:
+        return LabelledImages(images, images.labels, images.class_names)
+    labels = np.full(len(images.labels), -1, dtype=np.int64)
+    for number, place in enumerate(_places(data, images.class_names, class_names)):
+        labels[images.labels == place] = number
+    return LabelledImages(images, labels, tuple(class_names))
+
+
+def _places(data: DataConfig, known: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Return the numbers of the wanted classes in a data set."""
+    for name in wanted:
+        if name not in known:
+            shown = ", ".join(known[:20]) + (", …" if len(known) > 20 else "")
+            raise InputError("class_names", name, f"is not a class of {data.root}", f"It has {shown}.")
+    return [known.index(name) for name in wanted]
+
+
+def _shown_categories(coco: CocoDataset, categories: Sequence[int]) -> NDArray[np.bool_]:
+    """Return whether each picture shows each of the categories, (N, number of categories)."""
+    shown = [{annotation.category_index for annotation in coco.annotations(index)} for index in range(len(coco))]
+    return np.array([[category in of_picture for category in categories] for of_picture in shown], dtype=np.bool_)
 
 
 @dataclass(frozen=True)
@@ -167,37 +231,71 @@ class LabelledFeatures:
         """Return the labels of all rows, (M,)."""
         return self.labels[np.concatenate(self.features.indices)]
 
+    def values(self) -> dict[str, Any]:
+        """Return the values of the stage `features`."""
+        return {
+            "features": self.features.folder.uri,
+            "num_images": self.features.num_rows,
+            "unreadable": len(self.features.unreadable),
+        }
+
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a data set's features to be computed, with all that a task needs to know.
+    """A part of a data set's features to be computed: `PART_SIZE` of the images that count, or the rest of them.
 
     Attributes:
-        data: The data set.
-        class_names: Names of the classes that count.
+        config: Configuration of the features.
         folder: Folder of the set of features.
-        number: Number of the part.
-        begin: Position of its first image among those that count.
+        number: Number of the part, from 0.
         num_images: Number of its images.
     """
 
-    data: DataConfig
-    class_names: tuple[str, ...] | None
+    config: FeaturesConfig
     folder: Storage
     number: int
-    begin: int
     num_images: int
 
 
-def input_hashes(context: Context, config: FeatureConfig, sets: Mapping[str, DataConfig]) -> dict[str, str]:
-    """Return the content hash of each input of an evaluation: of each data set by name, and `checkpoint`.
+def feature_computation(
+    context: Context,
+    config: Config,
+    sets: Mapping[str, DataConfig],
+    measure: Callable[[StageRun, Config, dict[str, LabelledFeatures]], Mapping[str, Any]],
+    *,
+    title: str,
+    class_names: tuple[str, ...] | None = None,
+) -> Computation[Config]:
+    """Return the computation of a stage that measures features.
+
+    Args:
+        context: The context of the command's stages.
+        config: The stage's configuration.
+        sets: Data sets by name. The first one tags the MLflow run.
+        measure: Function that takes the run, the configuration with `execution.use_gpu` filled in, and the features by
+            name. It returns the stage's values except `unreadable`, the number of unreadable images in all sets.
+        title: Title of the stage.
+        class_names: Names of the classes that count; see `open_labelled`.
 
     Raises:
         InputError: An input is missing or malformed.
     """
     assert "checkpoint" not in sets
-    hashes = {name: data_hash(data, verify=context.mode.verify) for name, data in sets.items()}
-    return {"checkpoint": checkpoint_hash(config.checkpoint), **hashes}
+    hashes = {name: Dataset(data).content_hash(context.mode.verify) for name, data in sets.items()}
+    inputs = {"checkpoint": checkpoint_hash(config.checkpoint), **hashes}
+
+    def compute(run: StageRun, config: Config) -> Mapping[str, Any]:
+        found = feature_sets(context, config, sets, inputs, class_names=class_names)
+        unreadable = sum(len(one.features.unreadable) for one in found.values())
+        return {**measure(run, config, found), "unreadable": unreadable}
+
+    return Computation(
+        title=title,
+        inputs=inputs,
+        compute=compute,
+        tags={"dataset": next(iter(sets.values())).root},
+        check=partial(check_sources, sets=sets, class_names=class_names),
+    )
 
 
 def check_sources(
@@ -229,10 +327,17 @@ def check_sets(sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | No
             class in common with it.
     """
     opened = {name: open_labelled(data, class_names) for name, data in sets.items()}
-    if class_names is not None:
-        _require_images(sets, opened)
-    if "train" in opened:
-        _require_common_classes(opened, opened["train"])
+    for name, images in opened.items():
+        for label, class_name in enumerate(class_names or ()):
+            if not (images.labels == label).any():
+                remedy = "Give a data set that shows each of the classes."
+                raise InputError("class_names", class_name, f"has no image in {sets[name].root}", remedy)
+    if train := opened.get("train"):
+        known = shown_classes("train", train.labels, train.class_names)
+        for name, images in opened.items():
+            if images is not train:
+                shown = np.unique(images.labels[images.indices]).tolist()
+                Coverage.of(name, [images.class_names[label] for label in shown], known)
     return opened
 
 
@@ -267,83 +372,36 @@ def feature_sets(
         context: The context of the command's stages. With `fresh`, all features are computed again.
         config: Checkpoint, size, crop, and how to compute.
         sets: Data sets by name.
-        hashes: Hashes from `input_hashes`.
+        hashes: Content hash of the checkpoint and of each data set, by name.
         class_names: Names of the classes that count; see `open_labelled`.
 
     Raises:
         InputError: As for `check_sets`; or a data set has no readable image, or the checkpoint does not fit.
     """
     opened = check_sets(sets, class_names)
-    wanted = {name: _Wanted.of(context, config, data, hashes[name], hashes, class_names) for name, data in sets.items()}
+    assert features.version is not None
+    shared = {name: getattr(config, name) for name in FeatureConfig.model_fields}
+    folders: dict[str, Storage] = {}
     missing: dict[str, list[Part]] = {}
-    for name, one in wanted.items():
-        if one.identity not in missing:
-            missing[one.identity] = _missing_parts(context, one, len(opened[name].indices))
+    for name, data in sets.items():
+        wanted = FeaturesConfig(**shared, data=data, class_names=class_names)
+        inputs = {"checkpoint": hashes["checkpoint"], "data": hashes[name]}
+        identity = stage_identity(features.kind, features.version, recipe(wanted), inputs)
+        folders[name] = context.services.storage.child(features.kind).child(identity)
+        if identity not in missing:
+            described = {"stage": features.kind, "identity": identity, "inputs": inputs}
+            missing[identity] = _missing_parts(context, wanted, described, folders[name], len(opened[name].indices))
     pending = list(chain.from_iterable(missing.values()))
     if pending:
         _compute(context, config, pending)
-    return {name: _open_finished(one, opened[name]) for name, one in wanted.items()}
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """Features that an evaluation needs. They are a stage of their own, shared by all evaluations of a checkpoint."""
-
-    identity: str
-    config: FeaturesConfig
-    inputs: Mapping[str, str]
-    folder: Storage
-
-    @classmethod
-    def of(
-        cls,
-        context: Context,
-        config: FeatureConfig,
-        data: DataConfig,
-        data_hash: str,
-        hashes: Mapping[str, str],
-        class_names: tuple[str, ...] | None,
-    ) -> _Wanted:
-        shared = {name: getattr(config, name) for name in FeatureConfig.model_fields}
-        wanted = FeaturesConfig(**shared, data=data, class_names=class_names)
-        inputs = {"checkpoint": hashes["checkpoint"], "data": data_hash}
-        assert features.version is not None
-        identity = stage_identity(features.kind, features.version, recipe(wanted), inputs)
-        return cls(identity, wanted, inputs, context.services.storage.child(features.kind).child(identity))
-
-
-def _open_finished(one: _Wanted, images: LabelledImages) -> LabelledFeatures:
-    """Open features whose parts all exist, and record that the stage is finished."""
-    found = LabelledFeatures(FeatureSet.open(one.folder, _num_parts(images)), images.labels, tuple(images.class_names))
-    if not one.folder.exists(RESULT_FILE):
-        one.folder.write_json(RESULT_FILE, {"values": _values(found), "run_id": None, "parent": None})
+    found: dict[str, LabelledFeatures] = {}
+    for name, images in opened.items():
+        num_parts = -(-len(images.indices) // PART_SIZE)
+        found[name] = LabelledFeatures(FeatureSet.open(folders[name], num_parts), images.labels, images.class_names)
+        if not folders[name].exists(RESULT_FILE):
+            result = {"values": found[name].values(), "run_id": None, "parent": None}
+            folders[name].write_json(RESULT_FILE, result)
     return found
-
-
-def _values(found: LabelledFeatures) -> dict[str, Any]:
-    return {
-        "features": found.features.folder.uri,
-        "num_images": found.features.num_rows,
-        "unreadable": len(found.features.unreadable),
-    }
-
-
-def _require_images(sets: Mapping[str, DataConfig], opened: Mapping[str, LabelledImages]) -> None:
-    """Refuse, before any computing, sets that do not show each of the classes that count."""
-    for name, images in opened.items():
-        for label, class_name in enumerate(images.class_names):
-            if not (images.labels == label).any():
-                remedy = "Give a data set that shows each of the classes."
-                raise InputError("class_names", class_name, f"has no image in {sets[name].root}", remedy)
-
-
-def _require_common_classes(opened: Mapping[str, LabelledImages], train: LabelledImages) -> None:
-    """Refuse, before any computing, sets whose accuracy would be meaningless."""
-    known = shown_classes("train", train.labels, train.class_names)
-    for name, images in opened.items():
-        if images is not train:
-            shown = np.unique(images.labels[images.indices]).tolist()
-            Coverage.of(name, [images.class_names[label] for label in shown], known)
 
 
 def run_on_features(function: Callable[..., Result], config: FeatureConfig, *arguments: object) -> Result:
@@ -389,42 +447,36 @@ def write_parts(config: FeatureConfig, parts: Sequence[Part]) -> int:
         backbone = channels_last(load_encoder(folder).backbone, device)
     for _, of_set in groupby(parts, key=lambda part: part.folder.uri):
         members = list(of_set)
-        images = open_labelled(members[0].data, members[0].class_names)
+        images = open_labelled(members[0].config.data, members[0].config.class_names)
         for part in members:
-            _write_part(config, backbone, images, part, device)
+            begin = part.number * PART_SIZE
+            computed = compute_features(
+                backbone,
+                images.images,
+                images.indices[begin : begin + PART_SIZE].tolist(),
+                size=config.image_size,
+                center_crop=config.center_crop,
+                device=device,
+                num_threads=config.execution.num_loader_threads,
+                allow_empty=True,
+            )
+            write_part(part.folder, part.number, computed)
     return sum(part.num_images for part in parts)
 
 
-def _write_part(
-    config: FeatureConfig, backbone: Backbone, images: LabelledImages, part: Part, device: torch.device
-) -> None:
-    chosen = images.indices[part.begin : part.begin + part.num_images].tolist()
-    features = compute_features(
-        backbone,
-        images.images,
-        chosen,
-        size=config.image_size,
-        center_crop=config.center_crop,
-        device=device,
-        num_threads=config.execution.num_loader_threads,
-        allow_empty=True,
-    )
-    write_part(part.folder, part.number, features)
-
-
-def _missing_parts(context: Context, wanted: _Wanted, num_images: int) -> list[Part]:
+def _missing_parts(
+    context: Context, config: FeaturesConfig, described: Mapping[str, Any], folder: Storage, num_images: int
+) -> list[Part]:
     """Return the missing parts of a set of features, or all parts if the user wants them computed again."""
-    config, folder = wanted.config, wanted.folder
-    is_fresh = context.mode.fresh and wanted.identity not in context.computed
+    is_fresh = context.mode.fresh and described["identity"] not in context.computed
     if is_fresh:
-        context.computed.add(wanted.identity)
+        context.computed.add(described["identity"])
         folder.delete(RESULT_FILE)
     there = set() if is_fresh else finished_parts(folder)
     if not folder.exists(STAGE_FILE):
-        described = {"stage": features.kind, "identity": wanted.identity, "inputs": dict(wanted.inputs)}
         folder.write_json(STAGE_FILE, {**described, "config": config.model_dump(mode="json")})
     return [
-        Part(config.data, config.class_names, folder, number, begin, min(PART_SIZE, num_images - begin))
+        Part(config, folder, number, min(PART_SIZE, num_images - begin))
         for number, begin in enumerate(range(0, num_images, PART_SIZE))
         if number not in there
     ]
@@ -452,10 +504,6 @@ def _compute(context: Context, config: FeatureConfig, pending: Sequence[Part]) -
     )
 
 
-def _num_parts(images: LabelledImages) -> int:
-    return -(-len(images.indices) // PART_SIZE)
-
-
 @stage("features", version=3, outputs=("part-*.npy", "part-*.json"), measures=False)
 def features(context: Context, config: FeaturesConfig) -> Computation[FeaturesConfig]:
     """Compute the features of a data set, which every evaluation of the same checkpoint then reads.
@@ -464,16 +512,15 @@ def features(context: Context, config: FeaturesConfig) -> Computation[FeaturesCo
         Values `features` (address of the folder), `num_images` (number of images with features) and `unreadable`
         (number of images without).
     """
-    sets = {"data": config.data}
-    inputs = input_hashes(context, config, sets)
 
-    def compute(run: StageRun, config: FeaturesConfig) -> Mapping[str, Any]:
-        return _values(feature_sets(context, config, sets, inputs, class_names=config.class_names)["data"])
+    def measure(run: StageRun, config: FeaturesConfig, found: Mapping[str, LabelledFeatures]) -> Mapping[str, Any]:
+        return found["data"].values()
 
-    return Computation(
+    return feature_computation(
+        context,
+        config,
+        {"data": config.data},
+        measure,
         title=f"features of {config.data.root}",
-        inputs=inputs,
-        compute=compute,
-        tags={"dataset": config.data.root},
-        check=partial(check_sources, sets=sets, class_names=config.class_names),
+        class_names=config.class_names,
     )

@@ -1,27 +1,22 @@
-"""Stage `few_shot`: tell apart two classes that occur together, after a look at a few images of each."""
+"""Stage `few_shot`: distinguish two classes that occur together, after a look at a few images of each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from objectaware.errors import InputError
-from objectaware.evaluate.coverage import Coverage
-from objectaware.evaluate.linear import few_shot_error
-from objectaware.evaluate.shift import mean_and_std
+from objectaware.evaluate.linear import few_shot_error, mean_and_std
 from objectaware.model import Positive
 from objectaware.stages.features import (
     ContextualConfig,
     LabelledFeatures,
-    check_sources,
     compute_device,
-    feature_sets,
-    input_hashes,
+    feature_computation,
     run_on_features,
 )
 from objectaware.stages.registry import stage
@@ -56,39 +51,28 @@ def few_shot(context: Context, config: FewShotConfig) -> Computation[FewShotConf
         Paper, appendix "Analysis on the contextual bias", table multi-bias-epoch. docs/evaluation.md lists what the
         paper leaves open and how this stage fills the gaps.
     """
-    sets = {"data": config.data}
-    inputs = input_hashes(context, config, sets)
 
-    def compute(run: StageRun, config: FewShotConfig) -> Mapping[str, Any]:
-        found = feature_sets(context, config, sets, inputs, class_names=config.class_names)["data"]
+    def measure(run: StageRun, config: FewShotConfig, sets: Mapping[str, LabelledFeatures]) -> Mapping[str, Any]:
+        found = sets["data"]
         errors = run_on_features(measure_few_shot, config, found)
         mean, std = mean_and_std([{"error": error} for error in errors])
         rows = [{"seed": seed, "error": error} for seed, error in zip(config.seeds, errors, strict=True)]
         run.tracker.log_table("few shot", rows)
         run.tracker.log_metrics({"error": mean["error"], "error_std": std["error"]})
+        every, num_shown = found.coverage("data", config.class_names), config.num_shots * len(config.class_names)
+        left_out = {**every.left_out, "shown to the classifier": num_shown}
+        coverage = replace(every, num_samples=every.num_samples - num_shown, left_out=left_out)
         return {
             "error": {"mean": mean["error"], "std": std["error"]},
             "errors": {str(row["seed"]): row["error"] for row in rows},
             "num_images": found.counts(),
-            "coverage": {"data": _coverage(config, found).values()},
-            "unreadable": len(found.features.unreadable),
+            "coverage": {"data": coverage.values()},
         }
 
-    return Computation(
-        title=f"{config.num_shots}-shot {' or '.join(config.class_names)}",
-        inputs=inputs,
-        compute=compute,
-        tags={"dataset": config.data.root},
-        check=partial(check_sources, sets=sets, class_names=config.class_names),
+    title = f"{config.num_shots}-shot {' or '.join(config.class_names)}"
+    return feature_computation(
+        context, config, {"data": config.data}, measure, title=title, class_names=config.class_names
     )
-
-
-def _coverage(config: FewShotConfig, found: LabelledFeatures) -> Coverage:
-    """Return the coverage: all images of the two classes except those that the classifier was shown."""
-    num_shown = config.num_shots * len(config.class_names)
-    every = found.coverage("data", config.class_names)
-    left_out = {**every.left_out, "shown to the classifier": num_shown}
-    return replace(every, num_samples=every.num_samples - num_shown, left_out=left_out)
 
 
 def measure_few_shot(config: FewShotConfig, found: LabelledFeatures) -> list[float]:
@@ -96,7 +80,7 @@ def measure_few_shot(config: FewShotConfig, found: LabelledFeatures) -> list[flo
     device = compute_device(config)
     values, labels = found.load()
     if len(np.unique(labels.numpy())) < len(config.class_names):
-        problem = f"shows {found.counts()} images alone"
+        problem = f"lacks images of a class; it has {found.counts()}"
         raise InputError("data", config.data.root, problem, "Give a data set that shows both classes.")
     features = values.to(device)
     return [few_shot_error(features, labels, num_shots=config.num_shots, seed=seed) for seed in config.seeds]

@@ -1,21 +1,38 @@
-"""A stage's identity: a short name derived from all that decides its result."""
+"""A stage's identity, a short name derived from all that decides its result, and the folder that belongs to it."""
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
 from objectaware.config import DataConfig, Model
 from objectaware.data.dataset import Dataset
-from objectaware.data.storage import Storage
+from objectaware.data.storage import Storage, is_temporary
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import checkpoint_file, read_classifier
 from objectaware.model import Execution, points_to
+from objectaware.stages.lease import LEASE_FILE, LEASE_FOLDER
 
+STAGE_FILE = "stage.json"
+"""Description of a folder's content. A stage writes this file first."""
+RESULT_FILE = "result.json"
+"""Results of a stage. A stage writes this file last."""
+SWEEP = "sweep"
+
+TRAINING_OUTPUTS = (
+    *("train/epoch_*/", "train/kept/epoch_*/"),
+    *("train/checkpoint_manager_snapshot.json", "train/.validate_storage_marker"),  # Ray Train's own
+)
+"""Patterns of the files that a training leaves in its stage's folder."""
+SWEEP_OUTPUTS = ("sweep.json", "metric.png", "trials/*.json", "begun/*")
+
+_NUM_SHOWN = 5
 _IDENTITY_LENGTH = 20
 
 
@@ -55,10 +72,8 @@ def stage_identity(kind: str, version: int, recipe_part: Mapping[str, Any], inpu
     Returns:
         20 hexadecimal digits.
     """
-    text = json.dumps(
-        {"stage": kind, "version": version, "recipe": recipe_part, "inputs": dict(inputs)}, sort_keys=True
-    )
-    return hashlib.sha256(text.encode()).hexdigest()[:_IDENTITY_LENGTH]
+    decisive = {"stage": kind, "version": version, "recipe": recipe_part, "inputs": dict(inputs)}
+    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:_IDENTITY_LENGTH]
 
 
 def data_hash(data: DataConfig, *, verify: bool = False) -> str:
@@ -93,9 +108,8 @@ def mask_store_hash(folder: str) -> str:
     """
     storage = Storage.from_uri(folder)
     if not storage.exists("store.json"):
-        raise InputError(
-            "masks", folder, "holds no finished mask store (store.json)", "Run objectaware localize first."
-        )
+        problem = "holds no finished mask store (store.json)"
+        raise InputError("masks", folder, problem, "Run objectaware localize first.")
     return str(storage.read_json("store.json")["identity"])
 
 
@@ -143,3 +157,70 @@ def data_sets(parts: Iterable[Model]) -> Iterator[DataConfig]:
                 if isinstance(data, DataConfig) and (text := data.model_dump_json()) not in seen:
                     seen.add(text)
                     yield data
+
+
+def require_own(folder: Storage, identity: str) -> None:
+    """Refuse a folder that holds files, unless they are of the same stage.
+
+    Args:
+        folder: Folder to which a stage is to write.
+        identity: Identity of the stage.
+
+    Raises:
+        InputError: The folder is another stage's, or holds files but no `stage.json`.
+    """
+    remedy = "Give another folder: one that does not exist yet, or is empty."
+    parent, name = folder.split()
+    if name and parent.is_file(name):
+        raise InputError("out", folder.uri, "is a file", remedy)
+    if not folder.exists(STAGE_FILE):
+        foreign = [name for name in folder.list_entries() if name != LEASE_FOLDER and not is_temporary(name)]
+        names = folder.child(LEASE_FOLDER).list_entries()
+        foreign += [name for name in names if not (LEASE_FILE.fullmatch(name) or is_temporary(name))]
+        if foreign:
+            problem = f"holds files that no stage of objectaware has written ({shown_names(foreign)})"
+            raise InputError("out", folder.uri, problem, remedy)
+        return
+    record = folder.read_json(STAGE_FILE)
+    owner = record.get("identity") if isinstance(record, Mapping) else None
+    if owner != identity:
+        problem = f"belongs to another run ({owner}, this one is {identity})"
+        raise InputError("out", folder.uri, problem, "Give another folder.")
+
+
+def delete_outputs(folder: Storage, patterns: Sequence[str]) -> list[str]:
+    """Delete a stage's outputs. Keep its lease and `stage.json`, which mark the folder as the stage's own.
+
+    Args:
+        folder: Folder of the stage.
+        patterns: Patterns of the paths that the stage writes; see `objectaware.stages.registry.Stage.outputs`.
+
+    Returns:
+        Names of the files that are not outputs of the stage and stay.
+    """
+    folder.delete(RESULT_FILE)  # first: otherwise a half-deleted stage would be reused as a complete one
+    names = [name for name, _, _ in folder.list_files()]
+    outputs = [name for name in names if _is_output(name, patterns)]
+    folder.delete_files(outputs)
+    kept = {name for name in names if name == STAGE_FILE or name.startswith(f"{LEASE_FOLDER}/")}
+    return sorted({*names} - {*outputs} - kept)
+
+
+def shown_names(names: Iterable[str]) -> str:
+    """Return the first few names, and the number of the others."""
+    shown = list(names)
+    more = f" and {len(shown) - _NUM_SHOWN} more" if len(shown) > _NUM_SHOWN else ""
+    return ", ".join(shown[:_NUM_SHOWN]) + more
+
+
+def _is_output(name: str, patterns: Sequence[str]) -> bool:
+    parts = PurePosixPath(name).parts
+    is_ours = is_temporary(parts[-1]) or name == RESULT_FILE
+    return is_ours or any(_matches(parts, pattern) for pattern in patterns)
+
+
+def _matches(parts: Sequence[str], pattern: str) -> bool:
+    wanted = PurePosixPath(pattern).parts
+    if len(parts) != len(wanted) and not (pattern.endswith("/") and len(parts) > len(wanted)):
+        return False
+    return all(fnmatch.fnmatchcase(part, one) for part, one in zip(parts, wanted, strict=False))

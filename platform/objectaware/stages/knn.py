@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from objectaware.config import DataConfig
-from objectaware.evaluate.embeddings import knn_accuracy
+from objectaware.evaluate.features import knn_accuracy
 from objectaware.model import Positive
 from objectaware.stages.features import (
     FeatureConfig,
     LabelledFeatures,
-    check_sources,
     compute_device,
-    feature_sets,
-    input_hashes,
+    feature_computation,
     log_accuracies,
     run_on_features,
 )
@@ -54,23 +51,15 @@ def knn(context: Context, config: KnnConfig) -> Computation[KnnConfig]:
         InputError: A data set has no labels, no readable image or no class in common with `train`, or `train` shows
             only one class.
     """
-    sets = {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
-    inputs = input_hashes(context, config, sets)
 
-    def compute(run: StageRun, config: KnnConfig) -> Mapping[str, Any]:
-        found = feature_sets(context, config, sets, inputs)
+    def measure(run: StageRun, config: KnnConfig, found: Mapping[str, LabelledFeatures]) -> Mapping[str, Any]:
         tests = {name: found[f"test {name}"] for name in config.tests}
         values = run_on_features(measure_knn, config, found["train"], tests)
         log_accuracies(run.tracker, "knn", values["accuracies"], values["coverage"])
-        return {**values, "unreadable": sum(len(one.features.unreadable) for one in found.values())}
+        return values
 
-    return Computation(
-        title="nearest neighbours",
-        inputs=inputs,
-        compute=compute,
-        tags={"dataset": config.train.root},
-        check=partial(check_sources, sets=sets),
-    )
+    sets = {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
+    return feature_computation(context, config, sets, measure, title="nearest neighbours")
 
 
 def measure_knn(

@@ -265,16 +265,16 @@ class Lease(Background):
 
     def __enter__(self) -> Self:
         self._interrupts = threading.current_thread() is threading.main_thread()
-        told = False
+        is_announced = False
         first: Holder | None = None
         while (holder := self._look(is_first=first is None)) is not None:
             first = first or holder
             if not self._waits and (is_live(holder) or holder != first):
                 raise LeaseHeldError(f"{self._who(holder)}. Wait for it, or stop it.")
-            if not told:
-                seen = "" if is_live(holder) else f"; if it shows no life within {_EXPIRY_SECONDS:.0f} s, this one does"
-                self._notify(f"waiting: {self._who(holder)}{seen}")
-                told = True
+            if not is_announced:
+                taking_over = f"; this one takes over unless it shows life within {_EXPIRY_SECONDS:.0f} s"
+                self._notify(f"waiting: {self._who(holder)}{'' if is_live(holder) else taking_over}")
+                is_announced = True
             time.sleep(_SECONDS_BETWEEN_LOOKS)
         return super().__enter__()
 
@@ -292,7 +292,7 @@ class Lease(Background):
             except OSError as error:
                 if is_first or time.monotonic() - since > _EXPIRY_SECONDS:
                     raise
-                _logger.warning("it cannot be seen whether %s is free (%s)", self._folder.uri, error)
+                _logger.warning("cannot check whether %s is free (%s)", self._folder.uri, error)
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
 
     def _who(self, holder: Holder) -> str:
@@ -314,7 +314,7 @@ class Lease(Background):
         try:
             self._tenancy.release(for_good=self._for_good)
         except OSError as failure:  # the results are complete, so this is not an error
-            _logger.warning("the lease on %s runs out by itself (%s)", self._folder.uri, failure)
+            _logger.warning("could not release the lease on %s, which will expire (%s)", self._folder.uri, failure)
 
     def _run(self) -> None:
         pause = _RENEWAL_SECONDS
@@ -379,12 +379,12 @@ def lost(uri: str) -> LeaseLostError:
     """Return the error for a command whose stage another command has taken over."""
     return LeaseLostError(
         f"another command has taken over {uri}, since this one had not renewed its lease for "
-        f"{_EXPIRY_SECONDS:.0f} s. This one has stopped and wrote nothing more; the other one goes on from there."
+        f"{_EXPIRY_SECONDS:.0f} s. This one has stopped and wrote nothing more; the other one resumes from there."
     )
 
 
 def current_holder(folder: Storage) -> Holder | None:
-    """Return the holder of a folder as far as one look can tell (see `is_live`), or None if nobody seems to hold it."""
+    """Return the holder of a folder as far as one look can show (see `is_live`), or None if nobody seems to hold it."""
     _, holder = Generations(folder).current()
     return holder if holder is not None and not holder["released"] and is_live(holder) else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -15,23 +14,15 @@ from pydantic import Field, model_validator
 from objectaware.config import DataConfig
 from objectaware.errors import InputError
 from objectaware.evaluate.features import check_features
-from objectaware.evaluate.linear import (
-    LinearResult,
-    linear_evaluation,
-    official_linear_evaluation,
-    streamed_linear_evaluation,
-)
+from objectaware.evaluate.linear import LinearResult, bg_gap, linear_evaluation, official_linear_evaluation
 from objectaware.evaluate.logistic import Batch, FeatureBatches, LogisticModel
-from objectaware.evaluate.shift import bg_gap
 from objectaware.methods.checkpoint import CLASSIFIER_NAME, Classifier, classifier_file
 from objectaware.model import Positive, filled
 from objectaware.stages.features import (
     FeatureConfig,
     LabelledFeatures,
-    check_sources,
     compute_device,
-    feature_sets,
-    input_hashes,
+    feature_computation,
     log_accuracies,
     run_on_features,
 )
@@ -106,16 +97,12 @@ def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
         InputError: A data set has no labels, no readable image or no class in common with `train`, `train` shows only
             one class, or `compat` needs more memory than there is.
     """
-    sets = labelled_sets(config)
-    inputs = input_hashes(context, config, sets)
 
-    def compute(run: StageRun, config: LinearConfig) -> Mapping[str, Any]:
-        found = feature_sets(context, config, sets, inputs)
+    def measure(run: StageRun, config: LinearConfig, found: Mapping[str, LabelledFeatures]) -> Mapping[str, Any]:
         tests = {name: found[f"test {name}"] for name in config.tests}
         streamed = _has_to_stream(run, config, found["train"])
         values = run_on_features(measure_linear, config, found["train"], tests, streamed)
         run.folder.write_bytes(CLASSIFIER_NAME, values["classifier"])
-        values |= {"classifier": run.folder.uri, "streamed": streamed}
         accuracies = values["accuracies"]
         if {"mixed_same", "mixed_rand"} <= accuracies.keys():
             accuracies["bg_gap"] = bg_gap(accuracies)
@@ -127,15 +114,9 @@ def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
         ]
         run.tracker.log_table("linear by class", by_class)
         run.tracker.log_metrics({"holdout_accuracy": values["holdout_accuracy"]})
-        return values
+        return {**values, "classifier": run.folder.uri, "streamed": streamed}
 
-    return Computation(
-        title="linear evaluation",
-        inputs=inputs,
-        compute=compute,
-        tags={"dataset": config.train.root},
-        check=partial(check_sources, sets=sets),
-    )
+    return feature_computation(context, config, labelled_sets(config), measure, title="linear evaluation")
 
 
 def labelled_sets(config: LinearConfig) -> dict[str, DataConfig]:
@@ -146,22 +127,17 @@ def labelled_sets(config: LinearConfig) -> dict[str, DataConfig]:
 def _has_to_stream(run: StageRun, config: LinearConfig, train: LabelledFeatures) -> bool:
     """Return whether the solver must leave the training features in storage, and report it if so."""
     num_rows, num_columns = train.features.num_rows, train.features.num_columns()
-    needed = solver_bytes(num_rows, num_columns, len(np.unique(train.row_labels())))
+    num_classes = len(np.unique(train.row_labels()))
+    needed = _BYTES_A_VALUE * num_rows * (num_columns + num_classes)  # peak memory of fitting to features in memory
     if needed <= config.execution.max_memory_mib * _MIB:
         return False
     problem = f"{num_rows} × {num_columns} features would take {math.ceil(needed / _MIB)} MiB in the solver"
     if config.compat is not None:
         remedy = "Raise it where the machine has that, or leave compat out: the exact solver can stream."
         raise InputError("execution.max_memory_mib", config.execution.max_memory_mib, f"is too low: {problem}", remedy)
-    run.progress.line(
-        f"  {problem}, more than max_memory_mib ({config.execution.max_memory_mib}): streamed from storage"
-    )
+    limit = f"max_memory_mib ({config.execution.max_memory_mib})"
+    run.progress.line(f"  {problem}, more than {limit}: streamed from storage")
     return True
-
-
-def solver_bytes(num_samples: int, num_features: int, num_classes: int) -> int:
-    """Return the peak memory in bytes of fitting the classifier to features in memory."""
-    return _BYTES_A_VALUE * num_samples * (num_features + num_classes)
 
 
 def measure_linear(
@@ -176,7 +152,7 @@ def measure_linear(
         streamed: Whether the training features stay in storage, and are read one part at a time.
 
     Returns:
-        Values of `linear`, with the classifier's file in `classifier`.
+        Values of `linear` that depend on the features alone, with the classifier's file in `classifier`.
     """
     device = compute_device(config)
     # A small data set may lack some classes of a large one's list, and the classifier knows only those it was shown.
@@ -201,7 +177,6 @@ def measure_linear(
         "coverage": {name: one.values() for name, one in coverage.items()},
         "penalty": float(result.penalty),
         "holdout_accuracy": float(result.holdout_accuracies.max()),
-        "unreadable": sum(len(one.features.unreadable) for one in (train, *tests.values())),
         "classifier": classifier_file(Classifier(result.model.weight.float(), result.model.bias.float())),
     }
 
@@ -220,7 +195,7 @@ def _fit(config: LinearConfig, train: LabelledFeatures, device: torch.device, st
             for values, indices in train.features.parts():
                 yield values.to(device), torch.from_numpy(train.labels[indices]).to(device)
 
-        return streamed_linear_evaluation(FeatureBatches(read), refit=config.refit, **holdout)
+        return linear_evaluation(FeatureBatches(read), refit=config.refit, **holdout)
     values, labels = train.load()
     features = values.to(device)
     if config.compat == "official":

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 
 from objectaware.config import DataConfig, Model
+from objectaware.data.coco_json import union_mask
 from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import OpenedImages, layout_named, layouts
+from objectaware.data.masks import MIN_BOX_AREA
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth, turned_by_size
 from objectaware.distributed.task import run_tasks
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import UNREADABLE, Coverage
 from objectaware.evaluate.mask_scores import MEASURES, MaskScores, best_center_box, box_count_histogram, center_map
-from objectaware.evaluate.predictions import (
-    Prediction,
-    coco_predictions,
-    folder_predictions,
-    store_predictions,
-)
 from objectaware.localize.center_box import center_box
-from objectaware.localize.mask_store import read_rows
+from objectaware.localize.mask_store import MaskRow, read_rows
+from objectaware.localize.objects import extract_boxes, keep_large_components
 from objectaware.model import MasksAddress
 from objectaware.report.figures import box_histogram
 from objectaware.stages.identity import masks_hash
@@ -89,40 +91,29 @@ def localization(context: Context, config: LocalizationConfig) -> Computation[Lo
         inputs[f"masks {name}"] = masks_hash(masks)
 
     def compute(run: StageRun, config: LocalizationConfig) -> Mapping[str, Any]:
-        *measured, truth = _measure_all(config)
+        tasks = [*((config, name) for name in config.masks), (config, None)]
+        *measured, truth = run_tasks(measure, tasks, at_once=_NUM_MEASURED_AT_ONCE)
         if truth["notice"]:
             run.progress.line(truth["notice"])
-        scores = {**truth["scores"]}
-        coverage = {**truth["coverage"]}
-        histograms = {"truth": truth["boxes_per_image"]}
+        found = {"truth": truth, **dict(zip(config.masks, measured, strict=True))}
+        scores = {row: cells for values in found.values() for row, cells in values["scores"].items()}
+        coverage = {name: one for values in found.values() for name, one in values["coverage"].items()}
+        histograms = {name: box_count_histogram(values["boxes_per_image"]) for name, values in found.items()}
         for name, values in zip(config.masks, measured, strict=True):
-            scores |= values["scores"]
-            coverage |= values["coverage"]
-            histograms[name] = values["boxes_per_image"]
             picture = box_histogram(Counter(values["boxes_per_image"]), Counter(truth["boxes_per_image"]))
             run.tracker.log_png(f"boxes_per_image/{_key(name)}.png", picture)
         run.tracker.log_table("localization", [{"localizer": row, **cells} for row, cells in titled(scores).items()])
         for row, cells in scores.items():
             run.tracker.log_metrics({f"{measure}.{_key(row)}": value for measure, value in cells.items()})
-        counts = {name: _histogram(numbers) for name, numbers in histograms.items()}
+        counts = {name: {str(count): number for count, number in one.items()} for name, one in histograms.items()}
         return {"scores": scores, "boxes_per_image": counts, "coverage": coverage}
 
     return Computation(title="localization", inputs=inputs, compute=compute, tags={"dataset": config.data.root})
 
 
-def _measure_all(config: LocalizationConfig) -> list[dict[str, Any]]:
-    """Return the results of `measure_masks` for each of the masks, and last the result of `measure_truth`."""
-    tasks = [*((config, name) for name in config.masks), (config, None)]
-    return run_tasks(measure, tasks, at_once=_NUM_MEASURED_AT_ONCE)
-
-
 def _key(row: str) -> str:
     """Return a row's name in a form that fits a path or a metric's name."""
     return re.sub(r"[^\w.-]+", "_", row)
-
-
-def _histogram(counts: list[int]) -> dict[str, int]:
-    return {str(count): number for count, number in box_count_histogram(counts).items()}
 
 
 def titled(scores: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
@@ -163,7 +154,7 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
         index = place.pop(prediction.image_id, None)
         if index is None:
             remedy = "Give masks of the images that are measured."
-            raise InputError("masks", prediction.image_id, "is no image of the data set, or comes twice", remedy)
+            raise InputError("masks", prediction.image_id, "is not an image of the data set, or comes twice", remedy)
         counts.append(prediction.num_boxes)
         if not prediction.is_readable:
             num_unreadable += 1
@@ -179,7 +170,7 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
         problem = f"lacks {len(place)} of the {len(image_ids)} images, such as {next(iter(place))}"
         raise InputError("masks", config.masks[name], problem, "Localize the images that are measured.")
     if not num_found:
-        problem = f"holds a mask of none of the {len(image_ids)} images"
+        problem = f"has no mask of any of the {len(image_ids)} images"
         raise InputError("masks", config.masks[name], problem, "Check that the images can be read.")
     values = {row: _finite(score.result()) for row, score in scores.items()}
     coverage = {f"{name}: {kind}": one.values() for kind, one in _coverage(truths, num_boxed, num_unreadable).items()}
@@ -270,11 +261,181 @@ def _predictions(address: str, image_ids: list[str], truths: GroundTruth) -> Ite
     storage = Storage.from_uri(address)
     if address.endswith(".json"):
         folder, name = storage.split()
-        numbers: dict[int, tuple[str, int, int]] = {}
-        if truths.coco is not None:
-            coco = truths.coco
-            numbers = {number: (image_ids[i], *coco.size(i)) for i, number in enumerate(coco.numbers)}
+        coco = truths.coco
+        numbers = {} if coco is None else {n: (image_ids[i], *coco.size(i)) for i, n in enumerate(coco.numbers)}
         return coco_predictions(address, folder.read_bytes(name), image_ids, numbers)
     if storage.exists("store.json"):
         return store_predictions(read_rows(storage), crf=bool(storage.read_json("store.json")["config"]["crf"]))
     return folder_predictions(storage, image_ids)
+
+
+_RESULT_REMEDY = "Give a COCO result file: a list of image_id, segmentation and score."
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The mask that a system found in one image.
+
+    Attributes:
+        image_id: Path relative to the data set.
+        soft: Soft mask (h, w) in [0, 1] of any size; None if there is none.
+        unrefined: The soft mask before the CRF; None if there is none.
+        num_boxes: Number of boxes, or instances, that the system found.
+        pixels: Whether the soft mask is of the upright picture or in the pixels of the annotations; `unknown` if
+            only its size can show it.
+        is_readable: Whether the system could read the image. An unreadable image is not scored; an
+            image in which the system found nothing is scored.
+        is_refined: Whether the system runs a CRF, so that its masks before it are scored, too.
+    """
+
+    image_id: str
+    soft: NDArray[np.float32] | None
+    unrefined: NDArray[np.float32] | None
+    num_boxes: int
+    pixels: Literal["upright", "annotated", "unknown"] = "unknown"
+    is_readable: bool = True
+    is_refined: bool = False
+
+
+def store_predictions(rows: Iterable[MaskRow], *, crf: bool) -> Iterator[Prediction]:
+    """Make the predictions of a mask store.
+
+    Args:
+        rows: Its rows.
+        crf: Whether its configuration says that it ran a CRF.
+
+    Raises:
+        InputError: It ran a CRF and did not keep the refined soft masks, as in stores of earlier versions.
+    """
+    for row in rows:
+        if crf and row.cam is not None and row.refined is None:
+            problem = "comes from a mask store without the soft masks after the CRF"
+            raise InputError("masks", row.image_id, problem, "Run the localization again.")
+        soft, unrefined = (row.refined, row.cam) if crf else (row.cam, None)
+        num_boxes, is_readable = len(row.boxes), row.is_readable
+        yield Prediction(row.image_id, soft, unrefined, num_boxes, "upright", is_readable, is_refined=crf)
+
+
+def folder_predictions(folder: Storage, image_ids: Iterable[str]) -> Iterator[Prediction]:
+    """Read masks from a folder: for the image `a/b.jpg` the file `a/b.npy`, `a/b.png`, `a/b.jpg.npy` or `a/b.jpg.png`.
+
+    Args:
+        folder: Where they lie. An NPY file holds (h, w), boolean or a score in [0, 1]; a PNG is grey of 8 or 16
+            bits, black for 0 and white for 1, or holds 0 and 1 alone. Any size will do.
+        image_ids: The images whose masks are wanted.
+
+    Yields:
+        One prediction per image; one without a file has no soft mask.
+
+    Raises:
+        InputError: No image has a file, or a file does not hold such a mask.
+    """
+    files = {name for name, _, _ in folder.list_files()}
+    num_found, first = 0, ""
+    for image_id in image_ids:
+        first = first or image_id
+        stem = str(PurePosixPath(image_id).with_suffix(""))
+        names = [f"{base}{suffix}" for base in (stem, image_id) for suffix in (".npy", ".png")]
+        name = next((name for name in names if name in files), None)
+        if name is None:
+            yield Prediction(image_id, None, None, 0)
+            continue
+        num_found += 1
+        soft = _decode(name, folder.read_bytes(name))
+        regions = keep_large_components(soft > 0.5, min_area=MIN_BOX_AREA)
+        yield Prediction(image_id, soft, None, len(extract_boxes(regions, min_area=MIN_BOX_AREA)))
+    if not num_found:
+        expected = PurePosixPath(first).with_suffix("")
+        problem = f"holds no mask store and no mask of an image, such as {expected}.png or {expected}.npy"
+        raise InputError("masks", folder.uri, problem, "Name each file as its image.")
+
+
+def _decode(name: str, content: bytes) -> NDArray[np.float32]:
+    if name.endswith(".npy"):
+        try:
+            mask = np.load(io.BytesIO(content), allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise InputError("masks", name, f"is not an NPY file ({error})", "Write it with numpy.save.") from error
+        soft = mask.astype(np.float32)
+        is_scaled = mask.dtype == np.bool_ or np.issubdtype(mask.dtype, np.floating) or not np.any(mask > 1)
+        if not is_scaled or mask.ndim != 2 or not (soft.min() >= 0 and soft.max() <= 1):
+            problem = f"holds {mask.dtype} {mask.shape}, not (h, w) in [0, 1]"
+            raise InputError("masks", name, problem, "Store booleans or scores from 0 to 1.")
+        return soft
+    grey = cv2.imdecode(np.frombuffer(content, dtype=np.uint8), cv2.IMREAD_UNCHANGED)
+    if grey is None or grey.ndim != 2:
+        problem = "is not a picture" if grey is None else "is not grey"
+        raise InputError("masks", name, problem, "Write a grey PNG, black for the background and white for objects.")
+    white = 1 if grey.max() <= 1 else 255 if grey.dtype == np.uint8 else 65535
+    return (grey / np.float32(white)).astype(np.float32)
+
+
+def coco_predictions(
+    file: str, content: bytes, image_ids: Iterable[str], numbers: Mapping[int, tuple[str, int, int]]
+) -> Iterator[Prediction]:
+    """Read masks from a COCO result file: a list of instances with `image_id`, `segmentation` and perhaps `score`.
+
+    Where instances overlap, the higher score counts. An instance without a score has 1. The mask at 0.5
+    is thus the union of the instances with a score above 0.5.
+
+    Args:
+        file: Its name, for messages.
+        content: JSON: the list, or a whole data set, whose `annotations` and own `images` are taken.
+        image_ids: The images whose masks are wanted.
+        numbers: COCO's numbers of the data set: id, height and width of each image; empty for other layouts,
+            whose results name their images by `image_id` as text or come with their own `images`.
+
+    Yields:
+        One prediction per image; one without instances has an empty mask.
+
+    Raises:
+        InputError: The file is malformed, or names an image that the data set does not have.
+    """
+    results, own = _parse_results(file, content)
+    sizes = {image_id: (height, width) for image_id, height, width in (own or numbers).values()}
+    names = {number: image_id for number, (image_id, _, _) in (own or numbers).items()}
+    wanted = list(image_ids)
+    by_image: dict[str, list[dict[str, Any]]] = {image_id: [] for image_id in wanted}
+    for index, result in enumerate(results):
+        key = result.get("image_id")
+        image_id = key if isinstance(key, str) else names.get(key) if isinstance(key, int) else None
+        if image_id not in by_image:
+            problem = f"result {index} is of image {key!r}, which the data set does not have"
+            raise InputError("masks", file, problem, _RESULT_REMEDY)
+        by_image[image_id].append(result)
+    for image_id in wanted:
+        prediction = _combined(file, image_id, by_image[image_id], sizes.get(image_id))
+        yield replace(prediction, pixels="annotated") if numbers and not own else prediction
+
+
+def _parse_results(file: str, content: bytes) -> tuple[list[dict[str, Any]], dict[int, tuple[str, int, int]]]:
+    try:
+        parsed = json.loads(content)
+        own: dict[int, tuple[str, int, int]] = {}
+        if isinstance(parsed, dict):
+            own = {one["id"]: (one["file_name"], one["height"], one["width"]) for one in parsed["images"]}
+            parsed = parsed["annotations"]
+        if not isinstance(parsed, list) or not all(isinstance(one, dict) for one in parsed):
+            raise TypeError("not a list of objects")
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError("masks", file, f"is not a COCO result file ({error})", _RESULT_REMEDY) from error
+    return parsed, own
+
+
+def _combined(file: str, image_id: str, results: list[dict[str, Any]], size: tuple[int, int] | None) -> Prediction:
+    soft = np.zeros(size or (1, 1), dtype=np.float32)
+    scores: list[float] = []
+    for result in results:
+        try:
+            segmentation, score = result["segmentation"], float(result.get("score", 1.0))
+            height, width = segmentation["size"] if size is None else size
+            mask = union_mask([segmentation], height, width)
+        except (KeyError, TypeError, ValueError) as error:
+            problem = f"a result of {image_id} has no segmentation that can be drawn ({error})"
+            raise InputError("masks", file, problem, _RESULT_REMEDY) from error
+        if not 0 <= score <= 1:
+            raise InputError("masks", file, f"a score of {image_id} is {score}, not in [0, 1]", _RESULT_REMEDY)
+        size = (height, width)
+        soft = np.maximum(soft if soft.shape == size else np.zeros(size, dtype=np.float32), mask * np.float32(score))
+        scores.append(score)
+    return Prediction(image_id, soft, None, sum(score > 0.5 for score in scores))

@@ -57,13 +57,10 @@ def localize(context: Context, config: LocalizeConfig) -> Computation[LocalizeCo
         # Masks that were computed without recording the iterations cannot show them.
         inputs["iterations"] = "recorded"
 
-    def compute(run: StageRun, config: LocalizeConfig) -> Mapping[str, Any]:
-        return _localize(run, config, inputs, data)
-
     return Computation(
         title=f"localize {config.data.root}",
         inputs=inputs,
-        compute=compute,
+        compute=lambda run, config: _localize(run, config, inputs, data),
         tags={"dataset": config.data.root, "localizer": config.localizer.name},
         check=lambda config: check_localize(config, data),
         least_needs=lambda config: localize_needs(config.execution),
@@ -96,21 +93,26 @@ def check_localize(config: LocalizeConfig, data: Dataset) -> None:
 
 
 def _localizable(config: LocalizeConfig, data: Dataset) -> ImageFolder:
+    """Return the images, or refuse other layouts and a single image without others to compare it with."""
     images = data.images
     if not isinstance(images, ImageFolder):
-        raise InputError(
-            "layout",
-            config.data.layout,
-            "is not a folder of whole pictures",
-            "Localize the folder that was cut out or packed; masks go by the names of its images.",
-        )
-    _require_negatives(config, len(images))
+        remedy = "Localize the folder that was cut out or packed; masks go by the names of its images."
+        raise InputError("layout", config.data.layout, "is not a folder of whole pictures", remedy)
+    if len(images) == 1 and config.localizer.needs_negatives:
+        name = config.localizer.name
+        problem = f"holds one image, and {name} finds what sets an image apart from others, its negatives"
+        others = ", ".join(name for name, one in Localizer.variants().items() if not one.needs_negatives)
+        remedy = f"Add images of other objects; or take a localizer that needs none ({others})."
+        raise InputError("images", config.data.root, problem, remedy)
     return images
 
 
 def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str], data: Dataset) -> Mapping[str, Any]:
     images = _localizable(config, data)
-    notices = _checkpoint_notices(config.checkpoint)
+    notices: list[str] = []  # of how the checkpoint was read
+    if config.checkpoint is not None:
+        with local_checkpoint(config.checkpoint) as local:
+            notices = list(load_encoder(local).notices)
     truth, truth_notice = truth_of(data)
     for notice in filter(None, [images.notice, truth_notice, *notices]):
         run.progress.line(f"  {notice}")
@@ -118,13 +120,17 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str], 
     summary = localize_images(
         config, manifest=data.manifest, store=run.folder, on_record=lambda record: _show(run, record)
     )
-    run.folder.write_json(
-        "store.json",
-        {"identity": run.identity, "config": config.model_dump(mode="json"), "inputs": dict(inputs)},
-    )
+    store = {"identity": run.identity, "config": config.model_dump(mode="json"), "inputs": dict(inputs)}
+    run.folder.write_json("store.json", store)
     # Read the store only once, for the annotations and for the look.
     run.folder.write_pieces("annotations.json", coco_json(look.watch(read_rows(run.folder))))
-    _record_look(run, look, title=config.data.root)
+    gallery = look.gallery(config.data.root)
+    run.folder.write_bytes(_GALLERY, gallery.encode())
+    run.tracker.log_text(_GALLERY, gallery)
+    run.tracker.log_png("boxes_per_image.png", box_histogram(look.box_counts))
+    panel = look.panel()
+    if panel is not None:
+        run.tracker.log_png("panel.png", panel)
     if config.execution.record_iterations:
         _record_iterations(run, images)
     seconds = summary.waiting_seconds + summary.working_seconds
@@ -132,6 +138,7 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str], 
         run.tracker.log_metrics({"data_wait_share": summary.waiting_seconds / seconds})
     run.tracker.log_metrics({"images_ok": summary.num_ok, "images_failed": summary.num_failed})
     run.tracker.set_tags({"mask_store": run.folder.uri})
+    histogram = box_count_histogram(look.box_counts.elements())
     return {
         "masks": run.folder.uri,
         "annotations": f"{run.folder.uri}/annotations.json",
@@ -141,32 +148,8 @@ def _localize(run: StageRun, config: LocalizeConfig, inputs: Mapping[str, str], 
         "num_failed": summary.num_failed,
         "failures": [list(failure) for failure in summary.failures],
         "notices": notices,
-        "boxes_per_image": {
-            str(count): number for count, number in box_count_histogram(look.box_counts.elements()).items()
-        },
+        "boxes_per_image": {str(count): number for count, number in histogram.items()},
     }
-
-
-def _require_negatives(config: LocalizeConfig, num_images: int) -> None:
-    """Refuse a single image if the localizer compares images with each other: it would find nothing.
-
-    Raises:
-        InputError: There is no other image to compare with.
-    """
-    if num_images == 1 and config.localizer.needs_negatives:
-        name = config.localizer.name
-        problem = f"holds one image, and {name} finds what sets an image apart from others, its negatives"
-        others = ", ".join(name for name, one in Localizer.variants().items() if not one.needs_negatives)
-        remedy = f"Add images of other objects; or take a localizer that needs none ({others})."
-        raise InputError("images", config.data.root, problem, remedy)
-
-
-def _checkpoint_notices(address: str | None) -> list[str]:
-    """Return notices of how the checkpoint was read, or none without a checkpoint."""
-    if address is None:
-        return []
-    with local_checkpoint(address) as local:
-        return list(load_encoder(local).notices)
 
 
 def _show(run: StageRun, record: Mapping[str, Any]) -> None:
@@ -175,20 +158,10 @@ def _show(run: StageRun, record: Mapping[str, Any]) -> None:
     run.progress.update(f"{done}/{total} images · {rate:.0f} images/s · {left} left")
 
 
-def _record_look(run: StageRun, look: Look, *, title: str) -> None:
-    gallery = look.gallery(title)
-    run.folder.write_bytes(_GALLERY, gallery.encode())
-    run.tracker.log_text(_GALLERY, gallery)
-    run.tracker.log_png("boxes_per_image.png", box_histogram(look.box_counts))
-    panel = look.panel()
-    if panel is not None:
-        run.tracker.log_png("panel.png", panel)
-
-
 def _record_iterations(run: StageRun, images: ImageFolder) -> None:
     """Log a panel of the CAM of each iteration, for the images that have them."""
     if not run.folder.exists(ITERATIONS_NAME):
-        run.progress.line("no CAM of each iteration: the masks were begun without; --fresh computes them")
+        run.progress.line("the CAM of each iteration is missing: the masks were begun without; --fresh computes it")
         return
     with np.load(io.BytesIO(run.folder.read_bytes(ITERATIONS_NAME))) as kept:
         image_ids, cams = kept["image_ids"].tolist(), kept["cams"]

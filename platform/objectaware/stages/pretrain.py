@@ -10,8 +10,7 @@ from objectaware.data.coco_json import forget_instances
 from objectaware.data.dataset import Dataset
 from objectaware.distributed.train import train_on_ray, training_needs
 from objectaware.methods.backbones import check_image_size
-from objectaware.stages.identity import mask_store_hash
-from objectaware.stages.outputs import TRAINING_OUTPUTS
+from objectaware.stages.identity import TRAINING_OUTPUTS, mask_store_hash
 from objectaware.stages.progress import format_seconds, worker_notice
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun

@@ -59,10 +59,10 @@ def worker_notice(record: Mapping[str, Any]) -> str | None:
     """Return the text to show at once for a record of training's workers (`train_on_ray`), or None."""
     match record["kind"]:
         case "stopping":
-            return "saving where training stands; once more to end without that"
+            return "saving the state of the training; interrupt again to stop without saving"
         case "stuck":
             waited = format_seconds(record["seconds"])
-            return f"worker {record['rank']} made no step for {waited} and is ended; it was at\n{record['place']}"
+            return f"worker {record['rank']} made no step for {waited} and is stopped; it was at\n{record['place']}"
     return None
 
 

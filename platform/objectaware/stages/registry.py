@@ -17,7 +17,7 @@ from typing import Any, TypeVar, get_type_hints
 from objectaware.config import Model
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need
-from objectaware.stages.device import on_device
+from objectaware.stages.machine import on_device
 from objectaware.stages.runner import Computation, Context, Stage, StageResult, one_task
 
 Config = TypeVar("Config", bound=Model)

@@ -16,10 +16,17 @@ from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.machines import MachineWatch
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import coverage_notices, coverage_rows
-from objectaware.stages.device import device_name, on_available_device
-from objectaware.stages.identity import recipe, stage_identity
+from objectaware.stages.identity import (
+    RESULT_FILE,
+    STAGE_FILE,
+    delete_outputs,
+    recipe,
+    require_own,
+    shown_names,
+    stage_identity,
+)
 from objectaware.stages.lease import Lease, LeaseLostError
-from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE, delete_outputs, require_own, shown_names
+from objectaware.stages.machine import device_name, on_available_device
 from objectaware.stages.progress import Progress
 
 if TYPE_CHECKING:

@@ -1,25 +1,30 @@
-"""The runs of stages and sweeps in a storage: what they were made from, and which of them can be deleted."""
+"""The runs of stages and sweeps in a storage: their sources, their tables, and which of them can be deleted."""
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
+from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, SWEEP, SWEEP_OUTPUTS, delete_outputs
 from objectaware.stages.lease import Lease, current_holder
-from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE, SWEEP, SWEEP_OUTPUTS, delete_outputs
 from objectaware.stages.registry import all_stages
+from objectaware.tracking.server import RecordedRun
 
 RunStatus = Literal["finished", "running", "unfinished", "unknown"]
 
-_DESCRIPTIONS = {SWEEP: "sweep.json"}
 _SECONDS_A_DAY = 86400.0
 _LEAST_PREFIX = 4
+_IDENTITY = re.compile("[0-9a-f]{20}")
+_SHOWN_DIGITS = 8
+_MOST_SOURCES = 3
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,6 @@ class StoredRun:
         config: Its configuration.
         values: Its results.
         made_from: Identities of the runs in the same storage whose outcome it used.
-        run_id: Its MLflow run.
     """
 
     stage: str
@@ -48,7 +52,6 @@ class StoredRun:
     config: Mapping[str, Any] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
     made_from: frozenset[str] = frozenset()
-    run_id: str | None = None
 
     @property
     def dataset(self) -> str | None:
@@ -70,9 +73,7 @@ def stored_runs(storage: Storage) -> list[StoredRun]:
     """Return all runs in a storage, the oldest first. Mask stores outside of it (`--out`) are not included."""
     found = [run for stage in (*_kinds(), SWEEP) for run in _runs_of(storage, stage)]
     known = {run.identity for run in found}
-    linked = [
-        StoredRun(**{**vars(run), "made_from": frozenset(run.made_from & known - {run.identity})}) for run in found
-    ]
+    linked = [replace(run, made_from=run.made_from & known - {run.identity}) for run in found]
     return sorted(linked, key=lambda run: run.modified)
 
 
@@ -87,58 +88,43 @@ def _runs_of(storage: Storage, stage: str) -> Iterator[StoredRun]:
         if "/" in name:
             files[name.split("/")[0]].append((size, modified_ns))
     for identity, sizes in files.items():
-        if _IDENTITY.fullmatch(identity) is None:  # a user's folder
-            continue
-        folder = storage.child(stage).child(identity)
-        num_bytes, modified = sum(size for size, _ in sizes), max(time for _, time in sizes) / 1e9
-        yield _read(stage, identity, folder, num_bytes, modified)
+        if _IDENTITY.fullmatch(identity) is not None:  # otherwise a user's folder
+            num_bytes, modified = sum(size for size, _ in sizes), max(time for _, time in sizes) / 1e9
+            unknown = StoredRun(stage, identity, "unknown", storage.child(stage).child(identity), num_bytes, modified)
+            yield _described(unknown)
 
 
-def _read(stage: str, identity: str, folder: Storage, num_bytes: int, modified: float) -> StoredRun:
-    name = _DESCRIPTIONS.get(stage, STAGE_FILE)
+def _described(run: StoredRun) -> StoredRun:
+    """Return the run with all that the files in its folder say of it."""
+    folder = run.folder
+    name = "sweep.json" if run.stage == SWEEP else STAGE_FILE
     if not folder.exists(name):
-        return StoredRun(stage, identity, "unknown", folder, num_bytes, modified)
+        return run
     description = folder.read_json(name)
     result = folder.read_json(RESULT_FILE) if folder.exists(RESULT_FILE) else None
+    status: RunStatus = "unfinished" if result is None else "finished"
     # Hashes of mask stores are the identities of the runs that made them, even if a store lies in a user's own folder.
     made_from = {*_identities(description["config"]), *map(str, description.get("inputs", {}).values())}
     trials = folder.child("trials")
     made_from |= {
         part["identity"] for trial in trials.list_names() for part in trials.read_json(trial)["stages"].values()
     }
-    return StoredRun(
-        stage,
-        identity,
-        _status(folder, is_finished=result is not None),
-        folder,
-        num_bytes,
-        modified,
-        description["config"],
-        (result or {}).get("values", {}),
-        frozenset(made_from),
-        (result or {}).get("run_id"),
+    return replace(
+        run,
+        status=status if current_holder(folder) is None else "running",
+        config=description["config"],
+        values=(result or {}).get("values", {}),
+        made_from=frozenset(made_from),
     )
-
-
-def _status(folder: Storage, *, is_finished: bool) -> RunStatus:
-    if current_holder(folder) is not None:
-        return "running"
-    return "finished" if is_finished else "unfinished"
-
-
-_IDENTITY = re.compile("[0-9a-f]{20}")
 
 
 def _identities(value: object) -> Iterator[str]:
     """Yield the identities in a configuration's addresses, which still hold if the storage has been moved."""
-    if isinstance(value, Mapping):
-        for item in value.values():
-            yield from _identities(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _identities(item)
-    elif isinstance(value, str):
+    if isinstance(value, str):
         yield from re.findall(rf"/(?:{'|'.join(_kinds())})/({_IDENTITY.pattern})(?:/|$)", value)
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _identities(item)
 
 
 def find_run(runs: Sequence[StoredRun], name: str) -> StoredRun:
@@ -158,12 +144,10 @@ def ancestors(runs: Sequence[StoredRun], run: StoredRun) -> list[StoredRun]:
     """Return all runs that a run was made from, directly or not, the oldest first."""
     by_identity = {each.identity: each for each in runs}
     found: set[str] = set()
-    waiting = list(run.made_from)
+    waiting = set(run.made_from)
     while waiting:
-        identity = waiting.pop()
-        if identity not in found:
-            found.add(identity)
-            waiting += by_identity[identity].made_from
+        found |= waiting
+        waiting = {source for identity in waiting for source in by_identity[identity].made_from} - found
     return [each for each in runs if each.identity in found]
 
 
@@ -184,16 +168,12 @@ def prunable(
         older_than_days: Include finished runs whose files have not changed for this many days.
         now: The present, in seconds since 1970.
     """
-    present = time.time() if now is None else now
+    days = math.inf if older_than_days is None else older_than_days
+    oldest = (time.time() if now is None else now) - days * _SECONDS_A_DAY
     leaving = {
         run.identity
         for run in runs
-        if run.status in ("unfinished", "unknown")
-        or (
-            run.status == "finished"
-            and older_than_days is not None
-            and present - run.modified > older_than_days * _SECONDS_A_DAY
-        )
+        if run.status in ("unfinished", "unknown") or (run.status == "finished" and run.modified < oldest)
     }
     needed = {each.identity for run in runs if run.identity not in leaving for each in ancestors(runs, run)}
     return [run for run in runs if run.identity in leaving - needed]
@@ -231,3 +211,109 @@ def prune(runs: Sequence[StoredRun]) -> Pruned:
         if names:
             kept[run.folder.uri] = names
     return Pruned(num_bytes, kept)
+
+
+def listed(stored: Sequence[StoredRun], recorded: Sequence[RecordedRun]) -> list[dict[str, Any]]:
+    """Return one row per run, the oldest first: the runs in the storage with their state in MLflow, then studies.
+
+    Studies exist in MLflow alone. Trials are not listed, since they have a row in their sweep's own tables.
+    """
+    newest = {run.identity: run for run in recorded}
+    rows: list[dict[str, Any]] = []
+    for run in stored:
+        record = newest.pop(run.identity, None)
+        sources = " ".join(sorted(identity[:_SHOWN_DIGITS] for identity in run.made_from))
+        rows.append(
+            {
+                "run": run.identity[:_SHOWN_DIGITS],
+                "stage": run.stage,
+                "status": run.status,
+                "MLflow": None if record is None else record.status,
+                "changed": _moment(run.modified),
+                "size": format_bytes(run.num_bytes),
+                "dataset": run.dataset or (None if record is None else record.dataset),
+                "checkpoint": run.checkpoint,
+                "made from": f"{len(run.made_from)} runs" if len(run.made_from) > _MOST_SOURCES else sources or None,
+                "name": None if record is None else record.name,
+            }
+        )
+    return rows + [
+        {
+            "run": record.identity[:_SHOWN_DIGITS],
+            "stage": record.kind,
+            "status": "not stored",
+            "MLflow": record.status,
+            "changed": _moment(record.started / 1000),
+            "dataset": record.dataset,
+            "name": record.name,
+        }
+        for record in newest.values()
+        if record.kind != "trial"
+    ]
+
+
+def shown(runs: Sequence[StoredRun], run: StoredRun, recorded: Sequence[RecordedRun]) -> dict[str, Any]:
+    """Return all that is known of a run: its row in the list, configuration, values, metrics and lineage."""
+    same = [each for each in recorded if each.identity == run.identity]
+
+    def lines(found: Sequence[StoredRun]) -> list[str]:
+        return [f"{each.identity[:_SHOWN_DIGITS]} {each.stage} ({each.status})" for each in found]
+
+    return {
+        "identity": run.identity,
+        "stage": run.stage,
+        "status": run.status,
+        "folder": run.folder.uri,
+        "bytes": run.num_bytes,
+        "changed": _moment(run.modified),
+        "config": dict(run.config),
+        "values": dict(run.values),
+        "MLflow": [{"run_id": each.run_id, "name": each.name, "status": each.status} for each in same],
+        "metrics": dict(same[-1].metrics) if same else {},
+        "made from": lines(ancestors(runs, run)),
+        "made into": lines(descendants(runs, run)),
+    }
+
+
+def compared(runs: Sequence[StoredRun], recorded: Sequence[RecordedRun]) -> list[dict[str, Any]]:
+    """Compare runs side by side: one row per field of the configuration that differs, and one per number.
+
+    Args:
+        runs: The runs, one per column.
+        recorded: Runs in MLflow, for their metrics.
+    """
+    metrics = {run.identity: run.metrics for run in recorded}
+    columns = [run.identity[:_SHOWN_DIGITS] for run in runs]
+    configs = [_flat({"stage": run.stage, **run.config}) for run in runs]
+    numbers = []
+    for run in runs:
+        values = {} if run.stage == SWEEP else _flat(run.values)
+        measured = {name: one for name, one in values.items() if type(one) in (int, float)}
+        numbers.append({**metrics.get(run.identity, {}), **measured})
+    rows = [row for row in _side_by_side(configs, columns) if len({str(row[column]) for column in columns}) > 1]
+    return rows + _side_by_side(numbers, columns)
+
+
+def _side_by_side(parts: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> list[dict[str, Any]]:
+    names = dict.fromkeys(name for part in parts for name in part)
+    return [
+        {"field": name, **{column: part.get(name) for column, part in zip(columns, parts, strict=True)}}
+        for name in names
+    ]
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, item in value.items():
+        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, Mapping) else {f"{prefix}{key}": item}
+    return flat
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Return a size in a readable form: `3.1 MiB`."""
+    unit = min(int(math.log2(max(num_bytes, 1)) / 10), len(_UNITS) - 1)
+    return f"{num_bytes / 1024**unit:.{min(unit, 1)}f} {_UNITS[unit]}"

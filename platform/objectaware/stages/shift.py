@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from objectaware.evaluate.shift import shift_result
+from objectaware.evaluate.linear import shift_result
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.registry import stage_of_parts
 from objectaware.stages.runner import Context, StageResult
@@ -27,7 +27,7 @@ def shift(context: Context, config: ShiftConfig, title: str | None) -> StageResu
     """
     require_table(config)
     result = linear(context, linear_evaluation(config), title=title)
-    return replace(result, values={**result.values, "accuracies": shift_result(result.values["accuracies"]).cells()})
+    return replace(result, values={**result.values, "accuracies": shift_result(result.values["accuracies"])})
 
 
 def linear_evaluation(config: ShiftConfig) -> LinearConfig:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 from objectaware.config import (
     DataConfig,
     LocalizeConfig,
     LocalizeExecution,
     MeasureConfig,
+    Model,
     PretrainConfig,
     PretrainExecution,
 )
@@ -23,7 +25,10 @@ from objectaware.stages.features import EvaluateExecution
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.localize import localize
 from objectaware.stages.pretrain import pretrain
+from objectaware.stages.registry import Stage
 from objectaware.stages.runner import Context
+
+Config = TypeVar("Config", bound=Model)
 
 _SIZE = 32
 _BATCH_SIZE = 9
@@ -57,22 +62,22 @@ def measure_start_ups(context: Context, folder: Path, *, use_gpu: bool) -> dict[
         Seconds, by stage.
     """
     build_scenes(folder, variant="single-object", num_train=2 * _BATCH_SIZE, num_val=_BATCH_SIZE, image_size=_SIZE)
-    for number in range(2):
-        taken = _run_once(context, folder, number, use_gpu=use_gpu)
+    for seed in range(2):  # a seed of its own, so that nothing is reused
+        taken = _run_once(context, folder, seed, use_gpu=use_gpu)
     return taken
 
 
 def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> dict[StageName, float]:
-    # Only pictures, as most users have: with labels, a training would also measure k-NN accuracy.
-    photos = DataConfig(root=str(folder / "original" / "train"))
     seconds: dict[StageName, float] = {}
 
-    def timed(stage: StageName, run: Callable[[], str]) -> str:
+    def timed(name: StageName, stage: Stage[Config], config: Config) -> Mapping[str, Any]:
         begun = time.perf_counter()
-        address = run()
-        seconds[stage] = time.perf_counter() - begun
-        return address
+        values = stage(context, config).values
+        seconds[name] = time.perf_counter() - begun
+        return values
 
+    # Only pictures, as most users have: with labels, a training would also measure k-NN accuracy.
+    photos = DataConfig(root=str(folder / "original" / "train"))
     training = PretrainConfig(
         data=photos,
         backbone="resnet10_narrow",
@@ -83,7 +88,7 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
         seed=seed,
         execution=PretrainExecution(use_gpu=use_gpu),
     )
-    checkpoint = timed("pretrain", lambda: str(pretrain(context, training).values["checkpoint"]))
+    checkpoint = timed("pretrain", pretrain, training)["checkpoint"]
     localization = LocalizeConfig(
         data=photos,
         localizer=ContraCAM(num_iterations=1),
@@ -92,7 +97,7 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
         crf=False,
         execution=LocalizeExecution(use_gpu=use_gpu),
     )
-    timed("localize", lambda: str(localize(context, localization).values["masks"]))
+    timed("localize", localize, localization)
     train, val = (DataConfig(root=str(folder), layout="backgrounds-challenge", split=name) for name in ("train", "val"))
     evaluation = LinearConfig(
         checkpoint=checkpoint,
@@ -103,5 +108,5 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
         holdout_size=_BATCH_SIZE,
         execution=EvaluateExecution(use_gpu=use_gpu),
     )
-    timed("linear", lambda: str(linear(context, evaluation).values["classifier"]))
+    timed("linear", linear, evaluation)
     return seconds

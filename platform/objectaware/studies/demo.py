@@ -20,12 +20,12 @@ from objectaware.config import (
 from objectaware.config.variants import default_names
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
-from objectaware.evaluate.shift import VARIANTS, mean_and_std
+from objectaware.evaluate.linear import VARIANTS, mean_and_std
 from objectaware.recipes import merged
 from objectaware.report.demo import demo_tables, markdown_report
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localization import BEST_CENTER_BOX, FULL_IMAGE, LocalizationConfig
-from objectaware.stages.memory import PeakMemory
+from objectaware.stages.machine import PeakMemory
 from objectaware.stages.runner import Context
 from objectaware.studies.engine import Results, Step, open_study, run
 from objectaware.tracking import Tracker

@@ -8,7 +8,7 @@ from typing import Any
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.report.figures import curves
-from objectaware.stages.outputs import STAGE_FILE
+from objectaware.stages.identity import STAGE_FILE
 from objectaware.stages.runner import Context
 from objectaware.studies.engine import open_study, study_key
 from objectaware.tracking.server import metric_history

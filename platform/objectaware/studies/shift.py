@@ -8,7 +8,7 @@ from typing import Any
 from objectaware.config import DataConfig
 from objectaware.data.published import published_data, published_set
 from objectaware.errors import InputError
-from objectaware.evaluate.shift import shift_over_seeds, shift_result
+from objectaware.evaluate.linear import shift_over_seeds, shift_result
 from objectaware.report.tables import format_table
 from objectaware.stages.features import check_checkpoint, check_sets
 from objectaware.stages.linear import labelled_sets
@@ -18,7 +18,7 @@ from objectaware.studies.engine import Step, open_study, run
 
 
 def published_tests(names: Sequence[str], data_folder: str) -> dict[str, DataConfig]:
-    """Return the test sets of published data sets, named as `objectaware.evaluate.shift` takes them.
+    """Return the test sets of published data sets, named as `objectaware.evaluate.linear` takes them.
 
     Args:
         names: Names of the data sets (docs/data.md), such as `Backgrounds Challenge` or `ImageNet-C-9`.
@@ -79,7 +79,7 @@ def run_shift(context: Context, config: ShiftConfig, checkpoints: Sequence[str])
         mean, std = shift_over_seeds(accuracies)
         parent.log_table("shift", [{"test set": name, "mean": mean[name], "std": std[name]} for name in mean])
         rows = [
-            {"checkpoint": checkpoint, **shift_result(cells).cells()}
+            {"checkpoint": checkpoint, **shift_result(cells)}
             for checkpoint, cells in zip(checkpoints, accuracies, strict=True)
         ]
         parent.log_table("shift by checkpoint", rows)

@@ -21,8 +21,7 @@ from objectaware.config import PretrainConfig
 from objectaware.data.images import Images
 from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError
-from objectaware.evaluate.embeddings import alignment, feature_std, knn_accuracy, uniformity
-from objectaware.evaluate.features import compute_features
+from objectaware.evaluate.features import alignment, compute_features, feature_std, knn_accuracy, uniformity
 from objectaware.methods.backbones import Backbone
 from objectaware.methods.method import Method, Mixing
 from objectaware.methods.workers import (

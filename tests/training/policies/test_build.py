@@ -14,7 +14,7 @@ from objectaware.data.dataset import TrainingImages
 from objectaware.data.pack import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.stages.pack import run_pack
+from objectaware.stages.export import run_pack
 from objectaware.training.policies.background_hardmix import BackgroundHardMix
 from objectaware.training.policies.background_mixup import OfficialBackground
 from objectaware.training.policies.base import PlainViews, Policy

@@ -12,8 +12,8 @@ import pytest
 
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.evaluate.predictions import coco_predictions, folder_predictions, store_predictions
 from objectaware.localize.mask_store import MaskRow
+from objectaware.stages.localization import coco_predictions, folder_predictions, store_predictions
 
 IDS = ["a/one.jpg", "a/two.jpg", "three.png"]
 

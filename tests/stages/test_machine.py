@@ -1,32 +1,40 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from objectaware.cli import run
+from objectaware.commands.common import possible_needs
+from objectaware.config import LocalizeConfig
 from objectaware.data.storage import Storage
+from objectaware.distributed import cluster
 from objectaware.distributed.cluster import check_ray
 from objectaware.findings import Finding
-from objectaware.stages import doctor
+from objectaware.stages import machine
+from objectaware.stages.machine import PeakMemory, device_name, on_available_device, tree_memory_mib
 from objectaware.tracking.store import TrackingStore, check_tracking
 
 Usage = namedtuple("Usage", "total used free")
 
 
 def test_storage_is_written_to_and_left_as_it_was(tmp_path: Path) -> None:
-    assert doctor._check_storage(Storage.from_uri(tmp_path / "new")).state == "ok"
+    assert machine._check_storage(Storage.from_uri(tmp_path / "new")).state == "ok"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_storage_that_cannot_be_written_to_is_broken(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    finding = doctor._check_storage(Storage.from_uri(tmp_path / "file" / "runs"))
+    finding = machine._check_storage(Storage.from_uri(tmp_path / "file" / "runs"))
     assert finding.state == "broken"
     assert "file/runs" in finding.found
     assert "OBJECTAWARE_STORAGE" in finding.remedy
@@ -37,18 +45,18 @@ def test_shared_memory_has_to_hold_rays_store(
     free: int, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(free, 0, free))
-    finding = doctor._check_shared_memory(tmp_path)
+    finding = machine._check_shared_memory(tmp_path)
     assert finding.state == state
     assert bool(finding.remedy) == (state == "limited")
 
 
 def test_what_is_not_here_is_said_to_be_unchecked(tmp_path: Path) -> None:
-    assert doctor._check_shared_memory(tmp_path / "shm").state == "not checked"
+    assert machine._check_shared_memory(tmp_path / "shm").state == "not checked"
 
 
 def test_a_library_that_does_not_load_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_LIBRARIES", ("json", "no_such_library"))
-    (finding,) = doctor._check_libraries()
+    monkeypatch.setattr(machine, "_LIBRARIES", ("json", "no_such_library"))
+    (finding,) = machine._check_libraries()
     assert finding.state == "broken"
     assert "no_such_library" in finding.found
 
@@ -94,7 +102,7 @@ def test_a_ray_cluster_that_is_away_is_broken(closed_port: int, monkeypatch: pyt
 
 def test_data_sets_that_are_there_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "bg_challenge").mkdir()
-    findings = {finding.name: finding for finding in doctor._check_data(tmp_path)}
+    findings = {finding.name: finding for finding in machine._check_data(tmp_path)}
     nine = findings["ImageNet-9"]
     assert nine.state == "limited"
     assert "no train" in nine.found
@@ -107,17 +115,17 @@ def test_data_sets_that_are_there_are_looked_at(tmp_path: Path) -> None:
 def test_nodes_that_do_not_share_the_storage_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = Storage.from_uri(tmp_path)
     answers = {"storage_problems": {"10.0.0.1": "", "10.0.0.2": "does not see what the driver wrote"}}
-    monkeypatch.setattr("objectaware.stages.shared.storage_problems", lambda _: answers["storage_problems"])
+    monkeypatch.setattr("objectaware.stages.machine.storage_problems", lambda _: answers["storage_problems"])
     monkeypatch.setattr(
         "objectaware.distributed.cluster.run_on_nodes", lambda *_, **__: {"10.0.0.1": 8.0, "10.0.0.2": 0.1}
     )
-    shared, memory = doctor._check_nodes(storage)
+    shared, memory = machine._check_nodes(storage)
     assert shared.state == "broken"
     assert "10.0.0.2 does not see" in shared.found
     assert "10.0.0.1" not in shared.found + memory.found
     assert memory.state == "limited"
     answers["storage_problems"] = {"10.0.0.1": ""}
-    assert next(iter(doctor._check_nodes(storage))).state == "ok"
+    assert next(iter(machine._check_nodes(storage))).state == "ok"
 
 
 def diagnosis(*states: str) -> Callable[..., Iterator[Finding]]:
@@ -127,10 +135,10 @@ def diagnosis(*states: str) -> Callable[..., Iterator[Finding]]:
 def test_exit_status_is_1_only_where_something_is_broken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(doctor, "diagnose", diagnosis("ok", "limited", "not checked"))
+    monkeypatch.setattr(machine, "diagnose", diagnosis("ok", "limited", "not checked"))
     assert run(["doctor", "--storage", str(tmp_path), "--json", str(tmp_path / "out.json")]) == 0
     assert [one["state"] for one in json.loads((tmp_path / "out.json").read_text())] == ["ok", "limited", "not checked"]
-    monkeypatch.setattr(doctor, "diagnose", diagnosis("broken", "ok"))
+    monkeypatch.setattr(machine, "diagnose", diagnosis("broken", "ok"))
     with pytest.raises(SystemExit) as exit_status:
         run(["doctor", "--storage", str(tmp_path)])
     assert exit_status.value.code == 1
@@ -148,3 +156,43 @@ def test_this_machine_is_fit(
     for part in ("Python", "libraries", "CPU", "memory", "shared memory", "GPU", "storage", "MLflow", "Ray"):
         assert f" {part}: " in printed
     assert list(tmp_path.iterdir()) == []
+
+
+def _config(**execution: Any) -> LocalizeConfig:
+    return LocalizeConfig.model_validate(
+        {"data": {"root": "photos"}, "checkpoint": "checkpoint", "execution": execution}
+    )
+
+
+@pytest.mark.parametrize(("gpus", "name"), [(True, "cuda"), (False, "cpu")])
+def test_gpus_are_used_where_there_are_some(monkeypatch: pytest.MonkeyPatch, gpus: bool, name: str) -> None:
+    monkeypatch.setattr(cluster, "has_gpus", lambda: gpus)
+    assert device_name(on_available_device(_config(num_crf_actors=3))) == name
+
+
+@pytest.mark.parametrize(("chosen", "name"), [(True, "cuda"), (False, "cpu")])
+def test_what_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch, chosen: bool, name: str) -> None:
+    monkeypatch.setattr(cluster, "has_gpus", lambda: not chosen)
+    assert device_name(on_available_device(_config(use_gpu=chosen))) == name
+
+
+def test_a_local_ray_is_sized_for_either_device() -> None:
+    def gpus(**execution: Any) -> list[float]:
+        return [max(need.num_gpus for need in needs) for needs in possible_needs([_config(**execution)])]
+
+    assert gpus() == [0, 1]
+    assert gpus(use_gpu=True) == [1, 1]
+
+
+def test_a_childs_memory_counts() -> None:
+    script = "import sys; block = bytearray(200 * 2**20); print('ready', flush=True); sys.stdin.read()"
+    before = tree_memory_mib(os.getpid())
+    child = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"ready\n"
+    with PeakMemory() as memory:
+        during = tree_memory_mib(os.getpid())
+    child.communicate(timeout=30)
+    assert during - before > 150
+    assert memory.peak_mib > before + 150
+    assert tree_memory_mib(os.getpid()) < during - 150

@@ -1,0 +1,298 @@
+"""The machines in use: which commands would work here, which device computes, how much memory a command takes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import shutil
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import psutil
+
+from objectaware.background import Background
+from objectaware.data.published import PUBLISHED_SETS, check_published
+from objectaware.data.storage import Storage
+from objectaware.errors import InputError
+from objectaware.findings import Finding
+from objectaware.model import Model
+
+if TYPE_CHECKING:
+    from objectaware.tracking import TrackingStore
+
+Config = TypeVar("Config", bound=Model)
+
+# The demo, with Ray and MLflow, took 5.4 GiB on 2 cores (README).
+_DEMO_GIB = 6.0
+# Ray's object store of a local start.
+_OBJECT_STORE_GIB = 1.0
+_GIB = 2**30
+_NODE_SECONDS = 120.0
+_SHARED_REMEDY = "Give a folder that all nodes share, such as s3://bucket/runs or an NFS mount."
+_STORAGE_REMEDY = "Give another one with --storage or OBJECTAWARE_STORAGE, or allow this user to write there."
+_SECONDS_BETWEEN_SAMPLES = 2.0
+# Libraries with compiled parts, which break if they were installed on another kind of machine.
+_LIBRARIES = ("torch", "torchvision", "cv2", "pyarrow", "pycocotools.mask", "pydensecrf.densecrf", "scipy")
+
+
+def diagnose(storage: Storage, experiment: str, data_folder: Path) -> Iterator[Finding]:
+    """Check this machine, the storage, the data sets, MLflow and Ray, the quick checks first.
+
+    Args:
+        storage: Storage in use.
+        experiment: MLflow experiment in use.
+        data_folder: Folder of the published data sets.
+    """
+    found = f"{platform.python_version()} on {platform.machine()}"
+    is_tested = sys.version_info[:2] == (3, 11)
+    yield _rated("Python", found, is_tested, "Python 3.11 is the version that constraints.txt is tested with.")
+    yield from _check_libraries()
+    count = len(os.sched_getaffinity(0))
+    remedy = "Two or more cores let decoding and training overlap."
+    yield _rated("CPU", f"{count} core{'' if count == 1 else 's'}", count >= 2, remedy)
+    available = _available_memory() / _GIB
+    remedy = f"The demo takes {_DEMO_GIB:g} GiB: close other programs, or raise the container's limit."
+    yield _rated("memory", f"{available:.1f} GiB available", available >= _DEMO_GIB, remedy)
+    yield _check_shared_memory(Path("/dev/shm"))
+    yield _check_gpu()
+    yield _check_storage(storage)
+    yield from _check_data(data_folder)
+
+    from objectaware.tracking.store import check_tracking
+
+    yield check_tracking(storage, experiment)
+
+    from objectaware.distributed.cluster import check_ray
+
+    yield from check_ray(partial(_check_nodes, storage))
+
+
+def _rated(name: str, found: str, is_enough: bool, remedy: str) -> Finding:
+    """Return a finding that is `ok` or, with the remedy, `limited`."""
+    return Finding(name, "ok", found) if is_enough else Finding(name, "limited", found, remedy)
+
+
+def _check_libraries() -> Iterator[Finding]:
+    is_whole = True
+    for name in _LIBRARIES:
+        try:
+            importlib.import_module(name)
+        except (ImportError, OSError) as error:  # OSError: a shared library that is missing
+            is_whole = False
+            yield Finding("libraries", "broken", f"{name} cannot be imported ({error})", "Run `make clean install`.")
+    if is_whole:
+        import torch
+
+        yield Finding("libraries", "ok", f"all import; torch {torch.__version__}")
+
+
+def _available_memory() -> int:
+    """Return the bytes that new processes can take, within the machine's memory and the container's limit."""
+    available = psutil.virtual_memory().available
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and limit.read_text().strip() != "max":
+        available = min(available, int(limit.read_text()) - int(used.read_text()))
+    return available
+
+
+def _check_shared_memory(place: Path) -> Finding:
+    if not place.is_dir():
+        return Finding("shared memory", "not checked", f"{place} is not here")
+    free = shutil.disk_usage(place).free / _GIB
+    remedy = "Ray falls back to files, which is slow: start the container with --shm-size=2g."
+    return _rated("shared memory", f"{free:.2f} GiB free in {place}", free >= _OBJECT_STORE_GIB, remedy)
+
+
+def _check_gpu() -> Finding:
+    try:
+        import torch
+    except (ImportError, OSError):  # reported among the libraries
+        return Finding("GPU", "not checked", "torch cannot be imported")
+    if not torch.cuda.is_available():
+        remedy = "Enough for the demo and small sets; `execution.use_gpu` needs an NVIDIA GPU and its driver."
+        return Finding("GPU", "limited", "torch finds no GPU", remedy)
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return Finding("GPU", "ok", ", ".join(names))
+
+
+def _check_storage(storage: Storage) -> Finding:
+    name = f"doctor-{uuid.uuid4().hex}"
+    local = storage.local_path()
+    is_new = local is not None and not local.exists()
+    try:
+        storage.write_bytes(name, b"written by objectaware doctor")
+        intact = storage.read_bytes(name) == b"written by objectaware doctor"
+        storage.delete(name)
+        if is_new and local is not None:
+            local.rmdir()
+    except OSError as error:
+        return Finding("storage", "broken", f"{storage.uri} cannot be written to ({error})", _STORAGE_REMEDY)
+    if not intact:
+        return Finding("storage", "broken", f"{storage.uri} returns other bytes than were written", _STORAGE_REMEDY)
+    free = "" if local is None else f", {shutil.disk_usage(local.parent if is_new else local).free / _GIB:.0f} GiB free"
+    return Finding("storage", "ok", f"{storage.uri} can be written to{free}")
+
+
+def _check_data(folder: Path) -> Iterator[Finding]:
+    """Check each published data set that the folder has, and name the others in one line."""
+    missing = []
+    for published in PUBLISHED_SETS:
+        root = folder / published.folder
+        if not root.is_dir():
+            missing.append(published.name)
+            continue
+        check = check_published(published.name, root, folder)
+        parts = [f"{part.part} {part.num_images}" for part in check.found if part.is_whole]
+        parts += [f"{part.part} {part.num_images} of {part.num_published}" for part in check.found if not part.is_whole]
+        parts += [f"no {part.part}" for part in check.missing]
+        remedy = f"`objectaware data check {published.name!r}` lists the files that it needs."
+        yield _rated(published.name, ", ".join(parts), check.is_whole, remedy)
+    if missing:
+        remedy = "`objectaware data check NAME` shows where to get one; --data names another folder."
+        yield Finding("other data sets", "not checked", f"not in {folder}: {', '.join(missing)}", remedy)
+
+
+def _check_nodes(storage: Storage) -> Iterator[Finding]:
+    """Check every node of the cluster that this process is connected to."""
+    from objectaware.distributed.cluster import run_on_nodes
+
+    problems = storage_problems(storage)
+    broken = [f"node {address} {problem}" for address, problem in problems.items() if problem]
+    if broken:
+        yield Finding("storage of all nodes", "broken", f"{storage.uri}: {'; '.join(broken)}", _SHARED_REMEDY)
+    else:
+        yield Finding("storage of all nodes", "ok", f"{storage.uri} is one for {len(problems)} nodes")
+    free = run_on_nodes(_free_shared_memory, timeout_seconds=_NODE_SECONDS)
+    small = [f"{size:.2f} GiB on {address}" for address, size in free.items() if size < _OBJECT_STORE_GIB]
+    if small:
+        remedy = "Ray falls back to files, which is slow: start the containers with --shm-size=2g."
+        yield Finding("shared memory of all nodes", "limited", f"free: {', '.join(small)}", remedy)
+    else:
+        yield Finding("shared memory of all nodes", "ok", f"{min(free.values()):.1f} GiB free or more")
+
+
+def _free_shared_memory() -> float:
+    return shutil.disk_usage("/dev/shm").free / _GIB
+
+
+def require_shared(storage: Storage, tracking: TrackingStore) -> None:
+    """Refuse a storage or a database of runs that belongs to one machine, on a cluster of several.
+
+    Raises:
+        InputError: The cluster has more than one machine, and runs would go to SQLite, or a node cannot read the
+            driver's files in the storage, or cannot write there.
+    """
+    from objectaware.distributed.cluster import node_addresses
+
+    if len(set(node_addresses().values())) == 1:  # one machine
+        return
+    if tracking.is_sqlite:
+        remedy = "Start an MLflow server that the cluster reaches (docs/cluster.md), and give its address."
+        raise InputError("MLFLOW_TRACKING_URI", tracking.server.shown_address, "is a file on one node only", remedy)
+    problems = {address: problem for address, problem in storage_problems(storage).items() if problem}
+    if problems:
+        address, problem = next(iter(problems.items()))
+        problem = f"is not shared by the cluster: node {address} {problem}"
+        raise InputError("storage", storage.uri, problem, _SHARED_REMEDY)
+
+
+def storage_problems(storage: Storage) -> dict[str, str]:
+    """Try the storage from every node.
+
+    Returns:
+        For each node's address, its problem as a clause, or an empty text if it has none.
+    """
+    from objectaware.distributed.cluster import run_on_nodes
+
+    with _note(storage) as (name, note):
+        return run_on_nodes(_try_storage, storage, name, note, timeout_seconds=_NODE_SECONDS)
+
+
+@contextmanager
+def _note(storage: Storage) -> Iterator[tuple[str, bytes]]:
+    name, note = f"check-{uuid.uuid4().hex}", uuid.uuid4().bytes
+    storage.write_bytes(name, note)
+    try:
+        yield name, note
+    finally:
+        storage.delete(name)
+
+
+def _try_storage(storage: Storage, name: str, note: bytes) -> str:
+    try:
+        if not storage.exists(name) or storage.read_bytes(name) != note:
+            return "does not see what the driver wrote"
+        answer = f"{name}-{uuid.uuid4().hex}"
+        storage.write_bytes(answer, note)
+        storage.delete(answer)
+    except OSError as error:
+        return f"cannot write there ({error})"
+    return ""
+
+
+def on_device(config: Config, *, has_gpus: bool) -> Config:
+    """Return the configuration with `execution.use_gpu` filled in if it is open.
+
+    Args:
+        config: Configuration of a stage.
+        has_gpus: Value that is filled in: whether GPUs are available.
+    """
+    execution = getattr(config, "execution", None)
+    if getattr(execution, "use_gpu", False) is not None:  # written out, or a stage without that choice
+        return config
+    assert isinstance(execution, Model)
+    return config.model_copy(update={"execution": execution.model_copy(update={"use_gpu": has_gpus})})
+
+
+def on_available_device(config: Config) -> Config:
+    """Return the configuration with `execution.use_gpu` filled in: true if the Ray in use has GPUs.
+
+    A cluster with fewer GPUs than the stage has processes is refused later, with the numbers in the message. Training
+    on CPUs instead would silently take weeks.
+    """
+    execution = getattr(config, "execution", None)
+    if getattr(execution, "use_gpu", False) is not None:
+        return config
+    from objectaware.distributed.cluster import has_gpus
+
+    return on_device(config, has_gpus=has_gpus())
+
+
+def device_name(config: object) -> str:
+    """Return `cuda` or `cpu`, the device on which the stage computes, for its tags."""
+    execution = getattr(config, "execution", None)
+    return "cuda" if getattr(execution, "use_gpu", False) else "cpu"
+
+
+class PeakMemory(Background):
+    """A watch on the memory of a process tree while the context is open.
+
+    Pages that several processes share (above all the object store) count once: each process is charged its
+    proportional share (PSS), as reported by Linux.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("memory")
+        self.peak_mib = 0.0
+
+    def _run(self) -> None:
+        while True:
+            self.peak_mib = max(self.peak_mib, tree_memory_mib(os.getpid()))
+            if self._stop.wait(_SECONDS_BETWEEN_SAMPLES):
+                return
+
+
+def tree_memory_mib(pid: int) -> float:
+    """Return the proportional memory of a process and its descendants, in MiB."""
+    root = psutil.Process(pid)
+    total = 0
+    for process in (root, *root.children(recursive=True)):
+        with suppress(psutil.Error):  # the process has ended meanwhile
+            total += process.memory_full_info().pss
+    return total / 2**20
