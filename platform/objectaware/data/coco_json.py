@@ -12,278 +12,24 @@ import json
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pycocotools import mask as coco_mask
 
 from objectaware.errors import InputError
 
 Polygons = list[list[float]]
 RunLengths = dict[str, Any]
+Record = TypeVar("Record", bound="_Record")
 
 
 CocoField = Literal["shape", "category_index", "category_name", "box", "area", "segmentation", "is_crowd"]
 """The fields of images, annotations and categories; only those that a command uses are checked."""
-
-
-class CocoImage:
-    """A picture that the file lists.
-
-    Attributes:
-        file_name: Path relative to the image folder.
-    """
-
-    __slots__ = ("_record", "file_name")
-
-    def __init__(self, file_name: str, record: _Record) -> None:
-        self.file_name = file_name
-        self._record = record
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width in pixels.
-
-        Raises:
-            InputError: The file gives none, or no valid one.
-        """
-        height, width = self._record.get("height", int), self._record.get("width", int)
-        if width < 1 or height < 1:
-            self._record.refuse(f"the size of {self._record.where} is {width} x {height}")
-        return height, width
-
-
-class CocoAnnotation:
-    """An instance. Each property raises InputError where the file does not give it, or in another form."""
-
-    __slots__ = ("_record",)
-
-    def __init__(self, record: _Record) -> None:
-        self._record = record
-
-    @property
-    def category_index(self) -> int:
-        """Number of its category from 0, in the order of the category numbers."""
-        number = self._record.get("category_id", int)
-        index = self._record.file.index_of_category.get(number)
-        if index is None:
-            self._record.refuse(f"{self._record.where} is of category {number}, which is not in 'categories'")
-        return index
-
-    @property
-    def box(self) -> tuple[float, float, float, float]:
-        """The x, y, width and height in pixels."""
-        box = self._record.get("bbox", list)
-        if len(box) != 4 or not all(_is_number(value) for value in box) or min(box[2:]) < 0:
-            self._record.refuse(f"'bbox' of {self._record.where} is {box!r:.60}, not x, y, width, height")
-        return box[0], box[1], box[2], box[3]
-
-    @property
-    def area(self) -> float:
-        """Area of the mask, in pixels."""
-        area: float = self._record.get("area", (int, float))
-        if not _is_number(area):
-            self._record.refuse(f"'area' of {self._record.where} is {area}")
-        return area
-
-    @property
-    def segmentation(self) -> Polygons | RunLengths:
-        """Polygons (x, y, x, y, … in pixels), or a run-length code (`size` and `counts`)."""
-        segmentation: Polygons | RunLengths = self._record.get("segmentation", (list, dict))
-        if isinstance(segmentation, list):
-            if not all(isinstance(polygon, list) for polygon in segmentation):
-                self._record.refuse(f"'segmentation' of {self._record.where} is not a list of polygons")
-        else:
-            code = _Record(self._record.file, f"the segmentation of {self._record.where}", segmentation)
-            code.get("size", list)
-            code.get("counts", (list, str))
-        return segmentation
-
-    @property
-    def is_crowd(self) -> bool:
-        """Whether it is a group of objects that were not separated; a file without the key has none."""
-        return bool(self._record.get("iscrowd", (int, bool), default=0))
-
-
-class CocoInstances:
-    """The content of an annotation file; made by `parse_instances`.
-
-    Attributes:
-        path: The file.
-        numbers: COCO's numbers of the images, in ascending order.
-        images: The images in this order.
-        sha256: Hash of the file.
-    """
-
-    def __init__(self, file: _File) -> None:
-        self._file = file
-        images = _parse_images(file)
-        self.path = file.path
-        self.sha256 = file.sha256
-        self.numbers = list(images)
-        self.images = list(images.values())
-
-    @property
-    def category_names(self) -> tuple[str, ...]:
-        """Names of the categories, in the order of their numbers."""
-        return tuple(self._file.categories.values())
-
-    @property
-    def number_of_name(self) -> dict[str, int]:
-        """The numbers of the images by file name.
-
-        Raises:
-            InputError: Two images have one name.
-        """
-        numbers: dict[str, int] = {}
-        for number, image in zip(self.numbers, self.images, strict=True):
-            other = numbers.setdefault(image.file_name, number)
-            if other != number:
-                self._file.refuse(f"images {other} and {number} are both named {image.file_name!r:.60}")
-        return numbers
-
-    @property
-    def annotations(self) -> list[list[CocoAnnotation]]:
-        """The annotations of each image, in the order of the file; those of images that it does not list are left out.
-
-        Raises:
-            InputError: There are none, or one names no image.
-        """
-        return self._parsed_annotations[0]
-
-    @property
-    def notice(self) -> str:
-        """A line for the user about annotations that were left out, or an empty one."""
-        unlisted = self._parsed_annotations[1]
-        if not unlisted:
-            return ""
-        kind = "annotation is of an image" if len(unlisted) == 1 else "annotations are of images"
-        return f"{self.path}: {len(unlisted)} {kind} that it does not list, and left out; the first: {unlisted[0]}"
-
-    def check(self, *fields: CocoField) -> None:
-        """Look at some fields of all images, annotations and categories now rather than when they are used.
-
-        Raises:
-            InputError: One is missing or malformed, or `category_name` is asked for and two categories share a name.
-        """
-        if "category_name" in fields:
-            self._file.require_distinct_names()
-        if "shape" in fields:
-            for image in self.images:
-                _ = image.shape
-        of_annotations = [field for field in fields if field not in ("shape", "category_name")]
-        for annotation in chain.from_iterable(self.annotations if of_annotations else []):
-            for field in of_annotations:
-                getattr(annotation, field)
-
-    @cached_property
-    def _parsed_annotations(self) -> tuple[list[list[CocoAnnotation]], list[str]]:
-        """The annotations of each image, and words for those of unlisted ones."""
-        index_of_image = {number: index for index, number in enumerate(self.numbers)}
-        annotations: list[list[CocoAnnotation]] = [[] for _ in self.images]
-        unlisted = []
-        for record in self._file.records("annotations"):
-            number = record.get("image_id", int)
-            if number in index_of_image:
-                annotations[index_of_image[number]].append(CocoAnnotation(record))
-            else:
-                unlisted.append(f"{record.where} of image {number}")
-        return annotations, unlisted
-
-
-_MAX_KEPT = 2  # a training part and a test part
-_kept: OrderedDict[tuple[object, ...], CocoInstances] = OrderedDict()
-_lock = threading.Lock()
-
-
-def parse_instances(path: Path) -> CocoInstances:
-    """Read an annotation file such as `instances_val2017.json`; the last two files are kept until they change.
-
-    Raises:
-        InputError: The file is missing or not JSON, an image has no number or name, a number is used twice, or a file
-            name leads out of the image folder.
-    """
-    with _lock:  # a second thread waits rather than parse the same file
-        state = _state(path)
-        if state not in _kept:
-            _kept[state] = CocoInstances(_File(path))
-        _kept.move_to_end(state)
-        while len(_kept) > _MAX_KEPT:
-            _kept.popitem(last=False)
-        return _kept[state]
-
-
-def forget_instances() -> None:
-    """Drop the annotation files that are kept: those of COCO's training part take gigabytes."""
-    with _lock:
-        _kept.clear()
-
-
-def _state(path: Path) -> tuple[object, ...]:
-    """Return a value that changes when the file does."""
-    try:
-        status = path.stat()
-    except OSError:  # opening it says what is wrong
-        return (str(path),)
-    return str(path.absolute()), status.st_ino, status.st_size, status.st_mtime_ns
-
-
-class _File:
-    """The decoded file; access to a missing entry is refused with its name."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            encoded = path.read_bytes()
-            content = json.loads(encoded)
-        except OSError as error:
-            remedy = "COCO's annotations lie in 'annotations' beside the image folders."
-            raise InputError("coco", path, f"cannot be opened ({error.strerror})", remedy) from error
-        except (ValueError, RecursionError) as error:
-            raise InputError("coco", path, f"is not JSON ({error})", "Download or write it again.") from error
-        if not isinstance(content, dict):
-            self.refuse("is not a JSON object")
-        self._content = content
-        self.sha256 = hashlib.sha256(encoded).hexdigest()
-
-    def refuse(self, problem: str) -> NoReturn:
-        remedy = "Repair it; https://cocodataset.org/#format-data describes the format."
-        raise InputError("coco", self.path, problem, remedy)
-
-    def records(self, key: str) -> list[_Record]:
-        """Return the entries of a top-level list."""
-        entries = _Record(self, "the file", self._content).get(key, list)
-        for index, entry in enumerate(entries):
-            if not isinstance(entry, dict):
-                self.refuse(f"{key}[{index}] is not an object")
-        return [_Record(self, f"{key}[{index}]", entry) for index, entry in enumerate(entries)]
-
-    @cached_property
-    def categories(self) -> dict[int, str]:
-        """Names of the categories by their numbers, in ascending order."""
-        names: dict[int, str] = {}
-        for record in self.records("categories"):
-            number = record.get("id", int)
-            if number in names:
-                self.refuse(f"{record.where} has number {number} a second time")
-            names[number] = record.get("name", str)
-        return dict(sorted(names.items()))
-
-    def require_distinct_names(self) -> None:
-        """Refuse two categories of one name, which could not be matched to those of another file."""
-        number_of_name: dict[str, int] = {}
-        for number, name in self.categories.items():
-            if number_of_name.setdefault(name, number) != number:
-                self.refuse(f"categories {number_of_name[name]} and {number} are both named {name!r:.60}")
-
-    @cached_property
-    def index_of_category(self) -> dict[int, int]:
-        return {number: index for index, number in enumerate(self.categories)}
 
 
 class _Record:
@@ -310,28 +56,275 @@ class _Record:
         return value
 
 
-def _parse_images(file: _File) -> dict[int, CocoImage]:
-    images: dict[int, CocoImage] = {}
-    for record in file.records("images"):
-        number = record.get("id", int)
-        if number in images:
-            file.refuse(f"{record.where} has number {number} a second time")
-        name = record.get("file_name", str)
-        path = PurePosixPath(name)
-        if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
-            file.refuse(f"'file_name' of {record.where} is {name!r:.60}, which leads out of the image folder")
-        images[number] = CocoImage(name, record)
-    return {number: images[number] for number in sorted(images)}
+class CocoImage(_Record):
+    """A picture that the file lists. Each property raises InputError where the file does not give it in its form."""
+
+    __slots__ = ()
+
+    @property
+    def file_name(self) -> str:
+        """Path relative to the image folder."""
+        name: str = self.get("file_name", str)
+        return name
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        height, width = self.get("height", int), self.get("width", int)
+        if width < 1 or height < 1:
+            self.refuse(f"the size of {self.where} is {width} x {height}")
+        return height, width
+
+
+class CocoAnnotation(_Record):
+    """An instance. Each property raises InputError where the file does not give it in its form."""
+
+    __slots__ = ()
+
+    @property
+    def category_index(self) -> int:
+        """Number of its category from 0, in the order of the category numbers."""
+        number = self.get("category_id", int)
+        index = self.file.index_of_category.get(number)
+        if index is None:
+            self.refuse(f"{self.where} is of category {number}, which is not in 'categories'")
+        return index
+
+    @property
+    def box(self) -> tuple[float, float, float, float]:
+        """The x, y, width and height in pixels."""
+        box = self.get("bbox", list)
+        if len(box) != 4 or not all(_is_number(value) for value in box) or min(box[2:]) < 0:
+            self.refuse(f"'bbox' of {self.where} is {box!r:.60}, not x, y, width, height")
+        return box[0], box[1], box[2], box[3]
+
+    @property
+    def area(self) -> float:
+        """Area of the mask, in pixels."""
+        area: float = self.get("area", (int, float))
+        if not _is_number(area):
+            self.refuse(f"'area' of {self.where} is {area}")
+        return area
+
+    @property
+    def segmentation(self) -> Polygons | RunLengths:
+        """Polygons (x, y, x, y, … in pixels), or a run-length code (`size` and `counts`)."""
+        segmentation: Polygons | RunLengths = self.get("segmentation", (list, dict))
+        if isinstance(segmentation, list):
+            if not all(isinstance(polygon, list) for polygon in segmentation):
+                self.refuse(f"'segmentation' of {self.where} is not a list of polygons")
+        else:
+            code = _Record(self.file, f"the segmentation of {self.where}", segmentation)
+            code.get("size", list)
+            code.get("counts", (list, str))
+        return segmentation
+
+    @property
+    def is_crowd(self) -> bool:
+        """Whether it is a group of objects that were not separated; a file without the key has none."""
+        return bool(self.get("iscrowd", (int, bool), default=0))
+
+
+class CocoInstances:
+    """The content of an annotation file; made by `parse_instances`.
+
+    Attributes:
+        path: The file.
+        numbers: COCO's numbers of the images, in ascending order.
+        images: The images in this order.
+        sha256: Hash of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        # Apart from the images and annotations, which refer to it: a cycle would stay in memory for a while.
+        self._file = _File(path)
+        images = self._parse_images()
+        self.path = path
+        self.sha256 = self._file.sha256
+        self.numbers = sorted(images)
+        self.images = [images[number] for number in self.numbers]
+
+    def shape(self, index: int) -> tuple[int, int]:
+        """Return height and width of an image; raises as `CocoImage.shape`."""
+        return self.images[index].shape
+
+    @property
+    def category_names(self) -> tuple[str, ...]:
+        """Names of the categories, in the order of their numbers."""
+        return tuple(self._file.categories.values())
+
+    @property
+    def number_of_name(self) -> dict[str, int]:
+        """The numbers of the images by file name.
+
+        Raises:
+            InputError: Two images have one name.
+        """
+        return self._file.by_name(
+            "images", ((image.file_name, at) for at, image in zip(self.numbers, self.images, strict=True))
+        )
+
+    @property
+    def annotations(self) -> list[list[CocoAnnotation]]:
+        """The annotations of each image, in the order of the file; those of images that it does not list are left out.
+
+        Raises:
+            InputError: There are none, or one names no image.
+        """
+        return self._parsed_annotations[0]
+
+    @property
+    def notice(self) -> str:
+        """A line for the user about annotations that were left out, or an empty one."""
+        unlisted = self._parsed_annotations[1]
+        if not unlisted:
+            return ""
+        kind = "annotation is of an image" if len(unlisted) == 1 else "annotations are of images"
+        return f"{self.path}: {len(unlisted)} {kind} that it does not list, and left out; the first: {unlisted[0]}"
+
+    def check(self, *fields: CocoField) -> None:
+        """Look at some fields of all images, annotations and categories now rather than when they are used.
+
+        Raises:
+            InputError: One is missing or malformed, or `category_name` is asked for and two categories share a name.
+        """
+        if "category_name" in fields:
+            self._file.by_name("categories", ((name, number) for number, name in self._file.categories.items()))
+        if "shape" in fields:
+            for image in self.images:
+                _ = image.shape
+        of_annotations = [field for field in fields if field not in ("shape", "category_name")]
+        for annotation in chain.from_iterable(self.annotations if of_annotations else []):
+            for field in of_annotations:
+                getattr(annotation, field)
+
+    def _parse_images(self) -> dict[int, CocoImage]:
+        images: dict[int, CocoImage] = {}
+        for number, record in self._file.numbered("images", CocoImage):
+            name, path = record.file_name, PurePosixPath(record.file_name)
+            if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
+                self._file.refuse(f"'file_name' of {record.where} is {name!r:.60}, which leads out of the image folder")
+            images[number] = record
+        return images
+
+    @cached_property
+    def _parsed_annotations(self) -> tuple[list[list[CocoAnnotation]], list[str]]:
+        """The annotations of each image, and words for those of unlisted ones."""
+        index_of_image = {number: index for index, number in enumerate(self.numbers)}
+        annotations: list[list[CocoAnnotation]] = [[] for _ in self.images]
+        unlisted = []
+        for record in self._file.records("annotations", CocoAnnotation):
+            number = record.get("image_id", int)
+            if number in index_of_image:
+                annotations[index_of_image[number]].append(record)
+            else:
+                unlisted.append(f"{record.where} of image {number}")
+        return annotations, unlisted
+
+
+_MAX_KEPT = 2  # a training part and a test part
+_kept: OrderedDict[tuple[object, ...], CocoInstances] = OrderedDict()
+_lock = threading.Lock()
+
+
+def parse_instances(path: Path) -> CocoInstances:
+    """Read an annotation file such as `instances_val2017.json`; the last two files are kept until they change.
+
+    Raises:
+        InputError: The file is missing or not JSON, an image has no number or name, a number is used twice, or a file
+            name leads out of the image folder.
+    """
+    with _lock:  # a second thread waits rather than parse the same file
+        state = _state(path)
+        if state not in _kept:
+            _kept[state] = CocoInstances(path)
+        _kept.move_to_end(state)
+        while len(_kept) > _MAX_KEPT:
+            _kept.popitem(last=False)
+        return _kept[state]
+
+
+def forget_instances() -> None:
+    """Drop the annotation files that are kept: those of COCO's training part take gigabytes."""
+    with _lock:
+        _kept.clear()
+
+
+def _state(path: Path) -> tuple[object, ...]:
+    """Return a value that changes when the file does."""
+    try:
+        status = path.stat()
+    except OSError:  # opening it says what is wrong
+        return (str(path),)
+    return str(path.absolute()), status.st_ino, status.st_size, status.st_mtime_ns
+
+
+class _File:
+    """The decoded file. A missing or malformed entry is refused by its name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            encoded = path.read_bytes()
+            content = json.loads(encoded)
+        except OSError as error:
+            remedy = "COCO's annotations lie in 'annotations' beside the image folders."
+            raise InputError("coco", path, f"cannot be opened ({error.strerror})", remedy) from error
+        except (ValueError, RecursionError) as error:
+            raise InputError("coco", path, f"is not JSON ({error})", "Download or write it again.") from error
+        if not isinstance(content, dict):
+            self.refuse("is not a JSON object")
+        self._content = content
+        self.sha256 = hashlib.sha256(encoded).hexdigest()
+
+    def refuse(self, problem: str) -> NoReturn:
+        remedy = "Repair it; https://cocodataset.org/#format-data describes the format."
+        raise InputError("coco", self.path, problem, remedy)
+
+    def records(self, key: str, kind: type[Record]) -> list[Record]:
+        """Return the entries of a top-level list."""
+        entries = _Record(self, "the file", self._content).get(key, list)
+        for index, entry in enumerate(entries):
+            if not isinstance(entry, dict):
+                self.refuse(f"{key}[{index}] is not an object")
+        return [kind(self, f"{key}[{index}]", entry) for index, entry in enumerate(entries)]
+
+    def numbered(self, key: str, kind: type[Record]) -> Iterator[tuple[int, Record]]:
+        """Yield the entries of a top-level list with their numbers, which must be distinct."""
+        known: set[int] = set()
+        for record in self.records(key, kind):
+            number = record.get("id", int)
+            if number in known:
+                self.refuse(f"{record.where} has number {number} a second time")
+            known.add(number)
+            yield number, record
+
+    def by_name(self, key: str, named: Iterable[tuple[str, int]]) -> dict[str, int]:
+        """Return numbers by name, and refuse two of one name: they could not be matched to those of another file."""
+        number_of_name: dict[str, int] = {}
+        for name, number in named:
+            other = number_of_name.setdefault(name, number)
+            if other != number:
+                self.refuse(f"{key} {other} and {number} are both named {name!r:.60}")
+        return number_of_name
+
+    @cached_property
+    def categories(self) -> dict[int, str]:
+        """Names of the categories by their numbers, in ascending order."""
+        return dict(
+            sorted((number, record.get("name", str)) for number, record in self.numbered("categories", _Record))
+        )
+
+    @cached_property
+    def index_of_category(self) -> dict[int, int]:
+        return {number: index for index, number in enumerate(self.categories)}
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-Segmentation = list[list[float]] | dict[str, Any]
-
-
-def union_mask(segmentations: Iterable[Segmentation], height: int, width: int) -> NDArray[np.bool_]:
+def union_mask(segmentations: Iterable[Polygons | RunLengths], height: int, width: int) -> NDArray[np.bool_]:
     """Draw segmentations over each other.
 
     Args:
@@ -347,6 +340,8 @@ def union_mask(segmentations: Iterable[Segmentation], height: int, width: int) -
     Raises:
         ValueError: A segmentation is malformed.
     """
+    from pycocotools import mask as coco_mask  # here, as whatever reads a configuration imports this module
+
     codes: list[object] = []
     for segmentation in segmentations:
         if isinstance(segmentation, list):

@@ -19,15 +19,16 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
+from objectaware.data.folder import ImageFolder, Manifest, require_some_file, restrict
 from objectaware.data.images import Images, UnreadableImage, none_readable
 from objectaware.data.layouts import Boxes, Layout, OpenedImages, Place, SelectableImages, layout_named, layouts
+from objectaware.data.user_files import is_folder
 from objectaware.errors import InputError
 from objectaware.model import Address, Model, Positive, filled
 
 if TYPE_CHECKING:
-    from objectaware.data.coco import CocoDataset
     from objectaware.data.coco_json import CocoField
-    from objectaware.data.folder import ImageFolder, Manifest
+    from objectaware.data.sets.coco import CocoDataset
     from objectaware.data.truth import GroundTruth
 
 
@@ -158,14 +159,10 @@ class Dataset:
         Raises:
             InputError: Something is missing or malformed.
         """
-        from objectaware.data.folder import ImageFolder, require_some_file
-
         images = self.layout.open(self.place)
         if isinstance(images, ImageFolder):
             require_some_file(images, named_by=Path(self.config.root), field="data.root")
         if self.config.subset is not None:
-            from objectaware.data.folder import restrict
-
             assert isinstance(images, ImageFolder), f"the images of the layout {self.layout.name} are not files"
             images = restrict(images, self.config.subset)
         return images if self.config.classes is None else self._by_superclass(images)
@@ -191,8 +188,6 @@ class Dataset:
     @property
     def files(self) -> ImageFolder:
         """The files of the images; a pack has none."""
-        from objectaware.data.folder import ImageFolder
-
         files = getattr(self.images, "files", self.images)
         assert isinstance(files, ImageFolder), f"the layout {self.layout.name} has no files"
         return files
@@ -205,8 +200,6 @@ class Dataset:
     @cached_property
     def manifest(self) -> Manifest:
         """Names, sizes and times of the images' files, each looked at once."""
-        from objectaware.data.folder import Manifest
-
         return Manifest.of(self.files)
 
     def content_hash(self, verify: bool = False) -> str:
@@ -254,9 +247,7 @@ class Dataset:
 
     def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> GroundTruth:
         """Open the true masks and boxes of some images, in the order that they are named in; raises as `truth`."""
-        from objectaware.data.truth import GroundTruth
-
-        return GroundTruth(self.layout.truth(self.place, image_ids, needs_boxes=needs_boxes), len(image_ids))
+        return self.layout.truth(self.place, image_ids, needs_boxes=needs_boxes)
 
     def find_truth(self, *, needs_boxes: bool = True) -> tuple[GroundTruth | None, str]:
         """Open the true masks and boxes for a use that can do without them.
@@ -271,7 +262,7 @@ class Dataset:
             return None, f"the true masks and boxes are not used: {error}"
 
     def training_truth(self, image_ids: list[str]) -> GroundTruth:
-        """Open the true masks that policies train on, where the layout's `true_masks` says that there are some.
+        """Open the true masks that policies train on, for layouts with `true_masks`.
 
         Args:
             image_ids: Some of the images, in order.
@@ -279,9 +270,7 @@ class Dataset:
         Raises:
             InputError: Their files are missing or malformed.
         """
-        from objectaware.data.truth import GroundTruth
-
-        return GroundTruth(self.layout.training_truth(self.place, image_ids), len(image_ids))
+        return self.layout.training_truth(self.place, image_ids)
 
     def training_truth_hash(self, verify: bool = False) -> str:
         """Hash the files that policies read true masks or boxes from, as `GroundTruth.content_hash`."""
@@ -290,7 +279,7 @@ class Dataset:
         return self.training_truth(self.image_ids).content_hash(verify)
 
     def training_boxes(self, image_ids: list[str]) -> Boxes:
-        """Open the true boxes that policies train on, where the layout's `true_boxes` says that there are some.
+        """Open the true boxes that policies train on, for layouts with `true_boxes`.
 
         Args:
             image_ids: Some of the images, in order.
@@ -301,7 +290,7 @@ class Dataset:
         return self.layout.training_boxes(self.place, image_ids)
 
     def instances(self, *fields: CocoField) -> CocoDataset:
-        """Open the images with their annotations, where the layout's `has_instances` says that there are some.
+        """Open the images with their annotations, for layouts with `has_instances`.
 
         Args:
             fields: The fields of the annotations that will be used, to be refused now where they are malformed.
@@ -343,8 +332,6 @@ def find_layouts(root: str | Path) -> Iterator[FoundImages]:
     Raises:
         InputError: There is no such folder.
     """
-    from objectaware.data.user_files import is_folder
-
     if not is_folder(root, field="root"):
         raise InputError("root", root, "is not an existing folder", "Give a folder that holds images.")
     for layout in layouts():

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 from torch.nn.functional import normalize
 
+from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.evaluate.features import class_distance as distance
 from objectaware.evaluate.features import plane
@@ -72,7 +73,7 @@ def class_distance(context: Context, config: ClassDistanceConfig) -> Computation
 
     title = f"distance of {' and '.join(config.class_names)}"
     return feature_computation(
-        context, config, {"data": config.data}, measure, title=title, class_names=config.class_names
+        context, config, {"data": Dataset(config.data)}, measure, title=title, class_names=config.class_names
     )
 
 

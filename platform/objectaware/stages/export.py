@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from objectaware.augment.crop import least_short_side
 from objectaware.config import DataConfig
-from objectaware.data.coco import coco_of
 from objectaware.data.coco_json import parse_instances
 from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder

@@ -15,9 +15,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from objectaware.config import DataConfig, Model
-from objectaware.data.coco import CocoDataset
 from objectaware.data.dataset import Dataset
 from objectaware.data.images import Images
+from objectaware.data.sets.coco import CocoDataset
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import num_gpus
 from objectaware.distributed.task import run_task, run_tasks
@@ -137,19 +137,18 @@ class LabelledImages:
         return np.flatnonzero(self.labels >= 0)
 
 
-def open_labelled(data: DataConfig, class_names: Sequence[str] | None = None) -> LabelledImages:
+def open_labelled(opened: Dataset, class_names: Sequence[str] | None = None) -> LabelledImages:
     """Open a data set for an evaluation.
 
     Args:
-        data: The data set.
+        opened: The data set.
         class_names: Names of the classes that count, numbered in this order. By default all classes count, with the
             data set's numbers. A whole COCO picture counts if it shows exactly one of the classes.
 
     Raises:
         InputError: The data set has no labels, or not these classes.
     """
-    opened = Dataset(data)
-    images = opened.images
+    images, data = opened.images, opened.config
     if class_names is not None and opened.layout.has_instances:
         coco = opened.instances("category_index")
         shown = _shown_categories(coco, _places(data, coco.category_names, class_names))
@@ -260,7 +259,7 @@ class Part:
 def feature_computation(
     context: Context,
     config: Config,
-    sets: Mapping[str, DataConfig],
+    sets: Mapping[str, Dataset],
     measure: Callable[[StageRun, Config, dict[str, LabelledFeatures]], Mapping[str, Any]],
     *,
     title: str,
@@ -281,7 +280,7 @@ def feature_computation(
         InputError: An input is missing or malformed.
     """
     assert "checkpoint" not in sets
-    hashes = {name: Dataset(data).content_hash(context.mode.verify) for name, data in sets.items()}
+    hashes = {name: data.content_hash(context.mode.verify) for name, data in sets.items()}
     inputs = {"checkpoint": checkpoint_hash(config.checkpoint), **hashes}
 
     def compute(run: StageRun, config: Config) -> Mapping[str, Any]:
@@ -293,13 +292,13 @@ def feature_computation(
         title=title,
         inputs=inputs,
         compute=compute,
-        tags={"dataset": next(iter(sets.values())).root},
+        tags={"dataset": next(iter(sets.values())).config.root},
         check=partial(check_sources, sets=sets, class_names=class_names),
     )
 
 
 def check_sources(
-    config: FeatureConfig, *, sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None
+    config: FeatureConfig, *, sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None = None
 ) -> None:
     """Open the data sets that features are computed from, and the network that computes them.
 
@@ -315,7 +314,7 @@ def check_sources(
     check_checkpoint(config.checkpoint, config.image_size)
 
 
-def check_sets(sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None) -> dict[str, LabelledImages]:
+def check_sets(sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None = None) -> dict[str, LabelledImages]:
     """Open data sets for an evaluation, by name, and refuse those whose accuracy would be meaningless.
 
     Args:
@@ -331,7 +330,7 @@ def check_sets(sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | No
         for label, class_name in enumerate(class_names or ()):
             if not (images.labels == label).any():
                 remedy = "Give a data set that shows each of the classes."
-                raise InputError("class_names", class_name, f"has no image in {sets[name].root}", remedy)
+                raise InputError("class_names", class_name, f"has no image in {sets[name].config.root}", remedy)
     if train := opened.get("train"):
         known = shown_classes("train", train.labels, train.class_names)
         for name, images in opened.items():
@@ -358,7 +357,7 @@ def check_checkpoint(address: str, image_size: int) -> None:
 def feature_sets(
     context: Context,
     config: FeatureConfig,
-    sets: Mapping[str, DataConfig],
+    sets: Mapping[str, Dataset],
     hashes: Mapping[str, str],
     *,
     class_names: tuple[str, ...] | None = None,
@@ -384,7 +383,7 @@ def feature_sets(
     folders: dict[str, Storage] = {}
     missing: dict[str, list[Part]] = {}
     for name, data in sets.items():
-        wanted = FeaturesConfig(**shared, data=data, class_names=class_names)
+        wanted = FeaturesConfig(**shared, data=data.config, class_names=class_names)
         inputs = {"checkpoint": hashes["checkpoint"], "data": hashes[name]}
         identity = stage_identity(features.kind, features.version, recipe(wanted), inputs)
         folders[name] = context.services.storage.child(features.kind).child(identity)
@@ -447,7 +446,7 @@ def write_parts(config: FeatureConfig, parts: Sequence[Part]) -> int:
         backbone = channels_last(load_encoder(folder).backbone, device)
     for _, of_set in groupby(parts, key=lambda part: part.folder.uri):
         members = list(of_set)
-        images = open_labelled(members[0].config.data, members[0].config.class_names)
+        images = open_labelled(Dataset(members[0].config.data), members[0].config.class_names)
         for part in members:
             begin = part.number * PART_SIZE
             computed = compute_features(
@@ -519,7 +518,7 @@ def features(context: Context, config: FeaturesConfig) -> Computation[FeaturesCo
     return feature_computation(
         context,
         config,
-        {"data": config.data},
+        {"data": Dataset(config.data)},
         measure,
         title=f"features of {config.data.root}",
         class_names=config.class_names,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from objectaware.config import DataConfig
+from objectaware.data.dataset import Dataset
 from objectaware.evaluate.features import knn_accuracy
 from objectaware.model import Positive
 from objectaware.stages.features import (
@@ -58,7 +59,7 @@ def knn(context: Context, config: KnnConfig) -> Computation[KnnConfig]:
         log_accuracies(run.tracker, "knn", values["accuracies"], values["coverage"])
         return values
 
-    sets = {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
+    sets = {"train": Dataset(config.train), **{f"test {name}": Dataset(data) for name, data in config.tests.items()}}
     return feature_computation(context, config, sets, measure, title="nearest neighbours")
 
 

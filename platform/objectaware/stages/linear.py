@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from objectaware.config import DataConfig
+from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.evaluate.features import check_features
 from objectaware.evaluate.linear import LinearResult, bg_gap, linear_evaluation, official_linear_evaluation
@@ -119,9 +120,9 @@ def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
     return feature_computation(context, config, labelled_sets(config), measure, title="linear evaluation")
 
 
-def labelled_sets(config: LinearConfig) -> dict[str, DataConfig]:
+def labelled_sets(config: LinearConfig) -> dict[str, Dataset]:
     """Return the data sets of a linear evaluation by name."""
-    return {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
+    return {"train": Dataset(config.train), **{f"test {name}": Dataset(data) for name, data in config.tests.items()}}
 
 
 def _has_to_stream(run: StageRun, config: LinearConfig, train: LabelledFeatures) -> bool:

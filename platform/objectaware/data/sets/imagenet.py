@@ -1,4 +1,4 @@
-"""ImageNet (ILSVRC 2012), its classes, and the nine superclasses of ImageNet-9 among them.
+"""ImageNet (ILSVRC 2012), its classes, the nine superclasses of ImageNet-9 among them, and Tiny-ImageNet.
 
 `train/<wnid>/*.JPEG`; `val/<wnid>/*.JPEG` or flat `val/ILSVRC2012_val_*.JPEG`, whose labels lie in
 `LOC_val_solution.csv` (Kaggle's download) or in the development kit's `ILSVRC2012_validation_ground_truth.txt`,
@@ -7,17 +7,19 @@ numbered as its `meta.mat` says. Kaggle's `ILSVRC/Data/CLS-LOC` is found, too.
 Classes are numbered as everywhere: in the order of their WordNet ids (wnids), from 0.
 
 Source:
-    `in_to_in9.json` of MadryLab/backgrounds_challenge at 46d224b maps each class number to 0–8 or -1; here as ranges.
+    `in_to_in9.json` of MadryLab/backgrounds_challenge at 46d224b maps each class number to 0–8 or -1;
+    `label_str_to_imagenet_classes.py` of google-research/si-score at abd52d6, made by hand there, names SI-Score's.
+    Both are columns of `imagenet_classes.txt`, behind the wnids.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +27,8 @@ from numpy.typing import NDArray
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.sets.wsolevaluation import published_parts
-from objectaware.data.user_files import EXTRACTED, find_place, has_wnid_folders, is_file, list_folder, read_lines
+from objectaware.data.truth import GroundTruth, Turns
+from objectaware.data.user_files import Release, is_file, list_folder, subfolders
 from objectaware.errors import InputError
 
 SUPERCLASSES = (
@@ -41,36 +44,32 @@ SUPERCLASSES = (
 )
 """Names of the nine, by label: those of the Backgrounds Challenge's folders."""
 
-_CLASSES = (
-    "151-170 173-268",
-    "7-24 87-100 127-146",
-    "407-408 428 436 444 468 511 547 555 561 565 569 573 586 603 609 612 627 656 661 665 670-671 675 690 705 717 734 "
-    "751 757 791 802-803 817 820 829 847 864 866-867 870 880",
-    "33-68",
-    "269-280 286-299 356-362 387-388",
-    "300-326",
-    "401-402 420 432 486 494 513 541 546 558 566 577 579 593-594 641-642 683-684 687 699 776 822 875 881 889",
-    "365-384",
-    "0-6 389-397",
-)
+
+@cache
+def _classes() -> list[list[str]]:
+    """Return the wnid, the superclass and, where it has one, the name in SI-Score of each class, by number."""
+    text = files("objectaware.data").joinpath("imagenet_classes.txt").read_text()
+    return [line.split(" ", 2) for line in text.splitlines()]
 
 
 @cache
 def imagenet_wnids() -> tuple[str, ...]:
     """Return the wnids of ImageNet's classes, by number."""
-    return tuple(files("objectaware.data").joinpath("imagenet_wnids.txt").read_text().split())
+    return tuple(row[0] for row in _classes())
 
 
 @cache
 def superclass_of_class() -> NDArray[np.int64]:
     """Return the superclass of each of ImageNet's classes, (1000,): 0 to 8, or -1 for the 630 that belong to none."""
-    superclasses = np.full(len(imagenet_wnids()), -1, dtype=np.int64)
-    for superclass, ranges in enumerate(_CLASSES):
-        for part in ranges.split():
-            first, _, last = part.partition("-")
-            superclasses[int(first) : int(last or first) + 1] = superclass
+    superclasses = np.array([int(row[1]) for row in _classes()], dtype=np.int64)
     superclasses.flags.writeable = False  # shared by all callers
     return superclasses
+
+
+@cache
+def class_of_si_score() -> Mapping[str, int]:
+    """Return ImageNet's class of each folder of SI-Score, by the folder's name."""
+    return {row[2]: number for number, row in enumerate(_classes()) if len(row) == 3}
 
 
 def common_superclass(classes: Sequence[int]) -> int:
@@ -79,33 +78,30 @@ def common_superclass(classes: Sequence[int]) -> int:
     return found.pop() if len(found) == 1 else -1
 
 
+is_wnid = re.compile(r"n\d{8}").fullmatch
 _FLAT_NAME = re.compile(r"ILSVRC2012_val_.*\.JPEG")
-_KAGGLE = "ILSVRC/Data/CLS-LOC"
 _DEVKIT = "ILSVRC2012_devkit_t12/data"
 _GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
+_RELEASE = Release("imagenet", ("ILSVRC/Data/CLS-LOC", "Data/CLS-LOC"))
 
 
-def load_imagenet(root: str | Path, split: str) -> ImageFolder:
-    """Open the images of a split.
+@cache
+def number_of_wnid() -> Mapping[str, int]:
+    """Return the numbers of ImageNet's classes by their wnids."""
+    return {wnid: number for number, wnid in enumerate(imagenet_wnids())}
+
+
+def load_class_folders(
+    folder: Path, class_of_name: Mapping[str, int], *, field: str, known: str, remedy: str
+) -> ImageFolder:
+    """Open a folder with one folder per class of ImageNet. Not all of the 1,000 need to be there.
 
     Args:
-        root: Folder that holds `train` and `val`, or Kaggle's `ILSVRC`.
-        split: `train` or `val`.
-
-    Returns:
-        The images with the numbers of their classes, 0 to 999; class names are wnids.
-
-    Raises:
-        InputError: A folder or the labels of a flat `val` are missing, or a folder is not a class of ImageNet.
-    """
-    folder = find_place("imagenet", root, [split, f"{_KAGGLE}/{split}", f"Data/CLS-LOC/{split}"])
-    if split == "val" and not has_wnid_folders(folder, field="imagenet"):
-        return _flat_validation(Path(root), folder)
-    return load_wnid_folders(folder)
-
-
-def load_wnid_folders(folder: Path) -> ImageFolder:
-    """Open a folder with one folder per class, named by its wnid. Not all of the 1,000 need to be there.
+        folder: The folder.
+        class_of_name: Numbers of ImageNet's classes by the names of their folders.
+        field: Name of the data set, for messages.
+        known: The classes that the names stand for, for messages.
+        remedy: The remedy for a folder with another name.
 
     Returns:
         The images with the numbers of their classes, 0 to 999; class names are wnids.
@@ -114,14 +110,20 @@ def load_wnid_folders(folder: Path) -> ImageFolder:
         InputError: A folder has another name, or holds no image; or see `find_images`.
     """
     images = ImageFolder.from_classes(folder)
-    number_of_class = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
     for name in images.class_names:
-        if name not in number_of_class:
-            remedy = "Each folder there must be named by the wnid of its class, such as n01440764."
-            raise InputError("imagenet", folder / name, "is none of ImageNet's 1,000 classes", remedy)
+        if name not in class_of_name:
+            raise InputError(field, folder / name, f"is not one of {known}", remedy)
     assert images.labels is not None
-    numbers = np.array([number_of_class[name] for name in images.class_names], dtype=np.int64)
+    numbers = np.array([class_of_name[name] for name in images.class_names], dtype=np.int64)
     return ImageFolder(folder, images.image_ids, numbers[images.labels], imagenet_wnids())
+
+
+def load_wnid_folders(folder: Path) -> ImageFolder:
+    """Open a folder with one folder per class, named by its wnid; see `load_class_folders`."""
+    remedy = "Each folder there must be named by the wnid of its class, such as n01440764."
+    return load_class_folders(
+        folder, number_of_wnid(), field="imagenet", known="ImageNet's 1,000 classes", remedy=remedy
+    )
 
 
 def _flat_validation(root: Path, folder: Path) -> ImageFolder:
@@ -129,14 +131,12 @@ def _flat_validation(root: Path, folder: Path) -> ImageFolder:
     if not names:
         remedy = "Give the folder that holds ImageNet's train and val."
         raise InputError("imagenet", folder, "holds neither class folders nor ILSVRC2012_val_*.JPEG", remedy)
-    number_of_class = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
     wnids = _validation_wnids(root, folder)
-    unknown = [name for name in names if wnids.get(Path(name).stem) not in number_of_class]
+    unknown = [name for name in names if wnids.get(Path(name).stem) not in number_of_wnid()]
     if unknown:
         remedy = "Take the file of labels and the images from the same download."
         raise InputError("imagenet", folder / unknown[0], "has no label", remedy)
-    labels = [number_of_class[wnids[Path(name).stem]] for name in names]
-    return ImageFolder(folder, names, labels, imagenet_wnids())
+    return ImageFolder(folder, names, [number_of_wnid()[wnids[Path(name).stem]] for name in names], imagenet_wnids())
 
 
 def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
@@ -145,15 +145,15 @@ def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
     for place in around:
         solution = place / "LOC_val_solution.csv"
         if is_file(solution, field="imagenet"):
-            rows = (line.split(",", 1) for line in read_lines(solution, field="imagenet", remedy=EXTRACTED)[1:])
+            rows = (line.split(",", 1) for line in _RELEASE.lines(solution)[1:])
             return {name: boxes.split()[0] for name, boxes in rows}
     for place in around:
         for kit in (place / _DEVKIT, place):
             if is_file(kit / _GROUND_TRUTH, field="imagenet"):
                 return _ground_truth(kit)
-    sought = f"{root / 'LOC_val_solution.csv'} nor {root / _DEVKIT / _GROUND_TRUTH}"
+    sought = f"{root / 'LOC_val_solution.csv'} nor in {root / _DEVKIT / _GROUND_TRUTH}"
     remedy = "Put one of them there (Kaggle's download has the first, ILSVRC2012_devkit_t12.tar.gz the second)."
-    raise InputError("imagenet", folder, f"is flat, and for its labels there is neither {sought}", remedy)
+    raise InputError("imagenet", folder, f"is flat, and its labels are neither in {sought}", remedy)
 
 
 def _ground_truth(kit: Path) -> dict[str, str]:
@@ -161,7 +161,7 @@ def _ground_truth(kit: Path) -> dict[str, str]:
         raise InputError("imagenet", kit / "meta.mat", "does not exist", "It comes with the ground truth beside it.")
     from scipy.io import loadmat  # here, or whatever reads a configuration would wait for it
 
-    lines = read_lines(kit / _GROUND_TRUTH, field="imagenet", remedy=EXTRACTED)
+    lines = _RELEASE.lines(kit / _GROUND_TRUTH)
     try:
         synsets = loadmat(str(kit / "meta.mat"), squeeze_me=True)["synsets"]
         numbers, wnids = synsets["ILSVRC2012_ID"].tolist(), synsets["WNID"].tolist()
@@ -169,12 +169,12 @@ def _ground_truth(kit: Path) -> dict[str, str]:
         labels = [wnid_of_number[int(line)] for line in lines]
     except Exception as error:  # SciPy raises whatever a malformed file provokes in it
         problem = f"does not hold the kit's meta.mat and {_GROUND_TRUTH} ({type(error).__name__}: {error})"
-        raise InputError("imagenet", kit, problem, "Extract the development kit again.") from error
+        raise _RELEASE.malformed(kit, problem) from error
     return {f"ILSVRC2012_val_{place:08}": wnid for place, wnid in enumerate(labels, start=1)}
 
 
 class WnidFolders(Layout):
-    """Base of the layouts with one folder per class of ImageNet, named by its wnid."""
+    """Base of the layouts whose classes are ImageNet's."""
 
     labels = "class of ImageNet"
     has_superclasses = True
@@ -186,7 +186,7 @@ class WnidFolders(Layout):
 
 @register_layout
 class ImageNet(WnidFolders):
-    """ILSVRC 2012."""
+    """ILSVRC 2012. Labels are the numbers of classes, 0 to 999; class names are wnids."""
 
     name = "imagenet"
     content = "{train,val}/<wnid>/*.JPEG, or val flat beside its labels"
@@ -194,7 +194,10 @@ class ImageNet(WnidFolders):
 
     def open(self, place: Place) -> ImageFolder:
         """List the images of a split."""
-        return load_imagenet(place.root, place.split)
+        folder = _RELEASE.base(place.root, place.split) / place.split
+        if place.split == "val" and not any(map(is_wnid, subfolders(folder, field="imagenet"))):
+            return _flat_validation(Path(place.root), folder)
+        return load_wnid_folders(folder)
 
 
 IMAGENET_TERMS = "ImageNet's terms of access: non-commercial research and education"
@@ -227,3 +230,119 @@ def superclasses_of(whole: PublishedSet, note: str = "", num_images: int | None 
         num_images={} if num_images is None else dict.fromkeys(whole.parts, num_images),
         note=note or whole.note,
     )
+
+
+_SIDE = 64
+_VAL_ANNOTATIONS = "val/val_annotations.txt"
+_TINY_RELEASE = Release("tiny_imagenet", ("tiny-imagenet-200",), ("wnids.txt", "train"))
+
+
+class TinyImageNetBoxes(GroundTruth):
+    """The published box of each image, by index; there are no masks.
+
+    Args:
+        place: The part.
+        image_ids: The images, as `TinyImageNet` names them.
+
+    Raises:
+        InputError: A file is missing or malformed, or has no box of an image.
+    """
+
+    has_masks = False
+
+    def __init__(self, place: Place, image_ids: list[str]) -> None:
+        base = _TINY_RELEASE.base(place.root)
+        folder = base / "train" if place.split == "train" else base / "val" / "images"
+        # The boxes are ImageNet's, whose tools showed pictures as they are stored.
+        self._turns = Turns(ImageFolder(folder, image_ids), field=_TINY_RELEASE.field)
+        if place.split == "train":
+            wnids = list(dict.fromkeys(PurePosixPath(name).parts[0] for name in image_ids))
+            names, num_fields, prefix = [f"train/{wnid}/{wnid}_boxes.txt" for wnid in wnids], 5, "{}/images/"
+        else:
+            wnids, names, num_fields, prefix = [""], [_VAL_ANNOTATIONS], 6, ""
+        corners = {
+            prefix.format(wnid) + row[0]: _corners(row, base / name)
+            for wnid, name in zip(wnids, names, strict=True)
+            for row in _rows(base / name, num_fields)
+        }
+        missing = next((image_id for image_id in image_ids if image_id not in corners), None)
+        if missing is not None:
+            raise _TINY_RELEASE.malformed(folder / missing, "has no box")
+        self._corners = [corners[image_id] for image_id in image_ids]
+        super().__init__(image_ids, [ImageFolder(base, names)])
+
+    def boxes(self, index: int) -> NDArray[np.float64]:
+        """Return the published box (1, 4), x0 y0 x1 y1 relative to the upright image."""
+        x0, y0, x1, y1 = self._corners[index]
+        # The file names the first and the last pixel of the object; an edge lies behind its last pixel.
+        edges = np.array([[x0, y0, x1 + 1, y1 + 1]], dtype=np.float64) / _SIDE
+        return self._turns.of(index, (_SIDE, _SIDE)).boxes(edges.clip(0, 1))
+
+
+def _rows(path: Path, num_fields: int) -> list[list[str]]:
+    """Read the lines of a file: an image, in `val` its class, and four corners, with tabs between them."""
+    rows = [line.split("\t") for line in _TINY_RELEASE.lines(path)]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != num_fields:
+            raise _TINY_RELEASE.malformed(path, f"has {len(row)} fields, not {num_fields}, in line {number}")
+    return rows
+
+
+def _corners(row: list[str], path: Path) -> list[int]:
+    try:
+        x0, y0, x1, y1 = (int(value) for value in row[-4:])
+    except ValueError as error:
+        raise _TINY_RELEASE.malformed(path, f"has corners that are not whole numbers: {row}") from error
+    if x1 < x0 or y1 < y0:
+        raise _TINY_RELEASE.malformed(path, f"has a box that ends before it begins: {row}")
+    return [x0, y0, x1, y1]
+
+
+@register_layout
+class TinyImageNet(Layout):
+    """Tiny-ImageNet: 200 classes of ImageNet at 64 × 64 pixels, each picture with the box of its object.
+
+    `wnids.txt`, `train/<wnid>/images/*.JPEG` with `train/<wnid>/<wnid>_boxes.txt`, and `val/images/*.JPEG` with
+    `val/val_annotations.txt`, as tiny-imagenet-200.zip unpacks. The part `test` has no labels, and is left out. There
+    are 500 images per class in `train` and 50 in `val`. Classes are numbered in the order of their wnids.
+    """
+
+    name = "tiny-imagenet"
+    content = "train/<wnid>/images/*.JPEG, val/images/*.JPEG, wnids.txt and their lists of boxes"
+    labels = "class of Tiny-ImageNet"
+    masks = "boxes"
+    splits = ("train", "val")
+
+    def open(self, place: Place) -> ImageFolder:
+        """List the images of a split. An image of a class that `wnids.txt` does not name is refused."""
+        base = _TINY_RELEASE.base(place.root)
+        wnids = sorted(_TINY_RELEASE.lines(base / "wnids.txt"))
+        label_of_wnid = {wnid: label for label, wnid in enumerate(wnids)}
+        if place.split == "train":
+            found = ImageFolder.from_classes(base / "train")
+            folder, wnid_of_image = found.root, {name: PurePosixPath(name).parts[0] for name in found.image_ids}
+        else:
+            folder = base / "val" / "images"
+            wnid_of_image = {name: wnid for name, wnid, *_ in _rows(base / _VAL_ANNOTATIONS, 6)}
+        for name, wnid in wnid_of_image.items():
+            if wnid not in label_of_wnid:
+                problem = f"is of the class {wnid}, which wnids.txt does not name"
+                raise _TINY_RELEASE.malformed(folder / name, problem)
+        return ImageFolder(folder, list(wnid_of_image), [label_of_wnid[wnid] for wnid in wnid_of_image.values()], wnids)
+
+    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> TinyImageNetBoxes:
+        """Open the boxes."""
+        return TinyImageNetBoxes(place, image_ids)
+
+
+register_published(
+    PublishedSet(
+        "Tiny-ImageNet",
+        "tiny-imagenet-200",
+        IMAGENET_TERMS,
+        "cs231n.stanford.edu/tiny-imagenet-200.zip",
+        {split: {"layout": TinyImageNet.name, "split": split} for split in TinyImageNet.splits},
+        {"train": 100_000, "val": 10_000},
+        measured=("val",),
+    )
+)
