@@ -15,6 +15,7 @@ from objectaware.data.coco_json import parse_instances
 from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.pack import pack_images
+from objectaware.data.sets.coco import coco_of
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.exports import (
