@@ -10,43 +10,33 @@ import tyro
 from objectaware.commands.common import (
     output_file,
 )
-from objectaware.commands.registry import subcommand
+from objectaware.commands.fields import command
 
 
-@subcommand("export detectron2", "CHECKPOINT --out FILE", "Write a checkpoint's backbone as detectron2 loads it.")
-def export_detectron2(program: str, arguments: list[str]) -> None:
-    """Run `objectaware export detectron2 CHECKPOINT --out FILE`."""
+@command("export detectron2", "CHECKPOINT --out FILE", "Write a checkpoint's backbone as detectron2 loads it.")
+def export_detectron2(checkpoint: Annotated[str, tyro.conf.Positional], out: Path) -> None:
+    """Write a checkpoint's backbone in the form that detectron2 loads (MODEL.WEIGHTS).
 
-    def command(checkpoint: Annotated[str, tyro.conf.Positional], out: Path) -> None:
-        """Write a checkpoint's backbone in the form that detectron2 loads (MODEL.WEIGHTS).
+    Args:
+        checkpoint: Folder that pretraining or fine-tuning wrote, or a file of another system.
+        out: The new file, FILE.pkl.
+    """
+    from objectaware.detection.export import export_detectron2 as export
 
-        Args:
-            checkpoint: Folder that pretraining or fine-tuning wrote, or a file of another system.
-            out: The new file, FILE.pkl.
-        """
-        from objectaware.detection.export import export_detectron2 as export
-
-        output_file(out)
-        print(f"{export(checkpoint, out)}: {out.absolute()}")
-
-    tyro.cli(command, prog=program, args=arguments)
+    output_file(out)
+    print(f"{export(checkpoint, out)}: {out.absolute()}")
 
 
-@subcommand("export detector", "CHECKPOINT --out FILE", "Write a fine-tuned detector as safetensors.")
-def export_detector(program: str, arguments: list[str]) -> None:
-    """Run `objectaware export detector CHECKPOINT --out FILE`."""
+@command("export detector", "CHECKPOINT --out FILE", "Write a fine-tuned detector as safetensors.")
+def export_detector(checkpoint: Annotated[str, tyro.conf.Positional], out: Path) -> None:
+    """Write a fine-tuned detector as safetensors.
 
-    def command(checkpoint: Annotated[str, tyro.conf.Positional], out: Path) -> None:
-        """Write a fine-tuned detector as safetensors.
+    Args:
+        checkpoint: Folder that fine-tuning wrote.
+        out: The new file, FILE.safetensors.
+    """
+    from objectaware.detection.export import export_detector as export
 
-        Args:
-            checkpoint: Folder that fine-tuning wrote.
-            out: The new file, FILE.safetensors.
-        """
-        from objectaware.detection.export import export_detector as export
-
-        output_file(out)
-        export(checkpoint, out)
-        print(f"detector: {out.absolute()}")
-
-    tyro.cli(command, prog=program, args=arguments)
+    output_file(out)
+    export(checkpoint, out)
+    print(f"detector: {out.absolute()}")

@@ -1,7 +1,7 @@
-"""The fields of recipes, as --help lists them: name, type, default and meaning.
+"""The arguments of commands, and the fields of recipes, as --help lists them: name, type, default and meaning.
 
-They are read from schema.json, which is generated from the models of configuration and ships with the package, so that
---help imports neither pydantic nor torch. `make schema` writes the file, and a test compares it with the models.
+The fields are read from schema.json, which is generated from the models of configuration and ships with the package, so
+that --help imports neither pydantic nor torch. `make schema` writes the file, and a test compares it with the models.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import json
 import pkgutil
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
+
+import tyro
+
+from objectaware.commands.registry import subcommand
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -23,12 +27,31 @@ if TYPE_CHECKING:
     from objectaware.config import Model
     from objectaware.config.variants import Variant
 
+Command = TypeVar("Command", bound=Callable[..., None])
 SCHEMA = Path(__file__).with_name("schema.json")
 
 Field = dict[str, Any]
 """`type`, `meaning`, and `default` unless the field is required. If the value, or each value of a mapping or list, has
 fields itself: the name of their `model`, and in `below` the text that leads to them (`.`, `.NAME.`, `[].`). For an
 option: the model of each of its `variants`, by name."""
+
+
+def command(words: str, usage: str, meaning: str) -> Callable[[Command], Command]:
+    """Register a function as a subcommand whose arguments are the function's parameters.
+
+    tyro parses the arguments by the parameters' types. --help shows the function's docstring.
+
+    Args:
+        words: Words after `objectaware`, such as `export boxes`.
+        usage: Its arguments, as `objectaware --help` shows them.
+        meaning: One line that says what it does.
+    """
+
+    def register(function: Command) -> Command:
+        subcommand(words, usage, meaning)(lambda program, arguments: tyro.cli(function, prog=program, args=arguments))
+        return function
+
+    return register
 
 
 @contextmanager

@@ -6,62 +6,50 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-import tyro
-
 from objectaware.commands.common import Common, require_json, storage_address, write_json
-from objectaware.commands.registry import subcommand
+from objectaware.commands.fields import command
 
 
-@subcommand("doctor", "", "Say what of the above would work here, and what to do about the rest.")
-def doctor(program: str, arguments: list[str]) -> None:
-    """Run `objectaware doctor`."""
+@command("doctor", "", "Say what of the above would work here, and what to do about the rest.")
+def doctor(
+    storage: str | None = None,
+    experiment: str = "objectaware",
+    data: Path = Path("data"),
+    json: Path | None = None,
+) -> None:
+    """Check which commands would work here. Exit with status 1 if something that all need is broken.
 
-    def command(
-        storage: str | None = None,
-        experiment: str = "objectaware",
-        data: Path = Path("data"),
-        json: Path | None = None,
-    ) -> None:
-        """Check which commands would work here. Exit with status 1 if something that all need is broken.
+    Args:
+        storage: Folder of the runs. By default OBJECTAWARE_STORAGE, or ./runs.
+        experiment: Name of the MLflow experiment.
+        data: Folder of the paper's data sets. Missing ones are allowed.
+        json: File to which the findings are written as data.
+    """
+    from objectaware.data.storage import Storage
+    from objectaware.stages.doctor import diagnose
 
-        Args:
-            storage: Folder of the runs. By default OBJECTAWARE_STORAGE, or ./runs.
-            experiment: Name of the MLflow experiment.
-            data: Folder of the paper's data sets. Missing ones are allowed.
-            json: File to which the findings are written as data.
-        """
-        from objectaware.data.storage import Storage
-        from objectaware.stages.doctor import diagnose
-
-        common = require_json(Common(json=json))
-        findings = []
-        for finding in diagnose(Storage.from_uri(storage_address(storage)), experiment, data):
-            findings.append(finding)
-            print(f"{finding.state:12} {finding.name}: {finding.found}", flush=True)
-            if finding.remedy:
-                print(f"{'':12} {finding.remedy}", flush=True)
-        write_json(common, [asdict(finding) for finding in findings])
-        if any(finding.state == "broken" for finding in findings):
-            sys.exit(1)
-
-    tyro.cli(command, prog=program, args=arguments)
+    common = require_json(Common(json=json))
+    findings = []
+    for finding in diagnose(Storage.from_uri(storage_address(storage)), experiment, data):
+        findings.append(finding)
+        print(f"{finding.state:12} {finding.name}: {finding.found}", flush=True)
+        if finding.remedy:
+            print(f"{'':12} {finding.remedy}", flush=True)
+    write_json(common, [asdict(finding) for finding in findings])
+    if any(finding.state == "broken" for finding in findings):
+        sys.exit(1)
 
 
-@subcommand("ui", "", "Start the MLflow UI on the store in use.")
-def ui(program: str, arguments: list[str]) -> None:
-    """Run `objectaware ui`."""
+@command("ui", "", "Start the MLflow UI on the store in use.")
+def ui(storage: str | None = None, experiment: str = "objectaware", port: int | None = None) -> None:
+    """Open the MLflow UI on the store in use, on the loopback interface.
 
-    def command(storage: str | None = None, experiment: str = "objectaware", port: int | None = None) -> None:
-        """Open the MLflow UI on the store in use, on the loopback interface.
+    Args:
+        storage: Folder of the runs. By default OBJECTAWARE_STORAGE, or ./runs.
+        experiment: Name of the MLflow experiment.
+        port: Port of the UI. By default 5000, or any free port.
+    """
+    from objectaware.data.storage import Storage
+    from objectaware.tracking import TrackingStore, run_ui
 
-        Args:
-            storage: Folder of the runs. By default OBJECTAWARE_STORAGE, or ./runs.
-            experiment: Name of the MLflow experiment.
-            port: Port of the UI. By default 5000, or any free port.
-        """
-        from objectaware.data.storage import Storage
-        from objectaware.tracking import TrackingStore, run_ui
-
-        run_ui(TrackingStore.open(Storage.from_uri(storage_address(storage)), experiment), port)
-
-    tyro.cli(command, prog=program, args=arguments)
+    run_ui(TrackingStore.open(Storage.from_uri(storage_address(storage)), experiment), port)

@@ -19,7 +19,7 @@ from objectaware.commands.common import (
     storage_address,
     write_json,
 )
-from objectaware.commands.registry import subcommand
+from objectaware.commands.fields import command
 from objectaware.commands.reproduce_plan import UNMEASURED, PlanArguments, show_plan
 from objectaware.errors import InputError
 
@@ -57,109 +57,94 @@ HERE = Place()
 _FIGURE = "figure:"
 
 
-@subcommand(
+@command(
     "reproduce list",
     "[--data-folder DIR]",
     "List the paper's tables and figures, and which can run with the data at hand.",
 )
-def list_paper(program: str, arguments: list[str]) -> None:
-    """Run `objectaware reproduce list`."""
+def list_paper(at: PlaceArguments = HERE, json: Path | None = None) -> None:
+    """List the paper's tables and figures, their contents and data sets, and which can run with what is here.
 
-    def command(at: PlaceArguments = HERE, json: Path | None = None) -> None:
-        """List the paper's tables and figures, their contents and data sets, and which can run with what is here.
+    Args:
+        at: Places of data sets, networks and recipes.
+        json: File to which the list is written as data.
+    """
+    from objectaware.paper import TABLE_LABELS, Display, load_figures, load_table
+    from objectaware.paper.figures import plan_figure
+    from objectaware.paper.plan import plan_table
+    from objectaware.report.paper_tables import format_list
+    from objectaware.studies.reproduce.full import lacking
 
-        Args:
-            at: Places of data sets, networks and recipes.
-            json: File to which the list is written as data.
-        """
-        from objectaware.paper import TABLE_LABELS, Display, load_figures, load_table
-        from objectaware.paper.figures import plan_figure
-        from objectaware.paper.plan import plan_table
-        from objectaware.report.paper_tables import format_list
-        from objectaware.studies.reproduce.full import lacking
-
-        common = require_json(Common(json=json))
-        full = _full(at)
-        displays: dict[str, Display] = {label: load_table(label) for label in TABLE_LABELS}
-        missing = {label: lacking(full, plan_table(label).nodes()) for label in TABLE_LABELS}
-        for figure in load_figures():
-            name, plan = f"{_FIGURE}{figure.label}", plan_figure(figure.label)
-            displays[name] = figure
-            missing[name] = lacking(full, plan.nodes(), plan.images.values())
-        shared = set(Display.model_fields) - {"label"}
-        data = [
-            {"name": name, **shown.model_dump(mode="json", include=shared), "missing": missing[name]}
-            for name, shown in displays.items()
-        ]
-        write_json(common, data)
-        print(format_list(displays, missing))
-        print("`objectaware reproduce show TABLE` prints a table, `objectaware reproduce TABLE` computes it.")
-
-    tyro.cli(command, prog=program, args=arguments)
+    common = require_json(Common(json=json))
+    full = _full(at)
+    displays: dict[str, Display] = {label: load_table(label) for label in TABLE_LABELS}
+    missing = {label: lacking(full, plan_table(label).nodes()) for label in TABLE_LABELS}
+    for figure in load_figures():
+        name, plan = f"{_FIGURE}{figure.label}", plan_figure(figure.label)
+        displays[name] = figure
+        missing[name] = lacking(full, plan.nodes(), plan.images.values())
+    shared = set(Display.model_fields) - {"label"}
+    data = [
+        {"name": name, **shown.model_dump(mode="json", include=shared), "missing": missing[name]}
+        for name, shown in displays.items()
+    ]
+    write_json(common, data)
+    print(format_list(displays, missing))
+    print("`objectaware reproduce show TABLE` prints a table, `objectaware reproduce TABLE` computes it.")
 
 
-@subcommand("reproduce show", "TABLE", "Print a table of the paper.")
-def show_table(program: str, arguments: list[str]) -> None:
-    """Run `objectaware reproduce show TABLE`."""
+@command("reproduce show", "TABLE", "Print a table of the paper.")
+def show_table(table: Annotated[str, tyro.conf.Positional], json: Path | None = None) -> None:
+    """Print a table of the paper, with gains computed from its numbers, and its requirements.
 
-    def command(table: Annotated[str, tyro.conf.Positional], json: Path | None = None) -> None:
-        """Print a table of the paper, with gains computed from its numbers, and its requirements.
+    Args:
+        table: Label of the table, such as bg-main.
+        json: File to which the table is written as data.
+    """
+    from objectaware.paper import gains, load_table
+    from objectaware.report.paper_tables import format_paper_table
 
-        Args:
-            table: Label of the table, such as bg-main.
-            json: File to which the table is written as data.
-        """
-        from objectaware.paper import gains, load_table
-        from objectaware.report.paper_tables import format_paper_table
-
-        common = require_json(Common(json=json))
-        loaded = load_table(table)
-        counted = [{"row": row, "column": column, "gain": gain} for (row, column), gain in gains(loaded).items()]
-        write_json(common, {**loaded.model_dump(mode="json"), "gains": counted})
-        print(format_paper_table(loaded))
-
-    tyro.cli(command, prog=program, args=arguments)
+    common = require_json(Common(json=json))
+    loaded = load_table(table)
+    counted = [{"row": row, "column": column, "gain": gain} for (row, column), gain in gains(loaded).items()]
+    write_json(common, {**loaded.model_dump(mode="json"), "gains": counted})
+    print(format_paper_table(loaded))
 
 
-@subcommand("reproduce", "TABLE|figure:LABEL [--plan] [--scale smoke|full]", "Compute a table or figure of the paper.")
-def reproduce_table(program: str, arguments: list[str]) -> None:
-    """Run `objectaware reproduce TABLE`."""
+@command("reproduce", "TABLE|figure:LABEL [--plan] [--scale smoke|full]", "Compute a table or figure of the paper.")
+def reproduce_table(
+    table: Annotated[str, tyro.conf.Positional],
+    common: CommonArguments = DEFAULTS,
+    at: PlaceArguments = HERE,
+    plan: bool = False,
+    scale: Literal["full", "smoke"] = "full",
+    seeds: int | None = None,
+    using: PlanArguments = UNMEASURED,
+) -> None:
+    """Compute a table of the paper beside its numbers, or draw a figure. Finished stages are reused.
 
-    def command(
-        table: Annotated[str, tyro.conf.Positional],
-        common: CommonArguments = DEFAULTS,
-        at: PlaceArguments = HERE,
-        plan: bool = False,
-        scale: Literal["full", "smoke"] = "full",
-        seeds: int | None = None,
-        using: PlanArguments = UNMEASURED,
-    ) -> None:
-        """Compute a table of the paper beside its numbers, or draw a figure. Finished stages are reused.
+    Args:
+        table: Label of the table, such as bg-main, or figure:LABEL. `objectaware reproduce list` shows all labels.
+        common: Settings of every command.
+        at: Places of data sets, networks and recipes.
+        plan: Only report what it takes: stages, data, GPU hours, disk.
+        scale: full uses the paper's data sets and settings; smoke runs the same plan on scenes, in minutes.
+        seeds: Number of trainings behind a number. By default as many as in the paper, and one for smoke.
+        using: Rates with which a plan's hours are computed.
+    """
+    from objectaware.paper.figures import plan_figure
+    from objectaware.paper.plan import plan_table
 
-        Args:
-            table: Label of the table, such as bg-main, or figure:LABEL. `objectaware reproduce list` shows all labels.
-            common: Settings of every command.
-            at: Places of data sets, networks and recipes.
-            plan: Only report what it takes: stages, data, GPU hours, disk.
-            scale: full uses the paper's data sets and settings; smoke runs the same plan on scenes, in minutes.
-            seeds: Number of trainings behind a number. By default as many as in the paper, and one for smoke.
-            using: Rates with which a plan's hours are computed.
-        """
-        from objectaware.paper.figures import plan_figure
-        from objectaware.paper.plan import plan_table
-
-        workshop = _workshop(common, at, scale)
-        planned: TablePlan | FigurePlan
-        if table.startswith(_FIGURE):
-            planned = plan_figure(table.removeprefix(_FIGURE))
-        else:
-            planned = plan_table(table, num_seeds=1 if seeds is None and scale == "smoke" else seeds)
-        if plan:
-            show_plan(common, workshop, table, planned, using)
-        else:
-            _run(common, workshop, planned)
-
-    tyro.cli(command, prog=program, args=arguments)
+    workshop = _workshop(common, at, scale)
+    planned: TablePlan | FigurePlan
+    if table.startswith(_FIGURE):
+        planned = plan_figure(table.removeprefix(_FIGURE))
+    else:
+        planned = plan_table(table, num_seeds=1 if seeds is None and scale == "smoke" else seeds)
+    if plan:
+        show_plan(common, workshop, table, planned, using)
+    else:
+        _run(common, workshop, planned)
 
 
 def _run(common: Common, workshop: Workshop, planned: TablePlan | FigurePlan) -> None:
