@@ -82,7 +82,7 @@ _FIGURE = "figure:"
 
 @command(
     "reproduce list",
-    "[--data-folder DIR]",
+    "[--data DIR]",
     "List the paper's tables and figures, and which can run with the data at hand.",
 )
 def list_paper(at: PlaceArguments = HERE, json: Path | None = None) -> None:

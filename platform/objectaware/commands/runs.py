@@ -72,7 +72,7 @@ def compare_runs(
     print(format_rows(rows) if rows else "They do not differ, and have no numbers.")
 
 
-@command("runs prune", "[--older-than-days N] [--delete]", "Delete runs that are unfinished or old.")
+@command("runs prune", "[--older-than DAYS] [--yes]", "Delete runs that are unfinished or old.")
 def prune_runs(common: CommonArguments = DEFAULTS, older_than: float | None = None, yes: bool = False) -> None:
     """List runs that can be deleted, and delete them with --yes: unfinished ones, and folders without description.
 
