@@ -1,8 +1,10 @@
-"""Errors whose message says everything that the user needs."""
+"""Errors whose message says everything that the user needs, and the findings of `objectaware doctor`."""
 
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass
+from typing import Literal
 
 # The system reports these errors for a path that the user has to change.
 _REFUSALS = frozenset(
@@ -49,6 +51,24 @@ class InputError(ValueError):
     def __reduce__(self) -> tuple[type[InputError], tuple[str, object, str, str]]:
         # Ray carries errors between processes by pickling; the default would call __init__ with the message alone.
         return type(self), (self.field, self.value, self.problem, self.remedy)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check of `objectaware doctor`.
+
+    Attributes:
+        name: Name of the check.
+        state: `ok`; `limited`, works only slowly or in part; `broken`, nothing works until it is repaired;
+            `not checked`, cannot be checked from here.
+        found: Result of the check, as text.
+        remedy: What the user should do; empty if there is nothing to do.
+    """
+
+    name: str
+    state: Literal["ok", "limited", "broken", "not checked"]
+    found: str
+    remedy: str = ""
 
 
 def is_explained(error: BaseException) -> bool:

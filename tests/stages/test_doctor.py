@@ -12,7 +12,7 @@ import pytest
 from objectaware.cli import run
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import check_ray
-from objectaware.findings import Finding
+from objectaware.errors import Finding
 from objectaware.stages import doctor
 from objectaware.tracking.store import TrackingStore, check_tracking
 

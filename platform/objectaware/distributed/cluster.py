@@ -26,10 +26,9 @@ from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
 from ray.exceptions import AuthenticationError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from objectaware import job
 from objectaware.distributed.local_ray import local_ray
-from objectaware.errors import InputError, one_line
-from objectaware.findings import Finding
+from objectaware.errors import Finding, InputError, one_line
+from objectaware.process import job_variables, submission_id
 
 _KNOCK_SECONDS = 10.0
 _MIN_LOGICAL_CPUS = 8
@@ -180,9 +179,7 @@ def _ask(server: str, *, is_client_server: bool) -> None:
 def _uploaded_package() -> dict[str, dict[str, str]]:
     """Return the runtime environment with which a job's workers find the uploaded copy of this package."""
     source_root = Path(__file__).resolve().parents[2]
-    if job.submission_id() is None or "PYTHONPATH" in job.environment_variables():
-        return {}
-    if not source_root.is_relative_to(Path.cwd()):
+    if submission_id() is None or "PYTHONPATH" in job_variables() or not source_root.is_relative_to(Path.cwd()):
         return {}
     # Relative, since every node unpacks the upload into another folder, in which its workers start.
     return {"env_vars": {"PYTHONPATH": str(source_root.relative_to(Path.cwd()))}}

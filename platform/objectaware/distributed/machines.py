@@ -13,7 +13,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from objectaware.background import Background
+from objectaware.process import Background
 
 _SECONDS_TO_FIRST = 1.0
 _SECONDS_BETWEEN = 10.0

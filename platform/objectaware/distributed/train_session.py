@@ -21,7 +21,7 @@ from ray.train.torch import get_device
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectaware import collector
-from objectaware.background import Background
+from objectaware.process import Background
 from objectaware.training.checkpoints import checkpoint_name
 from objectaware.training.no_progress import NoProgressWatch
 from objectaware.training.preemption import StoppedError, is_terminated

@@ -22,7 +22,7 @@ from ray.tune.search.optuna import OptunaSearch
 from objectaware.distributed.abandoned import placement_groups, remove_abandoned_groups, wait_and_remove_new_groups
 from objectaware.distributed.cluster import Need
 from objectaware.errors import InputError
-from objectaware.job import CONFIG_VARIABLE
+from objectaware.process import CONFIG_VARIABLE
 
 Mode = Literal["max", "min"]
 TrialStatus = Literal["finished", "stopped", "failed"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from objectaware.data.published import PUBLISHED_SETS, check_published
 from objectaware.data.storage import Storage
-from objectaware.findings import Finding
+from objectaware.errors import Finding
 
 # The demo, with Ray and MLflow, took 5.4 GiB on 2 cores (README).
 _DEMO_GIB = 6.0

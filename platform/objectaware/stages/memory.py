@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from objectaware.background import Background
+from objectaware.process import Background
 
 _SECONDS_BETWEEN_SAMPLES = 2.0
 

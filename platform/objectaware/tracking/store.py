@@ -17,8 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from objectaware.data.storage import Storage
-from objectaware.errors import InputError, one_line
-from objectaware.findings import Finding
+from objectaware.errors import Finding, InputError, one_line
 from objectaware.tracking.delivery import Sender
 from objectaware.tracking.records import RunOpened, milliseconds_now
 from objectaware.tracking.run import Tracker

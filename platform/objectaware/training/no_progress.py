@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import objectaware
-from objectaware.background import Background
 from objectaware.errors import ExplainedError
+from objectaware.process import Background
 
 EXIT_STATUS = 75
 """Of a process that ended itself; sysexits.h's "temporary failure"."""
