@@ -11,7 +11,7 @@ from objectaware.config import DataConfig
 from objectaware.data.published import published_data, published_set
 from objectaware.errors import InputError
 from objectaware.paper.nodes import Images, Node, Published, ValuePath, images_of
-from objectaware.plain_yaml import read_yaml
+from objectaware.recipes import read_yaml
 
 
 @dataclass(frozen=True)
