@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import grpc
 import ray
+from ray._private.authentication import authentication_utils
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray._private.grpc_utils import init_grpc_channel
 from ray._private.services import canonicalize_bootstrap_address
@@ -35,7 +36,6 @@ _MIN_LOGICAL_CPUS = 8
 _ADDRESS = re.compile(r"(?P<client>ray://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(?P<port>\d{1,5})")
 _MAX_PORT = 65535
 _REMEDY = "Start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone."
-TOKEN_REMEDY = "Set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's token (docs/cluster.md)."
 
 Result = TypeVar("Result")
 
@@ -126,12 +126,24 @@ def _refusing(address: str) -> Iterator[None]:
     try:
         yield
     except AuthenticationError as error:
-        raise InputError("RAY_ADDRESS", address, "refuses the token", TOKEN_REMEDY) from error
+        raise token_refusal("RAY_ADDRESS", address) from error
     except (OSError, UnicodeError) as error:  # includes time-outs and invalid host names
         raise InputError("RAY_ADDRESS", address, "no Ray cluster answers there", _REMEDY) from error
     except RuntimeError as error:  # another version of Ray, or of Python
         problem = f"does not take this command ({one_line(error)[:300]})"
         raise InputError("RAY_ADDRESS", address, problem, _REMEDY) from error
+
+
+def token_refusal(field: str, address: str) -> InputError:
+    """Return the error for a cluster that wants another token than this process has sent, or wants one at all."""
+    problem = "refuses the token"
+    if not authentication_utils.is_token_auth_enabled():  # `ray start --head` has it on, clients have it off
+        problem = "asks for a token, and none is sent while RAY_AUTH_MODE is not `token`"
+    remedy = (
+        "Set RAY_AUTH_MODE=token, and put the cluster's token into RAY_AUTH_TOKEN, the file of RAY_AUTH_TOKEN_PATH, "
+    )
+    remedy += "or ~/.ray/auth_token (docs/cluster.md)."
+    return InputError(field, address, problem, remedy)
 
 
 def require_answer(address: str) -> None:

@@ -17,7 +17,7 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus, JobSubmissionClient
 from ray.util.state import list_nodes
 
-from objectaware.distributed.cluster import TOKEN_REMEDY, require_answer
+from objectaware.distributed.cluster import require_answer, token_refusal
 from objectaware.errors import InputError, one_line
 
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
@@ -96,7 +96,7 @@ def connect_jobs(address: str | None) -> JobSubmissionClient:
     try:
         return JobSubmissionClient()
     except AuthenticationError as error:
-        raise InputError("address", shown, "refuses the token", TOKEN_REMEDY) from error
+        raise token_refusal("address", shown) from error
     except (ConnectionError, RuntimeError, requests.RequestException) as error:
         raise _no_dashboard(shown, f" ({one_line(error)[:300]})") from error
 
