@@ -132,8 +132,7 @@ def described_options(model: str) -> dict[str, str]:
 
 def described_stages() -> dict[str, dict[str, str]]:
     """Return the kinds of stages by name, each with the name of its `model` and its `summary`."""
-    schema: dict[str, Any] = json.loads(SCHEMA.read_text())
-    return dict(schema["stages"])
+    return dict(json.loads(SCHEMA.read_text())["stages"])
 
 
 def write_schema() -> None:
@@ -182,16 +181,10 @@ def _is_variant(annotation: object) -> TypeGuard[type[Variant]]:
 
 def _attributes(docstring: str) -> dict[str, str]:
     """Return the section "Attributes" of a Google docstring: meanings by name."""
-    section = textwrap.dedent(docstring.partition("Attributes:\n")[2].partition("\n\n")[0])
-    meanings: dict[str, str] = {}
-    name = ""
-    for line in section.splitlines():
-        if line.startswith(" "):
-            meanings[name] += f" {line.strip()}"
-        else:
-            name, _, meanings_of_name = line.partition(": ")
-            meanings[name] = meanings_of_name
-    return meanings
+    import docstring_parser
+
+    parameters = docstring_parser.parse(docstring, docstring_parser.DocstringStyle.GOOGLE).params
+    return {one.arg_name: " ".join((one.description or "").split()) for one in parameters if "attribute" in one.args}
 
 
 def _field(info: FieldInfo, meaning: str) -> Field:
@@ -199,22 +192,17 @@ def _field(info: FieldInfo, meaning: str) -> Field:
         variants = {name: one.__name__ for name, one in _own_variants(info.annotation).items()}
         default = info.annotation.default_name
         return {"type": " | ".join(variants), "meaning": meaning, "default": default, "variants": variants}
+    from pydantic_core import to_jsonable_python
+
     field: Field = {"type": _type_name(info.annotation, info.metadata), "meaning": meaning}
     if not info.is_required():
-        field["default"] = _plain(info.get_default(call_default_factory=True))
+        field["default"] = to_jsonable_python(info.get_default(call_default_factory=True))
     inner = _inner_model(info.annotation)
     if inner is not None:
         origin = get_origin(info.annotation)
         below = ".NAME." if origin is dict else "[]." if origin is tuple else "."
         field |= {"model": inner.__name__, "below": below}
     return field
-
-
-def _plain(value: object) -> object:
-    """Return the value as JSON represents it."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Any).dump_python(value, mode="json")
 
 
 def _inner_model(annotation: object) -> type[Model] | None:
@@ -225,14 +213,8 @@ def _inner_model(annotation: object) -> type[Model] | None:
     return next((found for one in get_args(annotation) if (found := _inner_model(one)) is not None), None)
 
 
-_NAMES: dict[object, str] = {
-    bool: "true | false",
-    int: "integer",
-    float: "number",
-    str: "text",
-    NoneType: "null",
-    Any: "any value",
-}
+_NAMES: dict[object, str] = {bool: "true | false", int: "integer", float: "number", str: "text"}
+_NAMES |= {NoneType: "null", Any: "any value"}
 
 
 def _type_name(annotation: object, metadata: Sequence[object] = ()) -> str:
