@@ -98,7 +98,7 @@ def _files(fields: dict[str, str | None]) -> DataConfig:
     data: DataConfig = validated(DataConfig, fields)
     if not layout_named(data.layout).are_files:
         remedy = f"Use one of: {', '.join(layout.name for layout in layouts() if layout.are_files)}."
-        raise InputError("layout", data.layout, "has images that are no whole files", remedy)
+        raise InputError("layout", data.layout, "has images that are not whole files", remedy)
     return data
 
 
@@ -170,16 +170,15 @@ def list_data(root: Annotated[Path | None, tyro.conf.Positional] = None, reasons
         for layout in layouts():
             print(f"{layout.name:22} {layout.content}")
             print(f"{'':22} labels: {layout.labels or 'none'}; true masks: {layout.masks or 'none'}")
-        print("`objectaware data build scenes --out DIR` makes a data set; docs/data.md says more.")
+        print("`objectaware data build scenes --out DIR` makes a data set; see docs/data.md.")
         return
-    others = []
-    for found in find_layouts(root):
-        if found.problem:
-            others.append(found)
-        else:
-            name = " ".join(part for part in (found.layout, found.split, found.variant) if part)
-            content = "; ".join(filter(None, [f"{found.num_images} images", found.notice]))
+    found = list(find_layouts(root))
+    for one in found:
+        if not one.problem:
+            name = " ".join(filter(None, (one.layout, one.split, one.variant)))
+            content = "; ".join(filter(None, [f"{one.num_images} images", one.notice]))
             print(f"{name:40} {content}")
+    others = [one for one in found if one.problem]
     if reasons:
         for other in others:
             print(f"{other.layout:40} no: {other.problem}")
@@ -213,15 +212,25 @@ def check_data(
     if every == (name is not None):
         raise InputError("name", name, "does not go with --all", "Give the name of a data set, or --all alone.")
     usual = data_folder or Path("data")
-    if every:
+    if name is None:
         checks = [check_published(one.name, usual / one.folder, usual) for one in PUBLISHED_SETS]
         for check in checks:
-            print(f"{check.published.name:24} {_state(check):20} {check.root}")
+            num_whole = sum(part.is_whole for part in check.found)
+            parts = f"{num_whole} of {len(check.published.parts)} parts" if check.found else "missing"
+            print(f"{check.published.name:24} {'whole' if check.is_whole else parts:20} {check.root}")
         write_json(common, {"checks": [_values(check) for check in checks]})
         return
-    assert name is not None
     check = check_published(name, root or usual / published_set(name).folder, data_folder)
-    _print(check)
+    print(f"{check.published.name} in {check.root}")
+    for part in check.found:
+        published = "" if part.num_published is None else f" of {part.num_published}"
+        print(f"{part.part}: {part.num_images} images{published}")
+    for gap in check.missing:
+        print(f"{gap.part}: missing: {gap.problem}")
+    print(f"source: {check.published.source}")
+    print(f"licence: {check.published.licence}")
+    if check.published.note:
+        print(f"note: {check.published.note}")
     write_json(common, _values(check))
     if not check.is_whole:
         remedy = f"Get it from {check.published.source}."
@@ -253,27 +262,7 @@ def build_imagenet9(
     built = build(imagenet, out, seed=seed, num_per_class=num_per_class, boxes=boxes, copy=copy)
     print(f"imagenet9: {built.folder} ({built.num_images} images)")
     print(f"candidates by superclass: {', '.join(str(number) for number in built.num_candidates)}")
-    print(f"held back, as published test pictures show them: {built.num_held_back}")
-
-
-def _print(check: PublishedCheck) -> None:
-    print(f"{check.published.name} in {check.root}")
-    for part in check.found:
-        published = "" if part.num_published is None else f" of {part.num_published}"
-        print(f"{part.part}: {part.num_images} images{published}")
-    for gap in check.missing:
-        print(f"{gap.part}: missing: {gap.problem}")
-    print(f"source: {check.published.source}")
-    print(f"licence: {check.published.licence}")
-    if check.published.note:
-        print(f"note: {check.published.note}")
-
-
-def _state(check: PublishedCheck) -> str:
-    num_whole = sum(part.is_whole for part in check.found)
-    if check.is_whole:
-        return "whole"
-    return f"{num_whole} of {len(check.published.parts)} parts" if check.found else "missing"
+    print(f"left out, since published test pictures show them: {built.num_held_back}")
 
 
 def _values(check: PublishedCheck) -> dict[str, object]:

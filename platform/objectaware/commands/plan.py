@@ -44,10 +44,10 @@ def plan_measure(
     from objectaware.planning.rates import write_rates
     from objectaware.stages.start_ups import measure_all
 
-    fields = {"backbones": backbones, "methods": methods, "expansions": expansions, "image_size": image_size}
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    given = {"device": chosen, "batch_size": batch_size, "images": images}
-    config = validated(MeasureConfig, {**fields, **given})
+    networks = {"backbones": backbones, "methods": methods, "expansions": expansions}
+    data = {"image_size": image_size, "batch_size": batch_size, "images": images}
+    config = validated(MeasureConfig, {"device": chosen, **networks, **data})
     needs = localize_needs(LocalizeExecution(use_gpu=chosen == "cuda"))
     with tempfile.TemporaryDirectory(prefix="oa-plan-") as name:
         common = Common(storage=f"{name}/runs", experiment=_EXPERIMENT)
@@ -111,9 +111,6 @@ def plan_show(
         num_classes=classes,
     )
     times = study.times(known, machine, Prices(gpu_hour_price, cpu_hour_price))
-    write_json(
-        common,
-        {"machine": asdict(machine), "source": known.source, "stages": [asdict(time) for time in times]},
-    )
+    write_json(common, {"machine": asdict(machine), "source": known.source, "stages": list(map(asdict, times))})
     print(f"{images:,} images on {machine.num_gpus} GPUs and {machine.num_cores} cores, {known.source}")
     print(format_times(times))

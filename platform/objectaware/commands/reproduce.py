@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from objectaware.config import Model
     from objectaware.distributed.cluster import Need
     from objectaware.paper.figures import FigurePlan
-    from objectaware.paper.nodes import Images, Node
+    from objectaware.paper.nodes import Node
     from objectaware.paper.plan import TablePlan
     from objectaware.planning.model import Machine
     from objectaware.planning.rates import Rates
@@ -75,15 +75,12 @@ class PlanOptions:
 
 PlaceArguments = tyro.conf.OmitArgPrefixes[Place]
 HERE = Place()
-PlanArguments = tyro.conf.OmitArgPrefixes[PlanOptions]
 UNMEASURED = PlanOptions()
 _FIGURE = "figure:"
 
 
 @command(
-    "reproduce list",
-    "[--data DIR]",
-    "List the paper's tables and figures, and which can run with the data at hand.",
+    "reproduce list", "[--data DIR]", "List the paper's tables and figures, and which can run with the data at hand."
 )
 def list_paper(at: PlaceArguments = HERE, json: Path | None = None) -> None:
     """List the paper's tables and figures, their contents and data sets, and which can run with what is here.
@@ -142,7 +139,7 @@ def reproduce_table(
     plan: bool = False,
     scale: Literal["full", "smoke"] = "full",
     seeds: int | None = None,
-    using: PlanArguments = UNMEASURED,
+    using: tyro.conf.OmitArgPrefixes[PlanOptions] = UNMEASURED,
 ) -> None:
     """Compute a table of the paper beside its numbers, or draw a figure. Finished stages are reused.
 
@@ -157,8 +154,9 @@ def reproduce_table(
     """
     from objectaware.paper.figures import plan_figure
     from objectaware.paper.plan import plan_table
+    from objectaware.studies.reproduce.workshop import Workshop
 
-    workshop = _workshop(common, at, scale)
+    workshop = Workshop(_smoke(common) if scale == "smoke" else _full(at), at.recipes)
     planned: TablePlan | FigurePlan
     if table.startswith(_FIGURE):
         planned = plan_figure(table.removeprefix(_FIGURE))
@@ -200,12 +198,6 @@ def _show(common: Common, report: TableReport) -> None:
     print(report.text())
 
 
-def _workshop(common: Common, at: Place, scale: str) -> Workshop:
-    from objectaware.studies.reproduce.workshop import Workshop
-
-    return Workshop(_smoke(common) if scale == "smoke" else _full(at), at.recipes)
-
-
 def _full(at: Place) -> Full:
     from objectaware.paper.plan import PUBLISHED_NAMES
     from objectaware.studies.reproduce.full import Full, read_names
@@ -221,8 +213,7 @@ def _smoke(common: Common) -> Smoke:
     address = storage_address(common.storage)
     folder = Storage.from_uri(address).local_path()
     if folder is None:
-        remedy = "Scenes are written to one: --storage runs."
-        raise InputError("storage", address, "is not a local folder", remedy)
+        raise InputError("storage", address, "is not a local folder", "Scenes need one, such as --storage runs.")
     return Smoke.build(folder / "scenes" / "reproduce")
 
 
@@ -242,11 +233,7 @@ def _needs(workshop: Workshop, nodes: list[Node]) -> list[Sequence[Need]]:
 
 
 def _show_plan(
-    common: Common,
-    workshop: Workshop,
-    name: str,
-    planned: TablePlan | FigurePlan,
-    using: PlanOptions,
+    common: Common, workshop: Workshop, name: str, planned: TablePlan | FigurePlan, using: PlanOptions
 ) -> None:
     """Print the cost of a table or figure.
 
@@ -260,6 +247,7 @@ def _show_plan(
     Raises:
         InputError: The rates cannot be read, do not fit the machine, or lack a network of the plan.
     """
+    from objectaware.paper.figures import FigurePlan
     from objectaware.paper.nodes import ordered
     from objectaware.studies.reproduce.plan import plan_report
     from objectaware.studies.reproduce.workshop import obstacles
@@ -267,7 +255,9 @@ def _show_plan(
     rates, machine = _rates(using, workshop)
     adapted = ordered(map(workshop.scale.adapted, planned.nodes()))
     done = _done(common, workshop, adapted, obstacles(workshop, adapted))
-    report = plan_report(workshop, name, adapted, rates, machine=machine, done=done, shown=_shown(planned))
+    # A figure shows these images without a stage.
+    shown = list(planned.images.values()) if isinstance(planned, FigurePlan) else []
+    report = plan_report(workshop, name, adapted, rates, machine=machine, done=done, shown=shown)
     write_json(common, report.as_data())
     print(report.text())
 
@@ -281,12 +271,12 @@ def _rates(using: PlanOptions, workshop: Workshop) -> tuple[Rates, Machine | Non
     if using.rates is None:
         for name, value in (("gpus", using.gpus), ("cpus", using.cpus)):
             if value is not None:
-                problem = "needs measured rates: of what is stated no elapsed time follows"
+                problem = "needs measured rates, since stated ones give no elapsed time"
                 raise InputError(name, value, problem, "Give --rates, by `objectaware plan measure --out FILE`.")
         return stated_rates(using.images_per_second), None
     if using.images_per_second is not None:
-        remedy = "Leave one of them out."
-        raise InputError("images-per-second", using.images_per_second, "says what --rates says, too", remedy)
+        problem = "states what --rates has measured"
+        raise InputError("images-per-second", using.images_per_second, problem, "Leave one of them out.")
     if workshop.scale.mark:
         remedy = "Leave --rates out, or plan the full scale."
         raise InputError("rates", using.rates, "are of the paper's networks, which a smoke test does not run", remedy)
@@ -313,10 +303,3 @@ def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[N
     services = Services(storage, tracking, Progress(io.StringIO()))
     context = Context(services, Mode(verify=common.verify, only_finished=True))
     return finished(context, workshop, nodes, missing)
-
-
-def _shown(planned: TablePlan | FigurePlan) -> list[Images]:
-    """Return the images that a figure shows without a stage."""
-    from objectaware.paper.figures import FigurePlan
-
-    return list(planned.images.values()) if isinstance(planned, FigurePlan) else []

@@ -94,7 +94,7 @@ def prune_runs(common: CommonArguments = DEFAULTS, older_than: float | None = No
     rows = listed(leaving, [run for run in recorded if run.identity in {each.identity for each in leaving}])
     write_json(common, rows)
     if not leaving:
-        print("Nothing can go.")
+        print("There is nothing to delete.")
         return
     print(format_rows(rows))
     size = format_bytes(sum(run.num_bytes for run in leaving))
@@ -102,17 +102,14 @@ def prune_runs(common: CommonArguments = DEFAULTS, older_than: float | None = No
         pruned = prune(leaving)
         print(f"{len(leaving)} runs deleted, {format_bytes(pruned.num_bytes)} freed")
         for folder, names in pruned.kept.items():
-            print(f"{folder} keeps what objectaware did not write: {shown_names(names)}")
+            print(f"{folder} keeps files that objectaware did not write: {shown_names(names)}")
     else:
         print(f"{len(leaving)} runs, {size}. Nothing was deleted; --yes deletes them.")
 
 
 @command("doctor", "", "Say what of the above would work here, and what to do about the rest.")
 def doctor(
-    storage: str | None = None,
-    experiment: str = "objectaware",
-    data: Path = Path("data"),
-    json: Path | None = None,
+    storage: str | None = None, experiment: str = "objectaware", data: Path = Path("data"), json: Path | None = None
 ) -> None:
     """Check which commands would work here. Exit with status 1 if something that all need is broken.
 
