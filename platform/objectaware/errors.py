@@ -7,13 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 # The system reports these errors for a path that the user has to change.
-_REFUSALS = frozenset(
-    [
-        *(errno.EACCES, errno.EPERM, errno.EROFS),
-        *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
-        *(errno.ELOOP, errno.ENAMETOOLONG),
-    ]
-)
+_NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}
+_BAD_PATH = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 
 class ExplainedError(RuntimeError):
@@ -83,7 +78,7 @@ def is_full_disk(error: BaseException) -> bool:
 
 def is_refused_path(error: BaseException) -> bool:
     """Return whether the system refused a path: no permission, a file instead of a folder or vice versa, a bad name."""
-    return isinstance(error, OSError) and error.errno in _REFUSALS
+    return isinstance(error, OSError) and error.errno in _NO_RIGHT | _BAD_PATH
 
 
 def system_reason(error: Exception) -> str:

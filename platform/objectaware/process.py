@@ -29,8 +29,7 @@ def job_variables() -> dict[str, str]:
 
 
 def _section(name: str) -> dict[str, Any]:
-    section: dict[str, Any] = json.loads(os.environ.get(CONFIG_VARIABLE, "{}")).get(name) or {}
-    return section
+    return json.loads(os.environ.get(CONFIG_VARIABLE, "{}")).get(name) or {}
 
 
 class Background(ABC):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import yaml
@@ -82,11 +82,8 @@ def read_recipe(path: Path, options: Options | None = None) -> dict[str, object]
 
 def spelt_out(recipe: Mapping[str, object], options: Options | None = None) -> dict[str, object]:
     """Return the recipe with each option that is only a name written as a mapping, such as `{name: moco}`."""
-    names = options or {}
-    return {
-        field: {"name": value} if field in names and isinstance(value, str) else value
-        for field, value in recipe.items()
-    }
+    names = [field for field, value in recipe.items() if field in (options or {}) and isinstance(value, str)]
+    return {**recipe, **{field: {"name": recipe[field]} for field in names}}
 
 
 def merged(
@@ -259,12 +256,9 @@ def split_overrides(
     """
     known: list[str] = []
     overrides: list[str] = []
-    waiting = list(arguments)
-    while waiting:
-        word = waiting.pop(0)
+    words = iter(arguments)
+    for word in words:
         is_own = word in flags or word.partition("=")[0] in options or not word.startswith("--")
-        target = known if is_own else overrides
-        target.append(word)
-        if waiting and (word in options or not is_own):
-            target.append(waiting.pop(0))
+        has_value = word in options or not is_own
+        (known if is_own else overrides).extend([word, *islice(words, int(has_value))])
     return known, overrides
