@@ -30,7 +30,7 @@ from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster
 from objectaware.distributed.train import train_on_ray
-from objectaware.plain_yaml import parse_yaml
+from objectaware.recipes import parse_yaml
 from objectaware.training.inputs import epoch_batches
 from objectaware.training.optimizers.sgd import SGDConfig
 from objectaware.training.policies.base import PlainViews

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from objectaware import __version__
-from objectaware.plain_yaml import read_yaml
+from objectaware.recipes import read_yaml
 
 ROOT = Path(__file__).parents[1] / "platform"
 

@@ -10,7 +10,7 @@ import pytest
 
 from objectaware.cli import run
 from objectaware.errors import InputError
-from objectaware.plain_yaml import parse_yaml, read_yaml
+from objectaware.recipes import parse_yaml, read_yaml
 
 RECIPE = Path(__file__).parents[1] / "jobs" / "recipes" / "moco_resnet18_folder.yaml"
 LAUGHS = "a0: &a0 [ha, ha, ha, ha, ha, ha, ha, ha, ha]\n" + "".join(
@@ -50,7 +50,7 @@ def test_a_hostile_recipe_is_refused_at_once(
 
 def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "recipe.yaml").write_bytes(b"\xff\xfe\x00\x80")
-    with pytest.raises(InputError, match=r"recipe = .*recipe\.yaml: is no text"):
+    with pytest.raises(InputError, match=r"recipe = .*recipe\.yaml: is not text"):
         read_yaml(tmp_path / "recipe.yaml", field="recipe")
 
 

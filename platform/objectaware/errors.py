@@ -1,17 +1,14 @@
-"""Errors whose message says everything that the user needs."""
+"""Errors whose message says everything that the user needs, and the findings of `objectaware doctor`."""
 
 from __future__ import annotations
 
 import errno
+from dataclasses import dataclass
+from typing import Literal
 
 # The system reports these errors for a path that the user has to change.
-_REFUSALS = frozenset(
-    [
-        *(errno.EACCES, errno.EPERM, errno.EROFS),
-        *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
-        *(errno.ELOOP, errno.ENAMETOOLONG),
-    ]
-)
+_NO_RIGHT = {errno.EACCES, errno.EPERM, errno.EROFS}
+_BAD_PATH = {errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG}
 
 
 class ExplainedError(RuntimeError):
@@ -51,6 +48,24 @@ class InputError(ValueError):
         return type(self), (self.field, self.value, self.problem, self.remedy)
 
 
+@dataclass(frozen=True)
+class Finding:
+    """The outcome of one check of `objectaware doctor`.
+
+    Attributes:
+        name: Name of the check.
+        state: `ok`; `limited`, works only slowly or in part; `broken`, nothing works until it is repaired;
+            `not checked`, cannot be checked from here.
+        found: Result of the check, as text.
+        remedy: What the user should do; empty if there is nothing to do.
+    """
+
+    name: str
+    state: Literal["ok", "limited", "broken", "not checked"]
+    found: str
+    remedy: str = ""
+
+
 def is_explained(error: BaseException) -> bool:
     """Return whether an error's message is enough: for the errors above, a full disk and a refused path."""
     return isinstance(error, InputError | ExplainedError) or is_full_disk(error) or is_refused_path(error)
@@ -63,7 +78,7 @@ def is_full_disk(error: BaseException) -> bool:
 
 def is_refused_path(error: BaseException) -> bool:
     """Return whether the system refused a path: no permission, a file instead of a folder or vice versa, a bad name."""
-    return isinstance(error, OSError) and error.errno in _REFUSALS
+    return isinstance(error, OSError) and error.errno in _NO_RIGHT | _BAD_PATH
 
 
 def system_reason(error: Exception) -> str:

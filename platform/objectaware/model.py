@@ -91,5 +91,5 @@ def load_entry_points() -> None:
         except Exception as error:
             owner = point.dist.name if point.dist is not None else "that registers it"
             problem = f"cannot be imported ({type(error).__name__}: {error})"
-            remedy = f"Mend or uninstall the package {owner}."
+            remedy = f"Repair or uninstall the package {owner}."
             raise InputError(ENTRY_POINT_GROUP, point.value, problem, remedy) from error

@@ -1,14 +1,27 @@
-"""Recipes: YAML files, and the options of the command line that override their fields."""
+"""Recipes: YAML files of plain values, and the options of the command line that override their fields.
+
+tyro parses a command's own options, but not the overrides. It would have to import the models of configuration for
+every --help, and would take the value of an option that it does not know for the recipe's path.
+
+`yaml.safe_load` alone is not enough, even for the user's own file. It takes 4 ms for twelve lines of nested aliases
+("billion laughs"), and the first message that shows their value needs 1.7 TB. Such a file is refused by its size with
+all aliases written out.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 
-from objectaware.data.user_files import look_at
-from objectaware.errors import InputError
-from objectaware.plain_yaml import parse_yaml, read_yaml
+import yaml
 
+from objectaware.data.user_files import look_at
+from objectaware.errors import InputError, system_reason
+
+_MAX_BYTES = 2**20
+_MAX_EXPANDED = 2**22
 _SHIPPED = Path(__file__).parent / "shipped"
 """Folder with the repository's `jobs/recipes` and `sweeps`: copies in an installed package, links in a clone."""
 
@@ -69,11 +82,8 @@ def read_recipe(path: Path, options: Options | None = None) -> dict[str, object]
 
 def spelt_out(recipe: Mapping[str, object], options: Options | None = None) -> dict[str, object]:
     """Return the recipe with each option that is only a name written as a mapping, such as `{name: moco}`."""
-    names = options or {}
-    return {
-        field: {"name": value} if field in names and isinstance(value, str) else value
-        for field, value in recipe.items()
-    }
+    names = [field for field, value in recipe.items() if field in (options or {}) and isinstance(value, str)]
+    return {**recipe, **{field: {"name": recipe[field]} for field in names}}
 
 
 def merged(
@@ -86,21 +96,17 @@ def merged(
         above: Fields that override them.
         options: Fields that are options.
     """
-    result = spelt_out(below, options)
-    for field, value in spelt_out(above, options).items():
+    names = options or {}
+    result = spelt_out(below, names)
+    for field, value in spelt_out(above, names).items():
         under = result.get(field)
-        if not (isinstance(under, dict) and isinstance(value, dict)):
-            result[field] = value
-        elif options is None or field not in options or _same_variant(under, value, options[field]):
-            result[field] = merged(under, value)
-        else:
-            result[field] = value
+        if isinstance(under, dict) and isinstance(value, dict):
+            # Fields of an option that name no variant belong to the variant below.
+            variant = under.get("name", names.get(field))
+            if field not in names or value.get("name", variant) == variant:
+                value = merged(under, value)
+        result[field] = value
     return result
-
-
-def _same_variant(under: Mapping[str, object], over: Mapping[str, object], default: str) -> bool:
-    """Return whether fields of an option belong to the same variant as the fields below: they name it or no variant."""
-    return "name" not in over or over["name"] == under.get("name", default)
 
 
 def _read_mapping(path: Path) -> dict[str, object]:
@@ -111,6 +117,72 @@ def _read_mapping(path: Path) -> dict[str, object]:
     if not isinstance(content, dict):
         raise InputError("recipe", str(path), "is not a mapping of fields", "Write `field: value` lines.")
     return content
+
+
+def read_yaml(path: Path, *, field: str) -> object:
+    """Read a YAML file of plain values.
+
+    Args:
+        path: The file.
+        field: Name of the file in messages.
+
+    Raises:
+        InputError: The file is longer than a megabyte, cannot be read or is not text, or `parse_yaml` refuses it.
+    """
+    try:
+        size = path.stat().st_size
+        if size > _MAX_BYTES:
+            problem = f"has {size} bytes, more than the {_MAX_BYTES} that a YAML file may have"
+            raise InputError(field, path, problem, "Give another file.")
+        text = path.read_bytes().decode()
+    except OSError as error:
+        raise InputError(field, path, f"cannot be read ({system_reason(error)})", "Give a YAML file.") from error
+    except UnicodeDecodeError as error:
+        raise InputError(field, path, f"is not text ({error})", "Give a YAML file.") from error
+    return parse_yaml(text, field=field, source=path)
+
+
+def parse_yaml(text: str, *, field: str, source: object) -> object:
+    """Parse a YAML document of plain values, without running anything in it.
+
+    Args:
+        text: The document.
+        field: Name of the document in messages.
+        source: Origin of the document, for messages.
+
+    Returns:
+        The value; None if the document is empty.
+
+    Raises:
+        InputError: The document is not YAML, contains other than plain values, or is nested deeper than Python can
+            follow; or its aliases contain themselves or stand for several megabytes.
+    """
+    try:
+        node = yaml.compose(text, yaml.SafeLoader)
+        if node is None:
+            return None
+        # Before the construction, since merging mappings copies them.
+        if _expanded_size(node, {}) > _MAX_EXPANDED:
+            problem = f"has aliases that stand for more than {_MAX_EXPANDED} characters"
+            raise InputError(field, source, problem, "Write the values out.")
+        return yaml.SafeLoader("").construct_document(node)
+    except yaml.YAMLError as error:
+        raise InputError(field, source, f"is not YAML ({error})", "Correct it.") from error
+    except RecursionError as error:
+        raise InputError(field, source, "is nested too deeply", "Write fewer levels.") from error
+
+
+def _expanded_size(node: yaml.Node, known: dict[yaml.Node, float]) -> float:
+    """Count the characters of a node with all aliases written out, plus one per value; infinite if it holds itself."""
+    if node not in known:
+        known[node] = math.inf  # until the size is known: a node that is met inside itself is endless
+        if isinstance(node, yaml.ScalarNode):
+            size = float(len(node.value))
+        else:
+            parts = chain.from_iterable(node.value) if isinstance(node, yaml.MappingNode) else node.value
+            size = sum(_expanded_size(part, known) for part in parts)
+        known[node] = 1 + size
+    return known[node]
 
 
 def override(recipe: dict[str, object], arguments: list[str], options: Options | None = None) -> dict[str, object]:
@@ -127,15 +199,12 @@ def override(recipe: dict[str, object], arguments: list[str], options: Options |
     if len(arguments) % 2 or any(not name.startswith("--") for name in arguments[::2]):
         raise InputError("arguments", " ".join(arguments), "are not pairs", "Write --field value, such as --seed 1.")
     recipe.update(spelt_out(recipe, options))
+    pairs = zip(arguments[::2], arguments[1::2], strict=True)
     # A variant's name that came after a field of the variant would drop that field again.
-    for name, text in sorted(zip(arguments[::2], arguments[1::2], strict=True), key=lambda pair: _is_below(pair[0])):
+    for name, text in sorted(pairs, key=lambda pair: "." in pair[0] and not pair[0].endswith(".name")):
         path = name.removeprefix("--").replace("-", "_").split(".")
         lay(recipe, path, parse_yaml(text, field=name, source=text), options, shown=("arguments", name))
     return recipe
-
-
-def _is_below(name: str) -> bool:
-    return "." in name and not name.endswith(".name")
 
 
 def lay(
@@ -187,12 +256,9 @@ def split_overrides(
     """
     known: list[str] = []
     overrides: list[str] = []
-    waiting = list(arguments)
-    while waiting:
-        word = waiting.pop(0)
+    words = iter(arguments)
+    for word in words:
         is_own = word in flags or word.partition("=")[0] in options or not word.startswith("--")
-        target = known if is_own else overrides
-        target.append(word)
-        if waiting and (word in options or not is_own):
-            target.append(waiting.pop(0))
+        has_value = word in options or not is_own
+        (known if is_own else overrides).extend([word, *islice(words, int(has_value))])
     return known, overrides

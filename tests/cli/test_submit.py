@@ -13,7 +13,7 @@ from objectaware.commands.common import storage_address
 from objectaware.commands.submit import job_command, job_environment
 from objectaware.distributed.submit import ClusterShape
 from objectaware.errors import InputError
-from objectaware.job import CONFIG_VARIABLE
+from objectaware.process import CONFIG_VARIABLE
 from objectaware.tracking import environment_tags
 
 HERE = ClusterShape(has_several_nodes=False, is_this_machine=True)

@@ -106,6 +106,39 @@ def test_nobody_there_is_refused(host: str, closed_port: int, monkeypatch: pytes
     assert "no Ray cluster answers" in _refusal_of_cluster(f"{host}:{closed_port}", monkeypatch)
 
 
+class _Refusing(grpc.GenericRpcHandler):
+    """Answers every call as a Ray that asks for a token."""
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        def refuse(request: bytes, context: grpc.ServicerContext) -> None:
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, "InvalidAuthToken: no token, or a wrong one")
+
+        return grpc.unary_unary_rpc_method_handler(refuse)
+
+
+@pytest.mark.parametrize(
+    ("sends_token", "problem"),
+    [(False, "none is sent while RAY_AUTH_MODE is not"), (True, "refuses the token")],
+)
+def test_a_token_that_is_missing_or_wrong_is_named_with_the_mode(
+    sends_token: bool, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[_Refusing()])
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    # Without the token that the process itself would send: the answer is the same.
+    monkeypatch.setattr(cluster, "init_grpc_channel", grpc.insecure_channel)
+    monkeypatch.setattr(cluster.authentication_utils, "is_token_auth_enabled", lambda: sends_token)
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    try:
+        with pytest.raises(cluster.InputError, match=problem) as refused, cluster.ray_cluster():
+            pass
+    finally:
+        server.stop(None).wait()
+    assert "RAY_AUTH_MODE=token" in refused.value.remedy
+    assert "~/.ray/auth_token" in refused.value.remedy
+
+
 def test_auto_where_no_ray_runs_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def none_found(address: str) -> None:
         raise ConnectionError("Could not find any running Ray instance.")

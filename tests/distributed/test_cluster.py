@@ -10,15 +10,18 @@ from pathlib import Path
 
 import pytest
 import ray
+from ray.util.placement_group import placement_group, remove_placement_group
 
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import (
     Need,
     node_addresses,
+    placement_groups,
     ray_cluster,
     require_resources,
     run_on_nodes,
     total_cpus,
+    wait_and_remove_new_groups,
 )
 from objectaware.errors import InputError
 from objectaware.stages import machine
@@ -146,3 +149,17 @@ def test_several_machines_need_a_server_and_a_storage_for_all(tmp_path: Path, mo
     # Nodes of one machine, and one node alone, share its disk.
     machines["b"] = "10.0.0.1"
     machine.require_shared(storage, TrackingStore.open(tmp_path))
+
+
+def test_groups_made_since_are_removed_even_where_no_worker_names_them(ray_session: None) -> None:
+    """A training that is stopped just before its workers start leaves such a group; it held its CPUs for good."""
+    kept = placement_group([{"CPU": 1}])
+    ray.get(kept.ready())
+    before = placement_groups()
+    assert kept.id.hex() in before
+    abandoned = placement_group([{"CPU": 1}])
+    ray.get(abandoned.ready())
+    assert placement_groups() - before == {abandoned.id.hex()}
+    wait_and_remove_new_groups(before, 60)
+    assert placement_groups() == before
+    remove_placement_group(kept)

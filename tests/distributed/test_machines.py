@@ -11,7 +11,7 @@ import psutil
 import pytest
 from ray.exceptions import NodeDiedError
 
-from objectaware.distributed import machines
+from objectaware.distributed import cluster, machines
 from objectaware.distributed.machines import MachineWatch, parsed_gpus, reading
 
 NAMES = {"cpu_utilization_percentage", "system_memory_usage_megabytes", "system_memory_usage_percentage"}
@@ -76,6 +76,11 @@ class _Cluster:
         return {"cpu_utilization_percentage": 40.0}
 
 
+def _replace_ray(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    for module in (cluster, machines):
+        monkeypatch.setattr(module, "ray", _Cluster(*addresses))
+
+
 def _one_sample(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, float]:
     monkeypatch.setattr(machines, "_SECONDS_TO_FIRST", 0.01)
     samples: list[Mapping[str, float]] = []
@@ -92,12 +97,12 @@ def _one_sample(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, float]:
 
 def test_one_machine_has_mlflows_own_names(monkeypatch: pytest.MonkeyPatch) -> None:
     # Both nodes are this machine, as in a cluster for tests.
-    monkeypatch.setattr(machines, "ray", _Cluster("127.0.0.1", "127.0.0.1"))
+    _replace_ray(monkeypatch, "127.0.0.1", "127.0.0.1")
     assert set(_one_sample(monkeypatch)) == {f"system/{name}" for name in NAMES}
 
 
 def test_other_machines_are_named_and_one_that_goes_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machines, "ray", _Cluster("10.0.0.1", "10.0.0.2", "10.0.0.3"))
+    _replace_ray(monkeypatch, "10.0.0.1", "10.0.0.2", "10.0.0.3")
     sample = _one_sample(monkeypatch)
     assert set(sample) == {f"system/{name}" for name in NAMES} | {"system/10.0.0.2/cpu_utilization_percentage"}
     assert sample["system/10.0.0.2/cpu_utilization_percentage"] == 40

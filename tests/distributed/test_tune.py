@@ -15,7 +15,7 @@ from objectaware.distributed.cluster import Need
 from objectaware.distributed.task import run_task
 from objectaware.distributed.tune import Estimator, Report, Values, num_concurrent, run_trials
 from objectaware.errors import InputError
-from objectaware.job import CONFIG_VARIABLE, submission_id
+from objectaware.process import CONFIG_VARIABLE, submission_id
 from objectaware.tracking import Tracker, TrackingStore
 
 slow = pytest.mark.slow

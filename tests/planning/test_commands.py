@@ -86,7 +86,7 @@ def test_without_rates_it_says_that_they_are_the_paper_s(capsys: pytest.CaptureF
     ("words", "message"),
     [
         (["--gpus", "8"], "gpus = 8: needs measured rates"),
-        (["--rates", "rates.json", "--images-per-second", "1", "1"], "says what --rates says, too"),
+        (["--rates", "rates.json", "--images-per-second", "1", "1"], "states what --rates has measured"),
         (["--rates", "rates.json", "--scale", "smoke"], "are of the paper's networks"),
     ],
 )

@@ -19,7 +19,7 @@ from objectaware.config import LocalizeConfig
 from objectaware.data.storage import Storage
 from objectaware.distributed import cluster
 from objectaware.distributed.cluster import check_ray
-from objectaware.findings import Finding
+from objectaware.errors import Finding
 from objectaware.stages import machine
 from objectaware.stages.machine import PeakMemory, device_name, on_available_device, tree_memory_mib
 from objectaware.tracking.store import TrackingStore, check_tracking

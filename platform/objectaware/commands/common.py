@@ -16,7 +16,7 @@ import tyro
 from objectaware.commands.fields import described_options, described_stages, listing_fields
 from objectaware.data.user_files import require_writable_file, require_writable_folder
 from objectaware.errors import InputError
-from objectaware.job import submission_id
+from objectaware.process import submission_id
 from objectaware.recipes import override, read_recipe, split_overrides
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Commands that make, draw, pack and list data sets."""
+"""Commands that make, draw, pack, list and check data sets."""
 
 from __future__ import annotations
 
@@ -8,96 +8,86 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from objectaware.commands.common import Common, output_file, output_folder, require_json, validated, write_json
-from objectaware.commands.registry import subcommand
+from objectaware.commands.fields import command
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
     from objectaware.config import DataConfig
-
+    from objectaware.data.published import PublishedCheck
 
 _MAX_PRINTED = 10
 """Number of unreadable images that `data pack` names."""
 
 
-@subcommand("data build scenes", "--out DIR", "Write the embedded data set.")
-def build_scenes(program: str, arguments: list[str]) -> None:
-    """Run `objectaware data build scenes --out DIR`."""
+@command("data build scenes", "--out DIR", "Write the embedded data set.")
+def build_scenes(
+    out: Path,
+    variant: Literal["single-object", "multi-object"] = "single-object",
+    layout: Literal["backgrounds-challenge", "coco"] | None = None,
+    num_train: int = 4000,
+    num_val: int = 900,
+    image_size: int = 96,
+    correlation: float = 0.9,
+    seed: int = 0,
+) -> None:
+    """Write the embedded data set in the layout of a published one.
 
-    def command(
-        out: Path,
-        variant: Literal["single-object", "multi-object"] = "single-object",
-        layout: Literal["backgrounds-challenge", "coco"] | None = None,
-        num_train: int = 4000,
-        num_val: int = 900,
-        image_size: int = 96,
-        correlation: float = 0.9,
-        seed: int = 0,
-    ) -> None:
-        """Write the embedded data set in the layout of a published one.
+    Args:
+        out: Folder to write to.
+        variant: One object per picture, or several that occur together.
+        layout: Layout of the data set. By default backgrounds-challenge for single-object and coco for
+            multi-object.
+        num_train: Number of pictures to train on.
+        num_val: Number of pictures to measure on.
+        image_size: Side in pixels.
+        correlation: Share of the pictures in which the background is the usual one of the object.
+        seed: Seed of every pixel.
+    """
+    from objectaware.data.scenes import build_scenes as build
 
-        Args:
-            out: Folder to write to.
-            variant: One object per picture, or several that occur together.
-            layout: Layout of the data set. By default backgrounds-challenge for single-object and coco for
-                multi-object.
-            num_train: Number of pictures to train on.
-            num_val: Number of pictures to measure on.
-            image_size: Side in pixels.
-            correlation: Share of the pictures in which the background is the usual one of the object.
-            seed: Seed of every pixel.
-        """
-        from objectaware.data.scenes import build_scenes as build
-
-        output_folder(str(out))
-        build(
-            out,
-            variant=variant,
-            layout=layout,
-            num_train=num_train,
-            num_val=num_val,
-            image_size=image_size,
-            correlation=correlation,
-            seed=seed,
-        )
-        print(f"scenes: {out.absolute()}")
-
-    tyro.cli(command, prog=program, args=arguments)
+    output_folder(str(out))
+    build(
+        out,
+        variant=variant,
+        layout=layout,
+        num_train=num_train,
+        num_val=num_val,
+        image_size=image_size,
+        correlation=correlation,
+        seed=seed,
+    )
+    print(f"scenes: {out.absolute()}")
 
 
-@subcommand("data subset", "ROOT --fraction F --out FILE", "Draw a list of images.")
-def draw_subset(program: str, arguments: list[str]) -> None:
-    """Run `objectaware data subset ROOT --fraction F --out FILE`."""
+@command("data subset", "ROOT --fraction F --out FILE", "Draw a list of images.")
+def draw_subset(
+    root: Annotated[Path, tyro.conf.Positional],
+    fraction: float,
+    out: Path,
+    layout: str = "folder",
+    variant: str | None = None,
+    split: str | None = None,
+    seed: int = 0,
+) -> None:
+    """Draw a part of a data set at random and write the list of its images, for `data.subset` of a recipe.
 
-    def command(
-        root: Annotated[Path, tyro.conf.Positional],
-        fraction: float,
-        out: Path,
-        layout: str = "folder",
-        variant: str | None = None,
-        split: str | None = None,
-        seed: int = 0,
-    ) -> None:
-        """Draw a part of a data set at random and write the list of its images, for `data.subset` of a recipe.
+    Args:
+        root: Folder of the data set.
+        fraction: Share of the images.
+        out: File to write the list to.
+        layout: Layout of the images in the folder. `objectaware data list` names the layouts.
+        variant: Variant of the data set, if the layout has variants.
+        split: Part of the data set, if the layout has parts.
+        seed: Seed of the draw.
+    """
+    from objectaware.data.folder import draw_subset as draw
+    from objectaware.data.folder import write_subset
 
-        Args:
-            root: Folder of the data set.
-            fraction: Share of the images.
-            out: File to write the list to.
-            layout: Layout of the images in the folder. `objectaware data list` names the layouts.
-            variant: Variant of the data set, if the layout has variants.
-            split: Part of the data set, if the layout has parts.
-            seed: Seed of the draw.
-        """
-        from objectaware.data.folder import draw_subset as draw
-        from objectaware.data.folder import write_subset
-
-        output_file(out)
-        images = _files({"root": str(root), "layout": layout, "variant": variant, "split": split}).open()
-        drawn = draw(images.image_ids, fraction, seed)
-        write_subset(str(out), drawn)
-        print(f"subset: {out.absolute()} ({len(drawn)} of {len(images)} images)")
-
-    tyro.cli(command, prog=program, args=arguments)
+    output_file(out)
+    images = _files({"root": str(root), "layout": layout, "variant": variant, "split": split}).open()
+    drawn = draw(images.image_ids, fraction, seed)
+    write_subset(str(out), drawn)
+    print(f"subset: {out.absolute()} ({len(drawn)} of {len(images)} images)")
 
 
 def _files(fields: dict[str, str | None]) -> DataConfig:
@@ -108,100 +98,180 @@ def _files(fields: dict[str, str | None]) -> DataConfig:
     data: DataConfig = validated(DataConfig, fields)
     if not layout_named(data.layout).are_files:
         remedy = f"Use one of: {', '.join(layout.name for layout in layouts() if layout.are_files)}."
-        raise InputError("layout", data.layout, "has images that are no whole files", remedy)
+        raise InputError("layout", data.layout, "has images that are not whole files", remedy)
     return data
 
 
-@subcommand("data pack", "ROOT --out URI", "Pack a data set into shards that training streams from any store.")
-def pack(program: str, arguments: list[str]) -> None:
-    """Run `objectaware data pack ROOT --out URI`."""
+@command("data pack", "ROOT --out URI", "Pack a data set into shards that training streams from any store.")
+def pack(
+    root: Annotated[str, tyro.conf.Positional],
+    out: str,
+    layout: str = "folder",
+    variant: str | None = None,
+    split: str | None = None,
+    short_side: int | None = None,
+    image_size: int = 224,
+    min_crop_scale: float = 0.08,
+    shard_mib: int = 128,
+    num_threads: int = 4,
+    json: Path | None = None,
+) -> None:
+    """Pack a data set into Parquet shards, which training streams (layout `shards`).
 
-    def command(
-        root: Annotated[str, tyro.conf.Positional],
-        out: str,
-        layout: str = "folder",
-        variant: str | None = None,
-        split: str | None = None,
-        short_side: int | None = None,
-        image_size: int = 224,
-        min_crop_scale: float = 0.08,
-        shard_mib: int = 128,
-        num_threads: int = 4,
-        json: Path | None = None,
-    ) -> None:
-        """Pack a data set into Parquet shards, which training streams (layout `shards`).
+    If it is stopped at any moment, the same command continues from there.
 
-        If it is stopped at any moment, the same command continues from there.
+    Args:
+        root: Folder of the data set.
+        out: Folder of the pack: a path, or a URI such as s3://bucket/folder.
+        layout: Layout of the images in the root. `objectaware data list` names the layouts.
+        variant: Variant of the data set, if the layout has variants.
+        split: Part of the data set, if the layout has parts.
+        short_side: Short side in pixels to which larger images are shrunk. By default none are. A size at which
+            the smallest random crops would lose detail is refused.
+        image_size: Side in pixels of the views that the pack is for.
+        min_crop_scale: Smallest share of an image that a crop for these views covers.
+        shard_mib: Size of a shard in MiB.
+        num_threads: Number of threads that read and encode.
+        json: File to which the printed results are written as data.
+    """
+    from objectaware.stages.export import run_pack
 
-        Args:
-            root: Folder of the data set.
-            out: Folder of the pack: a path, or a URI such as s3://bucket/folder.
-            layout: Layout of the images in the root. `objectaware data list` names the layouts.
-            variant: Variant of the data set, if the layout has variants.
-            split: Part of the data set, if the layout has parts.
-            short_side: Short side in pixels to which larger images are shrunk. By default none are. A size at which
-                the smallest random crops would lose detail is refused.
-            image_size: Side in pixels of the views that the pack is for.
-            min_crop_scale: Smallest share of an image that a crop for these views covers.
-            shard_mib: Size of a shard in MiB.
-            num_threads: Number of threads that read and encode.
-            json: File to which the printed results are written as data.
-        """
-        from objectaware.stages.export import run_pack
-
-        common, target = require_json(Common(json=json)), output_folder(out)
-        data = _files({"root": root, "layout": layout, "variant": variant, "split": split})
-        values = run_pack(
-            data,
-            target,
-            short_side=short_side,
-            image_size=image_size,
-            min_crop_scale=min_crop_scale,
-            shard_bytes=shard_mib * 2**20,
-            num_threads=num_threads,
-        )
-        write_json(common, values)
-        unreadable = values.pop("unreadable")
-        for key, value in values.items():
-            print(f"{key}: {value}")
-        for image_id, reason in unreadable[:_MAX_PRINTED]:
-            print(f"  {image_id}: {reason}")
-
-    tyro.cli(command, prog=program, args=arguments)
+    common, target = require_json(Common(json=json)), output_folder(out)
+    data = _files({"root": root, "layout": layout, "variant": variant, "split": split})
+    values = run_pack(
+        data,
+        target,
+        short_side=short_side,
+        image_size=image_size,
+        min_crop_scale=min_crop_scale,
+        shard_bytes=shard_mib * 2**20,
+        num_threads=num_threads,
+    )
+    write_json(common, values)
+    unreadable = values.pop("unreadable")
+    for key, value in values.items():
+        print(f"{key}: {value}")
+    for image_id, reason in unreadable[:_MAX_PRINTED]:
+        print(f"  {image_id}: {reason}")
 
 
-@subcommand("data list", "[ROOT]", "List the layouts of data sets, or what a folder holds.")
-def list_data(program: str, arguments: list[str]) -> None:
-    """Run `objectaware data list [ROOT]`."""
+@command("data list", "[ROOT]", "List the layouts of data sets, or what a folder holds.")
+def list_data(root: Annotated[Path | None, tyro.conf.Positional] = None, reasons: bool = False) -> None:
+    """List the layouts of data sets, or those that a folder has.
 
-    def command(root: Annotated[Path | None, tyro.conf.Positional] = None, reasons: bool = False) -> None:
-        """List the layouts of data sets, or those that a folder has.
+    Args:
+        root: Folder to look into.
+        reasons: Also list the other layouts, each with the reason why the folder does not have it.
+    """
+    from objectaware.data.dataset import find_layouts
+    from objectaware.data.layouts import layouts
 
-        Args:
-            root: Folder to look into.
-            reasons: Also list the other layouts, each with the reason why the folder does not have it.
-        """
-        from objectaware.data.dataset import find_layouts
-        from objectaware.data.layouts import layouts
+    if root is None:
+        for layout in layouts():
+            print(f"{layout.name:22} {layout.content}")
+            print(f"{'':22} labels: {layout.labels or 'none'}; true masks: {layout.masks or 'none'}")
+        print("`objectaware data build scenes --out DIR` makes a data set; see docs/data.md.")
+        return
+    found = list(find_layouts(root))
+    for one in found:
+        if not one.problem:
+            name = " ".join(filter(None, (one.layout, one.split, one.variant)))
+            content = "; ".join(filter(None, [f"{one.num_images} images", one.notice]))
+            print(f"{name:40} {content}")
+    others = [one for one in found if one.problem]
+    if reasons:
+        for other in others:
+            print(f"{other.layout:40} no: {other.problem}")
+    elif others:
+        print(f"none of {len(others)} other layouts; --reasons says why")
 
-        if root is None:
-            for layout in layouts():
-                print(f"{layout.name:22} {layout.content}")
-                print(f"{'':22} labels: {layout.labels or 'none'}; true masks: {layout.masks or 'none'}")
-            print("`objectaware data build scenes --out DIR` makes a data set; docs/data.md says more.")
-            return
-        others = []
-        for found in find_layouts(root):
-            if found.problem:
-                others.append(found)
-            else:
-                name = " ".join(part for part in (found.layout, found.split, found.variant) if part)
-                content = "; ".join(filter(None, [f"{found.num_images} images", found.notice]))
-                print(f"{name:40} {content}")
-        if reasons:
-            for other in others:
-                print(f"{other.layout:40} no: {other.problem}")
-        elif others:
-            print(f"none of {len(others)} other layouts; --reasons says why")
 
-    tyro.cli(command, prog=program, args=arguments)
+@command("data check", "NAME", "Check whether a published data set is whole, and say where to get it.")
+def check_data(
+    name: Annotated[str | None, tyro.conf.Positional] = None,
+    root: Path | None = None,
+    data_folder: Path | None = None,
+    every: Annotated[bool, tyro.conf.arg(name="all")] = False,
+    json: Path | None = None,
+) -> None:
+    """Report how much of a published data set exists, what is missing, where to get it, and its licence.
+
+    Exit with status 0 if it is complete, and 2 if not. With --all, print one line per data set and exit with 0.
+
+    Args:
+        name: Name of the data set, such as ImageNet-R-9. Case and punctuation do not matter.
+        root: Its folder. By default the usual one in the data folder.
+        data_folder: Folder in which data sets, and metadata that some of them need, lie under their usual names:
+            ./data, or the folder above --root.
+        every: Check all data sets in the data folder.
+        json: File to which the printed results are written as data.
+    """
+    from objectaware.data.published import PUBLISHED_SETS, check_published, published_set
+
+    common = require_json(Common(json=json))
+    if every == (name is not None):
+        raise InputError("name", name, "does not go with --all", "Give the name of a data set, or --all alone.")
+    usual = data_folder or Path("data")
+    if name is None:
+        checks = [check_published(one.name, usual / one.folder, usual) for one in PUBLISHED_SETS]
+        for check in checks:
+            num_whole = sum(part.is_whole for part in check.found)
+            parts = f"{num_whole} of {len(check.published.parts)} parts" if check.found else "missing"
+            print(f"{check.published.name:24} {'whole' if check.is_whole else parts:20} {check.root}")
+        write_json(common, {"checks": [_values(check) for check in checks]})
+        return
+    check = check_published(name, root or usual / published_set(name).folder, data_folder)
+    print(f"{check.published.name} in {check.root}")
+    for part in check.found:
+        published = "" if part.num_published is None else f" of {part.num_published}"
+        print(f"{part.part}: {part.num_images} images{published}")
+    for gap in check.missing:
+        print(f"{gap.part}: missing: {gap.problem}")
+    print(f"source: {check.published.source}")
+    print(f"licence: {check.published.licence}")
+    if check.published.note:
+        print(f"note: {check.published.note}")
+    write_json(common, _values(check))
+    if not check.is_whole:
+        remedy = f"Get it from {check.published.source}."
+        raise InputError("root", check.root, f"does not hold all of {check.published.name}", remedy)
+
+
+@command("data build imagenet9", "IMAGENET --out DIR", "Collect the classes of ImageNet-9 from ImageNet.")
+def build_imagenet9(
+    imagenet: Annotated[Path, tyro.conf.Positional],
+    out: Path,
+    seed: int = 0,
+    num_per_class: int = 5045,
+    boxes: Path | None = None,
+    copy: bool = False,
+) -> None:
+    """Make ImageNet-9's training images (the variant original) from ImageNet.
+
+    Args:
+        imagenet: Folder that holds ImageNet's train.
+        out: Folder of the data set. It may hold the published test pictures, whose images are then not drawn.
+        seed: Seed of the draw.
+        num_per_class: Number of images of each of the nine superclasses.
+        boxes: Folder of the training images' box annotations. With it, only images with exactly one box are drawn.
+        copy: Copy files instead of linking to them.
+    """
+    from objectaware.data.sets.backgrounds_challenge import build_imagenet9 as build
+
+    output_folder(str(out))
+    built = build(imagenet, out, seed=seed, num_per_class=num_per_class, boxes=boxes, copy=copy)
+    print(f"imagenet9: {built.folder} ({built.num_images} images)")
+    print(f"candidates by superclass: {', '.join(str(number) for number in built.num_candidates)}")
+    print(f"left out, since published test pictures show them: {built.num_held_back}")
+
+
+def _values(check: PublishedCheck) -> dict[str, object]:
+    return {
+        "name": check.published.name,
+        "root": str(check.root),
+        "whole": check.is_whole,
+        "found": {part.part: part.num_images for part in check.found},
+        "missing": {part.part: part.problem for part in check.missing},
+        "source": check.published.source,
+        "licence": check.published.licence,
+    }

@@ -1,7 +1,7 @@
-"""The fields of recipes, as --help lists them: name, type, default and meaning.
+"""The arguments of commands, and the fields of recipes, as --help lists them: name, type, default and meaning.
 
-They are read from schema.json, which is generated from the models of configuration and ships with the package, so that
---help imports neither pydantic nor torch. `make schema` writes the file, and a test compares it with the models.
+The fields are read from schema.json, which is generated from the models of configuration and ships with the package, so
+that --help imports neither pydantic nor torch. `make schema` writes the file, and a test compares it with the models.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ import json
 import pkgutil
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
+
+import tyro
+
+from objectaware.commands.registry import subcommand
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -23,12 +27,31 @@ if TYPE_CHECKING:
     from objectaware.config import Model
     from objectaware.config.variants import Variant
 
+Command = TypeVar("Command", bound=Callable[..., None])
 SCHEMA = Path(__file__).with_name("schema.json")
 
 Field = dict[str, Any]
 """`type`, `meaning`, and `default` unless the field is required. If the value, or each value of a mapping or list, has
 fields itself: the name of their `model`, and in `below` the text that leads to them (`.`, `.NAME.`, `[].`). For an
 option: the model of each of its `variants`, by name."""
+
+
+def command(words: str, usage: str, meaning: str) -> Callable[[Command], Command]:
+    """Register a function as a subcommand whose arguments are the function's parameters.
+
+    tyro parses the arguments by the parameters' types. --help shows the function's docstring.
+
+    Args:
+        words: Words after `objectaware`, such as `export boxes`.
+        usage: Its arguments, as `objectaware --help` shows them.
+        meaning: One line that says what it does.
+    """
+
+    def register(function: Command) -> Command:
+        subcommand(words, usage, meaning)(lambda program, arguments: tyro.cli(function, prog=program, args=arguments))
+        return function
+
+    return register
 
 
 @contextmanager
@@ -112,8 +135,7 @@ def described_options(model: str) -> dict[str, str]:
 
 def described_stages() -> dict[str, dict[str, str]]:
     """Return the kinds of stages by name, each with its `command`, the name of its `model` and its `summary`."""
-    schema: dict[str, Any] = json.loads(SCHEMA.read_text())
-    return dict(schema["stages"])
+    return dict(json.loads(SCHEMA.read_text())["stages"])
 
 
 def write_schema() -> None:
@@ -162,16 +184,10 @@ def _is_variant(annotation: object) -> TypeGuard[type[Variant]]:
 
 def _attributes(docstring: str) -> dict[str, str]:
     """Return the section "Attributes" of a Google docstring: meanings by name."""
-    section = textwrap.dedent(docstring.partition("Attributes:\n")[2].partition("\n\n")[0])
-    meanings: dict[str, str] = {}
-    name = ""
-    for line in section.splitlines():
-        if line.startswith(" "):
-            meanings[name] += f" {line.strip()}"
-        else:
-            name, _, meanings_of_name = line.partition(": ")
-            meanings[name] = meanings_of_name
-    return meanings
+    import docstring_parser
+
+    parameters = docstring_parser.parse(docstring, docstring_parser.DocstringStyle.GOOGLE).params
+    return {one.arg_name: " ".join((one.description or "").split()) for one in parameters if "attribute" in one.args}
 
 
 def _field(info: FieldInfo, meaning: str) -> Field:
@@ -179,22 +195,17 @@ def _field(info: FieldInfo, meaning: str) -> Field:
         variants = {name: one.__name__ for name, one in _own_variants(info.annotation).items()}
         default = info.annotation.default_name
         return {"type": " | ".join(variants), "meaning": meaning, "default": default, "variants": variants}
+    from pydantic_core import to_jsonable_python
+
     field: Field = {"type": _type_name(info.annotation, info.metadata), "meaning": meaning}
     if not info.is_required():
-        field["default"] = _plain(info.get_default(call_default_factory=True))
+        field["default"] = to_jsonable_python(info.get_default(call_default_factory=True))
     inner = _inner_model(info.annotation)
     if inner is not None:
         origin = get_origin(info.annotation)
         below = ".NAME." if origin is dict else "[]." if origin is tuple else "."
         field |= {"model": inner.__name__, "below": below}
     return field
-
-
-def _plain(value: object) -> object:
-    """Return the value as JSON represents it."""
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(Any).dump_python(value, mode="json")
 
 
 def _inner_model(annotation: object) -> type[Model] | None:
@@ -205,14 +216,8 @@ def _inner_model(annotation: object) -> type[Model] | None:
     return next((found for one in get_args(annotation) if (found := _inner_model(one)) is not None), None)
 
 
-_NAMES: dict[object, str] = {
-    bool: "true | false",
-    int: "integer",
-    float: "number",
-    str: "text",
-    NoneType: "null",
-    Any: "any value",
-}
+_NAMES: dict[object, str] = {bool: "true | false", int: "integer", float: "number", str: "text"}
+_NAMES |= {NoneType: "null", Any: "any value"}
 
 
 def _type_name(annotation: object, metadata: Sequence[object] = ()) -> str:

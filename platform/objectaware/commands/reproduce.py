@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,8 +20,7 @@ from objectaware.commands.common import (
     storage_address,
     write_json,
 )
-from objectaware.commands.registry import subcommand
-from objectaware.commands.reproduce_plan import UNMEASURED, PlanArguments, show_plan
+from objectaware.commands.fields import command
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from objectaware.paper.figures import FigurePlan
     from objectaware.paper.nodes import Node
     from objectaware.paper.plan import TablePlan
+    from objectaware.planning.model import Machine, Rates
     from objectaware.report.tables import TableReport
     from objectaware.studies.reproduce.workshop import Full, Smoke, Workshop
 
@@ -50,114 +51,118 @@ class Place:
     recipes: Path = Path("jobs/recipes")
 
 
+@dataclass(frozen=True)
+class PlanOptions:
+    """The rates and the machine for the hours of a plan.
+
+    Attributes:
+        rates: File that `objectaware plan measure` wrote. By default the paper's GPU, with stated instead of measured
+            rates.
+        gpus: Number of GPUs for elapsed hours, with --rates. By default that of the machine of the rates.
+        cpus: Number of CPU cores for elapsed hours, with --rates. By default that of the machine of the rates.
+        images_per_second: Images per second on which one GPU trains, with a ResNet-18 and with a ResNet-50, without
+            --rates.
+    """
+
+    rates: Path | None = None
+    gpus: int | None = None
+    cpus: int | None = None
+    images_per_second: tuple[float, float] | None = None
+
+
 PlaceArguments = tyro.conf.OmitArgPrefixes[Place]
 HERE = Place()
+UNMEASURED = PlanOptions()
 _FIGURE = "figure:"
 
 
-@subcommand(
-    "reproduce list",
-    "[--data-folder DIR]",
-    "List the paper's tables and figures, and which can run with the data at hand.",
+@command(
+    "reproduce list", "[--data DIR]", "List the paper's tables and figures, and which can run with the data at hand."
 )
-def list_paper(program: str, arguments: list[str]) -> None:
-    """Run `objectaware reproduce list`."""
+def list_paper(at: PlaceArguments = HERE, json: Path | None = None) -> None:
+    """List the paper's tables and figures, their contents and data sets, and which can run with what is here.
 
-    def command(at: PlaceArguments = HERE, json: Path | None = None) -> None:
-        """List the paper's tables and figures, their contents and data sets, and which can run with what is here.
+    Args:
+        at: Places of data sets, networks and recipes.
+        json: File to which the list is written as data.
+    """
+    from objectaware.paper import TABLE_LABELS, Display, load_figures, load_table
+    from objectaware.paper.figures import plan_figure
+    from objectaware.paper.plan import plan_table
+    from objectaware.report.tables import format_list
+    from objectaware.studies.reproduce.workshop import lacking
 
-        Args:
-            at: Places of data sets, networks and recipes.
-            json: File to which the list is written as data.
-        """
-        from objectaware.paper import TABLE_LABELS, Display, load_figures, load_table
-        from objectaware.paper.figures import plan_figure
-        from objectaware.paper.plan import plan_table
-        from objectaware.report.tables import format_list
-        from objectaware.studies.reproduce.workshop import lacking
-
-        common = require_json(Common(json=json))
-        full = _full(at)
-        displays: dict[str, Display] = {label: load_table(label) for label in TABLE_LABELS}
-        missing = {label: lacking(full, plan_table(label).nodes()) for label in TABLE_LABELS}
-        for figure in load_figures():
-            name, plan = f"{_FIGURE}{figure.label}", plan_figure(figure.label)
-            displays[name] = figure
-            missing[name] = lacking(full, plan.nodes(), plan.images.values())
-        shared = set(Display.model_fields) - {"label"}
-        data = [
-            {"name": name, **shown.model_dump(mode="json", include=shared), "missing": missing[name]}
-            for name, shown in displays.items()
-        ]
-        write_json(common, data)
-        print(format_list(displays, missing))
-        print("`objectaware reproduce show TABLE` prints a table, `objectaware reproduce TABLE` computes it.")
-
-    tyro.cli(command, prog=program, args=arguments)
+    common = require_json(Common(json=json))
+    full = _full(at)
+    displays: dict[str, Display] = {label: load_table(label) for label in TABLE_LABELS}
+    missing = {label: lacking(full, plan_table(label).nodes()) for label in TABLE_LABELS}
+    for figure in load_figures():
+        name, plan = f"{_FIGURE}{figure.label}", plan_figure(figure.label)
+        displays[name] = figure
+        missing[name] = lacking(full, plan.nodes(), plan.images.values())
+    shared = set(Display.model_fields) - {"label"}
+    data = [
+        {"name": name, **shown.model_dump(mode="json", include=shared), "missing": missing[name]}
+        for name, shown in displays.items()
+    ]
+    write_json(common, data)
+    print(format_list(displays, missing))
+    print("`objectaware reproduce show TABLE` prints a table, `objectaware reproduce TABLE` computes it.")
 
 
-@subcommand("reproduce show", "TABLE", "Print a table of the paper.")
-def show_table(program: str, arguments: list[str]) -> None:
-    """Run `objectaware reproduce show TABLE`."""
+@command("reproduce show", "TABLE", "Print a table of the paper.")
+def show_table(table: Annotated[str, tyro.conf.Positional], json: Path | None = None) -> None:
+    """Print a table of the paper, with gains computed from its numbers, and its requirements.
 
-    def command(table: Annotated[str, tyro.conf.Positional], json: Path | None = None) -> None:
-        """Print a table of the paper, with gains computed from its numbers, and its requirements.
+    Args:
+        table: Label of the table, such as bg-main.
+        json: File to which the table is written as data.
+    """
+    from objectaware.paper import gains, load_table
+    from objectaware.report.tables import format_paper_table
 
-        Args:
-            table: Label of the table, such as bg-main.
-            json: File to which the table is written as data.
-        """
-        from objectaware.paper import gains, load_table
-        from objectaware.report.tables import format_paper_table
-
-        common = require_json(Common(json=json))
-        loaded = load_table(table)
-        counted = [{"row": row, "column": column, "gain": gain} for (row, column), gain in gains(loaded).items()]
-        write_json(common, {**loaded.model_dump(mode="json"), "gains": counted})
-        print(format_paper_table(loaded))
-
-    tyro.cli(command, prog=program, args=arguments)
+    common = require_json(Common(json=json))
+    loaded = load_table(table)
+    counted = [{"row": row, "column": column, "gain": gain} for (row, column), gain in gains(loaded).items()]
+    write_json(common, {**loaded.model_dump(mode="json"), "gains": counted})
+    print(format_paper_table(loaded))
 
 
-@subcommand("reproduce", "TABLE|figure:LABEL [--plan] [--scale smoke|full]", "Compute a table or figure of the paper.")
-def reproduce_table(program: str, arguments: list[str]) -> None:
-    """Run `objectaware reproduce TABLE`."""
+@command("reproduce", "TABLE|figure:LABEL [--plan] [--scale smoke|full]", "Compute a table or figure of the paper.")
+def reproduce_table(
+    table: Annotated[str, tyro.conf.Positional],
+    common: CommonArguments = DEFAULTS,
+    at: PlaceArguments = HERE,
+    plan: bool = False,
+    scale: Literal["full", "smoke"] = "full",
+    seeds: int | None = None,
+    using: tyro.conf.OmitArgPrefixes[PlanOptions] = UNMEASURED,
+) -> None:
+    """Compute a table of the paper beside its numbers, or draw a figure. Finished stages are reused.
 
-    def command(
-        table: Annotated[str, tyro.conf.Positional],
-        common: CommonArguments = DEFAULTS,
-        at: PlaceArguments = HERE,
-        plan: bool = False,
-        scale: Literal["full", "smoke"] = "full",
-        seeds: int | None = None,
-        using: PlanArguments = UNMEASURED,
-    ) -> None:
-        """Compute a table of the paper beside its numbers, or draw a figure. Finished stages are reused.
+    Args:
+        table: Label of the table, such as bg-main, or figure:LABEL. `objectaware reproduce list` shows all labels.
+        common: Settings of every command.
+        at: Places of data sets, networks and recipes.
+        plan: Only report what it takes: stages, data, GPU hours, disk.
+        scale: full uses the paper's data sets and settings; smoke runs the same plan on scenes, in minutes.
+        seeds: Number of trainings behind a number. By default as many as in the paper, and one for smoke.
+        using: Rates with which a plan's hours are computed.
+    """
+    from objectaware.paper.figures import plan_figure
+    from objectaware.paper.plan import plan_table
+    from objectaware.studies.reproduce.workshop import Workshop
 
-        Args:
-            table: Label of the table, such as bg-main, or figure:LABEL. `objectaware reproduce list` shows all labels.
-            common: Settings of every command.
-            at: Places of data sets, networks and recipes.
-            plan: Only report what it takes: stages, data, GPU hours, disk.
-            scale: full uses the paper's data sets and settings; smoke runs the same plan on scenes, in minutes.
-            seeds: Number of trainings behind a number. By default as many as in the paper, and one for smoke.
-            using: Rates with which a plan's hours are computed.
-        """
-        from objectaware.paper.figures import plan_figure
-        from objectaware.paper.plan import plan_table
-
-        workshop = _workshop(common, at, scale)
-        planned: TablePlan | FigurePlan
-        if table.startswith(_FIGURE):
-            planned = plan_figure(table.removeprefix(_FIGURE))
-        else:
-            planned = plan_table(table, num_seeds=1 if seeds is None and scale == "smoke" else seeds)
-        if plan:
-            show_plan(common, workshop, table, planned, using)
-        else:
-            _run(common, workshop, planned)
-
-    tyro.cli(command, prog=program, args=arguments)
+    workshop = Workshop(_smoke(common) if scale == "smoke" else _full(at), at.recipes)
+    planned: TablePlan | FigurePlan
+    if table.startswith(_FIGURE):
+        planned = plan_figure(table.removeprefix(_FIGURE))
+    else:
+        planned = plan_table(table, num_seeds=1 if seeds is None and scale == "smoke" else seeds)
+    if plan:
+        _show_plan(common, workshop, table, planned, using)
+    else:
+        _run(common, workshop, planned)
 
 
 def _run(common: Common, workshop: Workshop, planned: TablePlan | FigurePlan) -> None:
@@ -189,12 +194,6 @@ def _show(common: Common, report: TableReport) -> None:
     print(report.text())
 
 
-def _workshop(common: Common, at: Place, scale: str) -> Workshop:
-    from objectaware.studies.reproduce.workshop import Workshop
-
-    return Workshop(_smoke(common) if scale == "smoke" else _full(at), at.recipes)
-
-
 def _full(at: Place) -> Full:
     from objectaware.paper.plan import PUBLISHED_NAMES
     from objectaware.studies.reproduce.workshop import Full, read_names
@@ -210,8 +209,7 @@ def _smoke(common: Common) -> Smoke:
     address = storage_address(common.storage)
     folder = Storage.from_uri(address).local_path()
     if folder is None:
-        remedy = "Scenes are written to one: --storage runs."
-        raise InputError("storage", address, "is not a local folder", remedy)
+        raise InputError("storage", address, "is not a local folder", "Scenes need one, such as --storage runs.")
     return Smoke.build(folder / "scenes" / "reproduce")
 
 
@@ -228,3 +226,75 @@ def _needs(workshop: Workshop, nodes: list[Node]) -> list[Sequence[Need]]:
         fields = {"checkpoint": "network", "data": coco, "test": coco, "execution": workshop.detection_execution()}
         configs.append(DetectionConfig.model_validate(fields))
     return possible_needs(configs)
+
+
+def _show_plan(
+    common: Common, workshop: Workshop, name: str, planned: TablePlan | FigurePlan, using: PlanOptions
+) -> None:
+    """Print the cost of a table or figure.
+
+    Args:
+        common: Settings of every command.
+        workshop: Workshop that would make the stages' configurations.
+        name: Name of the table or figure.
+        planned: Its plan.
+        using: Rates and machine for the hours.
+
+    Raises:
+        InputError: The rates cannot be read, do not fit the machine, or lack a network of the plan.
+    """
+    from objectaware.paper.figures import FigurePlan
+    from objectaware.paper.nodes import ordered
+    from objectaware.studies.reproduce.plan import plan_report
+    from objectaware.studies.reproduce.workshop import obstacles
+
+    rates, machine = _rates(using, workshop)
+    adapted = ordered(map(workshop.scale.adapted, planned.nodes()))
+    done = _done(common, workshop, adapted, obstacles(workshop, adapted))
+    # A figure shows these images without a stage.
+    shown = list(planned.images.values()) if isinstance(planned, FigurePlan) else []
+    report = plan_report(workshop, name, adapted, rates, machine=machine, done=done, shown=shown)
+    write_json(common, report.as_data())
+    print(report.text())
+
+
+def _rates(using: PlanOptions, workshop: Workshop) -> tuple[Rates, Machine | None]:
+    """Return the rates of a plan and, if they were measured, the machine that it is for."""
+    from objectaware.planning.model import Machine, read_rates
+    from objectaware.studies.reproduce.plan import stated_rates
+
+    if using.rates is None:
+        for name, value in (("gpus", using.gpus), ("cpus", using.cpus)):
+            if value is not None:
+                problem = "needs measured rates, since stated ones give no elapsed time"
+                raise InputError(name, value, problem, "Give --rates, by `objectaware plan measure --out FILE`.")
+        return stated_rates(using.images_per_second), None
+    if using.images_per_second is not None:
+        problem = "states what --rates has measured"
+        raise InputError("images-per-second", using.images_per_second, problem, "Leave one of them out.")
+    if workshop.scale.mark:
+        remedy = "Leave --rates out, or plan the full scale."
+        raise InputError("rates", using.rates, "are of the paper's networks, which a smoke test does not run", remedy)
+    rates = read_rates(using.rates)
+    return rates, Machine.of(rates, num_gpus=using.gpus, num_cores=using.cpus)
+
+
+def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[Node, str]) -> Collection[Node]:
+    """Return the stages of a plan that are finished in the storage."""
+    from objectaware.data.storage import Storage
+
+    storage = Storage.from_uri(storage_address(common.storage))
+    folder = storage.local_path()
+    if len(missing) == len(nodes) or not (folder is None or (folder / "pretrain").exists()):
+        return ()
+
+    from objectaware.stages.progress import Progress
+    from objectaware.stages.runner import Context, Mode, Services
+    from objectaware.studies.reproduce.plan import finished
+    from objectaware.tracking import TrackingStore
+
+    tracking = TrackingStore.open(storage, common.experiment)
+    # The plan itself shows the reused stages, so they are not printed line by line.
+    services = Services(storage, tracking, Progress(io.StringIO()))
+    context = Context(services, Mode(verify=common.verify, only_finished=True))
+    return finished(context, workshop, nodes, missing)

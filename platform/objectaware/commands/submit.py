@@ -7,6 +7,7 @@ import shlex
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from objectaware.distributed.submit import ClusterShape
 
 _TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
+_SHARED = "Give a folder that all nodes share, such as s3://bucket/runs or /shared/runs."
+_SERVER = "Start an MLflow server that the cluster reaches (docs/cluster.md), and give its address."
 _INTERPRETERS = ("python", "python3", "bash", "sh")
 
 
@@ -53,21 +56,21 @@ def submit(program: str, arguments: list[str]) -> None:
         client = jobs.connect_jobs(address)
         environment = job_environment(os.environ, folder, jobs.cluster_shape())
         commit = git_commit(folder / "pyproject.toml")
-        submission = jobs.Submission(
-            submission_id or f"objectaware-{uuid.uuid4().hex[:16]}",
+        name = submission_id or f"objectaware-{uuid.uuid4().hex[:16]}"
+        jobs.submit_job(
+            client,
+            name,
             shlex.join(entrypoint),
-            folder,
-            environment,
+            working_dir=folder,
+            environment=environment,
             excludes=_own_storage(environment.get(STORAGE_VARIABLE), folder),
             metadata={} if commit is None else {"git_commit": commit},
         )
-        jobs.submit_job(client, submission)
-        print(f"job: {submission.submission_id}", flush=True)
-        for name, value in environment.items():
-            print(f"{name}: {value}", flush=True)
-        status = jobs.follow_job(client, submission.submission_id, _write)
+        for key, value in {"job": name, **environment}.items():
+            print(f"{key}: {value}", flush=True)
+        status = jobs.follow_job(client, name, partial(print, end="", flush=True))
         if status:
-            print(f"objectaware: job {submission.submission_id} ended with {status}", file=sys.stderr)
+            print(f"objectaware: job {name} ended with {status}", file=sys.stderr)
             sys.exit(status)
 
     tyro.cli(command, prog=program, args=arguments[:place])
@@ -120,19 +123,27 @@ def job_environment(given: Mapping[str, str], working_dir: Path, shape: ClusterS
     Raises:
         InputError: Results would go to one node's disk, or a password would appear in Ray's logs.
     """
-    environment = {}
-    if (working_dir / "platform" / "objectaware").is_dir():
-        environment["PYTHONPATH"] = "platform"
-    storage, tracking = given.get(STORAGE_VARIABLE), given.get(_TRACKING_VARIABLE)
-    for name, address in ((STORAGE_VARIABLE, storage), (_TRACKING_VARIABLE, tracking)):
-        _refuse_password(name, address or "")
+    environment = {"PYTHONPATH": "platform"} if (working_dir / "platform" / "objectaware").is_dir() else {}
     alone_here = shape.is_this_machine and not shape.has_several_nodes
-    if storage is None and alone_here:
-        storage = str(working_dir / "runs")
-    if storage is not None:
-        environment[STORAGE_VARIABLE] = _job_storage(storage, alone_here=alone_here)
-    if tracking is not None:
-        environment[_TRACKING_VARIABLE] = _job_tracking(tracking, alone_here=alone_here)
+    storage = given.get(STORAGE_VARIABLE) or (str(working_dir / "runs") if alone_here else None)
+    for name, address, scheme, remedy in (
+        (
+            STORAGE_VARIABLE,
+            storage,
+            "",
+            _SHARED,
+        ),
+        (_TRACKING_VARIABLE, given.get(_TRACKING_VARIABLE), "sqlite:///", _SERVER),
+    ):
+        if not address:
+            continue
+        _refuse_password(name, address)
+        path = Path(address.removeprefix(scheme))
+        # The job itself checks whether all nodes share an absolute path of a storage.
+        is_local = address.startswith("sqlite:") if scheme else "://" not in address and not path.is_absolute()
+        if is_local and not alone_here:
+            raise InputError(name, address, "lies on this machine alone", remedy)
+        environment[name] = f"{scheme}{path.absolute()}" if is_local else address
     return environment
 
 
@@ -140,30 +151,9 @@ def _refuse_password(name: str, address: str) -> None:
     parts = urlsplit(address)
     if parts.password is not None:
         shown = address.replace(parts.netloc, parts.netloc.rpartition("@")[2])
-        remedy = (
-            "Leave it out here, and set the variable, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or "
-        )
-        remedy += "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, on the cluster's nodes."
+        others = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        remedy = f"Leave it out here, and set the variable, or {others}, on the cluster's nodes."
         raise InputError(name, shown, "holds a password, which Ray would write into its logs", remedy)
-
-
-def _job_storage(storage: str, *, alone_here: bool) -> str:
-    if "://" in storage or Path(storage).is_absolute():
-        # The job itself checks whether all nodes share the path.
-        return storage
-    if not alone_here:
-        remedy = "Give a folder that all nodes share, such as s3://bucket/runs or /shared/runs."
-        raise InputError(STORAGE_VARIABLE, storage, "is a folder of this machine alone", remedy)
-    return str(Path(storage).absolute())
-
-
-def _job_tracking(uri: str, *, alone_here: bool) -> str:
-    if not uri.startswith("sqlite:"):
-        return uri
-    if not alone_here:
-        remedy = "Start an MLflow server that the cluster reaches (docs/cluster.md), and give its address."
-        raise InputError(_TRACKING_VARIABLE, uri, "is a file of this machine alone", remedy)
-    return f"sqlite:///{Path(uri.removeprefix('sqlite:///')).absolute()}"
 
 
 def _own_storage(storage: str | None, working_dir: Path) -> list[str]:
@@ -171,7 +161,3 @@ def _own_storage(storage: str | None, working_dir: Path) -> list[str]:
     if storage is None or not Path(storage).is_relative_to(working_dir):
         return []
     return [f"/{Path(storage).relative_to(working_dir)}"]
-
-
-def _write(text: str) -> None:
-    print(text, end="", flush=True)

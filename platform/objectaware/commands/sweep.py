@@ -70,7 +70,7 @@ def read_sweep(path: Path, overrides: list[str]) -> dict[str, Any]:
     fields: dict[str, Any] = override(read_recipe(path), overrides)
     stages = fields.get("stages")
     if not isinstance(stages, Mapping):
-        raise InputError("stages", stages, "is no mapping of stages by name", "See docs/sweeps.md.")
+        raise InputError("stages", stages, "is not a mapping of stages by name", "See docs/sweeps.md.")
     return {**fields, "stages": {name: _with_recipe(path.parent, stage) for name, stage in stages.items()}}
 
 
@@ -84,10 +84,8 @@ def _with_recipe(folder: Path, stage: object) -> object:
     # An unknown kind is refused later, with the other fields.
     kind = all_stages().get(str(rest.get("stage")))
     options = {} if kind is None else default_names(kind.config)
-    return {
-        **rest,
-        "fields": merged(read_recipe(folder / str(stage["recipe"]), options), rest.get("fields", {}), options),
-    }
+    recipe = read_recipe(folder / str(stage["recipe"]), options)
+    return {**rest, "fields": merged(recipe, rest.get("fields", {}), options)}
 
 
 def _run(common: Common, fields: Mapping[str, object]) -> None:

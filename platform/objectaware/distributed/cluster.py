@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,30 +19,31 @@ from typing import TypeVar
 
 import grpc
 import ray
+from ray._private.authentication import authentication_utils
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 from ray._private.grpc_utils import init_grpc_channel
 from ray._private.services import canonicalize_bootstrap_address
 from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest  # type: ignore[attr-defined]
 from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
 from ray.exceptions import AuthenticationError
+from ray.util.placement_group import PlacementGroup, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from objectaware import job
 from objectaware.distributed.local_ray import local_ray
-from objectaware.errors import InputError, one_line
-from objectaware.findings import Finding
+from objectaware.errors import Finding, InputError, one_line
+from objectaware.process import job_variables, submission_id
 
 _KNOCK_SECONDS = 10.0
 _MIN_LOGICAL_CPUS = 8
 _ADDRESS = re.compile(r"(?P<client>ray://)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):(?P<port>\d{1,5})")
 _MAX_PORT = 65535
 _REMEDY = "Start one with `ray start --head`, or unset RAY_ADDRESS to run on this machine alone."
-TOKEN_REMEDY = "Set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH to the cluster's token (docs/cluster.md)."
 
 Result = TypeVar("Result")
 
-_NAME = "Ray"
 _TASK_SECONDS = 60.0
+_SECONDS_BETWEEN_LOOKS = 2.0
+_MAX_LISTED = 10_000
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,22 @@ def _refusing(address: str) -> Iterator[None]:
     try:
         yield
     except AuthenticationError as error:
-        raise InputError("RAY_ADDRESS", address, "refuses the token", TOKEN_REMEDY) from error
-    except (OSError, UnicodeError) as error:  # includes time-outs and invalid host names
+        raise token_refusal("RAY_ADDRESS", address) from error
+    except (OSError, UnicodeError, grpc.RpcError, grpc.FutureTimeoutError) as error:  # UnicodeError: a bad host name
         raise InputError("RAY_ADDRESS", address, "no Ray cluster answers there", _REMEDY) from error
     except RuntimeError as error:  # another version of Ray, or of Python
         problem = f"does not take this command ({one_line(error)[:300]})"
         raise InputError("RAY_ADDRESS", address, problem, _REMEDY) from error
+
+
+def token_refusal(field: str, address: str) -> InputError:
+    """Return the error for a cluster that wants another token than this process has sent, or wants one at all."""
+    problem = "refuses the token"
+    if not authentication_utils.is_token_auth_enabled():  # `ray start --head` has it on, clients have it off
+        problem = "asks for a token, and none is sent while RAY_AUTH_MODE is not `token`"
+    places = "RAY_AUTH_TOKEN, the file of RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token"
+    remedy = f"Set RAY_AUTH_MODE=token, and put the cluster's token into {places} (docs/cluster.md)."
+    return InputError(field, address, problem, remedy)
 
 
 def require_answer(address: str) -> None:
@@ -160,29 +172,23 @@ def _found_address() -> str:
 
 
 def _ask(server: str, *, is_client_server: bool) -> None:
-    channel = init_grpc_channel(server)
-    try:
+    with init_grpc_channel(server) as channel:
         if is_client_server:
             grpc.channel_ready_future(channel).result(timeout=_KNOCK_SECONDS)
-        else:
-            service = NodeInfoGcsServiceStub(channel)  # type: ignore[no-untyped-call]
+            return
+        service = NodeInfoGcsServiceStub(channel)  # type: ignore[no-untyped-call]
+        try:
             service.GetClusterId(GetClusterIdRequest(), timeout=_KNOCK_SECONDS)
-    except grpc.FutureTimeoutError as error:
-        raise TimeoutError from error
-    except grpc.RpcError as error:
-        if error.code() == grpc.StatusCode.UNAUTHENTICATED:
-            raise AuthenticationError(str(error.details())) from error
-        raise ConnectionError from error
-    finally:
-        channel.close()
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+                raise AuthenticationError(str(error.details())) from error
+            raise
 
 
 def _uploaded_package() -> dict[str, dict[str, str]]:
     """Return the runtime environment with which a job's workers find the uploaded copy of this package."""
     source_root = Path(__file__).resolve().parents[2]
-    if job.submission_id() is None or "PYTHONPATH" in job.environment_variables():
-        return {}
-    if not source_root.is_relative_to(Path.cwd()):
+    if submission_id() is None or "PYTHONPATH" in job_variables() or not source_root.is_relative_to(Path.cwd()):
         return {}
     # Relative, since every node unpacks the upload into another folder, in which its workers start.
     return {"env_vars": {"PYTHONPATH": str(source_root.relative_to(Path.cwd()))}}
@@ -197,30 +203,37 @@ def num_gpus() -> int:
     """Return the number of GPUs of the connected Ray; 0 without Ray."""
     if not ray.is_initialized():
         return 0
-    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    return int(resources.get("GPU", 0))
+    return int(ray.cluster_resources().get("GPU", 0))  # type: ignore[no-untyped-call]
 
 
-def require_resources(stage: str, needs: Sequence[Need]) -> None:
+def require_resources(stage: str, needs: Sequence[Need], *, of: str = "") -> float:
     """Refuse a stage that the cluster could never run, instead of waiting forever.
 
     Args:
         stage: Name of the stage.
         needs: All processes that the stage keeps running at once.
+        of: Text before the problem, for the part of a stage that needs them.
+
+    Returns:
+        How many times the cluster has room for the processes at once, rounded down; infinite if they need nothing.
 
     Raises:
         InputError: The processes need more CPUs or GPUs than the cluster has; the message shows the sum.
     """
     resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    room = math.inf
     for resource, attribute in (("CPU", "num_cpus"), ("GPU", "num_gpus")):
         terms = [(need, getattr(need, attribute)) for need in needs if getattr(need, attribute)]
         total = sum(need.count * amount for need, amount in terms)
         available = resources.get(resource, 0)
         if total > available:
             arithmetic = " + ".join(f"{need.count} {need.name} × {amount:g}" for need, amount in terms)
-            problem = f"needs {arithmetic} = {total:g} {resource}s, the cluster has {available:g}"
+            problem = f"{of}needs {arithmetic} = {total:g} {resource}s, the cluster has {available:g}"
             remedy = "Ask for fewer processes in execution, or use a larger cluster."
             raise InputError("execution", stage, problem, remedy)
+        if total:
+            room = min(room, available // total)
+    return room
 
 
 def node_addresses() -> dict[str, str]:
@@ -254,6 +267,77 @@ def run_on_nodes(function: Callable[..., Result], *args: object, timeout_seconds
     return dict(zip(references, ray.get(list(references.values()), timeout=timeout_seconds), strict=True))
 
 
+def remove_abandoned_groups() -> bool:
+    """Remove the placement groups of this driver's trainings whose workers are all dead.
+
+    Ray Train has an actor that should remove them. It asks for its controller without saying in which Ray. If several
+    Rays run on a machine, it gets no answer, and the group keeps its CPUs and GPUs until the driver ends.
+
+    A training that continues never returns to such a group, but makes another one for its next workers.
+
+    Returns:
+        Whether workers of a training are still alive.
+    """
+    from ray.util.state import list_actors
+
+    context = ray.get_runtime_context()
+    workers = list_actors(
+        address=context.gcs_address,
+        filters=[("class_name", "=", "RayTrainWorker"), ("job_id", "=", context.get_job_id())],
+        detail=True,
+        limit=_MAX_LISTED,
+        raise_on_missing_output=False,
+    )
+    living = {worker.placement_group_id for worker in workers if worker.state != "DEAD"}
+    for name in {worker.placement_group_id for worker in workers if worker.placement_group_id} - living:
+        _remove(name)
+    return bool(living)
+
+
+def wait_and_remove_abandoned_groups(seconds: float) -> None:
+    """Wait until no training runs any more, and remove the groups of all.
+
+    Args:
+        seconds: Longest time to wait for trainings to end.
+    """
+    deadline = time.monotonic() + seconds
+    while remove_abandoned_groups() and time.monotonic() < deadline:
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def placement_groups() -> set[str]:
+    """Return the names of the placement groups of this driver that hold resources, or wait for them."""
+    from ray.util.state import list_placement_groups
+
+    context = ray.get_runtime_context()
+    found = list_placement_groups(
+        address=context.gcs_address,
+        filters=[("creator_job_id", "=", context.get_job_id()), ("state", "!=", "REMOVED")],
+        limit=_MAX_LISTED,
+        raise_on_missing_output=False,
+    )
+    return {group.placement_group_id for group in found}
+
+
+def wait_and_remove_new_groups(before: set[str], seconds: float) -> None:
+    """Remove all placement groups that this driver did not have before, once no training runs any more.
+
+    A training that was stopped after its group was made and before its workers started leaves a group that no worker
+    names.
+
+    Args:
+        before: Result of `placement_groups` at an earlier time.
+        seconds: Longest time to wait for trainings to end.
+    """
+    wait_and_remove_abandoned_groups(seconds)
+    for name in placement_groups() - before:
+        _remove(name)
+
+
+def _remove(name: str) -> None:
+    remove_placement_group(PlacementGroup(ray.PlacementGroupID(bytes.fromhex(name))))
+
+
 def check_ray(check_nodes: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """Start the local Ray as every command does, or connect to `RAY_ADDRESS`, and run one task on it.
 
@@ -264,27 +348,21 @@ def check_ray(check_nodes: Callable[[], Iterable[Finding]]) -> list[Finding]:
         The finding about Ray, and for a cluster the findings about its nodes.
     """
     address = os.environ.get("RAY_ADDRESS")
-    on_nodes: list[Finding] = []
     try:
         with ray_cluster():
-            version = ray.get(ray.remote(num_cpus=0)(_version).remote(), timeout=_TASK_SECONDS)
-            num_nodes = sum(bool(node["Alive"]) for node in ray.nodes())  # type: ignore[no-untyped-call]
+            version = ray.get(ray.remote(num_cpus=0)(lambda: str(ray.__version__)).remote(), timeout=_TASK_SECONDS)
+            num_nodes = len(node_addresses())
             resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
-            if address:
-                on_nodes.extend(check_nodes())
+            on_nodes = list(check_nodes()) if address else []
     except InputError as error:
-        return [Finding(_NAME, "broken", f"{error.field} = {error.value}: {error.problem}", error.remedy)]
+        return [Finding("Ray", "broken", f"{error.field} = {error.value}: {error.problem}", error.remedy)]
     except Exception as error:  # Ray has no common base class for errors at its start
         text = one_line(error)[:300]
         remedy = "See the log in the folder `ray` of RAY_TMPDIR, by default /tmp/ray."
         if address:
             remedy = f"Install Ray {ray.__version__} on the cluster, or the cluster's here; or unset RAY_ADDRESS."
-        return [Finding(_NAME, "broken", f"does not run a task ({type(error).__name__}: {text})", remedy)]
+        return [Finding("Ray", "broken", f"does not run a task ({type(error).__name__}: {text})", remedy)]
     where = f"cluster at {address}, {num_nodes} nodes" if address else "started on this machine"
     gpus = f", {resources['GPU']:g} GPUs" if resources.get("GPU") else ""
-    found = Finding(_NAME, "ok", f"{version}, {where}, {resources.get('CPU', 0):g} logical CPUs{gpus}")
-    return [found, *on_nodes]
-
-
-def _version() -> str:
-    return str(ray.__version__)
+    found = f"{version}, {where}, {resources.get('CPU', 0):g} logical CPUs{gpus}"
+    return [Finding("Ray", "ok", found), *on_nodes]

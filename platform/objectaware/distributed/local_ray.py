@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -100,10 +100,9 @@ def _short_paths() -> Iterator[None]:
     The dashboard's processes, which read only TMPDIR, also have sockets there.
     """
     tempfile.gettempdir()  # caches its answer, which must not be a temporary link
-    names = ("RAY_TMPDIR", "TMPDIR")
-    before = {name: os.environ[name] for name in names if os.environ.get(name)}
-    long = {name: Path(path).absolute() for name, path in before.items()}
-    long = {name: path for name, path in long.items() if not fits_sockets(path, os.getpid())}
+    before = {name: os.environ[name] for name in ("RAY_TMPDIR", "TMPDIR") if os.environ.get(name)}
+    paths = {name: Path(path).absolute() for name, path in before.items()}
+    long = {name: path for name, path in paths.items() if not fits_sockets(path, os.getpid())}
     if not long:
         yield
         return
@@ -120,10 +119,25 @@ def _short_paths() -> Iterator[None]:
 
 def _start(num_cpus: int, folder: Path) -> None:
     for is_last in (False, True):
+        before = _sessions(folder)
         try:
-            _try_to_start(num_cpus, folder)
-        except Exception as error:  # Ray has no common base class for errors at its start
-            if is_full_disk(error):
+            with _without_announcement():
+                ray.init(
+                    address="local",
+                    num_cpus=num_cpus,
+                    object_store_memory=_OBJECT_STORE_BYTES,
+                    # Ray Train cleans up after itself through the dashboard's interface.
+                    include_dashboard=True,
+                    dashboard_host="127.0.0.1",
+                    log_to_driver=False,
+                    logging_level=logging.WARNING,
+                    _temp_dir=str(folder),
+                )
+        except BaseException as error:
+            ray.shutdown()
+            _remove(_sessions(folder) - before)
+            # Ray has no common base class for errors at its start.
+            if not isinstance(error, Exception) or is_full_disk(error):
                 raise
             if is_last:
                 reason = one_line(error)[:300].rstrip(".")
@@ -131,27 +145,6 @@ def _start(num_cpus: int, folder: Path) -> None:
                 raise ExplainedError(f"Ray did not start in {folder}, in two tries: {reason}. {remedy}") from None
         else:
             return
-
-
-def _try_to_start(num_cpus: int, folder: Path) -> None:
-    before = _sessions(folder)
-    try:
-        with _without_announcement():
-            ray.init(
-                address="local",
-                num_cpus=num_cpus,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                # Ray Train cleans up after itself through the dashboard's interface.
-                include_dashboard=True,
-                dashboard_host="127.0.0.1",
-                log_to_driver=False,
-                logging_level=logging.WARNING,
-                _temp_dir=str(folder),
-            )
-    except BaseException:
-        ray.shutdown()
-        _remove(_sessions(folder) - before)
-        raise
 
 
 def _sessions(folder: Path) -> set[Path]:
@@ -165,24 +158,17 @@ def _remove(sessions: set[Path]) -> None:
     A failed start leaves both behind, since Ray keeps track of its processes only once all of them run.
     """
     names = {session.name for session in sessions}
-    children = [child for child in psutil.Process().children() if _mentions(child, names)]
-    every = [*children, *(below for child in children for below in child.children(recursive=True))]
+    every = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):  # it has ended
+            if any(name in word for word in child.cmdline() for name in names):
+                every += [child, *child.children(recursive=True)]
     for process in every:
-        try:
+        with suppress(psutil.NoSuchProcess):  # ended together with its parent
             process.kill()
-        except psutil.NoSuchProcess:  # ended together with its parent
-            continue
     psutil.wait_procs(every, timeout=_SECONDS_TO_END)
     for session in sessions:
         shutil.rmtree(session, ignore_errors=True)
-
-
-def _mentions(process: psutil.Process, names: set[str]) -> bool:
-    try:
-        words = process.cmdline()
-    except psutil.Error:  # it has ended
-        return False
-    return any(name in word for word in words for name in names)
 
 
 @contextmanager

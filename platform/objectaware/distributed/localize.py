@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import ray
 import ray.data
-from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
+from ray.data import ActorPoolStrategy, Dataset, TaskPoolStrategy
 
 from objectaware.config import LocalizeConfig, LocalizeExecution
 from objectaware.data.folder import Manifest
@@ -29,7 +28,8 @@ from objectaware.localize.mask_store import delete_shards, finished_shards, read
 _MAX_FAILURES_LISTED = 100
 # Longer than any group takes: 64 images, 10 iterations, a ResNet-50 at 4 times its resolution.
 _NO_PROGRESS_SECONDS = 1800.0
-# So few groups take less time than Ray Data needs to start actors. Tasks reuse the processes of earlier stages.
+# Up to this number, groups take less time than Ray Data needs to start actors. Tasks reuse the processes of earlier
+# stages.
 _MAX_GROUPS_AS_TASKS = 4
 
 
@@ -80,9 +80,9 @@ def localize(
 
     Needs an initialised Ray (`ray_cluster`). The manifest's groups are the unit of work, and the images of a group are
     each other's negatives. A group whose shard is in the store is not computed again. Results do not depend on the
-    number of processes. An image that cannot be read becomes a row with `status` failed and is no image's negative. So
-    does an image without negatives if the localizer needs some. Lost processes are replaced, and their group is
-    computed again.
+    number of processes. An image that cannot be read becomes a row with `status` failed and is not used as a
+    negative. So does an image without negatives if the localizer needs some. Lost processes are replaced, and their
+    group is computed again.
 
     Args:
         config: Configuration of the localization; `config.data` is not used.
@@ -142,17 +142,20 @@ def _run(
     summary: LocalizeSummary,
     on_record: Callable[[Record], None],
 ) -> None:
-    speed = _Speed(summary.num_ok + summary.num_failed)
+    start, num_before, is_warm = time.perf_counter(), summary.num_ok + summary.num_failed, False
 
     def count(row: Mapping[str, Any]) -> None:
+        nonlocal start, num_before, is_warm
         if row.get("fault") is not None:
             raise pickle.loads(row["fault"])
         summary.add(row["num_images"], list(zip(row["failed_ids"], row["reasons"], strict=True)))
         summary.waiting_seconds += row["waiting_seconds"]
         summary.working_seconds += row["working_seconds"]
-        done = summary.num_ok + summary.num_failed
-        progress = {"done": done, "total": summary.num_images, "images_per_second": speed.after(done)}
-        on_record({"kind": "progress", **progress})
+        now, done = time.perf_counter(), summary.num_ok + summary.num_failed
+        speed = (done - num_before) / (now - start)
+        if not is_warm:  # from the second group on, leave out the time in which processes start and load the network
+            start, num_before, is_warm = now, done, True
+        on_record({"kind": "progress", "done": done, "total": summary.num_images, "images_per_second": speed})
 
     # Keep the reference for as long as readers ask for the plan.
     plan_reference = ray.put(plan)
@@ -166,29 +169,9 @@ def _run(
             no_progress_seconds=_NO_PROGRESS_SECONDS,
         )
         return
-    with _quiet_data_context():
-        for row in _pipeline(config, plan_reference, pending, store).iter_rows():
-            count(row)
-
-
-class _Speed:
-    """Measure images per second, without the time in which processes start and load the network.
-
-    Args:
-        done: Images done at the start.
-    """
-
-    def __init__(self, done: int) -> None:
-        self._started, self._done = time.perf_counter(), done
-        self._is_warm = False
-
-    def after(self, done: int) -> float:
-        """Return the speed so far. From the second group on, count from the end of the first."""
-        now = time.perf_counter()
-        speed = (done - self._done) / (now - self._started)
-        if not self._is_warm:
-            self._started, self._done, self._is_warm = now, done, True
-        return speed
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # it warns that its progress display is off
+    for row in _pipeline(config, plan_reference, pending, store).iter_rows():
+        count(row)
 
 
 def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Storage) -> Dataset:  # noqa: ANN401
@@ -197,6 +180,9 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
     values = config.model_dump()
     # One block per group, so that groups move on one by one.
     groups = ray.data.from_items([{"group": group} for group in pending], override_num_blocks=len(pending))
+    groups.context.enable_progress_bars = False
+    groups.context.print_on_execution_start = False
+    groups.context.execution_no_progress_timeout_s = _NO_PROGRESS_SECONDS
     one_group: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
     return (
         groups.map_batches(
@@ -222,24 +208,3 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
             **one_group,
         )
     )
-
-
-@contextmanager
-def _quiet_data_context() -> Iterator[None]:
-    """Run Ray Data without its progress display, and limit its waiting."""
-    context, logger = DataContext.get_current(), logging.getLogger("ray.data")
-    settings = {
-        "enable_progress_bars": False,
-        "print_on_execution_start": False,
-        "execution_no_progress_timeout_s": _NO_PROGRESS_SECONDS,
-    }
-    before, level = {name: getattr(context, name) for name in settings}, logger.level
-    for name, value in settings.items():
-        setattr(context, name, value)
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(context, name, value)
-        logger.setLevel(level)

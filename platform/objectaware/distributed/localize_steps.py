@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from itertools import compress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +35,7 @@ from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, write_shar
 from objectaware.localize.objects import dense_crf, extract_boxes, keep_large_components
 
 Value = TypeVar("Value")
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 _NO_NEGATIVES = "has no negatives: no other image that it is compared with could be read"
 
@@ -254,9 +256,9 @@ class CamActor:
         started = time.perf_counter()
         waiting_seconds = 0.0 if self._ended is None else started - self._ended
         size, group = self._config.image_size, batch["group"][0].as_py()
-        pixels, filler = _images(batch, "pixels", size), _images(batch, "filler", size)
-        readable = [name for name, error in zip(*_columns(batch, "image_ids", "errors"), strict=True) if not error]
-        (filler_ids,) = _columns(batch, "filler_ids")
+        pixels, filler = (_array(batch, column, np.uint8, size, size, 3) for column in ("pixels", "filler"))
+        readable = _without_errors(batch["image_ids"][0].as_py(), batch["errors"][0].as_py())
+        filler_ids = batch["filler_ids"][0].as_py()
         is_self = np.array(readable, dtype=object)[:, None] == np.array(filler_ids, dtype=object)[None]
         iterations: list[bytes] = []
 
@@ -307,15 +309,14 @@ class CrfActor:
         group = batch["group"][0].as_py()
         image_ids, errors = batch["image_ids"][0].as_py(), batch["errors"][0].as_py()
         # Before the shard, since a shard marks its group as done.
-        self._write_iterations(batch, [name for name, error in zip(image_ids, errors, strict=True) if not error])
+        self._write_iterations(batch, _without_errors(image_ids, errors)[:NUM_KEPT_IMAGES])
         write_shard(self._store, group, self._rows(batch, image_ids, errors))
-        failed = [(image_id, error) for image_id, error in zip(image_ids, errors, strict=True) if error]
         return pa.table(
             {
                 "group": pa.array([group], pa.int64()),
                 "num_images": pa.array([len(image_ids)], pa.int64()),
-                "failed_ids": pa.array([[image_id for image_id, _ in failed]], pa.list_(pa.string())),
-                "reasons": pa.array([[reason for _, reason in failed]], pa.list_(pa.string())),
+                "failed_ids": pa.array([list(compress(image_ids, errors))], pa.list_(pa.string())),
+                "reasons": pa.array([list(filter(None, errors))], pa.list_(pa.string())),
                 "waiting_seconds": batch["waiting_seconds"],
                 "working_seconds": batch["working_seconds"],
             }
@@ -324,7 +325,8 @@ class CrfActor:
     def _rows(self, batch: pa.Table, image_ids: list[str], errors: list[str]) -> Iterator[MaskRow]:
         """Yield one row per member. A full-size mask lives only until the next row."""
         size = self._config.image_size
-        readable = iter(zip(_images(batch, "pixels", size), _maps(batch, "cams", size), strict=True))
+        images, cams = _array(batch, "pixels", np.uint8, size, size, 3), _array(batch, "cams", np.float32, size, size)
+        readable = iter(zip(images, cams, strict=True))
         heights, widths = batch["heights"][0].as_py(), batch["widths"][0].as_py()
         for image_id, height, width, error in zip(image_ids, heights, widths, errors, strict=True):
             if error:
@@ -349,12 +351,10 @@ class CrfActor:
         return enlarged >= threshold, boxes
 
     def _write_iterations(self, batch: pa.Table, image_ids: list[str]) -> None:
-        size = self._config.image_size
-        cams = np.frombuffer(batch["iterations"][0].as_buffer(), dtype=np.uint8)
-        if cams.size:
-            shown = image_ids[:NUM_KEPT_IMAGES]
-            buffer = io.BytesIO()
-            np.savez_compressed(buffer, image_ids=np.array(shown), cams=cams.reshape(-1, len(shown), size, size))
+        if batch["iterations"][0].as_buffer().size:
+            size, buffer = self._config.image_size, io.BytesIO()
+            cams = _array(batch, "iterations", np.uint8, len(image_ids), size, size)
+            np.savez_compressed(buffer, image_ids=np.array(image_ids), cams=cams)
             self._store.write_bytes(ITERATIONS_NAME, buffer.getvalue())
 
 
@@ -373,15 +373,6 @@ def localize_group(plan: GroupPlan, config: dict[str, Any], store: Storage, grou
     return CrfActor(config, store)(CamActor(config)(group_table(plan, group)))
 
 
-def _columns(batch: pa.Table, *names: str) -> list[list[str]]:
-    return [batch[name][0].as_py() for name in names]
-
-
-def _images(batch: pa.Table, column: str, size: int) -> NDArray[np.uint8]:
-    """Return the images (n, size, size, 3) of a column, without a copy."""
-    return np.frombuffer(batch[column][0].as_buffer(), dtype=np.uint8).reshape(-1, size, size, 3)
-
-
-def _maps(batch: pa.Table, column: str, size: int) -> NDArray[np.float32]:
-    """Return the maps (n, size, size) of a column, without a copy."""
-    return np.frombuffer(batch[column][0].as_buffer(), dtype=np.float32).reshape(-1, size, size)
+def _array(batch: pa.Table, column: str, dtype: type[Scalar], *shape: int) -> NDArray[Scalar]:
+    """Return the arrays (n, *shape) of a column, without a copy."""
+    return np.frombuffer(batch[column][0].as_buffer(), dtype=dtype).reshape(-1, *shape)

@@ -1,4 +1,8 @@
-"""Measure how busy the cluster's machines are while a stage runs, under the names of MLflow's system metrics."""
+"""Measure how busy the cluster's machines are while a stage runs, under the names of MLflow's system metrics.
+
+MLflow's own `SystemMetricsMonitor` is not used. It sees one machine, so each node would need a process with a client of
+the server. It sends its samples at once, while ours go to the spool and arrive even if the server was away.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,8 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from objectaware.background import Background
+from objectaware.distributed.cluster import node_addresses
+from objectaware.process import Background
 
 _SECONDS_TO_FIRST = 1.0
 _SECONDS_BETWEEN = 10.0
@@ -62,14 +67,20 @@ class MachineWatch(Background):
         sample = {f"system/{name}": value for name, value in reading(None).items()}
         task = ray.remote(reading)
         waiting = {}
-        for address, node_id in _other_machines().items():
+        nodes = node_addresses() if ray.is_initialized() else {}
+        machines = {address: node_id for node_id, address in nodes.items()}
+        for address, node_id in list(machines.items())[1:]:  # the first is this machine
             there = NodeAffinitySchedulingStrategy(node_id, soft=False)
             options = task.options(num_cpus=0, max_retries=0, scheduling_strategy=there, name="machine")
             waiting[options.remote(_SECONDS_OF_REMOTE_CPU)] = address
         while waiting and not self._stop.is_set():
             done, _ = ray.wait(list(waiting), timeout=_SECONDS_BETWEEN_LOOKS)
             for reference in done:
-                sample |= _result(reference, waiting.pop(reference))
+                address = waiting.pop(reference)
+                try:
+                    sample |= {f"system/{address}/{name}": value for name, value in ray.get(reference).items()}
+                except RayError as error:
+                    _logger.info("%s does not report its metrics: %s", address, error)
         return sample
 
 
@@ -112,21 +123,3 @@ def parsed_gpus(lines: str) -> dict[str, float]:
             if cell.replace(".", "", 1).isdigit():
                 found[f"gpu_{index}_{name}"] = float(cell) * unit
     return found
-
-
-def _other_machines() -> dict[str, str]:
-    """Return one node of each machine other than this process's, by the machine's address."""
-    if not ray.is_initialized():
-        return {}
-    here = ray.get_runtime_context().get_node_id()
-    nodes = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    own = {node["NodeManagerAddress"] for node in nodes if node["NodeID"] == here}
-    return {node["NodeManagerAddress"]: node["NodeID"] for node in nodes if node["NodeManagerAddress"] not in own}
-
-
-def _result(reference: ray.ObjectRef[dict[str, float]], address: str) -> dict[str, float]:
-    try:
-        return {f"system/{address}/{name}": value for name, value in ray.get(reference).items()}
-    except RayError as error:
-        _logger.info("%s does not report its metrics: %s", address, error)
-        return {}

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,7 +17,7 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus, JobSubmissionClient
 from ray.util.state import list_nodes
 
-from objectaware.distributed.cluster import TOKEN_REMEDY, require_answer
+from objectaware.distributed.cluster import require_answer, token_refusal
 from objectaware.errors import InputError, one_line
 
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
@@ -36,27 +36,6 @@ EXCLUDES = (
     *(".git", ".venv", "venv", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis", "node_modules"),
 )
 """Patterns of .gitignore for files that are never uploaded, besides those in .gitignore and .rayignore."""
-
-
-@dataclass(frozen=True)
-class Submission:
-    """Describe a job.
-
-    Attributes:
-        submission_id: Name of the job, unique in a cluster.
-        entrypoint: Shell command that the job runs in a copy of the working directory.
-        working_dir: Folder that is uploaded.
-        environment: Environment variables of the job's processes. Ray logs them, so they must not hold secrets.
-        excludes: Further patterns of files that are not uploaded.
-        metadata: Notes that Ray keeps with the job.
-    """
-
-    submission_id: str
-    entrypoint: str
-    working_dir: Path
-    environment: Mapping[str, str]
-    excludes: Sequence[str] = ()
-    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,7 +75,7 @@ def connect_jobs(address: str | None) -> JobSubmissionClient:
     try:
         return JobSubmissionClient()
     except AuthenticationError as error:
-        raise InputError("address", shown, "refuses the token", TOKEN_REMEDY) from error
+        raise token_refusal("address", shown) from error
     except (ConnectionError, RuntimeError, requests.RequestException) as error:
         raise _no_dashboard(shown, f" ({one_line(error)[:300]})") from error
 
@@ -140,31 +119,45 @@ def _is_own_address(address: str) -> bool:
     return True
 
 
-def submit_job(client: JobSubmissionClient, submission: Submission) -> None:
-    """Upload the working directory and start the job.
+def submit_job(
+    client: JobSubmissionClient,
+    submission_id: str,
+    entrypoint: str,
+    *,
+    working_dir: Path,
+    environment: Mapping[str, str],
+    excludes: Sequence[str],
+    metadata: dict[str, str],
+) -> None:
+    """Upload the working directory and start a job.
+
+    Args:
+        client: Connection to the cluster.
+        submission_id: Name of the job, unique in a cluster.
+        entrypoint: Shell command that the job runs in a copy of the working directory.
+        working_dir: Folder that is uploaded.
+        environment: Environment variables of the job's processes. Ray logs them, so they must not hold secrets.
+        excludes: Further patterns of files that are not uploaded.
+        metadata: Notes that Ray keeps with the job.
 
     Raises:
         InputError: The id is taken, or the directory cannot be uploaded.
     """
-    taken = {job.submission_id for job in client.list_jobs()}
-    if submission.submission_id in taken:
-        remedy = f"See `ray job logs {submission.submission_id}`, or give another --submission-id."
-        raise InputError("submission-id", submission.submission_id, "is a job of this cluster already", remedy)
+    if submission_id in {job.submission_id for job in client.list_jobs()}:
+        remedy = f"See `ray job logs {submission_id}`, or give another --submission-id."
+        raise InputError("submission-id", submission_id, "is already a job of this cluster", remedy)
     runtime_env = {
-        "working_dir": str(submission.working_dir),
-        "excludes": [*EXCLUDES, *submission.excludes],
-        "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_SECONDS_TO_STOP), **submission.environment},
+        "working_dir": str(working_dir),
+        "excludes": [*EXCLUDES, *excludes],
+        "env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(_SECONDS_TO_STOP), **environment},
     }
     try:
         client.submit_job(
-            entrypoint=submission.entrypoint,
-            submission_id=submission.submission_id,
-            runtime_env=runtime_env,
-            metadata=dict(submission.metadata),
+            entrypoint=entrypoint, submission_id=submission_id, runtime_env=runtime_env, metadata=metadata
         )
     except (ValueError, RuntimeError) as error:  # the package is too large, or the dashboard refuses it
         remedy = "Name what the job does not need in .rayignore; Ray takes 100 MiB."
-        raise InputError("working-dir", str(submission.working_dir), f"is not taken ({error})", remedy) from error
+        raise InputError("working-dir", str(working_dir), f"is not taken ({error})", remedy) from error
 
 
 def follow_job(client: JobSubmissionClient, submission_id: str, write: Callable[[str], object]) -> int:
@@ -214,7 +207,13 @@ class _Log:
         deadline = time.monotonic() + _SECONDS_AWAY
         while True:
             try:
-                await self._pass_on()
+                position = 0
+                async for text in self._client.tail_job_logs(self._submission_id):
+                    position += len(text)
+                    new = position - self._num_written
+                    if new > 0:
+                        self._write(text[-new:])
+                        self._num_written = position
                 if self._client.get_job_status(self._submission_id).is_terminal():
                     return
                 deadline = time.monotonic() + _SECONDS_AWAY
@@ -223,13 +222,3 @@ class _Log:
                 if time.monotonic() > deadline:
                     raise
             await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
-
-    async def _pass_on(self) -> None:
-        """Write the new part of the log from one connection."""
-        position = 0
-        async for text in self._client.tail_job_logs(self._submission_id):
-            new = position + len(text) - self._num_written
-            position += len(text)
-            if new > 0:
-                self._write(text[-new:])
-                self._num_written += new

@@ -22,8 +22,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
-from objectaware.distributed.abandoned import wait_and_remove_abandoned_groups
-from objectaware.distributed.cluster import Need, require_resources
+from objectaware.distributed.cluster import Need, require_resources, wait_and_remove_abandoned_groups
 from objectaware.distributed.train_session import (
     EPOCHS_NAME,
     EpochRecorder,

@@ -21,9 +21,9 @@ from ray.train.torch import get_device
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectaware import collector
-from objectaware.background import Background
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
+from objectaware.process import Background
 from objectaware.training.loop import checkpoint_name
 from objectaware.training.session import NoProgressWatch, StoppedError, is_terminated
 from objectaware.training.views import ViewLoader, ViewSource

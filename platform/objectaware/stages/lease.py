@@ -26,9 +26,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-from objectaware.background import Background
 from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError, InputError
+from objectaware.process import Background
 
 LEASE_FOLDER = "lease"
 LEASE_FILE = re.compile(r"(\d{8,})\.json")

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import psutil
 
-from objectaware.background import Background
 from objectaware.data.published import PUBLISHED_SETS, check_published
 from objectaware.data.storage import Storage
-from objectaware.errors import InputError
-from objectaware.findings import Finding
+from objectaware.errors import Finding, InputError
 from objectaware.model import Model
+from objectaware.process import Background
 
 if TYPE_CHECKING:
     from objectaware.tracking import TrackingStore

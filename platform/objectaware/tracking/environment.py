@@ -13,7 +13,7 @@ from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
-from objectaware.job import submission_id, submitted_commit
+from objectaware.process import submission_id, submitted_commit
 
 CLIENT_DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",

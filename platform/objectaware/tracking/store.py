@@ -18,8 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from objectaware.data.storage import Storage
-from objectaware.errors import InputError, one_line
-from objectaware.findings import Finding
+from objectaware.errors import Finding, InputError, one_line
 from objectaware.tracking.delivery import Sender
 from objectaware.tracking.run import Tracker
 from objectaware.tracking.server import TRACKING_URI_VARIABLE, Server, initialise, own_server, server_in_use

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 import objectaware
-from objectaware.background import Background
 from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError
 from objectaware.methods.workers import mean_over_workers
+from objectaware.process import Background
 
 if TYPE_CHECKING:
     from objectaware.config import PretrainConfig

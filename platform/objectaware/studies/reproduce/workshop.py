@@ -31,8 +31,7 @@ from objectaware.errors import InputError
 from objectaware.paper import nodes
 from objectaware.paper.nodes import Images, Node, Published, ValuePath, images_of
 from objectaware.paper.plan import MOCO_IMAGENET, training
-from objectaware.plain_yaml import read_yaml
-from objectaware.recipes import merged, read_recipe
+from objectaware.recipes import merged, read_recipe, read_yaml
 
 if TYPE_CHECKING:
     from objectaware.stages.runner import StageResult

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from objectaware.background import Background
+from objectaware.process import Background
 
 
 class _Worker(Background):

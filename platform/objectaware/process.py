@@ -1,0 +1,58 @@
+"""This process: the Ray job that it drives, as Ray's job supervisor describes it, and threads beside a `with` block."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import Any, Self
+
+CONFIG_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
+"""Environment variable in which Ray passes a job's runtime environment and metadata to its driver."""
+
+
+def submission_id() -> str | None:
+    """Return the id of the job, as `ray job list` shows it; None outside a job."""
+    return _section("metadata").get("job_submission_id")
+
+
+def submitted_commit() -> str | None:
+    """Return the Git commit that `objectaware submit` uploaded, or None. The uploaded copy has no repository."""
+    return _section("metadata").get("git_commit")
+
+
+def job_variables() -> dict[str, str]:
+    """Return the environment variables of the job's runtime environment, which the job's workers have too."""
+    return _section("runtime_env").get("env_vars", {})
+
+
+def _section(name: str) -> dict[str, Any]:
+    return json.loads(os.environ.get(CONFIG_VARIABLE, "{}")).get(name) or {}
+
+
+class Background(ABC):
+    """A thread that works while a `with` block runs. It has ended when the block ends.
+
+    Args:
+        name: Name of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @abstractmethod
+    def _run(self) -> None:
+        """Do the thread's work until `_stop` is set."""
