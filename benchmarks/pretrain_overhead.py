@@ -29,7 +29,7 @@ from objectaware.data.dataset import TrainingImages
 from objectaware.data.images import IMAGENET_MEAN, IMAGENET_STD
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import ray_cluster
-from objectaware.distributed.train import pretrain
+from objectaware.distributed.train import train_on_ray
 from objectaware.plain_yaml import parse_yaml
 from objectaware.training.inputs import epoch_batches
 from objectaware.training.optimizers.sgd import SGDConfig
@@ -115,7 +115,7 @@ def measure(folder: Path, given: argparse.Namespace) -> list[Result]:
 def trainer_alone(config: PretrainConfig, folder: Path) -> Epochs:
     """The platform's loop in this process."""
     session = LocalSession(folder)
-    run_pretraining(config, session, cache_folder=folder, kept_folder=Storage.from_uri(folder / "kept"))
+    run_pretraining(config, session)
     return Epochs.of(session.history, _num_steps(config))
 
 
@@ -123,7 +123,7 @@ def under_ray(config: PretrainConfig, folder: Path) -> Epochs:
     """The platform's loop in one worker of Ray Train."""
     records: list[Mapping[str, Any]] = []
     with ray_cluster():
-        pretrain(config, name="train", storage=Storage.from_uri(folder), on_record=records.append)
+        train_on_ray(run_pretraining, config, name="train", storage=Storage.from_uri(folder), on_record=records.append)
     return Epochs.of([record for record in records if record["kind"] == "epoch"], _num_steps(config))
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 # are told of it when the command connects to Ray.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "platform"))
 
-from objectaware.cli import main
+from objectaware.cli import run
 
 
 def run_command(name: str) -> None:
     """Runs `objectaware NAME` with this script's arguments, and exits with its status."""
-    main([name, *sys.argv[1:]])
+    sys.exit(run([name, *sys.argv[1:]]))

@@ -67,14 +67,13 @@ from pathlib import Path
 import yaml
 
 from objectaware.config import PretrainConfig
-from objectaware.data.storage import Storage
 from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
 
 folder = Path(sys.argv[1])
 config = PretrainConfig.model_validate(yaml.safe_load((folder / "recipe.yaml").read_text()))
 session = LocalSession(folder / "session")
-run_pretraining(config, session, cache_folder=folder / "cache", kept_folder=Storage.from_uri(folder / "kept"))
+run_pretraining(config, session)
 print(config.method.model_dump(), session.restored() is not None)
 """
 

@@ -18,28 +18,18 @@ from objectaware.errors import (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 2 the input was refused, 130 interrupted, 1 anything else."""
-    try:
-        status = run(list(sys.argv[1:] if argv is None else argv))
-    except Exception as error:
-        traceback.print_exc()
-        # Repeat the message: a worker's traceback follows it, and readers look at the end of a job's log.
-        print(f"objectaware: {type(error).__name__}: {error}", file=sys.stderr)
-        status = 1
-    sys.exit(status)
-
-
-def run(arguments: list[str]) -> int:
+def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        arguments: Arguments after `objectaware`.
+        arguments: Arguments after `objectaware`. By default those of this process.
 
     Returns:
-        Exit status: 0 done, 1 failed for a reason that is reported in one line (a full disk, a stage that another
-        command computes, a training that diverged), 2 the input was refused, 130 interrupted. Other errors are raised.
+        Exit status: 0 done, 1 failed, 2 the input was refused, 130 interrupted. A failure with a known reason (a full
+        disk, a stage that another command computes, a training that diverged) is reported in one line, any other with
+        its traceback.
     """
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         from objectaware.commands.registry import usage_text
 
@@ -55,31 +45,37 @@ def run(arguments: list[str]) -> int:
         command, words = _find_command(arguments)
         command(f"objectaware {' '.join(words)}", arguments[len(words) :])
     except InputError as error:
-        print(f"objectaware: {error}", file=sys.stderr)
-        return 2
+        return _failed(error, status=2)
     except ExplainedError as error:
         if error.__cause__ is not None and not is_explained(error.__cause__):
             traceback.print_exception(error.__cause__)
-        print(f"objectaware: {error}", file=sys.stderr)
-        return 1
+        return _failed(error)
     except OSError as error:
         if is_refused_path(error):
             place = "" if error.filename is None else f"{os.fspath(error.filename)}: "
-            print(
-                f"objectaware: {place}{system_reason(error)}. Give another path, or the right to it.", file=sys.stderr
-            )
-            return 2
-        if not is_full_disk(error):
-            raise
-        print(f"objectaware: {error}. Make room there; the same command goes on from here.", file=sys.stderr)
-        return 1
+            return _failed(f"{place}{system_reason(error)}. Give another path, or the right to it.", status=2)
+        if is_full_disk(error):
+            return _failed(f"{error}. Make room there, then run the same command again: it resumes.")
+        return _failed_unexpectedly(error)
     except MemoryError as error:
-        print(f"objectaware: out of memory{_behind(error)}. The same command goes on from here.", file=sys.stderr)
-        return 1
+        return _failed(f"out of memory{_behind(error)}. Run the same command again: it resumes.")
     except KeyboardInterrupt:
-        print("\nobjectaware: interrupted. The same command goes on from here.", file=sys.stderr)
+        print("\nobjectaware: interrupted. Run the same command again: it resumes.", file=sys.stderr)
         return 130
+    except Exception as error:
+        return _failed_unexpectedly(error)
     return 0
+
+
+def _failed(reason: object, *, status: int = 1) -> int:
+    print(f"objectaware: {reason}", file=sys.stderr)
+    return status
+
+
+def _failed_unexpectedly(error: Exception) -> int:
+    traceback.print_exception(error)
+    # Repeat the message: a worker's traceback follows it, and readers look at the end of a job's log.
+    return _failed(f"{type(error).__name__}: {error}")
 
 
 def _behind(error: Exception) -> str:
@@ -105,4 +101,4 @@ def _find_command(arguments: list[str]) -> tuple[Callable[[str, list[str]], None
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run())

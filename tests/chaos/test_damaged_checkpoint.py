@@ -10,8 +10,8 @@ import torch
 
 from inputs import write_pictures
 from objectaware.data.storage import Storage
-from objectaware.distributed.train import pretrain
 from objectaware.errors import InputError
+from ray_training import pretrain
 from tiny_training import tiny_training
 
 
@@ -23,7 +23,7 @@ def _train(images: Path, storage: Path, num_epochs: int) -> tuple[Path, list[int
             epochs.append(entry["epoch"])
 
     config = tiny_training(images, num_epochs=num_epochs)
-    return Path(pretrain(config, name="train", storage=Storage.from_uri(storage), on_record=record)), epochs
+    return Path(pretrain(config, Storage.from_uri(storage), record)), epochs
 
 
 @pytest.mark.slow

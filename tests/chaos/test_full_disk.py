@@ -14,7 +14,7 @@ import pytest
 from inputs import write_pictures
 from objectaware.cli import run
 from objectaware.data.storage import Storage
-from objectaware.distributed.train import pretrain
+from ray_training import pretrain
 from tiny_training import tiny_training
 
 
@@ -72,11 +72,11 @@ def test_training_goes_on_once_there_is_room(
             _fill(fillers[0])
 
     with pytest.raises(OSError, match="No space left on device") as full:
-        pretrain(config, name="train", storage=Storage.from_uri(small_disk), on_record=fill)
+        pretrain(config, Storage.from_uri(small_disk), fill)
     assert full.value.errno == errno.ENOSPC  # what the command line turns into a line
     assert len(recorded) < 20
     fillers[0].unlink()
-    checkpoint = pretrain(config, name="train", storage=Storage.from_uri(small_disk), on_record=fill)
+    checkpoint = pretrain(config, Storage.from_uri(small_disk), fill)
     assert Path(checkpoint).name == "epoch_0019"
     assert sorted(recorded) == list(range(20))
 

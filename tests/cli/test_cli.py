@@ -26,7 +26,7 @@ RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
 def test_help_lists_the_commands_within_a_second() -> None:
     started = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", "from objectaware.cli import main; main(['--help'])"], capture_output=True, check=True
+        [sys.executable, "-c", "from objectaware.cli import run; run(['--help'])"], capture_output=True, check=True
     )
     assert b"objectaware demo" in done.stdout
     # The import of torch alone would take longer; a loaded machine gets some slack.

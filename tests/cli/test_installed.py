@@ -35,7 +35,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _run(installed: Path, cwd: Path, *words: str, code: str = "from objectaware.cli import main; main()") -> str:
+RUN = "import sys; from objectaware.cli import run; sys.exit(run())"
+
+
+def _run(installed: Path, cwd: Path, *words: str, code: str = RUN) -> str:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     command = [sys.executable, "-c", code, *words]
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)

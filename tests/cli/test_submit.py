@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from objectaware.cli import main, run
+from objectaware.cli import run
 from objectaware.commands import registry
 from objectaware.commands.common import storage_address
 from objectaware.commands.submit import job_command, job_environment
@@ -154,9 +154,7 @@ def test_the_message_of_a_failure_is_the_last_line(
         raise error
 
     monkeypatch.setitem(registry._SUBCOMMANDS, "demo", registry.Subcommand(fail, "", ""))
-    with pytest.raises(SystemExit) as exit_status:
-        main(["demo"])
-    assert exit_status.value.code == 1
+    assert run(["demo"]) == 1
     printed = capsys.readouterr().err
     assert "Traceback (most recent call last)" in printed
     assert printed.splitlines()[-1] == "objectaware: RuntimeError: the disk is full"

@@ -15,8 +15,8 @@ from objectaware.data.folder import ImageFolder
 from objectaware.data.pack import pack_images
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import require_resources
-from objectaware.distributed.decoding import DecodedViews, Decoder, stream_places, view_source
-from objectaware.distributed.train import pretrain_needs
+from objectaware.distributed.decoding import DecodedViews, Decoder, stream_places
+from objectaware.distributed.train import training_needs
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_state
 from objectaware.training.inputs import build_loader, open_inputs, worker_share
@@ -70,14 +70,14 @@ def test_a_stream_serves_what_is_left_of_an_epoch_and_those_after_it_up_to_some_
 
 def test_who_decodes_decides_which_processes_run(ray_session: None) -> None:
     cluster = PretrainExecution(num_workers=2, use_gpu=True, num_loader_threads=6, decode_on="cluster", num_decoders=3)
-    workers, decoders = pretrain_needs(cluster)
+    workers, decoders = training_needs(cluster)
     assert (workers.count, workers.num_cpus, workers.num_gpus) == (2, 1, 1)
     assert (decoders.count, decoders.num_cpus) == (6, 6)
     on_cpus = cluster.model_copy(update={"use_gpu": False, "num_loader_threads": 600})
     with pytest.raises(
         InputError, match=r"2 num_workers × 1 \+ 6 decoders \(num_workers × num_decoders\) × 600 = 3602"
     ):
-        require_resources("pretrain", pretrain_needs(on_cpus))
+        require_resources("pretrain", training_needs(on_cpus))
     with pytest.raises(ValueError, match="num_decoders = 2 has no meaning"):
         PretrainExecution(num_decoders=2)
 
@@ -95,13 +95,7 @@ class StoppedSession(LocalSession):
 
 
 def _train(config: PretrainConfig, session: LocalSession, folder: Path) -> None:
-    run_pretraining(
-        config,
-        session,
-        cache_folder=folder,
-        kept_folder=Storage.from_uri(folder / "kept"),
-        feed=lambda loader: view_source(loader, config, 0, 1),
-    )
+    run_pretraining(config, session)
 
 
 @slow
@@ -110,7 +104,7 @@ def test_training_on_decoded_views_is_training_on_ones_own_to_the_bit(
     ray_session: None, pack: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whole, and stopped inside an epoch and resumed, where nothing before the stop is decoded again."""
-    _train(_config(pack), LocalSession(tmp_path / "own"), tmp_path)
+    run_pretraining(_config(pack), LocalSession(tmp_path / "own"))
     expected = load_state(tmp_path / "own" / "checkpoint")
     assert expected["unreadable"].tolist() == [open_inputs(_config(pack)).images.image_ids.index("picture 03.png")]
 
@@ -121,8 +115,8 @@ def test_training_on_decoded_views_is_training_on_ones_own_to_the_bit(
     )
     config = _config(pack, decode_on="cluster", num_decoders=2)
     with pytest.raises(StoppedError):
-        _train(config, StoppedSession(tmp_path / "decoded", stop_at=3), tmp_path)
-    _train(config, LocalSession(tmp_path / "decoded"), tmp_path)
+        run_pretraining(config, StoppedSession(tmp_path / "decoded", stop_at=3))
+    run_pretraining(config, LocalSession(tmp_path / "decoded"))
     assert asked == [(0, 0), (1, 1)]  # 44 images are two steps
     found = load_state(tmp_path / "decoded" / "checkpoint")
     assert found["method"].keys() == expected["method"].keys()
@@ -140,5 +134,5 @@ def test_what_a_decoder_refuses_reaches_the_worker_as_it_is(ray_session: None, t
         {**_config(tmp_path, decode_on="cluster").model_dump(), "data": DataConfig(root=str(tmp_path))}
     )
     with pytest.raises(InputError, match="hold none that can be read") as refusal:
-        _train(config, LocalSession(tmp_path / "run"), tmp_path)
+        run_pretraining(config, LocalSession(tmp_path / "run"))
     assert type(refusal.value) is InputError

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import three_training_nodes
-from objectaware.data.storage import Storage
 from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
 
@@ -23,8 +22,7 @@ def alone(tiny_images: Path, tmp_path_factory: pytest.TempPathFactory) -> list[f
     """Loss of each epoch of the same training by one worker."""
     folder = tmp_path_factory.mktemp("alone")
     session = LocalSession(folder)
-    kept = Storage.from_uri(folder / "kept")
-    run_pretraining(three_training_nodes.config(str(tiny_images)), session, cache_folder=folder, kept_folder=kept)
+    run_pretraining(three_training_nodes.config(str(tiny_images)), session)
     return [epoch["loss"] for epoch in session.history]
 
 

@@ -14,8 +14,8 @@ import safetensors.torch
 from objectaware.config import DataConfig
 from objectaware.data.pack import PackedImages, pack_images
 from objectaware.data.storage import Storage
-from objectaware.distributed.train import pretrain
 from objectaware.methods.checkpoint import BACKBONE_NAME
+from ray_training import pretrain
 from s3_server import object_store
 from tiny_training import tiny_training
 
@@ -56,13 +56,13 @@ def test_a_pack_in_a_bucket_trains_and_resumes(ray_session: None, tiny_images: P
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        pretrain(config, name="train", storage=Storage.from_uri(bucket.format("runs")), on_record=interrupt_once)
+        pretrain(config, Storage.from_uri(bucket.format("runs")), interrupt_once)
     assert kinds[-1] == "stopped"
     assert len(epochs) < NUM_EPOCHS
     stopped = Storage.from_uri(bucket.format("runs/train"))
     assert any(name.endswith("state.pt") for name, _, _ in stopped.list_files())
 
-    address = pretrain(config, name="train", storage=Storage.from_uri(bucket.format("runs")), on_record=interrupt_once)
+    address = pretrain(config, Storage.from_uri(bucket.format("runs")), interrupt_once)
     assert epochs == set(range(NUM_EPOCHS))
     kept = stopped.child(f"kept/epoch_{NUM_EPOCHS - 1:04}").read_bytes(BACKBONE_NAME)
     assert Storage.from_uri(address).read_bytes(BACKBONE_NAME) == kept

@@ -30,14 +30,14 @@ from objectaware.distributed.train import (
     _explained,
     _may_pass,
     interface_of,
-    pretrain,
-    pretrain_needs,
+    training_needs,
     use_rays_interface,
 )
 from objectaware.errors import InputError
 from objectaware.training.loop import TrainingDivergedError
 from objectaware.training.pretraining import TrainingCollapsedError
 from objectaware.training.session import EXIT_STATUS, NoProgressError
+from ray_training import pretrain
 from tiny_training import tiny_training
 
 pytestmark = pytest.mark.timeout(900)
@@ -113,7 +113,7 @@ def _pretrain(
             epochs.append(record["epoch"])
         on_record(record)
 
-    checkpoint = pretrain(config, name="train", storage=Storage.from_uri(storage / "50% #1"), on_record=record_epochs)
+    checkpoint = pretrain(config, Storage.from_uri(storage / "50% #1"), record_epochs)
     return Path(checkpoint), epochs
 
 
@@ -324,8 +324,8 @@ def test_an_elastic_training_starts_with_the_workers_that_fit(
 
 def test_fewer_workers_are_needed_where_fewer_may_train() -> None:
     execution = PretrainExecution(num_workers=4, min_workers=2)
-    assert pretrain_needs(execution)[0].count == 4
-    assert (pretrain_needs(execution, least=True)[0].name, pretrain_needs(execution, least=True)[0].count) == (
+    assert training_needs(execution)[0].count == 4
+    assert (training_needs(execution, least=True)[0].name, training_needs(execution, least=True)[0].count) == (
         "min_workers",
         2,
     )
@@ -348,7 +348,7 @@ def test_ray_train_still_has_the_method_that_keeps_ctrl_c_ours() -> None:
 
 
 def test_a_gpu_worker_asks_for_cpus_to_decode_with() -> None:
-    (need,) = pretrain_needs(PretrainExecution(num_workers=4, use_gpu=True, num_loader_threads=6))
+    (need,) = training_needs(PretrainExecution(num_workers=4, use_gpu=True, num_loader_threads=6))
     assert (need.count, need.num_cpus, need.num_gpus) == (4, 6, 1)
 
 
@@ -399,7 +399,7 @@ def test_a_worker_that_hangs_in_a_read_is_begun_again(ray_session: None, tiny_im
             (tmp_path / "whole").replace(picture)
 
     config = tiny_training(images, num_epochs=NUM_EPOCHS_TO_SWAP, num_workers=2, cache_mib=0, no_progress_minutes=1 / 3)
-    checkpoint = pretrain(config, name="train", storage=Storage.from_uri(tmp_path / "runs"), on_record=swap)
+    checkpoint = pretrain(config, Storage.from_uri(tmp_path / "runs"), swap)
     assert Path(checkpoint).name == f"epoch_{NUM_EPOCHS_TO_SWAP - 1:04d}"
     assert sorted(set(epochs)) == list(range(NUM_EPOCHS_TO_SWAP))
     # The one that reads, and not the one that waits for it in PyTorch.

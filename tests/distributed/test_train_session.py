@@ -78,6 +78,11 @@ def test_a_checkpoint_inside_an_epoch_records_those_before_it_alone() -> None:
     assert epoch_records(metrics) == [{"kind": "epoch", **earlier}]
 
 
+def _session(folder: Path, sink: Any = None, guard: Callable[[], None] = lambda: None) -> RaySession:
+    kept = Storage.from_uri(folder / "kept").guarded(guard)
+    return RaySession(sink, kept_folder=kept, cache_folder=folder / "cache", no_progress_seconds=60)
+
+
 class _RayTrain:
     """Ray Train's side of a session of one worker: keeps the newest two checkpoints."""
 
@@ -107,7 +112,7 @@ def test_every_epoch_is_found_in_the_newest_checkpoint(tmp_path: Path, monkeypat
     ray_train = _RayTrain(monkeypatch, tmp_path / "run")
     epoch = 0
     for part in range(3):  # begun and resumed twice
-        with RaySession(None, no_progress_seconds=60) as session:
+        with _session(tmp_path) as session:
             for _ in range(6):
                 folder = tmp_path / f"made-{epoch}"
                 folder.mkdir()
@@ -140,10 +145,10 @@ def test_workers_that_begin_once_training_shall_end_do_nothing(
     """Ray Train starts them again before its controller is stopped; on a busy machine they trained on for a while."""
     _RayTrain(monkeypatch, tmp_path / "run", rank=0)
     with RecordPump(lambda record: None) as pump:
-        with RaySession(pump.sink, no_progress_seconds=60):
+        with _session(tmp_path, pump.sink):
             pass
         ray.get(pump.sink.stop.remote())
-        with pytest.raises(StoppedError), RaySession(pump.sink, no_progress_seconds=60):
+        with pytest.raises(StoppedError), _session(tmp_path, pump.sink):
             pytest.fail("the training began")
 
 
@@ -152,7 +157,9 @@ def test_a_final_error_travels_between_processes() -> None:
     assert str(error.error) == "batch_size = 8: is too large. Lower it."
 
 
-def test_workers_look_now_and_then_whether_a_machine_is_to_be_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_look_now_and_then_whether_a_machine_is_to_be_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A look is a barrier, so that it is made in the same steps by all and not in every step."""
     context = SimpleNamespace(get_world_rank=lambda: 0, get_world_size=lambda: 2)
     monkeypatch.setattr(train, "get_context", lambda: context)
@@ -160,16 +167,18 @@ def test_workers_look_now_and_then_whether_a_machine_is_to_be_taken_away(monkeyp
     looks = [None, PreemptionInfo(deadline_ms=None, preempted_node_to_ranks={"node": [1]})]
     monkeypatch.setattr(train, "get_preemption_info", lambda: looks.pop(0))
     monkeypatch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
-    unwatched = RaySession(None, no_progress_seconds=60)
+    unwatched = _session(tmp_path)
     assert not any(unwatched.should_stop() for _ in range(40))
     monkeypatch.delenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER")
-    session = RaySession(None, no_progress_seconds=60)
+    session = _session(tmp_path)
     assert [step for step in range(1, 41) if session.should_stop()] == [40]
     assert looks == []
 
 
 @pytest.mark.parametrize("call", ["report", "save"])
-def test_a_checkpoint_that_the_guard_refuses_is_not_handed_over(call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_the_guard_refuses_is_not_handed_over(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class LostError(ExplainedError):
         pass
 
@@ -181,7 +190,7 @@ def test_a_checkpoint_that_the_guard_refuses_is_not_handed_over(call: str, monke
     monkeypatch.setattr(train, "get_context", lambda: context)
     monkeypatch.setattr(train, "report", lambda metrics, **_: reports.append(metrics))
     monkeypatch.setattr(train_session, "get_device", lambda: torch.device("cpu"))
-    session = RaySession(None, no_progress_seconds=60, guard=guard)
+    session = _session(tmp_path, guard=guard)
     session.report({"loss": 1.0}, epoch=0, checkpoint=None)
     hand_over: dict[str, Callable[[], None]] = {
         "report": lambda: session.report({"loss": 1.0}, epoch=1, checkpoint=Path("/nowhere")),

@@ -54,7 +54,7 @@ def _submitted(line: list[str]) -> list[list[str]]:
 LINES = [pytest.param(line, id=f"{page.stem}: {' '.join(line)}") for page in PAGES for line in command_lines(page)]
 
 
-class ReachedStages(Exception):  # noqa: N818 - it is how the test knows that all was accepted
+class ReachedStages(BaseException):
     """The command line was parsed and its configuration is valid."""
 
 

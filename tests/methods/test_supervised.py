@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from PIL import Image
 
 from objectaware.config import DataConfig, PretrainConfig
-from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.classifier_cam import classifier_cam
 from objectaware.methods.checkpoint import load_encoder, save_checkpoint
@@ -60,7 +59,7 @@ def test_the_checkpoint_is_network_and_classifier_of_classifier_cam(method: Supe
 
 def _run(config: PretrainConfig, folder: Path) -> LocalSession:
     session = LocalSession(folder / "run")
-    run_pretraining(config, session, cache_folder=folder / "cache", kept_folder=Storage.from_uri(folder / "kept"))
+    run_pretraining(config, session)
     return session
 
 
@@ -90,7 +89,7 @@ def test_classes_are_learnt_from_a_folder_of_each(config: PretrainConfig, tmp_pa
     history = _run(config, tmp_path).history
     assert history[-1]["top1_accuracy"] > 80
     assert history[-1]["loss"] < history[-1]["chance_loss"] == pytest.approx(math.log(2))
-    assert load_classifier(str(tmp_path / "kept" / "epoch_0001")).weight.shape == (2, 384)
+    assert load_classifier(str(tmp_path / "run" / "kept" / "epoch_0001")).weight.shape == (2, 384)
 
 
 def test_images_without_labels_are_refused(config: PretrainConfig, tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_an_unused_category_is_no_output_of_a_detector(tmp_path: Path) -> None:
 def test_a_detector_is_not_trained_for_a_test_without_its_categories(
     context: Context, tmp_path: Path, tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("objectaware.stages.detection.fine_tune", None)
+    monkeypatch.setattr("objectaware.stages.detection.train_on_ray", None)
     _write_coco(tmp_path, "train", {1: "ant", 2: "bee"}, 1)
     _write_coco(tmp_path, "val", {1: "cat", 2: "dog"}, 1)
     data, test = ({"root": str(tmp_path), "layout": "coco", "split": split} for split in ("train", "val"))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from objectaware.config import Model
 from objectaware.data.storage import Storage
 from objectaware.stages.registry import stage_named
-from objectaware.stages.runner import Computation, Context, StageResult, StageRun, run_stage
+from objectaware.stages.runner import Computation, Context, StageResult, StageRun
 
 
 def run_as(
@@ -23,6 +24,6 @@ def run_as(
     check: Callable[[Any], object] = lambda config: None,
     out: Storage | None = None,
 ) -> StageResult:
-    """Run `compute` as a stage of a kind, which needs no processes; see `run_stage`."""
-    computation = Computation(title, inputs, compute, tags, check)
-    return run_stage(context, stage_named(kind), config, computation, out=out)
+    """Run `compute` as a stage of a kind, which needs no processes."""
+    stage = replace(stage_named(kind), work=lambda context, config: Computation(title, inputs, compute, tags, check))
+    return stage(context, config, out=out)

@@ -11,16 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from objectaware.config import DetectionConfig, LocalizeConfig, PretrainConfig
+from objectaware.config import DetectionConfig, LocalizeConfig
 from objectaware.data.folder import Manifest
 from objectaware.data.storage import Storage
-from objectaware.detection.fine_tuning import run_fine_tuning
 from objectaware.distributed import localize_steps, task
 from objectaware.distributed.localize import LocalizeSummary
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, read_group
 from objectaware.stages import detection, localize, pretrain, runner
 from objectaware.training.loop import KEPT_FOLDER, checkpoint_name
-from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
 
 Record = Mapping[str, Any]
@@ -28,9 +26,9 @@ Record = Mapping[str, Any]
 
 def work_in_process(patch: pytest.MonkeyPatch) -> None:
     """Lets stages pretrain, localize and evaluate without Ray; what they compute is the same."""
-    patch.setattr(pretrain, "train", _pretrain)
+    patch.setattr(pretrain, "train_on_ray", _train)
     patch.setattr(localize, "localize_images", _localize)
-    patch.setattr(detection, "fine_tune", _fine_tune)
+    patch.setattr(detection, "train_on_ray", _train)
     patch.setattr(localize_steps, "ray", _InlineRay())
     patch.setattr(task, "ray", _InlineRay())
     patch.setattr(task, "require_resources", lambda *_: None)
@@ -64,28 +62,30 @@ class _InlineTask:
 class _Session(LocalSession):
     """A session of one process that hands epochs' records on."""
 
-    def __init__(self, folder: Path, on_record: Callable[[Record], None]) -> None:
+    def __init__(self, folder: Path, kept_folder: Storage, config: Any, on_record: Callable[[Record], None]) -> None:
         super().__init__(folder)
+        self.kept_folder = kept_folder
+        self._extra = {"iteration": config.num_iterations} if isinstance(config, DetectionConfig) else {}
         self._on_record = on_record
 
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
         super().report(metrics, epoch=epoch, checkpoint=checkpoint)
-        self._on_record({"kind": "epoch", "epoch": epoch, **metrics})
+        self._on_record({"kind": "epoch", "epoch": epoch, **metrics, **self._extra})
 
 
-def _pretrain(config: PretrainConfig, *, name: str, storage: Storage, on_record: Callable[[Record], None]) -> str:
+def _train(
+    loop: Callable[[Any, LocalSession], None],
+    config: Any,
+    *,
+    name: str,
+    storage: Storage,
+    on_record: Callable[[Record], None],
+) -> str:
     folder = storage.child(name)
     working = Path(tempfile.mkdtemp(prefix="oa-train"))
-    session = _Session(working, on_record)
-    run_pretraining(config, session, cache_folder=working / "cache", kept_folder=folder.child(KEPT_FOLDER))
+    session = _Session(working, folder.child(KEPT_FOLDER), config, on_record)
+    loop(config, session)
     return _kept(session, working, folder, config.num_epochs)
-
-
-def _fine_tune(config: DetectionConfig, *, name: str, storage: Storage, on_record: Callable[[Record], None]) -> str:
-    working = Path(tempfile.mkdtemp(prefix="oa-train"))
-    session = _Session(working, lambda record: on_record({**record, "iteration": config.num_iterations}))
-    run_fine_tuning(config, session)
-    return _kept(session, working, storage.child(name), config.num_epochs)
 
 
 def _kept(session: LocalSession, working: Path, folder: Storage, num_epochs: int) -> str:

@@ -19,8 +19,8 @@ from ray.cluster_utils import Cluster
 from actors import actors
 from objectaware.config import PretrainConfig
 from objectaware.data.storage import Storage
-from objectaware.distributed.train import pretrain
 from ports import free_port
+from ray_training import pretrain
 from tiny_training import tiny_training
 
 
@@ -63,7 +63,7 @@ def main(images: str, storage: str) -> None:
 
     def train() -> None:
         try:
-            pretrain(config(images, 3), name="train", storage=Storage.from_uri(storage), on_record=on_record)
+            pretrain(config(images, 3), Storage.from_uri(storage), on_record)
         except BaseException as error:
             errors.append(error)
             has_begun.set()

@@ -12,7 +12,6 @@ from torch import nn
 
 from objectaware.config import DataConfig, PretrainConfig
 from objectaware.data.scenes import build_scenes
-from objectaware.data.storage import Storage
 from objectaware.evaluate.embeddings import knn_accuracy
 from objectaware.evaluate.features import compute_features
 from objectaware.methods.backbones import build_backbone
@@ -37,8 +36,7 @@ def test_the_demos_pretraining_learns_classes_that_nobody_tells_it(tmp_path: Pat
     execution = {**fields["execution"], "evaluation_interval": NUM_EPOCHS, "checkpoint_interval": NUM_EPOCHS}
     config = PretrainConfig.model_validate({**fields, "data": data, "num_epochs": NUM_EPOCHS, "execution": execution})
     session = LocalSession(tmp_path / "train")
-    kept = Storage.from_uri(tmp_path / "kept")
-    run_pretraining(config, session, cache_folder=tmp_path / "cache", kept_folder=kept)
+    run_pretraining(config, session)
     checkpoint = session.restored()
     assert checkpoint is not None
 

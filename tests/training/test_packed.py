@@ -64,16 +64,11 @@ class Interrupted(LocalSession):
 def test_a_recipe_streams_a_pack_and_resumes_inside_an_epoch(folders: tuple[Path, Path], tmp_path: Path) -> None:
     config = _config(folders[1])
     whole = LocalSession(tmp_path / "whole")
-    run_pretraining(config, whole, cache_folder=tmp_path, kept_folder=Storage.from_uri(tmp_path / "kept"))
+    run_pretraining(config, whole)
     with pytest.raises(StoppedError):
-        run_pretraining(
-            config,
-            Interrupted(tmp_path / "parts", stop_at=4),
-            cache_folder=tmp_path,
-            kept_folder=Storage.from_uri(tmp_path / "kept"),
-        )
+        run_pretraining(config, Interrupted(tmp_path / "parts", stop_at=4))
     resumed = LocalSession(tmp_path / "parts")
-    run_pretraining(config, resumed, cache_folder=tmp_path, kept_folder=Storage.from_uri(tmp_path / "kept"))
+    run_pretraining(config, resumed)
     assert resumed.history[-1]["loss"] == whole.history[-1]["loss"]
     assert resumed.history[-1]["knn_accuracy"] == whole.history[-1]["knn_accuracy"]
     one, other = (load_state(tmp_path / name / "checkpoint")["method"] for name in ("whole", "parts"))

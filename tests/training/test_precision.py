@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from objectaware.cli import main
+from objectaware.cli import run
 from objectaware.config import DetectionConfig, PretrainConfig
-from objectaware.data.storage import Storage
 from objectaware.detection.fine_tuning import run_fine_tuning
 from objectaware.errors import InputError
 from objectaware.training.loop import autocast, require_precision
@@ -60,7 +59,7 @@ def test_workers_look_at_their_own_processor(emulating: None, tmp_path: Path) ->
     detection = DetectionConfig.model_validate({"checkpoint": "c", "data": coco, "test": coco, "precision": "bf16"})
     session = LocalSession(tmp_path)
     with pytest.raises(InputError, match="precision = bf16"):
-        run_pretraining(pretrain, session, cache_folder=tmp_path, kept_folder=Storage.from_uri(tmp_path))
+        run_pretraining(pretrain, session)
     with pytest.raises(InputError, match="precision = bf16"):
         run_fine_tuning(detection, session)
 
@@ -99,7 +98,5 @@ def test_commands_are_refused_before_ray_starts(
         pytest.fail("Ray was started")
 
     monkeypatch.setattr("objectaware.distributed.cluster.ray_cluster", start)
-    with pytest.raises(SystemExit) as ended:
-        main(commands[name])
-    assert ended.value.code == 2
+    assert run(commands[name]) == 2
     assert "precision = bf16" in capsys.readouterr().err

@@ -61,7 +61,7 @@ def _wrap(module: ModuleType, name: str, function: str, at: str) -> None:
         functions = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            if _PACKAGE in frame.f_code.co_filename:
+            if _PACKAGE in frame.f_code.co_filename and frame.f_code.co_name != "<module>":
                 functions.append(f"{_module(frame.f_code)}:{frame.f_code.co_qualname}")
             frame = frame.f_back
         content = {"at": at, "functions": functions[::-1]}

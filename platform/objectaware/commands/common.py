@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from objectaware.commands.fields import described_options, listing_fields
+from objectaware.commands.fields import described_options, described_stages, listing_fields
 from objectaware.data.user_files import require_writable_file, require_writable_folder
 from objectaware.errors import InputError
 from objectaware.job import submission_id
@@ -54,25 +54,24 @@ CommonArguments = tyro.conf.OmitArgPrefixes[Common]
 DEFAULTS = Common()
 
 
-def recipe_command(
-    program: str,
-    arguments: list[str],
-    run: Callable[[Common, Mapping[str, object]], None],
-    *,
-    description: str,
-    models: Sequence[str],
-) -> None:
-    """Parse and run a command on a recipe, of which every field can be overridden.
+def parse_recipe(
+    program: str, arguments: list[str], *, description: str, models: Sequence[str]
+) -> tuple[Common, dict[str, object]]:
+    """Parse a command on a recipe, of which every field can be overridden.
 
     Args:
         program: Name of the command.
         arguments: Arguments that follow the name.
-        run: Called with the common settings and the recipe's fields.
         description: Description of the command, for --help.
         models: Names of the models of configuration whose fields --help lists. The recipe's model comes first.
+
+    Returns:
+        The common settings, and the recipe's fields with the user's overrides.
     """
 
-    def command(recipe: Annotated[Path, tyro.conf.Positional], common: CommonArguments = DEFAULTS) -> None:
+    def read(
+        recipe: Annotated[Path, tyro.conf.Positional], common: CommonArguments = DEFAULTS
+    ) -> tuple[Common, dict[str, object]]:
         """Run the recipe.
 
         Args:
@@ -80,11 +79,11 @@ def recipe_command(
             common: Settings of every command.
         """
         options = described_options(models[0])
-        run(common, override(read_recipe(recipe, options), overrides, options))
+        return common, override(read_recipe(recipe, options), overrides, options)
 
     known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
     with listing_fields(known, "Fields of the recipe, each overridden by --FIELD VALUE:", *models):
-        tyro.cli(command, prog=program, description=description, args=known)
+        return tyro.cli(read, prog=program, description=description, args=known)
 
 
 def take_list(arguments: list[str], option: str) -> tuple[list[str], list[str]]:
@@ -107,7 +106,7 @@ def take_list(arguments: list[str], option: str) -> tuple[list[str], list[str]]:
     while end < len(arguments) and not arguments[end].startswith("--"):
         end += 1
     if end == begin + 1:
-        raise InputError("arguments", option, "is followed by nothing", f"Write {option} and what it shall be.")
+        raise InputError("arguments", option, "is followed by nothing", f"Write {option} and its value.")
     return arguments[begin + 1 : end], arguments[:begin] + arguments[end:]
 
 
@@ -235,17 +234,33 @@ def output_file(address: str | Path, *, field: str = "out") -> None:
         require_writable_file(local, field=field)
 
 
-def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
-    """Run a stage with the fields of its recipe, and print its results.
+Parsed = tuple[Common, Mapping[str, object]]
+
+
+def run_stage(
+    kind: str, program: str, arguments: list[str], parse: Callable[[str, list[str]], Parsed] | None = None
+) -> None:
+    """Run a kind of stage as a command, and print its results.
 
     Args:
-        common: Settings of every command.
-        kind: Kind of the stage.
-        fields: Fields of the recipe, with the user's overrides.
+        kind: Kind of the stage. Its module is imported only when there is something to run, so that --help is fast.
+        program: Name of the command.
+        arguments: Arguments that follow the name.
+        parse: Function from the last two to the common settings and the configuration's fields. By default the
+            arguments are a recipe and its overrides.
 
     Raises:
         InputError: A field is not valid, or an input is missing.
     """
+    fields: Mapping[str, object]
+    if parse is None:
+        described = described_stages()[kind]
+        model = described["model"]
+        description = f"{described['summary']} By a recipe of {model}, of which every field can be overridden."
+        common, fields = parse_recipe(program, arguments, description=description, models=[model])
+    else:
+        common, fields = parse(program, arguments)
+
     from objectaware.data.dataset import Dataset
     from objectaware.stages.identity import data_sets
     from objectaware.stages.registry import stage_named
@@ -263,9 +278,14 @@ def run_recipe(common: Common, kind: str, fields: Mapping[str, object]) -> None:
 
 def possible_needs(configs: Iterable[Model]) -> list[Sequence[Need]]:
     """Return the processes of each stage, both with and without GPUs if its configuration leaves that open."""
-    from objectaware.stages.registry import stage_needs
+    from objectaware.stages.device import on_device
+    from objectaware.stages.registry import computing_stage
 
-    return [stage_needs(config, has_gpus=choice) for config in configs for choice in (False, True)]
+    needs: list[Sequence[Need]] = []
+    for config in configs:
+        on_both = [on_device(config, has_gpus=choice) for choice in (False, True)]
+        needs += map(computing_stage(config).needs, on_both)
+    return needs
 
 
 def require_local_precision(config: Model) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated
 
 import tyro
@@ -13,34 +14,16 @@ from objectaware.commands.common import (
     CommonArguments,
     open_context,
     open_records,
+    parse_recipe,
     possible_needs,
-    recipe_command,
-    run_recipe,
+    run_stage,
     take_list,
     validated,
     with_each_checkpoint,
     write_json,
 )
-from objectaware.commands.fields import described_stages
 from objectaware.commands.registry import subcommand
 from objectaware.errors import InputError
-
-
-def evaluate_stage(kind: str, program: str, arguments: list[str]) -> None:
-    """Run `objectaware evaluate KIND RECIPE`, for every kind of stage without a special command.
-
-    Args:
-        kind: Kind of the stage. Its module is imported only when there is something to run, so that --help is fast.
-        program: Name of the command.
-        arguments: Arguments that follow the name.
-    """
-
-    def run(common: Common, fields: Mapping[str, object]) -> None:
-        run_recipe(common, kind, fields)
-
-    described = described_stages()[kind]
-    description = f"{described['summary']} By a recipe of {described['model']}, of which every field can be overridden."
-    recipe_command(program, arguments, run, description=description, models=[described["model"]])
 
 
 @subcommand(
@@ -52,28 +35,27 @@ def evaluate_shift(program: str, arguments: list[str]) -> None:
     sets, arguments = take_list(arguments, "--sets")
     data_folder, arguments = take_list(arguments, "--data-folder")
 
-    def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.stages.shift import ShiftConfig
-        from objectaware.studies.shift import published_tests, run_shift, shift_table
-
-        tests = published_tests(sets, data_folder[-1] if data_folder else "data")
-        given = fields.get("tests")
-        if tests:
-            fields = {**fields, "tests": {**(given if isinstance(given, Mapping) else {}), **tests}}
-        every = with_each_checkpoint(ShiftConfig, fields, checkpoints)
-        with open_context(common) as context:
-            values = run_shift(context, every[0], [config.checkpoint for config in every])
-            write_json(common, values)
-            print(shift_table(values))
-            print(f"MLflow UI: {context.services.tracking.ui_command()}")
-
     description = (
         "Linear evaluation of one or several checkpoints on shifted test sets, by a recipe of ShiftConfig: accuracy "
         "on each, BG-Gap, corruptions averaged over their severities; mean and standard deviation over checkpoints. "
         "--checkpoints C [C …] in place of the recipe's one; --sets NAME [NAME …] adds the test sets of published data "
         "sets, which lie in --data-folder (data). Every field of the recipe can be overridden."
     )
-    recipe_command(program, arguments, run, description=description, models=["ShiftConfig"])
+    common, fields = parse_recipe(program, arguments, description=description, models=["ShiftConfig"])
+
+    from objectaware.stages.shift import ShiftConfig
+    from objectaware.studies.shift import published_tests, run_shift, shift_table
+
+    tests = published_tests(sets, data_folder[-1] if data_folder else "data")
+    given = fields.get("tests")
+    if tests:
+        fields["tests"] = {**(given if isinstance(given, Mapping) else {}), **tests}
+    every = with_each_checkpoint(ShiftConfig, fields, checkpoints)
+    with open_context(common) as context:
+        values = run_shift(context, every[0], [config.checkpoint for config in every])
+        write_json(common, values)
+        print(shift_table(values))
+        print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
 
 @subcommand(
@@ -84,29 +66,28 @@ def evaluate_shift(program: str, arguments: list[str]) -> None:
 def evaluate_few_shot(program: str, arguments: list[str]) -> None:
     """Run `objectaware evaluate few-shot RECIPE [--checkpoints C …]`."""
     checkpoints, arguments = take_list(arguments, "--checkpoints")
-
-    def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.stages.few_shot import FewShotConfig
-        from objectaware.studies.few_shot import run_few_shot_curve
-
-        if not checkpoints:
-            run_recipe(common, "few_shot", fields)
-            return
-        every = with_each_checkpoint(FewShotConfig, fields, checkpoints)
-        with open_context(common) as context:
-            values = run_few_shot_curve(context, every[0], [config.checkpoint for config in every])
-            write_json(common, values)
-            for point in values["curve"]:
-                place = point["checkpoint"] if point["epoch"] is None else f"epoch {point['epoch']}"
-                print(f"{place}: error {point['mean']:.1f} ± {point['std']:.1f}%")
-            print(f"MLflow UI: {context.services.tracking.ui_command()}")
-
     description = (
         "Error of a classifier that was shown a few images of each of two classes, by a recipe of FewShotConfig. "
         "--checkpoints C [C …] in place of the recipe's one gives the error over the epochs. Every field of the recipe "
         "can be overridden: --num_shots 5."
     )
-    recipe_command(program, arguments, run, description=description, models=["FewShotConfig"])
+    parse = partial(parse_recipe, description=description, models=["FewShotConfig"])
+    if not checkpoints:
+        run_stage("few_shot", program, arguments, parse)
+        return
+    common, fields = parse(program, arguments)
+
+    from objectaware.stages.few_shot import FewShotConfig
+    from objectaware.studies.few_shot import run_few_shot_curve
+
+    every = with_each_checkpoint(FewShotConfig, fields, checkpoints)
+    with open_context(common) as context:
+        values = run_few_shot_curve(context, every[0], [config.checkpoint for config in every])
+        write_json(common, values)
+        for point in values["curve"]:
+            place = point["checkpoint"] if point["epoch"] is None else f"epoch {point['epoch']}"
+            print(f"{place}: error {point['mean']:.1f} ± {point['std']:.1f}%")
+        print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
 
 @subcommand("evaluate losses", "--runs NAME=DIR …", "Draw the loss of several pretrainings over their epochs.")
@@ -147,23 +128,22 @@ def evaluate_losses(program: str, arguments: list[str]) -> None:
 )
 def evaluate_localizers(program: str, arguments: list[str]) -> None:
     """Run `objectaware evaluate localizers RECIPE`."""
-
-    def run(common: Common, fields: Mapping[str, object]) -> None:
-        from objectaware.stages.localizers import LocalizersConfig, localizers
-        from objectaware.studies.localizers import localizers_table, run_localizers
-
-        config = validated(LocalizersConfig, fields)
-        with open_context(common, *possible_needs(localizers.parts(config))) as context:
-            values = run_localizers(context, config)
-            write_json(common, values)
-            print(localizers_table(values))
-            print(f"MLflow UI: {context.services.tracking.ui_command()}")
-
     description = (
         "Scores all localizers of a recipe of LocalizersConfig on the same images in one table. Every field can be "
         "overridden: --checkpoint DIR."
     )
-    recipe_command(program, arguments, run, description=description, models=["LocalizersConfig", "LocalizeConfig"])
+    models = ["LocalizersConfig", "LocalizeConfig"]
+    common, fields = parse_recipe(program, arguments, description=description, models=models)
+
+    from objectaware.stages.localizers import LocalizersConfig, localizers
+    from objectaware.studies.localizers import localizers_table, run_localizers
+
+    config = validated(LocalizersConfig, fields)
+    with open_context(common, *possible_needs(localizers.parts(config))) as context:
+        values = run_localizers(context, config)
+        write_json(common, values)
+        print(localizers_table(values))
+        print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
 
 @subcommand(
@@ -173,14 +153,17 @@ def evaluate_localizers(program: str, arguments: list[str]) -> None:
 )
 def evaluate_background(program: str, arguments: list[str]) -> None:
     """Run `objectaware evaluate background ROOT --checkpoint C`."""
+    run_stage("background", program, arguments, _parse_background)
 
-    def command(
+
+def _parse_background(program: str, arguments: list[str]) -> tuple[Common, dict[str, object]]:
+    def read(
         root: Annotated[str, tyro.conf.Positional],
         checkpoint: str,
         common: CommonArguments = DEFAULTS,
         image_size: int = 224,
         center_crop: bool = True,
-    ) -> None:
+    ) -> tuple[Common, dict[str, object]]:
         """Measure accuracy on every variant of a Backgrounds Challenge folder, and the BG-Gap.
 
         Args:
@@ -191,7 +174,7 @@ def evaluate_background(program: str, arguments: list[str]) -> None:
             image_size: Side of the network's input in pixels.
             center_crop: Whether to use the paper's protocol, a centre crop, or to squash the picture.
         """
-        values = {"root": root, "checkpoint": checkpoint, "image_size": image_size, "center_crop": center_crop}
-        run_recipe(common, "background", values)
+        fields = {"root": root, "checkpoint": checkpoint, "image_size": image_size, "center_crop": center_crop}
+        return common, fields
 
-    tyro.cli(command, prog=program, args=arguments)
+    return tyro.cli(read, prog=program, args=arguments)

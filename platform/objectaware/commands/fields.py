@@ -97,7 +97,10 @@ def describe_models() -> dict[str, Any]:
     """Describe every model of a recipe and every kind of stage, in the form of schema.json."""
     from objectaware.stages.registry import all_stages
 
-    stages = {kind: {"model": one.config.__name__, "summary": one.summary} for kind, one in all_stages().items()}
+    stages = {
+        kind: {"command": one.command, "model": one.config.__name__, "summary": one.summary}
+        for kind, one in all_stages().items()
+    }
     return {"models": {model.__name__: _described(model) for model in _models()}, "stages": stages}
 
 
@@ -108,7 +111,7 @@ def described_options(model: str) -> dict[str, str]:
 
 
 def described_stages() -> dict[str, dict[str, str]]:
-    """Return the kinds of stages by name, each with the name of its `model` and its `summary`."""
+    """Return the kinds of stages by name, each with its `command`, the name of its `model` and its `summary`."""
     schema: dict[str, Any] = json.loads(SCHEMA.read_text())
     return dict(schema["stages"])
 

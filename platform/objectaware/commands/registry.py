@@ -1,7 +1,7 @@
 """The subcommands of `objectaware`. Each is registered by `@subcommand` at its function.
 
-A kind of stage needs no subcommand of its own: `evaluate KIND RECIPE` runs each kind that schema.json lists and that
-has no special command.
+A kind of stage needs no subcommand of its own: schema.json lists the words that run it by a recipe. A subcommand with
+the same words takes other arguments.
 """
 
 from __future__ import annotations
@@ -55,17 +55,16 @@ def subcommand(words: str, usage: str, meaning: str) -> Callable[[Function], Fun
 def all_subcommands() -> dict[str, Subcommand]:
     """Return every subcommand by its words, sorted by words."""
     from objectaware import commands
+    from objectaware.commands.common import run_stage
     from objectaware.commands.fields import described_stages
 
     for module in pkgutil.iter_modules(commands.__path__):
         importlib.import_module(f"{commands.__name__}.{module.name}")
     found = dict(_SUBCOMMANDS)
     for kind, described in described_stages().items():
-        words = f"evaluate {kind.replace('_', '-')}"
-        if kind not in found and words not in found:
-            from objectaware.commands.evaluate import evaluate_stage
-
-            found[words] = Subcommand(partial(evaluate_stage, kind), "RECIPE [--key value …]", described["summary"])
+        if described["command"] not in found:
+            run = partial(run_stage, kind)
+            found[described["command"]] = Subcommand(run, "RECIPE [--key value …]", described["summary"])
     return dict(sorted(found.items()))
 
 

@@ -1,8 +1,7 @@
-"""Commands that compute: the demo, pretraining and localization."""
+"""Commands that compute: the demo and localization."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,16 +12,13 @@ from objectaware.commands.common import (
     DEFAULTS,
     FLAGS,
     OPTIONS,
-    Common,
     CommonArguments,
     finish,
     open_context,
     output_folder,
     possible_needs,
-    recipe_command,
     recipe_values,
     require_local_precision,
-    run_recipe,
     validated,
     write_json,
 )
@@ -79,22 +75,6 @@ def demo(program: str, arguments: list[str]) -> None:
 
 
 @subcommand(
-    "pretrain", "RECIPE [--key value …]", "Train a network on images without labels, or on labels for comparison."
-)
-def pretrain(program: str, arguments: list[str]) -> None:
-    """Run `objectaware pretrain RECIPE [--key value …]`."""
-
-    def run(common: Common, fields: Mapping[str, object]) -> None:
-        run_recipe(common, "pretrain", fields)
-
-    description = (
-        "Pretrains by MoCo v2 or BYOL, or trains on labels, by a recipe of PretrainConfig. Every field can be "
-        "overridden: --num_epochs 100, --data.root DIR."
-    )
-    recipe_command(program, arguments, run, description=description, models=["PretrainConfig"])
-
-
-@subcommand(
     "localize",
     "IMAGES --checkpoint C [--out OUT]",
     "Find the objects in a folder of images: a mask store, COCO JSON and a gallery.",
@@ -125,7 +105,7 @@ def localize(program: str, arguments: list[str]) -> None:
         """
         from objectaware.config import PRESETS, LocalizeConfig
         from objectaware.config.variants import default_names
-        from objectaware.stages.localize import localize as run_stage
+        from objectaware.stages.localize import localize as stage
 
         if preset not in PRESETS:
             raise InputError("preset", preset, "is unknown", f"Choose {' | '.join(PRESETS)}.")
@@ -139,7 +119,7 @@ def localize(program: str, arguments: list[str]) -> None:
         config = validated(LocalizeConfig, override(fields, overrides, options))
         target = None if out is None else output_folder(out)
         with open_context(common, *possible_needs([config])) as context:
-            finish(common, context, run_stage(context, config, out=target))
+            finish(common, context, stage(context, config, out=target))
 
     own = (*OPTIONS, "--checkpoint", "--out", "--localizer", "--preset", "--recipe")
     known, overrides = split_overrides(arguments, flags=FLAGS, options=own)

@@ -24,7 +24,7 @@ from ray.exceptions import RayError, RayTaskError
 from objectaware import collector
 from objectaware.config import PretrainConfig
 from objectaware.training.inputs import build_loader, open_inputs, worker_share
-from objectaware.training.views import ViewBatch, ViewLoader, ViewPart, ViewSource
+from objectaware.training.views import ViewBatch, ViewLoader, ViewPart
 
 Columns = dict[str, NDArray[Any]]
 """Views of a batch, one row per sample."""
@@ -138,12 +138,6 @@ class DecodedViews:
             raise error.cause from error
         except RayError as error:  # such as decoders that do not start, or are lost for good
             raise RuntimeError(f"the decoders failed: {error}") from error
-
-
-def view_source(loader: ViewLoader, config: PretrainConfig, rank: int, world_size: int) -> ViewSource:
-    """Return the source of a worker's views by `execution.decode_on`; arguments as for `DecodedViews`."""
-    on_workers = config.execution.decode_on == "workers"
-    return loader if on_workers else DecodedViews(loader, config, rank, world_size)
 
 
 def stream_places(epoch: int, step: int, *, num_epochs: int, num_steps: int) -> list[tuple[int, int]]:

@@ -7,7 +7,8 @@ import math
 import os
 import shutil
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -21,7 +22,6 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
-from objectaware.detection.fine_tuning import run_fine_tuning
 from objectaware.distributed.abandoned import wait_and_remove_abandoned_groups
 from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.train_session import (
@@ -35,12 +35,11 @@ from objectaware.distributed.train_session import (
 )
 from objectaware.errors import ExplainedError, InputError
 from objectaware.training.loop import KEPT_FOLDER, checkpoint_name, checkpoint_position
-from objectaware.training.session import NoProgressError, StoppedError, honour_termination
+from objectaware.training.session import NoProgressError, Session, StoppedError, honour_termination
 
 Config = TypeVar("Config", PretrainConfig, DetectionConfig)
-Loop = Callable[[Config, RaySession, Path, Storage], None]
-"""The function that each worker runs. Arguments: the configuration, the worker's session, a temporary folder that the
-workers of a node share, and the folder of checkpoints that are never deleted."""
+Loop = Callable[[Config, Session], None]
+"""The function that each worker runs."""
 
 _MAX_RETRIES = 3
 _SECONDS_TO_SAVE = 30.0
@@ -62,96 +61,27 @@ _SECONDS_TO_DIE = 30.0
 _logger = logging.getLogger(__name__)
 
 
-def pretrain_needs(execution: PretrainExecution, *, least: bool = False) -> list[Need]:
-    """Return the processes that pretraining runs. On a GPU a worker's CPUs decode, unless decoders do that.
+def training_needs(execution: PretrainExecution | DetectionExecution, *, least: bool = False) -> list[Need]:
+    """Return the processes that a training runs. On a GPU a worker's CPUs decode, unless decoders do that.
 
     Args:
-        execution: How pretraining runs.
+        execution: How the training runs.
         least: Return the needs of the fewest workers that may train, not of all.
     """
-    name = "min_workers" if least and execution.min_workers is not None else "num_workers"
     count = execution.worker_counts()[0 if least else -1]
-    decodes = execution.num_decoders is None
+    name = "num_workers" if count == execution.num_workers else "min_workers"
+    num_decoders = execution.num_decoders if isinstance(execution, PretrainExecution) else None
     if execution.use_gpu:
-        workers = Need(name, count, execution.num_loader_threads if decodes else 1, 1)
+        workers = Need(name, count, execution.num_loader_threads if num_decoders is None else 1, 1)
     else:
         workers = Need(name, count, max(execution.num_compute_threads, 1))
-    if execution.num_decoders is None:
+    if num_decoders is None:
         return [workers]
-    num_decoders = count * execution.num_decoders
-    return [workers, Need(f"decoders ({name} × num_decoders)", num_decoders, execution.num_loader_threads)]
-
-
-def pretrain(config: PretrainConfig, *, name: str, storage: Storage, on_record: Callable[[Record], None]) -> str:
-    """Pretrain under Ray Train; see `train_on_ray`.
-
-    Raises:
-        TrainingCollapsedError: All images have the same embedding.
-    """
-    return train_on_ray(
-        _pretraining,
-        config,
-        needs=pretrain_needs(config.execution),
-        least_needs=pretrain_needs(config.execution, least=True),
-        name=name,
-        storage=storage,
-        on_record=on_record,
-    )
-
-
-def _pretraining(config: PretrainConfig, session: RaySession, cache_folder: Path, kept_folder: Storage) -> None:
-    # Ray Data takes over a second to import, which fine-tuning and evaluations would wait for.
-    from objectaware.distributed.decoding import view_source
-    from objectaware.training.pretraining import run_pretraining
-
-    run_pretraining(
-        config,
-        session,
-        cache_folder=cache_folder,
-        kept_folder=kept_folder,
-        feed=lambda loader: view_source(loader, config, session.rank, session.world_size),
-    )
-
-
-def fine_tuning_needs(execution: DetectionExecution) -> list[Need]:
-    """Return the processes that fine-tuning runs; on a GPU the CPUs decode."""
-    if execution.use_gpu:
-        return [Need("num_workers", execution.num_workers, execution.num_loader_threads, 1)]
-    return [Need("num_workers", execution.num_workers, max(execution.num_compute_threads, 1))]
-
-
-def fine_tune(config: DetectionConfig, *, name: str, storage: Storage, on_record: Callable[[Record], None]) -> str:
-    """Fine-tune a detector under Ray Train; see `train_on_ray`. An epoch is a log interval.
-
-    Raises:
-        InputError: The checkpoint or the images do not fit, or the cluster is too small.
-    """
-    needs = fine_tuning_needs(config.execution)
-    return train_on_ray(
-        _fine_tuning,
-        config,
-        needs=needs,
-        least_needs=needs,
-        name=name,
-        storage=storage,
-        on_record=on_record,
-    )
-
-
-def _fine_tuning(config: DetectionConfig, session: RaySession, cache_folder: Path, kept_folder: Storage) -> None:
-
-    run_fine_tuning(config, session)
+    return [workers, Need(f"decoders ({name} × num_decoders)", count * num_decoders, execution.num_loader_threads)]
 
 
 def train_on_ray(
-    loop: Loop[Config],
-    config: Config,
-    *,
-    needs: Sequence[Need],
-    least_needs: Sequence[Need],
-    name: str,
-    storage: Storage,
-    on_record: Callable[[Record], None],
+    loop: Loop[Config], config: Config, *, name: str, storage: Storage, on_record: Callable[[Record], None]
 ) -> str:
     """Run a training loop under Ray Train. Resume a run that was begun under the same name.
 
@@ -161,9 +91,7 @@ def train_on_ray(
 
     Args:
         loop: Function that each worker runs.
-        config: What to train, and for how many epochs.
-        needs: Processes that training takes, the workers first.
-        least_needs: The fewest processes with which it may run.
+        config: What to train, and for how many epochs. An epoch of fine-tuning is a log interval.
         name: Name of the run, which is its folder in `storage`.
         storage: Folder that all nodes reach. Its guard is asked before each checkpoint is saved.
         on_record: Called with `{"kind": "epoch", "epoch", …metrics}` after an epoch is saved; now and then with
@@ -177,52 +105,55 @@ def train_on_ray(
     Raises:
         InputError: The configuration does not fit the data, or the cluster is too small.
         TrainingDivergedError: The loss has become NaN or infinite.
+        TrainingCollapsedError: All images have the same embedding.
         NoProgressError: A worker repeatedly made no step for `no_progress_minutes`.
         KeyboardInterrupt: On Ctrl-C or SIGTERM, after the workers have saved and stopped; a second one does not wait
             for them. The same call resumes.
         Exception: Any other error of a worker that ended the retries, with its traceback in its notes.
     """
-    folder = storage
-    run = folder.child(name)
+    run = storage.child(name)
     last = checkpoint_name(config.num_epochs - 1)
     fallback = mend_snapshot(run)
     saved = saved_checkpoints(run) or ([] if fallback is None else [fallback.name])
     for record in saved_epochs(run, saved[-1]) if saved else ():
         on_record(record)
     if last not in saved:
-        require_resources("training", least_needs)
+        require_resources("training", training_needs(config.execution, least=True))
         with RecordPump(on_record) as pump:
-            _fit(loop, config, needs[0], folder, name, pump, fallback)
+            trainer = _trainer(loop, config, storage, name, pump.sink, fallback)
+            with _orderly_end(trainer, storage, pump):
+                trainer.fit()
     return run.child(last).uri
 
 
-def _fit(
+def _trainer(
     loop: Loop[Config],
     config: Config,
-    need: Need,
     folder: Storage,
     name: str,
-    pump: RecordPump,
+    sink: Any,  # noqa: ANN401 - Ray's handles are Any
     fallback: Path | None,
-) -> None:
+) -> StoppableTrainer:
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     path, filesystem = ray_storage(folder)
-    trainer = StoppableTrainer(
+    workers = training_needs(config.execution)[0]
+    counts = config.execution.worker_counts()
+    return StoppableTrainer(
         _train_worker,
         train_loop_config={
             "loop": loop,
             "config": config,
-            "sink": pump.sink,
+            "sink": sink,
             "fallback": fallback,
             "kept_folder": folder.child(f"{name}/{KEPT_FOLDER}"),
         },
         # Workers that wait for a hanging one must not give up before that one has reported its place.
         torch_config=TerminationConfig(timeout_s=2 * math.ceil(60 * config.execution.no_progress_minutes)),
         scaling_config=ScalingConfig(
-            num_workers=_num_workers(config.execution),
-            use_gpu=bool(need.num_gpus),
-            resources_per_worker={"CPU": need.num_cpus, "GPU": need.num_gpus},
+            num_workers=counts[-1] if len(counts) == 1 else (counts[0], counts[-1]),  # type: ignore[arg-type]  # mypy sees Ray Train V1, which takes no pair
+            use_gpu=bool(workers.num_gpus),
+            resources_per_worker={"CPU": workers.num_cpus, "GPU": workers.num_gpus},
         ),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1
             name=name,
@@ -233,12 +164,17 @@ def _fit(
             ),
             # `mend_snapshot` falls back to the one before the newest.
             checkpoint_config=CheckpointConfig(num_to_keep=2),
-            callbacks=[EpochRecorder(pump.sink, max_failures=_MAX_RETRIES)],  # type: ignore[list-item]  # mypy sees Ray Train V1
+            callbacks=[EpochRecorder(sink, max_failures=_MAX_RETRIES)],  # type: ignore[list-item]  # mypy sees Ray Train V1
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
+
+
+@contextmanager
+def _orderly_end(trainer: StoppableTrainer, folder: Storage, pump: RecordPump) -> Iterator[None]:
+    """Raise the worker's error that ended a training. On Ctrl-C, let the workers save first."""
     try:
-        trainer.fit()
+        yield
     except train.ControllerError as error:
         failure = error.controller_failure
         raise _explained(failure.error if isinstance(failure, FinalError) else failure, pump.stuck()) from None
@@ -270,12 +206,6 @@ def _explained(error: Exception, stuck: Record | None) -> Exception:
     )
 
 
-def _num_workers(execution: PretrainExecution | DetectionExecution) -> Any:  # noqa: ANN401 - mypy sees Ray Train V1, which takes no pair
-    """Return the number of workers for Ray Train: one number, or the least and the most."""
-    counts = execution.worker_counts()
-    return counts[-1] if len(counts) == 1 else (counts[0], counts[-1])
-
-
 def _train_worker(settings: dict[str, Any]) -> None:
     config: PretrainConfig | DetectionConfig = settings["config"]
     context = train.get_context()
@@ -287,11 +217,12 @@ def _train_worker(settings: dict[str, Any]) -> None:
     try:
         with RaySession(
             settings["sink"],
+            kept_folder=settings["kept_folder"],
+            cache_folder=cache_folder,
             no_progress_seconds=60 * config.execution.no_progress_minutes,
             fallback=settings["fallback"],
-            guard=settings["kept_folder"].require_writable,
         ) as session:
-            settings["loop"](config, session, cache_folder, settings["kept_folder"])
+            settings["loop"](config, session)
     except StoppedError:
         settings["sink"].push.remote({"kind": "stopped"})
         raise

@@ -22,8 +22,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from objectaware import collector
 from objectaware.background import Background
+from objectaware.config import PretrainConfig
+from objectaware.data.storage import Storage
 from objectaware.training.loop import checkpoint_name
 from objectaware.training.session import NoProgressWatch, StoppedError, is_terminated
+from objectaware.training.views import ViewLoader, ViewSource
 
 Record = dict[str, Any]
 """Plain values. `kind` is `epoch`, `progress`, `stopping`, `stopped` or `stuck`."""
@@ -201,22 +204,27 @@ class RaySession:
     Args:
         sink: `RecordSink` that receives the progress.
         no_progress_seconds: Seconds without a step after which this process ends itself.
+        kept_folder: Folder of checkpoints that are never deleted. Its guard is asked before each checkpoint is
+            reported, and raises an exception if none may be saved any more.
+        cache_folder: Local folder that the workers of a node share.
         fallback: Folder of the checkpoint to continue from if Ray Train has none.
-        guard: Called before each checkpoint is reported; raises an exception if none may be saved any more.
 
     Attributes:
         rank: This worker's number, from 0.
         world_size: Number of workers.
         device: Device to train on.
+        cache_folder: Local folder that the workers of a node share.
+        kept_folder: Folder of checkpoints that are never deleted.
     """
 
     def __init__(
         self,
         sink: Any,  # noqa: ANN401 - Ray's handles are Any
         *,
+        kept_folder: Storage,
+        cache_folder: Path,
         no_progress_seconds: float,
         fallback: Path | None = None,
-        guard: Callable[[], None] = lambda: None,
     ) -> None:
         context = train.get_context()
         self.rank: int = context.get_world_rank()
@@ -224,7 +232,8 @@ class RaySession:
         self.device: torch.device = get_device()
         self._driver = DriverLine(sink)
         self._restored = fallback
-        self._guard = guard
+        self.cache_folder = cache_folder
+        self.kept_folder = kept_folder
         self._unsaved: list[dict[str, float]] = []
         self._epochs: list[dict[str, float]] = []
         self._open = ExitStack()
@@ -257,6 +266,14 @@ class RaySession:
     ) -> None:
         self._open.close()
 
+    def view_source(self, loader: ViewLoader, config: PretrainConfig) -> ViewSource:
+        """Return the loader, or the decoders on other machines that feed it (`execution.num_decoders`)."""
+        if config.execution.decode_on == "workers":
+            return loader
+        from objectaware.distributed.decoding import DecodedViews  # Ray Data takes over a second to import
+
+        return DecodedViews(loader, config, self.rank, self.world_size)
+
     def restored(self) -> Path | None:
         """Return the folder of the newest checkpoint, local or downloaded, or None at the start."""
         return self._restored
@@ -274,7 +291,7 @@ class RaySession:
             train.report(this)
             self._unsaved.append(this)
             return
-        self._guard()
+        self.kept_folder.require_writable()
         self._write_epochs(checkpoint)
         train.report(
             {**this, _EARLIER: self._unsaved},
@@ -292,7 +309,7 @@ class RaySession:
         if checkpoint is None:
             train.report({})
         else:
-            self._guard()
+            self.kept_folder.require_writable()
             self._write_epochs(checkpoint)
             train.report(
                 {"epoch": epoch, _STEP: step, _EARLIER: self._unsaved},

@@ -324,9 +324,9 @@ class MeasuredTrainings:
             folder: Folder for checkpoints.
         """
         session = _WatchedSession(folder, torch.device(self._config.device))
-        config, kept = self._training_config(backbone, method), Storage.from_uri(folder / "kept")
+        config = self._training_config(backbone, method)
         begun = time.perf_counter()
-        run_pretraining(config, session, cache_folder=folder / "cache", kept_folder=kept)
+        run_pretraining(config, session)
         (first_ends, ends), (_, waits) = session.ends, session.waits
         step = (ends[-1] - ends[0]) / (len(ends) - 1)
         waiting = (waits[-1] - waits[0]) / (len(waits) - 1)

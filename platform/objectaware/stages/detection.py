@@ -29,10 +29,10 @@ from objectaware.detection.detect import (
     load_published,
     published_detector,
 )
-from objectaware.detection.fine_tuning import open_training
+from objectaware.detection.fine_tuning import open_training, run_fine_tuning
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.task import run_task, run_tasks
-from objectaware.distributed.train import fine_tune, fine_tuning_needs
+from objectaware.distributed.train import train_on_ray, training_needs
 from objectaware.evaluate.coverage import Coverage
 from objectaware.methods.checkpoint import local_checkpoint
 from objectaware.stages.identity import checkpoint_hash, data_hash
@@ -46,7 +46,7 @@ RESULTS_NAME = "detections.json"
 
 
 def _needs(config: DetectionConfig) -> list[Need]:
-    return [] if config.checkpoint is None else fine_tuning_needs(config.execution)
+    return [] if config.checkpoint is None else training_needs(config.execution)
 
 
 @stage(
@@ -84,7 +84,7 @@ def detection(context: Context, config: DetectionConfig) -> Computation[Detectio
         network = config.published
         if config.checkpoint is not None:
             recorder = _Recorder(run)
-            network = fine_tune(config, name="train", storage=run.folder, on_record=recorder)
+            network = train_on_ray(run_fine_tuning, config, name="train", storage=run.folder, on_record=recorder)
             values |= {"checkpoint": network, **recorder.last_metrics}
         assert network is not None
         run.progress.update(f"finding objects in {config.test.root}")

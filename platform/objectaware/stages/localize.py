@@ -33,6 +33,7 @@ _GALLERY = "gallery.html"
 @stage(
     "localize",
     version=4,
+    command="localize",
     outcome="masks",
     outputs=("shard-*.parquet", "store.json", "annotations.json", _GALLERY, ITERATIONS_NAME),
     measures=False,

@@ -8,8 +8,7 @@ from typing import Any
 from objectaware.config import GROUND_TRUTH, MaskedPolicyConfig, PretrainConfig
 from objectaware.data.coco_json import forget_instances
 from objectaware.data.dataset import Dataset
-from objectaware.distributed.train import pretrain as train
-from objectaware.distributed.train import pretrain_needs
+from objectaware.distributed.train import train_on_ray, training_needs
 from objectaware.methods.backbones import check_image_size
 from objectaware.stages.identity import mask_store_hash
 from objectaware.stages.outputs import TRAINING_OUTPUTS
@@ -18,18 +17,20 @@ from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
 from objectaware.training.inputs import open_inputs
 from objectaware.training.policies.masks import require_packed_truth
+from objectaware.training.pretraining import run_pretraining
 
 
 @stage(
     "pretrain",
     version=6,
+    command="pretrain",
     outcome="checkpoint",
     outputs=TRAINING_OUTPUTS,
     measures=False,
-    needs=lambda config: pretrain_needs(config.execution),
+    needs=lambda config: training_needs(config.execution),
 )
 def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainConfig]:
-    """Pretrain a network on images.
+    """Pretrain a network on images without labels, or train it on labels for comparison.
 
     Returns:
         Values `checkpoint` (address of the folder), `epochs`, and the last epoch's metrics.
@@ -55,7 +56,7 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
     def compute(run: StageRun, config: PretrainConfig) -> Mapping[str, Any]:
         recorder = _Recorder(run, config)
         forget_instances()  # free their memory, since the workers have their own
-        checkpoint = train(config, name="train", storage=run.folder, on_record=recorder)
+        checkpoint = train_on_ray(run_pretraining, config, name="train", storage=run.folder, on_record=recorder)
         run.tracker.log_model("checkpoint", checkpoint)
         return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}
 
@@ -71,7 +72,7 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
         compute=compute,
         tags=tags,
         check=check,
-        least_needs=lambda config: pretrain_needs(config.execution, least=True),
+        least_needs=lambda config: training_needs(config.execution, least=True),
     )
 
 

@@ -11,111 +11,54 @@ import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from objectaware.config import Model
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need
 from objectaware.stages.device import on_device
-from objectaware.stages.runner import Computation, Context, StageResult, run_stage
+from objectaware.stages.runner import Computation, Context, Stage, StageResult, one_task
 
 Config = TypeVar("Config", bound=Model)
-
-
-def one_task(config: Model) -> list[Need]:
-    """Return the needs of a stage that runs one task at a time, on a GPU if its configuration says so."""
-    use_gpu = bool(getattr(getattr(config, "execution", None), "use_gpu", False))
-    return [Need("task", 1, 1, float(use_gpu))]
-
-
-@dataclass(frozen=True)
-class Stage(Generic[Config]):
-    """A kind of stage. Calling it runs the stage, or reuses its finished result.
-
-    Attributes:
-        kind: Name of the kind. Its file, its folder in the storage, its command and sweeps use it.
-        summary: One line for --help that says what the stage does.
-        run: Function that takes the context, the configuration, the title and the output folder.
-        version: Version of the code that computes the stage. Raise it when the same input would give another result.
-            None for a kind that consists of stages of other kinds.
-        outcome: Name of the value that later stages take by `{from: NAME}`. None if later stages must name one.
-        outputs: Patterns of the paths that the stage writes into its folder, beside `stage.json` and `result.json`.
-            A pattern that ends with a slash matches everything in such a folder.
-        measures: Whether the stage measures something. If so, its value `coverage` says which samples the measures
-            cover.
-        long_values: Names of values that a command writes but does not print.
-        needs: Function that returns the processes that the stage keeps running at once. It takes a configuration with
-            `execution.use_gpu` filled in.
-        parts: Function that returns the configurations of the stages that this one consists of.
-    """
-
-    kind: str
-    config: type[Config]
-    summary: str
-    run: Callable[[Context, Config, str | None, Storage | None], StageResult]
-    version: int | None
-    outcome: str | None
-    outputs: tuple[str, ...]
-    measures: bool
-    long_values: tuple[str, ...]
-    needs: Callable[[Config], Sequence[Need]]
-    parts: Callable[[Config], Sequence[Model]]
-
-    def __call__(
-        self, context: Context, config: Config, *, title: str | None = None, out: Storage | None = None
-    ) -> StageResult:
-        """Run the stage, or reuse its finished result; see `objectaware.stages.runner.run_stage`.
-
-        Args:
-            context: Context that the stages of a command share.
-            config: The stage's configuration.
-            title: Title of the stage in progress and in MLflow. By default the stage chooses it.
-            out: Folder for its output. By default a folder in the storage, named by the stage's identity.
-        """
-        return self.run(context, config, title, out)
-
-
-_STAGES: dict[str, Stage[Any]] = {}
-
 Function = Callable[[Context, Config], Computation[Config]]
 FunctionOfParts = Callable[[Context, Config, str | None], StageResult]
+
+_STAGES: dict[str, Stage[Any]] = {}
 
 
 def stage(
     kind: str,
     *,
     version: int,
+    command: str | None = None,
     outcome: str | None = None,
     outputs: tuple[str, ...] = (),
     measures: bool = True,
     long_values: tuple[str, ...] = (),
     needs: Callable[[Any], Sequence[Need]] = one_task,
 ) -> Callable[[Function[Config]], Stage[Config]]:
-    """Register a kind of stage: a function that returns the computation of a configuration.
+    """Register a kind of stage: a function that returns the work of a configuration.
 
-    The attributes of `Stage` describe the arguments.
+    The attributes of `Stage` describe the arguments. By default, the command is `evaluate KIND`.
     """
 
     def register(function: Function[Config]) -> Stage[Config]:
-        def run(context: Context, config: Config, title: str | None, out: Storage | None) -> StageResult:
-            return run_stage(context, registered, config, function(context, config), title=title, out=out)
-
-        registered: Stage[Config] = Stage(
-            kind=kind,
-            config=get_type_hints(function)["config"],
-            summary=_summary(function),
-            run=run,
-            version=version,
-            outcome=outcome,
-            outputs=outputs,
-            measures=measures,
-            long_values=long_values,
-            needs=needs,
-            parts=lambda config: [config],
+        return _registered(
+            Stage(
+                kind,
+                command or _evaluate(kind),
+                get_type_hints(function)["config"],
+                _summary(function),
+                function,
+                version,
+                outcome,
+                outputs,
+                measures,
+                long_values,
+                needs,
+            )
         )
-        return _registered(registered)
 
     return register
 
@@ -132,27 +75,25 @@ def stage_of_parts(
     """
 
     def register(function: FunctionOfParts[Config]) -> Stage[Config]:
-        def run(context: Context, config: Config, title: str | None, out: Storage | None) -> StageResult:
-            assert out is None, f"{kind} has no folder of its own"
-            return function(context, config, title)
+        class StageOfParts(Stage[Config]):
+            """Calling it runs the stages of other kinds."""
 
+            def __call__(
+                self, context: Context, config: Config, *, title: str | None = None, out: Storage | None = None
+            ) -> StageResult:
+                assert out is None, f"{kind} has no folder of its own"
+                return function(context, config, title)
+
+        config = get_type_hints(function)["config"]
         return _registered(
-            Stage(
-                kind=kind,
-                config=get_type_hints(function)["config"],
-                summary=_summary(function),
-                run=run,
-                version=None,
-                outcome=outcome,
-                outputs=(),
-                measures=True,
-                long_values=(),
-                needs=one_task,
-                parts=parts,
-            )
+            StageOfParts(kind, _evaluate(kind), config, _summary(function), outcome=outcome, parts=parts)
         )
 
     return register
+
+
+def _evaluate(kind: str) -> str:
+    return f"evaluate {kind.replace('_', '-')}"
 
 
 def _summary(function: Callable[..., object]) -> str:

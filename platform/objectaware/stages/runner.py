@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -22,7 +23,6 @@ from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE, delete_outputs, 
 from objectaware.stages.progress import Progress
 
 if TYPE_CHECKING:
-    from objectaware.stages.registry import Stage
     from objectaware.tracking import Tracker, TrackingStore
 
 Config = TypeVar("Config", bound=Model)
@@ -176,74 +176,116 @@ class StageResult:
     reused: bool
 
 
-def run_stage(
-    context: Context,
-    stage: Stage[Config],
-    config: Config,
-    computation: Computation[Config],
-    *,
-    title: str | None = None,
-    out: Storage | None = None,
-) -> StageResult:
-    """Run a stage, or reuse its finished result.
+def one_task(config: Model) -> list[Need]:
+    """Return the needs of a stage that runs one task at a time, on a GPU if its configuration says so."""
+    use_gpu = bool(getattr(getattr(config, "execution", None), "use_gpu", False))
+    return [Need("task", 1, 1, float(use_gpu))]
 
-    Args:
-        context: Context that the command's stages share.
-        stage: Kind of the stage.
-        config: The stage's configuration.
-        computation: The stage's work.
-        title: Title of the stage in progress and in MLflow. By default the computation's title.
-        out: Folder for its output. By default a folder in the storage, named by the stage's identity.
 
-    Raises:
-        InputError: `out` belongs to another run or holds files that no stage has written, the check refuses the
-            inputs, or the cluster is too small.
-        LeaseHeldError: Another command is computing the same stage.
-        LeaseLostError: Another command has taken the stage over.
-        NotFinishedError: The stage is not finished, and the context allows only finished stages.
+@dataclass(frozen=True)
+class Stage(Generic[Config]):
+    """A kind of stage. Calling it runs the stage, or reuses its finished result.
+
+    Attributes:
+        kind: Name of the kind. Its file, its folder in the storage and sweeps use it.
+        command: Words after `objectaware` that run it.
+        config: Class of its configuration.
+        summary: One line for --help that says what the stage does.
+        work: Function that returns the work of a configuration. None for a kind that consists of stages of other kinds.
+        version: Version of the code that computes the stage. Raise it when the same input would give another result.
+            None for a kind without work of its own.
+        outcome: Name of the value that later stages take by `{from: NAME}`. None if later stages must name one.
+        outputs: Patterns of the paths that the stage writes into its folder, beside `stage.json` and `result.json`.
+            A pattern that ends with a slash matches everything in such a folder.
+        measures: Whether the stage measures something. If so, its value `coverage` says which samples the measures
+            cover.
+        long_values: Names of values that a command writes but does not print.
+        needs: Function that returns the processes that the stage keeps running at once. It takes a configuration with
+            `execution.use_gpu` filled in.
+        parts: Function that returns the configurations of the stages that this one consists of.
     """
-    assert stage.version is not None
-    name, tags = title or computation.title, computation.tags
-    identity = stage_identity(stage.kind, stage.version, recipe(config), computation.inputs)
-    folder = out or context.services.storage.child(stage.kind).child(identity)
-    if out is not None and out.uri.rstrip("/") == context.services.storage.uri.rstrip("/"):
-        raise InputError("out", out.uri, "is the storage, which holds other runs", "Give a folder of its own.")
-    require_own(folder, identity)
-    if context.mode.only_finished and not folder.exists(RESULT_FILE):
-        raise NotFinishedError(name)
-    if context.mode.fresh and identity not in context.computed:
+
+    kind: str
+    command: str
+    config: type[Config]
+    summary: str
+    work: Callable[[Context, Config], Computation[Config]] | None = None
+    version: int | None = None
+    outcome: str | None = None
+    outputs: tuple[str, ...] = ()
+    measures: bool = True
+    long_values: tuple[str, ...] = ()
+    needs: Callable[[Config], Sequence[Need]] = one_task
+    parts: Callable[[Config], Sequence[Model]] = lambda config: [config]
+
+    def __call__(
+        self, context: Context, config: Config, *, title: str | None = None, out: Storage | None = None
+    ) -> StageResult:
+        """Run the stage, or reuse its finished result.
+
+        Args:
+            context: Context that the stages of a command share.
+            config: The stage's configuration.
+            title: Title of the stage in progress and in MLflow. By default the stage chooses it.
+            out: Folder for its output. By default a folder in the storage, named by the stage's identity.
+
+        Raises:
+            InputError: `out` belongs to another run or holds files that no stage has written, the check refuses the
+                inputs, or the cluster is too small.
+            LeaseHeldError: Another command is computing the same stage.
+            LeaseLostError: Another command has taken the stage over.
+            NotFinishedError: The stage is not finished, and the context allows only finished stages.
+        """
+        assert self.work is not None
+        assert self.version is not None
+        work, services = self.work(context, config), context.services
+        name = title or work.title
+        identity = stage_identity(self.kind, self.version, recipe(config), work.inputs)
+        folder = out or services.storage.child(self.kind).child(identity)
+        if folder.uri.rstrip("/") == services.storage.uri.rstrip("/"):
+            raise InputError("out", folder.uri, "is the storage, which holds other runs", "Give a folder of its own.")
+        require_own(folder, identity)
+        if context.mode.only_finished and not folder.exists(RESULT_FILE):
+            raise NotFinishedError(name)
+        if context.mode.fresh and identity not in context.computed:
+            _start_over(context, folder, identity, name, self.outputs)
+        if folder.exists(RESULT_FILE):
+            return _reuse(context, name, identity, folder, work.tags)
         with context.lease(folder) as lease:
-            if identity not in context.computed:  # the command just waited for may share `computed` and have done it
-                require_own(folder, identity)
-                left = delete_outputs(folder.guarded(lease.claim), stage.outputs)
-                if left:
-                    names = shown_names(left)
-                    context.services.progress.line(f"{name}: what it did not write stays in {folder.uri}: {names}")
-                context.computed.add(identity)
-    if folder.exists(RESULT_FILE):
-        return _reuse(context, name, identity, folder, tags)
+            require_own(folder, identity)  # another command may have started there since the first check
+            if folder.exists(RESULT_FILE):  # the command just waited for has computed it
+                return _reuse(context, name, identity, folder, work.tags)
+            guarded = folder.guarded(lease.claim)
+            work.check(config)
+            services.start_ray()
+            on_device = on_available_device(config)
+            if required := work.least_needs(on_device):
+                require_resources(self.kind, required)
+            description = {"config": config.model_dump(mode="json"), "inputs": dict(work.inputs)}
+            guarded.write_json(STAGE_FILE, {"stage": self.kind, "identity": identity, **description})
+            collector.restore()
+            with _recorded(context, self.kind, name, on_device, work, identity, guarded) as tracker:
+                run = StageRun(identity, guarded, tracker, services.progress, context.watch.on_epoch)
+                values = work.compute(run, on_device)
+                if self.measures:
+                    assert values["coverage"], f"{self.kind} does not say what its measures are over"
+                    tracker.log_table("coverage", coverage_rows(values["coverage"]))
+            parent = context.parent.opening.spool if context.parent is not None else None
+            guarded.write_json(RESULT_FILE, {"values": dict(values), "run_id": tracker.run_id, "parent": parent})
+        services.progress.finish(name)
+        _show_coverage(services.progress, values)
+        return StageResult(identity, folder, values, tracker.run_id, reused=False)
+
+
+def _start_over(context: Context, folder: Storage, identity: str, name: str, outputs: Sequence[str]) -> None:
+    """Delete what the stage wrote into its folder, once per command."""
     with context.lease(folder) as lease:
-        require_own(folder, identity)  # another command may have started there since the first check
-        if folder.exists(RESULT_FILE):  # the command just waited for has computed it
-            return _reuse(context, name, identity, folder, tags)
-        guarded = folder.guarded(lease.claim)
-        computation.check(config)
-        context.services.start_ray()
-        on_device = on_available_device(config)
-        if required := computation.least_needs(on_device):
-            require_resources(stage.kind, required)
-        guarded.write_json(
-            STAGE_FILE,
-            {
-                "stage": stage.kind,
-                "identity": identity,
-                "config": config.model_dump(mode="json"),
-                "inputs": dict(computation.inputs),
-            },
-        )
-        collector.restore()
-        result = _compute(context, stage, name, on_device, computation, identity, guarded)
-    return replace(result, folder=folder)
+        if identity in context.computed:  # the command just waited for may share `computed` and have done it
+            return
+        require_own(folder, identity)
+        if left := delete_outputs(folder.guarded(lease.claim), outputs):
+            context.services.progress.line(f"{name}: files of others stay in {folder.uri}: {shown_names(left)}")
+        context.computed.add(identity)
 
 
 def _reuse(context: Context, title: str, identity: str, folder: Storage, tags: Mapping[str, str]) -> StageResult:
@@ -261,54 +303,45 @@ def _reuse(context: Context, title: str, identity: str, folder: Storage, tags: M
     return StageResult(identity, folder, record["values"], record["run_id"], reused=True)
 
 
-def _compute(
+@contextmanager
+def _recorded(
     context: Context,
-    stage: Stage[Config],
+    kind: str,
     title: str,
     config: Config,
-    computation: Computation[Config],
+    work: Computation[Config],
     identity: str,
     folder: Storage,
-) -> StageResult:
+) -> Iterator[Tracker]:
+    """Record a computation as an MLflow run, which ends as the `with` block does."""
     from objectaware.tracking import environment_tags  # here, since workers import this module and need no MLflow
 
-    all_tags = {**environment_tags(device_name(config)), **computation.tags, "stage": stage.kind}
+    tags = {**environment_tags(device_name(config)), **work.tags, "stage": kind}
     tracker = context.services.tracking.child_run(
-        context.parent, name=title, key=identity, tags=all_tags, fresh=context.mode.fresh, leased=True
+        context.parent, name=title, key=identity, tags=tags, fresh=context.mode.fresh, leased=True
     )
     tracker.log_config(config.model_dump(mode="json"))
     for name in ("data", "train"):
         data = getattr(config, name, None)
-        if isinstance(data, DataConfig) and name in computation.inputs:
-            tracker.log_dataset(name, PurePath(data.root).name, computation.inputs[name], data.root)
+        if isinstance(data, DataConfig) and name in work.inputs:
+            tracker.log_dataset(name, PurePath(data.root).name, work.inputs[name], data.root)
     context.services.progress.start(title)
     try:
         with MachineWatch(tracker.log_system_metrics):
-            run = StageRun(identity, folder, tracker, context.services.progress, context.watch.on_epoch)
-            values = computation.compute(run, config)
-        if stage.measures:
-            assert values["coverage"], f"{stage.kind} does not say what its measures are over"
-            tracker.log_table("coverage", coverage_rows(values["coverage"]))
+            yield tracker
     except BaseException as error:
         if _has_lost_lease(folder):
             tracker.drop()
-            raise
-        if isinstance(error, KeyboardInterrupt):
+        elif isinstance(error, KeyboardInterrupt):
             tracker.finish("KILLED", error="interrupted")
-            raise
-        if context.watch.is_stopped():
+        elif context.watch.is_stopped():
             tracker.finish("KILLED", error="stopped")
-            raise
-        tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
-        if tracker.run_id is not None:
-            context.services.progress.line(f"MLflow run: {context.services.tracking.run_url(tracker.run_id)}")
+        else:
+            tracker.finish("FAILED", error="".join(traceback.format_exception_only(error)))
+            if tracker.run_id is not None:
+                context.services.progress.line(f"MLflow run: {context.services.tracking.run_url(tracker.run_id)}")
         raise
     tracker.finish("FINISHED")
-    parent = context.parent.opening.spool if context.parent is not None else None
-    folder.write_json(RESULT_FILE, {"values": dict(values), "run_id": tracker.run_id, "parent": parent})
-    context.services.progress.finish(title)
-    _show_coverage(context.services.progress, values)
-    return StageResult(identity, folder, values, tracker.run_id, reused=False)
 
 
 def _has_lost_lease(folder: Storage) -> bool:

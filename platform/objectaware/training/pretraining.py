@@ -32,7 +32,7 @@ from objectaware.training.inputs import build_loader, open_inputs, worker_share
 from objectaware.training.loop import LoopOptions, Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.policies.base import Policy
 from objectaware.training.session import Session
-from objectaware.training.views import PreparedViews, ViewBatch, ViewLoader, ViewSource, prepared_views
+from objectaware.training.views import PreparedViews, ViewBatch, ViewSource, prepared_views
 
 MIN_FEATURE_STD = 0.01
 """Embeddings that spread less than this share of an even spread, on average over an epoch, have collapsed.
@@ -357,23 +357,12 @@ def compile_networks(method: nn.Module, backend: str = "inductor") -> None:
         network.compile(backend=backend)
 
 
-def run_pretraining(
-    config: PretrainConfig,
-    session: Session,
-    *,
-    cache_folder: Path,
-    kept_folder: Storage,
-    feed: Callable[[ViewLoader], ViewSource] = lambda loader: loader,
-) -> None:
+def run_pretraining(config: PretrainConfig, session: Session) -> None:
     """Pretrain as one of the session's workers.
 
     Args:
         config: What to train.
         session: This worker's place among the others.
-        cache_folder: Local folder that the workers of a node share, for the copy of the mask store.
-        kept_folder: Where permanently kept checkpoints go.
-        feed: Function from the loader to the source of views: by default the loader itself, in threads of this
-            process.
 
     Raises:
         InputError: The images, their labels or the masks do not fit the configuration, or this worker's processor
@@ -393,16 +382,16 @@ def run_pretraining(
     evaluate = None
     if inputs.labels is not None:
         evaluate = partial(knn_metrics, inputs.images, inputs.labels, inputs.watched, config.image_size)
-    loader = build_loader(config, inputs.images, cache_folder)
+    loader = build_loader(config, inputs.images, session.cache_folder)
     training = Pretraining(
         config=config,
         session=session,
         method=method,
         policy=loader.policy,
-        loader=feed(loader),
+        loader=session.view_source(loader, config),
         batches=inputs.batches,
         num_samples=len(inputs.images),
-        kept=kept_folder,
+        kept=session.kept_folder,
         labels=inputs.labels if config.method.needs_labels else None,
         evaluate=evaluate,
     )

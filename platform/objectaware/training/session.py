@@ -15,14 +15,19 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 import objectaware
 from objectaware.background import Background
+from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError
 from objectaware.methods.gather import mean_over_workers
+
+if TYPE_CHECKING:
+    from objectaware.config import PretrainConfig
+    from objectaware.training.views import ViewLoader, ViewSource
 
 EXIT_STATUS = 75
 """Status of a process that ended itself; sysexits.h's "temporary failure"."""
@@ -42,11 +47,18 @@ class Session(Protocol):
         rank: This worker's number, from 0.
         world_size: Number of workers.
         device: Device to train on.
+        cache_folder: Local folder that the workers of a node share, for the copy of the mask store.
+        kept_folder: Folder of checkpoints that are never deleted.
     """
 
     rank: int
     world_size: int
     device: torch.device
+    cache_folder: Path
+    kept_folder: Storage
+
+    def view_source(self, loader: ViewLoader, config: PretrainConfig) -> ViewSource:
+        """Return the source of this worker's views: the loader itself, or other processes that decode for it."""
 
     def restored(self) -> Path | None:
         """Return the folder of the checkpoint to resume from, or None at the start."""
@@ -71,7 +83,7 @@ class LocalSession:
     """Run in this process alone, and keep the newest checkpoint in a folder.
 
     Args:
-        folder: Where checkpoints go.
+        folder: Where checkpoints go. Its folders `cache` and `kept` are the session's.
         device: Device to train on.
     """
 
@@ -79,8 +91,14 @@ class LocalSession:
         self.rank = 0
         self.world_size = 1
         self.device = device or torch.device("cpu")
+        self.cache_folder = folder / "cache"
+        self.kept_folder = Storage.from_uri(folder / "kept")
         self.history: list[dict[str, float]] = []
         self._folder = folder
+
+    def view_source(self, loader: ViewLoader, config: PretrainConfig) -> ViewSource:
+        """Return the loader, whose threads decode in this process."""
+        return loader
 
     def restored(self) -> Path | None:
         """Return the newest checkpoint, if there is one."""
