@@ -25,8 +25,7 @@ from objectaware.stages.features import EvaluateExecution
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.localize import localize
 from objectaware.stages.pretrain import pretrain
-from objectaware.stages.registry import Stage
-from objectaware.stages.runner import Context
+from objectaware.stages.runner import Context, Stage
 
 Config = TypeVar("Config", bound=Model)
 

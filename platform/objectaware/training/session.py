@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from objectaware.config import PretrainConfig
     from objectaware.training.views import ViewLoader, ViewSource
 
+
 EXIT_STATUS = 75
 """Status of a process that ended itself; sysexits.h's "temporary failure"."""
 
@@ -59,7 +60,6 @@ class Session(Protocol):
 
     def view_source(self, loader: ViewLoader, config: PretrainConfig) -> ViewSource:
         """Return the source of this worker's views: the loader itself, or other processes that decode for it."""
-        ...
 
     def restored(self) -> Path | None:
         """Return the folder of the checkpoint to resume from, or None at the start."""

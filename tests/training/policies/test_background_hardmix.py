@@ -27,7 +27,7 @@ def test_with_a_mask_of_two_values_it_is_background_mixup() -> None:
     mask = np.where(_soft_mask() >= 51, np.uint8(255), np.uint8(0))
     picture = Gradients().read(3)
     mixed = [
-        kind(Gradients(), [mask] * 24, probability=1.0).change_patch(picture, 3, WHOLE, 100, 100, DRAWS)
+        kind(Gradients(), ([mask] * 24).__getitem__, probability=1.0).change_patch(picture, 3, WHOLE, 100, 100, DRAWS)
         for kind in (BackgroundHardMix, BackgroundMixup)
     ]
     assert np.array_equal(*mixed)
