@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from objectaware.cli import run
-from objectaware.data.coco import load_coco
 from objectaware.data.scenes import build_scenes
+from objectaware.data.sets.coco import load_coco
 
 SMALL = [*("--image_size", "32"), *("--center_crop", "false"), *("--execution.num_workers", "2")]
 

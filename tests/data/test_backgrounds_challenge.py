@@ -7,13 +7,26 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from objectaware.data.sets.backgrounds_challenge import (
-    VARIANTS,
-    load_foreground_mask,
-    load_variant,
-    training_foregrounds,
-)
+from objectaware.config import DataConfig
+from objectaware.data.folder import ImageFolder
+from objectaware.data.layouts import layout_named
+from objectaware.data.sets.backgrounds_challenge import VARIANTS, Foregrounds
+from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
+from opened_parts import open_part, place_of
+
+
+def load_variant(root: Path, variant: str, split: str) -> ImageFolder:
+    return open_part("backgrounds-challenge", root, split, variant=variant)
+
+
+def load_foreground_mask(root: Path, split: str, image_id: str) -> NDArray[np.bool_]:
+    return Foregrounds(place_of(root, split), [image_id]).mask(0)
+
+
+def training_foregrounds(root: Path, split: str, image_ids: list[str]) -> GroundTruth:
+    return layout_named("backgrounds-challenge").training_truth(place_of(root, split), image_ids)
+
 
 CLASSES = ("00_dog", "01_bird", "02_wheeled vehicle", "03_reptile")
 
@@ -63,8 +76,8 @@ def test_mask_belongs_to_the_picture_of_its_stem(tmp_path: Path, dtype: type[np.
 
 
 def test_unknown_variant_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"mixed-rand.*mixed_rand, mixed_next"):
-        load_variant(tmp_path, "mixed-rand", "val")
+    with pytest.raises(ValueError, match=r"mixed-rand.*mixed_rand, mixed_next"):
+        DataConfig(root=str(tmp_path), layout="backgrounds-challenge", variant="mixed-rand", split="val")
     assert len(VARIANTS) == 8
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from objectaware.config import DataConfig
-from objectaware.data.sets.cifar import load_cifar
 from objectaware.errors import InputError
 from objectaware.stages.identity import data_hash
+from opened_parts import open_part
+
+load_cifar = partial(open_part, "cifar-10")
 
 
 class Python2Pickler(pickle._Pickler):
@@ -55,7 +58,7 @@ def write_cifar10(folder: Path) -> None:
 @pytest.mark.parametrize("above", ["", "cifar-10-batches-py"])
 def test_cifar_10_is_five_batches_and_one(tmp_path: Path, above: str) -> None:
     write_cifar10(tmp_path / above)
-    train, test = load_cifar(tmp_path, 10, "train"), load_cifar(tmp_path, 10, "test")
+    train, test = load_cifar(tmp_path, "train"), load_cifar(tmp_path, "test")
     assert len(train) == 10
     assert train.labels.tolist() == [1, 0] * 5
     assert train.class_names == ("airplane", "automobile")
@@ -101,20 +104,20 @@ def test_a_pickle_that_calls_something_is_refused(tmp_path: Path, monkeypatch: p
     write_cifar10(tmp_path)
     write_pickle(tmp_path / "test_batch", {"data": Evil(), "labels": [0, 1]})
     with pytest.raises(InputError, match=r"test_batch: is not a part of the data set \(it asks for "):
-        load_cifar(tmp_path, 10, "test")
+        load_cifar(tmp_path, "test")
     assert not Path("was-here").exists()
 
 
 def test_what_is_missing_or_malformed_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"holds no {tmp_path}/data_batch_1"):
-        load_cifar(tmp_path, 10, "train")
+        load_cifar(tmp_path, "train")
     write_cifar10(tmp_path)
     (tmp_path / "data_batch_3").unlink()
     with pytest.raises(InputError, match=f"holds no {tmp_path}/data_batch_3"):
-        load_cifar(tmp_path, 10, "train")
+        load_cifar(tmp_path, "train")
     write_pickle(tmp_path / "data_batch_3", {"data": two_pictures(3)[:, :-1], "labels": [1, 0]})
     with pytest.raises(InputError, match=r"data_batch_3: has images of shape \(2, 3071\)"):
-        load_cifar(tmp_path, 10, "train")
+        load_cifar(tmp_path, "train")
     write_pickle(tmp_path / "data_batch_3", {"data": two_pictures(3)})
     with pytest.raises(InputError, match=r"data_batch_3: is not a part of the data set \('labels'\)"):
-        load_cifar(tmp_path, 10, "train")
+        load_cifar(tmp_path, "train")

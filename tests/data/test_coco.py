@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from objectaware.config import DataConfig
-from objectaware.data.coco import Instance, ObjectBoxes, load_coco, object_crops
 from objectaware.data.dataset import Dataset
 from objectaware.data.images import UnreadableImage
+from objectaware.data.sets.coco import CroppedObjects, ObjectBoxes, load_coco
 from objectaware.errors import InputError
 
 
@@ -72,16 +72,15 @@ def test_foreground_is_the_union_of_all_instances_and_crowds(root: Path) -> None
 
 def test_instances_have_relative_boxes(root: Path) -> None:
     coco = load_coco(root, "val")
-    assert coco.instances(0) == [
-        Instance(0, (0.2, 0.2, 0.4, 0.6), 0.08),
-        Instance(1, (0.9, 0.8, 0.95, 0.9), 0.005),
-        Instance(0, (0.0, 0.0, 0.1, 1.0), 0.1),
-    ]
-    assert coco.instances(1) == []
+    expected = [(0.2, 0.2, 0.4, 0.6), (0.9, 0.8, 0.95, 0.9), (0.0, 0.0, 0.1, 1.0)]
+    assert coco.annotated_boxes(0, min_area=0).tolist() == [list(box) for box in expected]
+    assert [one.category_index for one in coco.annotations(0)] == [0, 1, 0]
+    assert [one.area for one in coco.annotations(0)] == [16, 1, 20]
+    assert coco.annotated_boxes(1, min_area=0).shape == (0, 4)
 
 
 def test_object_crops_leave_out_small_objects_and_add_the_margin(root: Path) -> None:
-    first, crowd = object_crops(load_coco(root, "val"))
+    first, crowd = CroppedObjects(load_coco(root, "val")).crops
     assert (first.image_index, first.label) == (0, 0)
     # 20% of the width (0.2) and height (0.4) on each side
     assert first.annotated_box == pytest.approx((0.16, 0.12, 0.44, 0.68))
@@ -90,9 +89,9 @@ def test_object_crops_leave_out_small_objects_and_add_the_margin(root: Path) -> 
 
 def test_min_area_of_object_crops_is_inclusive(root: Path) -> None:
     coco = load_coco(root, "val")
-    assert [crop.label for crop in object_crops(coco, min_area=0.005, margin=0)] == [0, 1, 0]
-    assert [crop.label for crop in object_crops(coco, min_area=0.0051, margin=0)] == [0, 0]
-    assert object_crops(coco, min_area=0.08, margin=0)[0].annotated_box == (0.2, 0.2, 0.4, 0.6)
+    assert [crop.label for crop in CroppedObjects(coco, min_area=0.005, margin=0).crops] == [0, 1, 0]
+    assert [crop.label for crop in CroppedObjects(coco, min_area=0.0051, margin=0).crops] == [0, 0]
+    assert CroppedObjects(coco, min_area=0.08, margin=0).crops[0].annotated_box == (0.2, 0.2, 0.4, 0.6)
 
 
 def test_object_boxes_are_each_pictures_larger_objects_with_the_margin(root: Path) -> None:
@@ -109,8 +108,8 @@ def test_boxes_are_cut_at_the_border(root: Path) -> None:
     content["annotations"] = [annotation(2, 3, [], [-4, 5, 40, 10], 100)]
     path.write_text(json.dumps(content))
     coco = load_coco(root, "val")
-    assert coco.instances(0) == [Instance(0, (0.0, 0.5, 1.0, 1.0), 0.5)]
-    assert object_crops(coco)[0].annotated_box == pytest.approx((0.0, 0.4, 1.0, 1.0))
+    assert coco.annotated_boxes(0, min_area=0.4).tolist() == [[0.0, 0.5, 1.0, 1.0]]
+    assert CroppedObjects(coco).crops[0].annotated_box == pytest.approx((0.0, 0.4, 1.0, 1.0))
 
 
 def test_malformed_segmentation_is_refused_with_the_picture(root: Path) -> None:
@@ -184,7 +183,7 @@ def test_annotations_of_unlisted_pictures_are_left_out_and_said(root: Path) -> N
     content["annotations"][1:1] = [annotation(77, 3, [], [0, 0, 1, 1], 1), annotation(78, 3, [], [0, 0, 1, 1], 1)]
     path.write_text(json.dumps(content))
     coco = load_coco(root, "val")
-    assert len(coco.instances(0)) == 3
+    assert len(coco.annotations(0)) == 3
     notice = _val(root).truth_of(["a.jpg"]).notice
     assert "2 annotations are of images that it does not list" in notice
     assert "annotations[1] of image 77" in notice
@@ -233,7 +232,7 @@ def test_real_photos(shared_dir: Path, split: Any) -> None:
     assert len(coco) == 100
     assert len(coco.category_names) == 80
     assert coco.category_names[0] == "person"
-    assert sum(len(coco.instances(index)) for index in range(100)) == {"train": 746, "val": 712}[split]
+    assert sum(len(coco.annotations(index)) for index in range(100)) == {"train": 746, "val": 712}[split]
     for index in range(100):
         assert coco.images.read(index).shape[:2] == coco.foreground_mask(index).shape
-        assert coco.foreground_mask(index).any() == bool(coco.instances(index))
+        assert coco.foreground_mask(index).any() == bool(coco.annotations(index))

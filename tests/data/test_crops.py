@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from objectaware.data.coco import CroppedObjects, load_coco
 from objectaware.data.images import UnreadableImage
+from objectaware.data.sets.coco import CroppedObjects, load_coco
 
 
 @pytest.fixture

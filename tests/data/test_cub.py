@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from objectaware.data.sets.cub import CubObjects, load_cub
+from objectaware.data.sets.cub import CubTruth
 from objectaware.errors import InputError
+from opened_parts import open_part
 from published_trees import CUB_NAMES, RECTANGLES, SCALE, rectangle, write_cub
+
+load_cub = partial(open_part, "cub")
 
 
 @pytest.fixture
@@ -48,7 +52,7 @@ def test_a_split_of_redo_that_is_not_there_is_said_where_to_get(root: Path) -> N
 def test_masks_are_birds_for_most_annotators_and_boxes_the_published_ones(tmp_path: Path, beside: bool) -> None:
     root = tmp_path / "CUB_200_2011"
     write_cub(root, segmentations=tmp_path / "segmentations" if beside else None)
-    objects = CubObjects(root, CUB_NAMES[::-1])
+    objects = CubTruth(str(root), CUB_NAMES[::-1])
     assert objects.has_masks
     for index, place in enumerate(reversed(range(6))):
         np.testing.assert_array_equal(objects.mask(index), rectangle(place))
@@ -57,14 +61,14 @@ def test_masks_are_birds_for_most_annotators_and_boxes_the_published_ones(tmp_pa
 
 def test_without_the_second_download_there_are_boxes_alone(root: Path) -> None:
     shutil.rmtree(root / "segmentations")
-    objects = CubObjects(root, CUB_NAMES[:1])
+    objects = CubTruth(str(root), CUB_NAMES[:1])
     assert not objects.has_masks
     assert "segmentations" in objects.notice
     assert objects.boxes(0).shape == (1, 4)
 
 
 def test_a_mask_that_is_missing_or_damaged_is_named(root: Path) -> None:
-    objects = CubObjects(root, CUB_NAMES)
+    objects = CubTruth(str(root), CUB_NAMES)
     path = root / "segmentations" / "001.Black" / "Black_0.png"
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(InputError, match=r"Black_0\.png: is not a picture"):

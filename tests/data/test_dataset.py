@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from objectaware.config import DataConfig
-from objectaware.data.coco import CroppedObjects
 from objectaware.data.dataset import Dataset, TrainingImages
 from objectaware.data.images import UnreadableImage
 from objectaware.data.scenes import build_scenes
+from objectaware.data.sets.coco import CroppedObjects
 from objectaware.errors import InputError
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,13 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from objectaware.data.sets.flowers102 import FlowersObjects, has_masks, load_flowers102
+from objectaware.data.layouts import layout_named
+from objectaware.data.sets.flowers102 import FlowersTruth
 from objectaware.errors import InputError
+from opened_parts import open_part, place_of
 from published_trees import FLOWER_NUMBERS, RECTANGLES, SCALE, rectangle, write_flowers
+
+load_flowers102 = partial(open_part, "flowers102")
 
 IMAGES = [f"image_{number:05d}.jpg" for number in range(1, 7)]
 
@@ -47,12 +52,12 @@ def test_a_pixel_is_background_by_any_of_its_channels(root: Path) -> None:
     # The content decides the format: a lossless file under the name of a JPEG.
     for path in (root / "segmim" / "segmim_00001.jpg", root / "jpg" / "image_00001.jpg"):
         Image.fromarray(np.array(pixels, dtype=np.uint8)).save(path, format="PNG")
-    mask = FlowersObjects(root, IMAGES[:1]).mask(0)
+    mask = FlowersTruth(str(root), IMAGES[:1]).mask(0)
     np.testing.assert_array_equal(mask, [[False, False, False, True, True, True, True]])
 
 
 def test_masks_are_flowers_but_for_the_noise_at_their_edges(root: Path) -> None:
-    objects = FlowersObjects(root, IMAGES)
+    objects = FlowersTruth(str(root), IMAGES)
     assert (objects.mask(0) != rectangle(0)).any()  # else there would be no noise
     for place in range(6):
         mask, truth = objects.mask(place), rectangle(place)
@@ -64,10 +69,10 @@ def test_masks_are_flowers_but_for_the_noise_at_their_edges(root: Path) -> None:
 
 def test_masks_are_a_download_of_their_own(root: Path) -> None:
     shutil.rmtree(root / "segmim")
-    assert not has_masks(root)
+    assert not layout_named("flowers102").has_truth(place_of(root, "train"))
     assert len(load_flowers102(root, "redo-train")) == 3
     with pytest.raises(InputError, match=r"holds no .*segmim\. "):
-        FlowersObjects(root, IMAGES)
+        FlowersTruth(str(root), IMAGES)
 
 
 @pytest.mark.parametrize("name", ["setid.mat", "imagelabels.mat", "jpg"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +14,13 @@ from objectaware.data.sets.imagenet import (
     SUPERCLASSES,
     common_superclass,
     imagenet_wnids,
-    load_imagenet,
     superclass_of_class,
 )
 from objectaware.errors import InputError
+from opened_parts import open_part
 from published_classes import write_classes, write_picture
+
+load_imagenet = partial(open_part, "imagenet")
 
 TENCH, CHIHUAHUA, TISSUE = "n01440764", "n02085620", "n15075141"
 
@@ -100,7 +103,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 def test_a_folder_of_another_kind_is_refused(tmp_path: Path) -> None:
     write_classes(tmp_path / "train", [TENCH, "n00000001"])
-    with pytest.raises(InputError, match=r"n00000001: is none of ImageNet's 1,000 classes"):
+    with pytest.raises(InputError, match=r"n00000001: is not one of ImageNet's 1,000 classes"):
         load_imagenet(tmp_path, "train")
 
 

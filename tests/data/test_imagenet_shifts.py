@@ -1,22 +1,25 @@
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from objectaware.config import DataConfig
-from objectaware.data.folder import write_subset
+from objectaware.data.folder import ImageFolder, write_subset
 from objectaware.data.sets.imagenet import SUPERCLASSES
-from objectaware.data.sets.imagenet_shifts import (
-    CORRUPTED_VARIANTS,
-    CORRUPTIONS,
-    load_corrupted,
-    load_renditions,
-    load_sketch,
-    load_stylized,
-)
+from objectaware.data.sets.imagenet_shifts import CORRUPTED_VARIANTS, CORRUPTIONS
 from objectaware.errors import InputError
+from opened_parts import open_part
 from published_classes import write_classes
+
+load_sketch, load_renditions = partial(open_part, "imagenet-sketch"), partial(open_part, "imagenet-r")
+load_stylized = partial(open_part, "stylized-imagenet")
+
+
+def load_corrupted(root: Path, variant: str) -> ImageFolder:
+    return open_part("imagenet-c", root, variant=variant)
+
 
 # Tench, Chihuahua, mountain bike, toilet tissue: a fish, a dog, a vehicle, none of the nine.
 WNIDS = ["n01440764", "n02085620", "n03792782", "n15075141"]

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from objectaware.data.sets.food101 import load_food
-from objectaware.data.sets.pets import load_pets
 from objectaware.errors import InputError
+from opened_parts import open_part
 from published_classes import write_picture
+
+load_food, load_pets = partial(open_part, "food-101"), partial(open_part, "oxford-iiit-pets")
 
 
 def write_food(folder: Path) -> None:

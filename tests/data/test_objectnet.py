@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from objectaware.config import DataConfig
-from objectaware.data.sets.objectnet import BorderlessImages, load_objectnet
+from objectaware.data.sets.imagenet_shifts import BorderlessImages
 from objectaware.errors import InputError
 from objectaware.stages.identity import data_hash
+from opened_parts import open_part
 from published_classes import write_objectnet
+
+load_objectnet = partial(open_part, "objectnet")
 
 
 @pytest.mark.parametrize("above", ["", "objectnet-1.0"])

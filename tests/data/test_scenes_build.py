@@ -10,11 +10,14 @@ import pytest
 from numpy.typing import NDArray
 from pycocotools.coco import COCO
 
-from objectaware.data.coco import load_coco
+from objectaware.config import DataConfig
+from objectaware.data.dataset import Dataset
 from objectaware.data.scenes import CLASS_NAMES, build, build_scenes
 from objectaware.data.scenes.pictures import draw_plan, render_scene, render_variants
-from objectaware.data.sets.backgrounds_challenge import VARIANTS, load_foreground_mask, load_variant
+from objectaware.data.sets.backgrounds_challenge import VARIANTS
+from objectaware.data.sets.coco import load_coco
 from objectaware.errors import InputError
+from opened_parts import open_part
 
 SMALL: dict[str, Any] = {"num_train": 18, "num_val": 9, "image_size": 48}
 
@@ -74,15 +77,16 @@ def test_train_and_val_pictures_differ(single: Path) -> None:
 def test_backgrounds_challenge_layout_is_read_by_its_loader(single: Path) -> None:
     for variant in VARIANTS:
         for split, count in (("train", 18), ("val", 9)):
-            dataset = load_variant(single, variant, split)  # type: ignore[arg-type]
+            dataset = open_part("backgrounds-challenge", single, split, variant=variant)
             assert len(dataset) == count
             assert dataset.class_names[4] == "04_plus sign"
             assert [name[3:] for name in dataset.class_names] == list(CLASS_NAMES)
             assert dataset.labels is not None
             assert np.bincount(dataset.labels).tolist() == [count // 9] * 9
-    originals = load_variant(single, "original", "val")
-    for index, image_id in enumerate(originals.image_ids):
-        mask = load_foreground_mask(single, "val", image_id)
+    data = Dataset(DataConfig(root=str(single), layout="backgrounds-challenge", split="val"))
+    originals, truth = data.images, data.truth()
+    for index in range(len(originals)):
+        mask = truth.mask(index)
         assert mask.dtype == bool
         assert mask.shape == originals.read(index).shape[:2] == (48, 48)
 
@@ -129,7 +133,7 @@ def test_coco_layout_is_read_by_its_loader(multi: Path) -> None:
     plan = draw_plan(0, "val", 2, variant="multi-object", correlation=0.9)
     _, masks = render_scene(plan, 0, "val", 2, 48)
     assert np.array_equal(dataset.foreground_mask(2), masks.any(axis=0))
-    assert [instance.category_index for instance in dataset.instances(2)] == list(plan.classes)
+    assert [one.category_index for one in dataset.annotations(2)] == list(plan.classes)
 
 
 def test_single_object_in_the_coco_layout_shows_the_same_pictures(tmp_path: Path, single: Path) -> None:

@@ -5,10 +5,17 @@ from pathlib import Path
 import pytest
 
 from objectaware.config import DataConfig
+from objectaware.data.folder import ImageFolder
 from objectaware.data.sets.imagenet import SUPERCLASSES, superclass_of_class
-from objectaware.data.sets.si_score import _CLASS_OF_NAME, load_si_score
+from objectaware.data.sets.imagenet_shifts import _CLASS_OF_NAME
 from objectaware.errors import InputError
+from opened_parts import open_part
 from published_classes import write_classes
+
+
+def load_si_score(root: Path, variant: str) -> ImageFolder:
+    return open_part("si-score", root, variant=variant)
+
 
 NAMES = ["zebra", "brown bear", "pitcher (container)", "magpie"]
 
@@ -44,5 +51,5 @@ def test_superclasses_are_four_of_the_nine(tmp_path: Path) -> None:
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     write_classes(tmp_path / "object_size", [*NAMES, "unicorn"])
-    with pytest.raises(InputError, match="unicorn: is none of SI-Score's classes"):
+    with pytest.raises(InputError, match="unicorn: is not one of SI-Score's classes"):
         load_si_score(tmp_path, "size")

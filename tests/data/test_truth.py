@@ -19,14 +19,13 @@ from PIL import Image
 from objectaware.cli import run
 from objectaware.config import DataConfig
 from objectaware.data import truth as truth_module
-from objectaware.data.coco import CroppedObjects, ObjectBoxes, load_coco
 from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage, read_image
 from objectaware.data.layouts import layouts
 from objectaware.data.masks import resize_mask
 from objectaware.data.pack import pack_images
-from objectaware.data.sets.backgrounds_challenge import training_foregrounds
+from objectaware.data.sets.coco import CroppedObjects, ObjectBoxes, load_coco
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth, Orientation
 from objectaware.detection.data import TrainingImages
@@ -288,11 +287,12 @@ def test_foregrounds_to_train_on_are_turned_with_their_photo(tmp_path: Path) -> 
     for variant in ("original", "only_fg"):
         _write_photo(tmp_path / variant / "train" / "00_dog" / "a.JPEG", _object(), 6)
     shown = _shown(tmp_path / "original" / "train" / "00_dog" / "a.JPEG")
-    foregrounds = training_foregrounds(tmp_path, "train", ["00_dog/a.JPEG"])
+    data = Dataset(DataConfig(root=str(tmp_path), layout="backgrounds-challenge", split="train"))
+    foregrounds = data.training_truth(["00_dog/a.JPEG"])
     assert _iou(foregrounds.mask(0), shown) > 0.9  # JPEG's noise counts, too
     (tmp_path / "fg_mask" / "train" / "00_dog").mkdir(parents=True)
     np.save(tmp_path / "fg_mask" / "train" / "00_dog" / "a.npy", _object())
-    assert _iou(training_foregrounds(tmp_path, "train", ["00_dog/a.JPEG"]).mask(0), shown) == 1
+    assert _iou(data.training_truth(["00_dog/a.JPEG"]).mask(0), shown) == 1
 
 
 @pytest.mark.parametrize("short_side", [None, 40])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -8,9 +9,24 @@ import pytest
 from pydantic import ValidationError
 
 from objectaware.config import DataConfig
-from objectaware.data.sets.wsolevaluation import has_objects, load_wsolevaluation, wsolevaluation_objects
+from objectaware.data.layouts import layout_named
+from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
+from opened_parts import open_part, place_of
 from published_trees import HEIGHT, RECTANGLES, SCALE, WIDTH, rectangle, write_boxes, write_masks
+
+
+def load_wsolevaluation(root: Path, metadata: Path, split: str) -> Any:
+    return open_part("wsolevaluation", root, split, metadata=metadata)
+
+
+def has_objects(metadata: Path, split: str) -> bool:
+    return layout_named("wsolevaluation").has_truth(place_of("", split, metadata=metadata))
+
+
+def wsolevaluation_objects(root: Path, metadata: Path, split: str, image_ids: list[str]) -> GroundTruth:
+    place = place_of(root, split, metadata=metadata)
+    return layout_named("wsolevaluation").truth(place, image_ids, needs_boxes=True)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from objectaware.data.coco import CocoDataset, load_coco
+from objectaware.data.sets.coco import CocoDataset, load_coco
 from objectaware.detection.data import BatchPlan, TrainingImages, prepared, read_pixels, resized_shape
 from objectaware.errors import InputError
 

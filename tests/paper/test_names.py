@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from objectaware.data.sets import backgrounds_challenge
-from objectaware.data.sets.si_score import FACTORS
+from objectaware.data.sets.imagenet_shifts import FACTORS
 from objectaware.evaluate import shift
 from objectaware.paper import figures, plan
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from objectaware.cli import run
-from objectaware.data.coco import load_coco
 from objectaware.data.scenes import build_scenes
+from objectaware.data.sets.coco import load_coco
 from objectaware.methods.checkpoint import save_checkpoint
 from objectaware.methods.moco import MoCo
 

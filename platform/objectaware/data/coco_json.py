@@ -20,7 +20,6 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from pycocotools import mask as coco_mask
 
 from objectaware.errors import InputError
 
@@ -127,6 +126,10 @@ class CocoInstances:
         self.sha256 = file.sha256
         self.numbers = list(images)
         self.images = list(images.values())
+
+    def shape(self, index: int) -> tuple[int, int]:
+        """Return height and width of an image; raises as `CocoImage.shape`."""
+        return self.images[index].shape
 
     @property
     def category_names(self) -> tuple[str, ...]:
@@ -347,6 +350,8 @@ def union_mask(segmentations: Iterable[Segmentation], height: int, width: int) -
     Raises:
         ValueError: A segmentation is malformed.
     """
+    from pycocotools import mask as coco_mask  # here, as whatever reads a configuration imports this module
+
     codes: list[object] = []
     for segmentation in segmentations:
         if isinstance(segmentation, list):

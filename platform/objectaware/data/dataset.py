@@ -25,9 +25,9 @@ from objectaware.errors import InputError
 from objectaware.model import Address, Model, Positive, filled
 
 if TYPE_CHECKING:
-    from objectaware.data.coco import CocoDataset
     from objectaware.data.coco_json import CocoField
     from objectaware.data.folder import ImageFolder, Manifest
+    from objectaware.data.sets.coco import CocoDataset
     from objectaware.data.truth import GroundTruth
 
 
@@ -254,9 +254,7 @@ class Dataset:
 
     def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> GroundTruth:
         """Open the true masks and boxes of some images, in the order that they are named in; raises as `truth`."""
-        from objectaware.data.truth import GroundTruth
-
-        return GroundTruth(self.layout.truth(self.place, image_ids, needs_boxes=needs_boxes), len(image_ids))
+        return self.layout.truth(self.place, image_ids, needs_boxes=needs_boxes)
 
     def find_truth(self, *, needs_boxes: bool = True) -> tuple[GroundTruth | None, str]:
         """Open the true masks and boxes for a use that can do without them.
@@ -279,9 +277,7 @@ class Dataset:
         Raises:
             InputError: Their files are missing or malformed.
         """
-        from objectaware.data.truth import GroundTruth
-
-        return GroundTruth(self.layout.training_truth(self.place, image_ids), len(image_ids))
+        return self.layout.training_truth(self.place, image_ids)
 
     def training_truth_hash(self, verify: bool = False) -> str:
         """Hash the files that policies read true masks or boxes from, as `GroundTruth.content_hash`."""

@@ -21,9 +21,9 @@ from objectaware.errors import InputError
 from objectaware.model import load_entry_points
 
 if TYPE_CHECKING:
-    from objectaware.data.coco import CocoDataset
     from objectaware.data.coco_json import CocoField
-    from objectaware.data.truth import TrueObjects
+    from objectaware.data.sets.coco import CocoDataset
+    from objectaware.data.truth import GroundTruth
 
 
 class OpenedImages(Protocol):
@@ -157,7 +157,7 @@ class Layout:
         """Tell whether there are true masks or boxes of whole pictures, and they were downloaded."""
         return bool(self.masks)
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> TrueObjects:
+    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> GroundTruth:
         """Open the true masks and boxes of images.
 
         Args:
@@ -171,7 +171,7 @@ class Layout:
         remedy = f"Use one of {', '.join(layout.name for layout in layouts() if layout.masks)}."
         raise InputError("layout", self.name, "has neither true masks nor true boxes", remedy)
 
-    def training_truth(self, place: Place, image_ids: list[str]) -> TrueObjects:
+    def training_truth(self, place: Place, image_ids: list[str]) -> GroundTruth:
         """Open the true masks of images to train on, where `true_masks` says that there are some; raises as `truth`."""
         return self.truth(place, image_ids, needs_boxes=False)
 

@@ -16,6 +16,16 @@ MIN_BOX_AREA = 0.01
 OBJECT_MARGIN = 0.2
 """Margin that the paper adds to each side of an object's box, as a fraction of its width or height."""
 
+Box = tuple[float, float, float, float]
+"""x0, y0, x1, y1, relative to a picture."""
+
+
+def expand_box(box: Box, margin: float) -> Box:
+    """Add to each side of a relative box a fraction of its width or height, cut at the picture's border."""
+    left, top, right, bottom = box
+    width, height = (right - left) * margin, (bottom - top) * margin
+    return max(left - width, 0.0), max(top - height, 0.0), min(right + width, 1.0), min(bottom + height, 1.0)
+
 
 def pixel_region(box: Iterable[float], height: int, width: int) -> tuple[int, int, int, int]:
     """Return the pixels that a relative box touches.

@@ -34,7 +34,7 @@ from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.images import UnreadableImage, decode_image, none_readable
 from objectaware.data.masks import mask_png, resize_mask
 from objectaware.data.storage import Storage, is_temporary
-from objectaware.data.truth import GroundTruth, TrueObjects
+from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError, system_reason
 
 Key = TypeVar("Key", bound=Hashable)
@@ -294,7 +294,7 @@ def _refuse_damaged(storage: Storage, name: str) -> None:
         raise InputError("data.root", address, f"is damaged ({error})", remedy) from error
 
 
-class PackedObjects(TrueObjects):
+class PackedTruth(GroundTruth):
     """Masks and boxes that were packed with their images.
 
     Args:
@@ -312,6 +312,7 @@ class PackedObjects(TrueObjects):
             raise InputError("root", address, "is a pack without true masks", remedy)
         place = {image_id: index for index, image_id in enumerate(self._images.image_ids)}
         self._places = [place[image_id] for image_id in image_ids]
+        super().__init__(image_ids)
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the mask at the packed image's size, (H, W)."""

@@ -19,17 +19,16 @@ from PIL import Image
 
 from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.images import UnreadableImage, read_header
-from objectaware.data.masks import MIN_BOX_AREA, region_boxes
+from objectaware.data.masks import MIN_BOX_AREA, Box, region_boxes
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
-    from objectaware.data.coco import CocoDataset
+    from objectaware.data.sets.coco import CocoDataset
 
 
 Pixels = TypeVar("Pixels", bound=np.generic)
 Numbers = TypeVar("Numbers", np.float32, np.float64)
 Shape = tuple[int, int]
-Box = tuple[float, float, float, float]
 Side = Literal["stored", "upright"]
 
 # EXIF orientation -> whether rows become columns, and whether then rows and columns are reversed.
@@ -64,7 +63,7 @@ class Orientation:
     @property
     def upright_shape(self) -> Shape:
         """Height and width after."""
-        return self._swapped(self.shape)
+        return self.shape_before(self.shape)
 
     @property
     def inverse(self) -> Orientation:
@@ -72,8 +71,8 @@ class Orientation:
         return Orientation(self.upright_shape, _INVERSE_OF_TAG.get(self.tag, self.tag))
 
     def shape_before(self, upright: Shape) -> Shape:
-        """Return the height and width that become those given."""
-        return self._swapped(upright)
+        """Return the height and width that become those given: the same, or swapped where the turn swaps them."""
+        return (upright[1], upright[0]) if _STEPS[self.tag][0] else upright
 
     def pixels(self, values: NDArray[Pixels]) -> NDArray[Pixels]:
         """Turn an array (H, W, …) of any size."""
@@ -85,7 +84,7 @@ class Orientation:
     def boxes(self, boxes: NDArray[Numbers], shape: Shape = (1, 1)) -> NDArray[Numbers]:
         """Turn boxes (n, 4), x0 y0 x1 y1, relative to the picture or in pixels of one of the given height and width."""
         is_transposed, rows_reversed, columns_reversed = _STEPS[self.tag]
-        height, width = self._swapped(shape)
+        height, width = self.shape_before(shape)
         x0, y0, x1, y1 = boxes.T[[1, 0, 3, 2]] if is_transposed else boxes.T
         if rows_reversed:
             y0, y1 = height - y1, height - y0
@@ -97,9 +96,6 @@ class Orientation:
         """Turn one such box."""
         x0, y0, x1, y1 = self.boxes(np.array([relative]))[0].tolist()
         return x0, y0, x1, y1
-
-    def _swapped(self, shape: Shape) -> Shape:
-        return (shape[1], shape[0]) if _STEPS[self.tag][0] else shape
 
 
 def fitting_sides(stored: Orientation, shape: Shape) -> list[Side]:
@@ -134,14 +130,20 @@ class Turns:
     Args:
         images: The pictures.
         field: Name of the data set, for messages.
-        unclear: The pixels that annotations are taken to be in where their size does not decide it.
-        shapes: Gives the height and width that a picture's annotations are for. With it, `unclear` holds only where
-            none of the set's first 2000 pictures decides it. Else all are as the first one that does, since one tool
-            annotated them.
+        unclear: The pixels that annotations are taken to be in where their size does not decide it; by default the
+            stored ones, since published sets were annotated with tools that showed pictures so.
+        shapes: Gives the height and width that a picture's annotations are for; picklable. With it, `unclear` holds
+            only where none of the set's first 2000 pictures decides it. Else all are as the first one that does, since
+            one tool annotated them.
     """
 
     def __init__(
-        self, images: ImageFolder, *, field: str, unclear: Side, shapes: Callable[[int], Shape] | None = None
+        self,
+        images: ImageFolder,
+        *,
+        field: str,
+        unclear: Side = "stored",
+        shapes: Callable[[int], Shape] | None = None,
     ) -> None:
         self._images = images
         self._field = field
@@ -150,9 +152,9 @@ class Turns:
         # Height, width and EXIF orientation of each picture as it is stored; an orientation of 0 where not read yet.
         self._headers = np.zeros((len(images), 3), dtype=np.int32)
 
-    def with_shapes(self, shapes: NDArray[np.int32]) -> Turns:
-        """Return the same with the heights and widths in an array (N, 2), so that their source need not be kept."""
-        return Turns(self._images, field=self._field, unclear=self._unclear, shapes=_ListedShapes(shapes))
+    def with_shapes(self, shapes: Callable[[int], Shape]) -> Turns:
+        """Return the same with heights and widths from elsewhere, so that their present source need not be kept."""
+        return Turns(self._images, field=self._field, unclear=self._unclear, shapes=shapes)
 
     def stored(self, index: int) -> Orientation:
         """Return the orientation that brings a picture itself upright.
@@ -185,11 +187,15 @@ class Turns:
         side = sides[0] if len(sides) == 1 else self._side_where_unclear
         return Orientation(shape, stored.tag if side == "stored" else 1)
 
+    def upright(self, index: int, values: NDArray[Pixels]) -> NDArray[Pixels]:
+        """Bring upright an array (H, W, …) of a picture's size as it was annotated; raises as `of`."""
+        return self.of(index, values.shape[:2]).pixels(values)
+
     def _misfit(self, index: int, stored: Orientation, shape: Shape) -> InputError:
         (rows, columns), (height, width) = stored.shape, shape
         turned = "" if stored.upright_shape == stored.shape else f" ({rows} × {columns} as it is shown)"
         problem = f"is {columns} × {rows} pixels{turned}, its annotations are for {width} × {height}"
-        remedy = "Replace the file, or mend the width and height of its annotations."
+        remedy = "Replace the file, or correct the width and height of its annotations."
         return InputError(self._field, self._images.path(index), problem, remedy)
 
     @cached_property
@@ -206,17 +212,6 @@ class Turns:
         return self._unclear
 
 
-class _ListedShapes:
-    """Heights and widths from an array; unlike a lambda, it can be pickled."""
-
-    def __init__(self, shapes: NDArray[np.int32]) -> None:
-        self._shapes = shapes
-
-    def __call__(self, index: int) -> Shape:
-        height, width = self._shapes[index].tolist()
-        return height, width
-
-
 def turned_by_size(path: Path, found: NDArray[Pixels]) -> NDArray[Pixels]:
     """Bring upright an array (H, W, …) that a system found in a picture, if its size fits the stored picture alone.
 
@@ -230,92 +225,48 @@ def turned_by_size(path: Path, found: NDArray[Pixels]) -> NDArray[Pixels]:
     return stored.pixels(found) if fitting_sides(stored, found.shape[:2]) == ["stored"] else found
 
 
-class TrueObjects:
-    """True masks and boxes of some images, by index; each published layout has one of its own.
+class GroundTruth:
+    """True masks and boxes of some images, by index; each layout that has some has a class of its own.
+
+    Args:
+        image_ids: The images.
+        files: The files that masks and boxes are read from, by folder, except annotations that are part of the images'
+            own hash.
 
     Attributes:
+        files: As given.
         has_masks: Whether every image has a mask; else there are only boxes.
         has_ignored: Whether some pixels count neither as object nor as background.
-        files: The files that they are read from, by folder, except annotations that are part of the images' own hash.
         notice: A line about them for the user, or an empty one.
         coco: The images with their numbers, in the same order, where they have annotations in COCO's format.
     """
 
     has_masks: bool = True
     has_ignored: bool = False
-    files: Sequence[ImageFolder] = ()
     notice: str = ""
     coco: CocoDataset | None = None
 
-    def mask(self, index: int) -> NDArray[np.bool_]:
-        """Return the mask (H, W), true on any object."""
-        raise NotImplementedError
-
-    def ignored(self, index: int) -> NDArray[np.bool_] | None:
-        """Return the pixels (H, W) that do not count, at the mask's size; None where all do."""
-        return None
-
-    def boxes(self, index: int) -> NDArray[np.float64]:
-        """Return the boxes (n, 4), x0 y0 x1 y1 relative to the image.
-
-        By default they are those around the regions of more than 1% of it.
-        """
-        mask = self.mask(index)
-        around, areas = region_boxes(mask)
-        return around[areas > MIN_BOX_AREA * mask.size]
-
-
-class GroundTruth:
-    """True foreground masks and boxes of a data set, by index; made by `Dataset.truth`.
-
-    Args:
-        objects: The masks and boxes.
-        num_images: Number of images.
-    """
-
-    def __init__(self, objects: TrueObjects, num_images: int) -> None:
-        self._objects = objects
-        self._num_images = num_images
-
-    @property
-    def has_masks(self) -> bool:
-        """Whether every image has a mask; else there are only boxes."""
-        return self._objects.has_masks
-
-    @property
-    def has_ignored(self) -> bool:
-        """Whether some pixels count neither as object nor as background."""
-        return self._objects.has_masks and self._objects.has_ignored
-
-    @property
-    def files(self) -> Sequence[ImageFolder]:
-        """The files that masks and boxes are read from, by folder, except annotations that belong to the images."""
-        return self._objects.files
-
-    @property
-    def notice(self) -> str:
-        """A line about them for the user, or an empty one."""
-        return self._objects.notice
-
-    @property
-    def coco(self) -> CocoDataset | None:
-        """The images with their numbers, in the same order, where they have annotations in COCO's format."""
-        return self._objects.coco
+    def __init__(self, image_ids: Sequence[str], files: Sequence[ImageFolder] = ()) -> None:
+        self._num_images = len(image_ids)
+        self.files = files
 
     def __len__(self) -> int:
         return self._num_images
 
     def __getitem__(self, index: int) -> NDArray[np.bool_]:
+        """Return the mask of an image; see `mask`."""
+        return self.mask(index)
+
+    def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the mask (H, W), true on any object.
 
         It has the image's size, except in wsolevaluation's sets, whose masks are 224 × 224.
         """
-        assert self.has_masks, "this data set has boxes alone"
-        return self._objects.mask(index)
+        raise NotImplementedError
 
     def ignored(self, index: int) -> NDArray[np.bool_] | None:
         """Return the pixels (H, W) that count neither as object nor as background, or None where all count."""
-        return self._objects.ignored(index) if self.has_masks else None
+        return None
 
     def boxes(self, index: int) -> NDArray[np.float64]:
         """Return the boxes (n, 4), x0 y0 x1 y1 relative to the image.
@@ -324,7 +275,9 @@ class GroundTruth:
         of the picture, crowds included, as the official code takes them. Where there is a mask alone, they are those
         around its regions of more than 1%. Masks with ignored regions that hold objects, too, give none.
         """
-        return self._objects.boxes(index)
+        mask = self.mask(index)
+        around, areas = region_boxes(mask)
+        return around[areas > MIN_BOX_AREA * mask.size]
 
     def content_hash(self, verify: bool = False) -> str:
         """Hash the files of masks and boxes: names, sizes and times.

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from objectaware.errors import InputError, system_reason
 
-_WNID = re.compile(r"n\d{8}")
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
+
 EXTRACTED = "Give the folder that the data set's archive was extracted to."
 """Remedy for a missing file, at the end of messages."""
 
@@ -120,143 +122,112 @@ def _leads_to_folder(entry: os.DirEntry[str], field: str) -> bool:
         raise InputError(field, entry.path, f"cannot be looked at ({system_reason(error)})", _ACCESS) from error
 
 
-def find_place(field: str, root: str | Path, names: Sequence[str]) -> Path:
-    """Take the first of several paths that is there.
+def find_class_folders(
+    field: str, root: str | Path, names: Sequence[str], is_class: Callable[[str], object], example: str
+) -> Path:
+    """Take the first of several folders that holds a folder of a class.
 
     Args:
         field: Name of the data set, for the message.
         root: The user's folder.
         names: Paths below it, the published one first.
-
-    Raises:
-        InputError: None of them is there.
-    """
-    for name in names:
-        if look_at(Path(root, name), field=field) is not None:
-            return Path(root, name)
-    raise InputError(field, root, f"holds no {_listed(root, names)}", EXTRACTED)
-
-
-def find_wnid_folder(field: str, root: str | Path, names: Sequence[str]) -> Path:
-    """Take the first of several folders that holds a folder named as a class of ImageNet.
-
-    Args:
-        field: Name of the data set, for the message.
-        root: The user's folder.
-        names: Paths below it, the published one first.
+        is_class: Tells whether a class has this name.
+        example: Name of a class, for the message.
 
     Raises:
         InputError: None of them does.
     """
-    for name in names:
-        folder = Path(root, name)
-        if is_folder(folder, field=field) and has_wnid_folders(folder, field=field):
+    for folder in (Path(root, name) for name in names):
+        if is_folder(folder, field=field) and any(map(is_class, subfolders(folder, field=field))):
             return folder
-    raise missing_classes(field, root, names, "n01440764")
+    others = f" (nor {', '.join(str(Path(name, example)) for name in names[1:])})" if len(names) > 1 else ""
+    problem = f"holds no class folder such as {Path(root, names[0], example)}{others}"
+    raise InputError(field, root, problem, EXTRACTED)
 
 
-def has_wnid_folders(folder: Path, *, field: str) -> bool:
-    """Tell whether a folder holds one that is named as a class of ImageNet is."""
-    return any(_WNID.fullmatch(name) for name in subfolders(folder, field=field))
-
-
-def missing_classes(field: str, root: str | Path, names: Sequence[str], class_name: str) -> InputError:
-    """Make the refusal of folders none of which holds a class folder, with one of the classes as an example."""
-    places = _listed(root, [str(Path(name, class_name)) for name in names])
-    return InputError(field, root, f"holds no class folder such as {places}", EXTRACTED)
-
-
-def _listed(root: str | Path, names: Sequence[str]) -> str:
-    """List several paths, the first in full and the others as names."""
-    others = f" (nor {', '.join(names[1:])})" if len(names) > 1 else ""
-    return f"{Path(root, names[0])}{others}"
-
-
-Value = TypeVar("Value")
-
-
-def find_base(root: str | Path, folders: Sequence[str], needed: Sequence[str], *, field: str, remedy: str) -> Path:
-    """Find a data set in the folder that the user gave, or in one that its archive unpacks to.
-
-    Args:
-        root: The folder that the user gave.
-        folders: Where else it may lie, relative to `root`.
-        needed: Files and folders that must be there; the first one identifies the data set.
-        field: Name of the data set, for the message.
-        remedy: The remedy, for the message.
-
-    Returns:
-        Its folder, absolute.
-
-    Raises:
-        InputError: It is in none of them, or something of it is missing.
-    """
-    places = [Path(root), *(Path(root, folder) for folder in folders)]
-    base = next((place for place in places if look_at(place / needed[0], field=field) is not None), places[0])
-    missing = [name for name in needed if look_at(base / name, field=field) is None]
-    if missing:
-        raise InputError(field, root, f"holds no {base / missing[0]}", remedy)
-    return base.absolute()
-
-
-def read_lines(path: Path, *, field: str, remedy: str) -> list[str]:
-    """Read the lines of a list in UTF-8 without the empty ones. The last line needs no line break.
-
-    Raises:
-        InputError: It is missing or not text.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise InputError(field, path, "does not exist", remedy) from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(field, path, f"cannot be read as text ({error})", remedy) from error
-    return [line for line in text.splitlines() if line.strip()]
-
-
-class Table(Generic[Value]):
-    """A list of numbers with their values: one `<number> <value> …` per line, in any order.
-
-    Args:
-        path: The file.
-        kind: Type of each value: `str`, `int` or `float`.
-        num_values: Values behind the number; the last takes the rest of the line.
-        field: Name of the data set, for messages.
-        remedy: Remedy for a missing file, for messages.
+@dataclass(frozen=True)
+class Release:
+    """A published data set as its archive unpacks: where its files lie, and how they are refused.
 
     Attributes:
-        rows: The values by number.
-
-    Raises:
-        InputError: It is missing, or a line is of another form.
+        field: Name of the data set, for messages.
+        folders: Where it may lie below the folder that the user gave, other than in that folder itself.
+        needed: Files and folders that must be there; the first one identifies the data set.
+        remedy: Remedy for a missing file, for messages.
     """
 
-    def __init__(
-        self, path: Path, kind: Callable[[str], Value], num_values: int = 1, *, field: str, remedy: str
-    ) -> None:
-        self._path = path
-        self._field = field
-        self.rows: dict[int, list[Value]] = {}
-        for place, line in enumerate(read_lines(path, field=field, remedy=remedy), start=1):
-            try:
-                number, *values = line.strip().split(None, num_values)
-                self.rows[int(number)] = [kind(value) for value in values]
-            except ValueError:
-                values = []
-            if len(values) < num_values:
-                problem = f"has no number with {num_values} {kind.__name__} behind it in line {place}: {line!r}"
-                raise InputError(field, path, problem, "Take the published file.")
+    field: str
+    folders: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
+    remedy: str = EXTRACTED
 
-    def __getitem__(self, number: int) -> Value:
-        """Return the first value of a number.
+    def base(self, root: str | Path, *needed: str) -> Path:
+        """Find the data set in the folder that the user gave, or in one that its archive unpacks to.
+
+        Args:
+            root: The folder that the user gave.
+            needed: Files and folders that must be there, before those that always must.
+
+        Returns:
+            Its folder, absolute.
 
         Raises:
-            InputError: The list does not have it.
+            InputError: It is in none of them, or something of it is missing.
         """
-        return self.values(number)[0]
+        needed += self.needed
+        places = [Path(root, folder) for folder in ("", *self.folders)]
+        found = [place for place in places if look_at(place / needed[0], field=self.field) is not None]
+        base = found[0] if found else places[0]
+        missing = next((name for name in needed if look_at(base / name, field=self.field) is None), None)
+        if missing is not None:
+            others = [] if found else [f"{folder}/{missing}" for folder in self.folders]
+            nor = f" (nor {', '.join(others)})" if others else ""
+            raise InputError(self.field, root, f"holds no {base / missing}{nor}", self.remedy)
+        return base.absolute()
 
-    def values(self, number: int) -> list[Value]:
-        """Return all values of a number; raises as above."""
-        if number not in self.rows:
-            raise InputError(self._field, self._path, f"has no line for {number}", "Take the published file.")
-        return self.rows[number]
+    def lines(self, path: Path) -> list[str]:
+        """Read the lines of a list in UTF-8 without the empty ones. The last line needs no line break.
+
+        Raises:
+            InputError: It is missing or not text.
+        """
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise self.missing(path) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(self.field, path, f"cannot be read as text ({error})", self.remedy) from error
+        return [line for line in text.splitlines() if line.strip()]
+
+    def missing(self, path: Path) -> InputError:
+        """Make the refusal of a file that is not there."""
+        return InputError(self.field, path, "does not exist", self.remedy)
+
+    def malformed(self, path: Path, problem: str) -> InputError:
+        """Make the refusal of a file that is not as it was published."""
+        return InputError(self.field, path, problem, "Extract or download it again.")
+
+
+class Table(dict[Key, list[Value]]):
+    """The values behind each key of a published list; a key without a line is refused.
+
+    Args:
+        release: The data set, for messages.
+        path: The list.
+        rows: Its keys with their values. Values of a key that comes several times follow each other.
+    """
+
+    def __init__(self, release: Release, path: Path, rows: Iterable[tuple[Key, list[Value]]]) -> None:
+        super().__init__()
+        self._release = release
+        self._path = path
+        for key, values in rows:
+            self.setdefault(key, []).extend(values)
+
+    def __missing__(self, key: Key) -> list[Value]:
+        """Refuse a key.
+
+        Raises:
+            InputError: Always.
+        """
+        raise self._release.malformed(self._path, f"has no line for {key}")

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from objectaware.augment.randomness import counter_uniforms
 from objectaware.config import DataConfig
-from objectaware.data.coco import CocoDataset
 from objectaware.data.coco_json import CocoAnnotation, CocoField, union_mask
 from objectaware.data.dataset import Dataset
 from objectaware.data.images import UnreadableImage, normalise, resize_image
+from objectaware.data.sets.coco import CocoDataset
 from objectaware.detection.network import Target
 from objectaware.errors import InputError
 

@@ -16,7 +16,7 @@ from torchvision.models.detection._utils import overwrite_eps
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 
-from objectaware.data.coco import CocoDataset
+from objectaware.data.sets.coco import CocoDataset
 from objectaware.data.truth import Orientation
 from objectaware.detection.data import prepared, read_pixels, resized_shape
 from objectaware.detection.network import MaskRCNN, Target

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.coco import CocoDataset
 from objectaware.data.images import UnreadableImage
 from objectaware.data.masks import mask_png, pixel_region, resize_mask
+from objectaware.data.sets.coco import CocoDataset
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.mask_store import MaskRow, encode_mask, finished_shards, read_localized_ids, read_rows

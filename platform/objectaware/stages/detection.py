@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from objectaware.config import DetectionConfig
-from objectaware.data.coco import CocoDataset, instances_file
+from objectaware.data.sets.coco import CocoDataset, instances_file
 from objectaware.data.storage import Storage
 from objectaware.detection.data import open_coco, usable_categories
 from objectaware.detection.detect import (

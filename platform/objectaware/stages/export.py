@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from objectaware.config import DataConfig
-from objectaware.data.coco import coco_of
 from objectaware.data.coco_json import parse_instances
 from objectaware.data.folder import ImageFolder
+from objectaware.data.sets.coco import coco_of
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.exports import (

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.config import DataConfig
-from objectaware.data.coco import CocoDataset
 from objectaware.data.dataset import Dataset
 from objectaware.data.images import Images
+from objectaware.data.sets.coco import CocoDataset
 from objectaware.errors import InputError
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from objectaware.cli import run
-from objectaware.data.sets.backgrounds_challenge import NUM_PER_CLASS, build_imagenet9, load_variant
+from objectaware.data.sets.backgrounds_challenge import NUM_PER_CLASS, build_imagenet9
 from objectaware.data.sets.imagenet import SUPERCLASSES, imagenet_wnids, superclass_of_class
 from objectaware.errors import InputError
+from opened_parts import open_part
 from published_classes import write_classes, write_picture
 
 FIRST = [int(np.flatnonzero(superclass_of_class() == label)[0]) for label in range(9)]
@@ -30,7 +31,7 @@ def names(out: Path) -> list[str]:
 
 def test_as_many_of_each_superclass_are_drawn_as_links(imagenet: Path, tmp_path: Path) -> None:
     built = build_imagenet9(imagenet, tmp_path / "in9", num_per_class=3)
-    images = load_variant(tmp_path / "in9", "original", "train")
+    images = open_part("backgrounds-challenge", tmp_path / "in9", "train", variant="original")
     assert images.labels is not None
     assert np.bincount(images.labels).tolist() == [3] * 9
     assert images.class_names == SUPERCLASSES

@@ -22,117 +22,37 @@ from numpy.typing import NDArray
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.sets.imagenet import IMAGENET_TERMS, SUPERCLASSES, load_imagenet, superclass_of_class
-from objectaware.data.truth import TrueObjects, Turns
-from objectaware.data.user_files import find_wnid_folder, is_folder
+from objectaware.data.sets.imagenet import IMAGENET_TERMS, SUPERCLASSES, ImageNet, is_wnid, superclass_of_class
+from objectaware.data.truth import GroundTruth, Turns
+from objectaware.data.user_files import find_class_folders, is_folder
 from objectaware.errors import InputError
 
-VARIANTS = (
-    "original",
-    "mixed_same",
-    "mixed_rand",
-    "mixed_next",
-    "only_fg",
-    "no_fg",
-    "only_bg_b",
-    "only_bg_t",
-)
+_FIELD = "backgrounds_challenge"
+VARIANTS = ("original", "mixed_same", "mixed_rand", "mixed_next", "only_fg", "no_fg", "only_bg_b", "only_bg_t")
 """The parts of a picture that each variant shows: all of it; its object on a background of the same, a random or the
 next class; its object alone; all but the object's shape; all but the object's box, blackened or tiled over."""
 
 
-def load_variant(root: str | Path, variant: str, split: str) -> ImageFolder:
-    """Open one variant of the pictures.
-
-    Args:
-        root: Folder of the data set.
-        variant: One of `VARIANTS`.
-        split: Part of the data set.
-
-    Returns:
-        The images with their labels: the number at the start of the class folder's name.
-
-    Raises:
-        InputError: The variant is unknown, its folder is missing or holds no image, or its class folders are
-            not numbered from 0 without a gap (a missing class would shift the labels of those behind it).
-    """
-    if variant not in VARIANTS:
-        raise InputError("variant", variant, "is unknown", f"Give one of {', '.join(VARIANTS)}.")
-    folder = _find_split(root, variant, split)
-    images = ImageFolder.from_classes(folder)
-    for label, name in enumerate(images.class_names):
-        number = re.match(r"\d+", name)
-        if number is None or int(number[0]) != label:
-            remedy = "Class folders are named 00_…, 01_… and so on, without a gap; restore the missing one."
-            raise InputError("variant", folder / name, f"is class folder number {label} in order", remedy)
-    return images
-
-
-def has_foreground_masks(root: str | Path, split: str) -> bool:
-    """Tell whether the true foregrounds were published, or built, for a split: `fg_mask/<split>` is there."""
-    return any(is_folder(place, field="fg_mask") for place in _split_places(root, "fg_mask", split))
-
-
-def foreground_turns(root: str | Path, split: str, image_ids: list[str]) -> Turns:
-    """Return the turns that bring the true foregrounds of pictures of `original` upright."""
-    places = _split_places(root, "original", split)
-    folder = next((place for place in places if is_folder(place, field="backgrounds_challenge")), places[0])
-    pictures = ImageFolder(folder, image_ids)
-    # They were drawn with tools that show pictures as they are stored.
-    return Turns(pictures, field="fg_mask", unclear="stored")
-
-
-def load_foreground_mask(root: str | Path, split: str, image_id: str) -> NDArray[np.bool_]:
-    """Read the true foreground of a picture.
-
-    Args:
-        root: Folder of the data set.
-        split: Part of the data set.
-        image_id: Path of the picture in its variant, `<class>/<name>.JPEG`; the mask is `<class>/<name>.npy`.
-
-    Returns:
-        Shape (H, W), true on the object, as it was drawn; `foreground_turns` brings it upright.
-
-    Raises:
-        InputError: There is no mask of that name, or it is not a two-dimensional array of numbers.
-    """
-    path = _find_split(root, "fg_mask", split) / PurePosixPath(image_id).with_suffix(".npy")
-    try:
-        mask = np.load(path, allow_pickle=False)
-    except FileNotFoundError as error:
-        remedy = "Every picture of 'original' needs its mask there."
-        raise InputError("fg_mask", path, "does not exist", remedy) from error
-    except (OSError, ValueError, EOFError) as error:
-        remedy = "Extract it from the archive again."
-        raise InputError("fg_mask", path, f"is not a NumPy array ({error})", remedy) from error
-    if mask.ndim != 2 or mask.dtype.kind not in "biuf":
-        problem = f"has shape {mask.shape} and type {mask.dtype}"
-        raise InputError("fg_mask", path, problem, "A mask is a two-dimensional array of numbers.")
-    return mask > 0
-
-
-class ChallengeObjects(TrueObjects):
+class Foregrounds(GroundTruth):
     """True foregrounds of the pictures of `original`, by index, from `fg_mask`.
 
     Args:
-        root: Folder of the data set.
-        split: Part of the data set.
-        image_ids: Paths of the pictures in their variant, `<class>/<name>.JPEG`.
+        place: The pictures.
+        image_ids: Their paths in the variant, `<class>/<name>.JPEG`; a mask is `<class>/<name>.npy`.
 
     Raises:
         InputError: There is no such folder.
     """
 
-    def __init__(self, root: str | Path, split: str, image_ids: list[str]) -> None:
-        self._root = root
-        self._split = split
-        self._image_ids = image_ids
-        self.files = [self._files()]
-        self._turns = foreground_turns(root, split, image_ids)
+    folder = "fg_mask"
 
-    def _files(self) -> ImageFolder:
-        names = [str(PurePosixPath(name).with_suffix(".npy")) for name in self._image_ids]
-        return ImageFolder(_find_split(self._root, "fg_mask", self._split), names)
+    def __init__(self, place: Place, image_ids: list[str]) -> None:
+        self._masks = ImageFolder(_find_split(place, self.folder), [self._file_name(name) for name in image_ids])
+        super().__init__(image_ids, [self._masks])
+        places = _split_places(place, "original")
+        pictures = next((one for one in places if is_folder(one, field=_FIELD)), places[0])
+        # They were drawn with tools that show pictures as they are stored.
+        self._turns = Turns(ImageFolder(pictures, image_ids), field="fg_mask")
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the foreground of a picture, (H, W), upright.
@@ -140,14 +60,29 @@ class ChallengeObjects(TrueObjects):
         Raises:
             InputError: Its file is missing or damaged, or is not of the picture's size.
         """
-        mask = self._read(index)
-        return self._turns.of(index, mask.shape).pixels(mask)
+        return self._turns.upright(index, self._read(index))
+
+    def _file_name(self, image_id: str) -> str:
+        return str(PurePosixPath(image_id).with_suffix(".npy"))
 
     def _read(self, index: int) -> NDArray[np.bool_]:
-        return load_foreground_mask(self._root, self._split, self._image_ids[index])
+        path = self._masks.path(index)
+        try:
+            mask = np.load(path, allow_pickle=False)
+        except FileNotFoundError as error:
+            raise InputError(
+                "fg_mask", path, "does not exist", "Every picture of 'original' needs its mask."
+            ) from error
+        except (OSError, ValueError, EOFError) as error:
+            remedy = "Extract it from the archive again."
+            raise InputError("fg_mask", path, f"is not a NumPy array ({error})", remedy) from error
+        if mask.ndim != 2 or mask.dtype.kind not in "biuf":
+            problem = f"has shape {mask.shape} and type {mask.dtype}"
+            raise InputError("fg_mask", path, problem, "A mask is a two-dimensional array of numbers.")
+        return mask > 0
 
 
-class ShownForegrounds(ChallengeObjects):
+class ShownForegrounds(Foregrounds):
     """Foregrounds of the training pictures, for which no masks were published: what the variant `only_fg` shows.
 
     They are its pixels above 0 in all three channels.
@@ -156,44 +91,39 @@ class ShownForegrounds(ChallengeObjects):
         official-implementation §2 (BG-HardMix: masks "derived from IN-9's only_fg training variant (> 0)") and §5.
     """
 
-    def _files(self) -> ImageFolder:
-        return ImageFolder(_find_split(self._root, "only_fg", self._split), self._image_ids)
+    folder = "only_fg"
+
+    def _file_name(self, image_id: str) -> str:
+        return image_id
 
     def _read(self, index: int) -> NDArray[np.bool_]:
-        files = self.files[0]
         try:
-            return np.asarray((files.read(index) > 0).all(axis=2))
+            return np.asarray((self._masks.read(index) > 0).all(axis=2))
         except UnreadableImage as error:
             remedy = "Every picture of 'original' needs its object there; extract it from the archive again."
-            raise InputError("only_fg", files.path(index), error.reason, remedy) from error
+            raise InputError("only_fg", self._masks.path(index), error.reason, remedy) from error
 
 
-def training_foregrounds(root: str | Path, split: str, image_ids: list[str]) -> ChallengeObjects:
-    """Open the true foregrounds of pictures to train on: from `fg_mask` where it has the split, else from `only_fg`.
-
-    Raises:
-        InputError: There is neither folder.
-    """
-    kind = ChallengeObjects if has_foreground_masks(root, split) else ShownForegrounds
-    return kind(root, split, image_ids)
-
-
-def _find_split(root: str | Path, name: str, split: str) -> Path:
-    places = _split_places(root, name, split)
-    for place in places:
-        if is_folder(place, field="backgrounds_challenge"):
-            return place
+def _find_split(place: Place, name: str) -> Path:
+    places = _split_places(place, name)
+    for one in places:
+        if is_folder(one, field=_FIELD):
+            return one
     remedy = "Give the folder that the Backgrounds Challenge archive was extracted to."
-    raise InputError("backgrounds_challenge", root, f"holds neither {places[0]} nor {places[1]}", remedy)
+    raise InputError(_FIELD, place.root, f"holds neither {places[0]} nor {places[1]}", remedy)
 
 
-def _split_places(root: str | Path, name: str, split: str) -> list[Path]:
-    return [Path(root, name, split), Path(root, "bg_challenge", name, split)]
+def _split_places(place: Place, name: str) -> list[Path]:
+    return [Path(place.root, name, place.split), Path(place.root, "bg_challenge", name, place.split)]
 
 
 @register_layout
 class BackgroundsChallenge(Layout):
-    """Its variants; true masks are those of `original`."""
+    """Its variants; true masks are those of `original`. A label is the number at the start of the class folder's name.
+
+    Class folders that are not numbered from 0 without a gap are refused: a missing class would shift the labels of
+    those behind it.
+    """
 
     name = "backgrounds-challenge"
     content = "<variant>/{train,val}/<class>/*.JPEG"
@@ -206,19 +136,29 @@ class BackgroundsChallenge(Layout):
 
     def open(self, place: Place) -> ImageFolder:
         """List the pictures of a variant."""
-        return load_variant(place.root, place.variant, place.split)
+        images = ImageFolder.from_classes(_find_split(place, place.variant))
+        for label, name in enumerate(images.class_names):
+            number = re.match(r"\d+", name)
+            if number is None or int(number[0]) != label:
+                remedy = "Class folders are named 00_…, 01_… and so on, without a gap; restore the missing one."
+                raise InputError("variant", images.root / name, f"is class folder number {label} in order", remedy)
+        return images
 
     def has_truth(self, place: Place) -> bool:
         """Tell whether `fg_mask` has the split. Pictures of other variants have other names, cut along their masks."""
-        return place.variant == "original" and has_foreground_masks(place.root, place.split)
+        return place.variant == "original" and _has_masks(place)
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> ChallengeObjects:
+    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> Foregrounds:
         """Open the masks of `fg_mask`."""
-        return ChallengeObjects(place.root, place.split, image_ids)
+        return Foregrounds(place, image_ids)
 
-    def training_truth(self, place: Place, image_ids: list[str]) -> ChallengeObjects:
-        """Open the masks of `fg_mask`, or what `only_fg` shows."""
-        return training_foregrounds(place.root, place.split, image_ids)
+    def training_truth(self, place: Place, image_ids: list[str]) -> Foregrounds:
+        """Open the masks of `fg_mask` where it has the split, or what `only_fg` shows."""
+        return (Foregrounds if _has_masks(place) else ShownForegrounds)(place, image_ids)
+
+
+def _has_masks(place: Place) -> bool:
+    return any(is_folder(one, field="fg_mask") for one in _split_places(place, "fg_mask"))
 
 
 register_published(
@@ -230,7 +170,7 @@ register_published(
         "the training images are dead: `objectaware data build imagenet9` makes them of ImageNet",
         {
             part: {"layout": BackgroundsChallenge.name, "variant": "original", "split": part}
-            for part in BackgroundsChallenge.splits
+            for part in ("train", "val")
         },
         {"train": 45_405, "val": 4_050},
     ),
@@ -285,7 +225,7 @@ def build_imagenet9(
     and of any size. Images whose names are in those of the published test pictures that lie in `out` are left out.
 
     Args:
-        imagenet: Folder of ImageNet; see `load_imagenet`.
+        imagenet: Folder of ImageNet; see the layout `ImageNet`.
         out: Folder of the data set, such as the one that the Backgrounds Challenge was extracted to.
         seed: Decides which images are drawn.
         num_per_class: Images of each superclass.
@@ -300,7 +240,7 @@ def build_imagenet9(
     train = Path(out).absolute() / "original" / "train"
     if train.exists():
         raise InputError("out", train, "exists", "Give another folder, or delete this one.")
-    images = load_imagenet(imagenet, "train")
+    images = ImageNet().open(Place(str(imagenet), split="train"))
     assert images.labels is not None
     superclasses = superclass_of_class()[images.labels]
     held_back = _published_names(Path(out))
@@ -340,7 +280,7 @@ def _published_names(out: Path) -> frozenset[str]:
 
 
 def _box_filter(boxes: str | Path) -> Callable[[str], bool]:
-    folder = find_wnid_folder("boxes", boxes, _BOX_FOLDERS)
+    folder = find_class_folders("boxes", boxes, _BOX_FOLDERS, is_wnid, "n01440764")
 
     def has_one_box(image_id: str) -> bool:
         path = (folder / image_id).with_suffix(".xml")

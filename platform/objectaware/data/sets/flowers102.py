@@ -16,55 +16,24 @@ from numpy.typing import NDArray
 
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.truth import TrueObjects, Turns, read_pixels
-from objectaware.data.user_files import find_base, is_folder
+from objectaware.data.truth import GroundTruth, Turns, read_pixels
+from objectaware.data.user_files import Release, is_folder
 from objectaware.errors import InputError
 
-_FIELD = "flowers102"
-_REMEDY = "Give the folder that holds jpg, imagelabels.mat and setid.mat."
+_RELEASE = Release(
+    "flowers102",
+    ("flowers-102", "flowers102"),
+    ("jpg", "setid.mat", "imagelabels.mat"),
+    "Give the folder that holds jpg, imagelabels.mat and setid.mat.",
+)
 _MASKS_REMEDY = "Extract 102segmentations.tgz there: it holds segmim."
 # Lists of 1,020, 1,020 and 6,149 images; ReDO trains on the test part and tests on the training part.
-_VARIABLES = {
-    "train": "trnid",
-    "val": "valid",
-    "test": "tstid",
-    "redo-train": "tstid",
-    "redo-val": "valid",
-    "redo-test": "trnid",
-}
+_OFFICIAL = {"train": "trnid", "val": "valid", "test": "tstid"}
+_VARIABLES = _OFFICIAL | {"redo-train": "tstid", "redo-val": "valid", "redo-test": "trnid"}
 _BLUE = 254
 
 
-def load_flowers102(root: str | Path, split: str) -> ImageFolder:
-    """Open a part of Flowers102.
-
-    Args:
-        root: Folder that holds `jpg`, or the one above it.
-        split: `train`, `val` or `test`, or ReDO's `redo-train`, `redo-val` or `redo-test`.
-
-    Returns:
-        The images in the order of `setid.mat`, with their labels; classes are named `001` to `102`, the release
-        naming none.
-
-    Raises:
-        InputError: A file is missing or malformed.
-    """
-    base = _base(root)
-    numbers = _read_numbers(base / "setid.mat", _VARIABLES[split])
-    labels = _read_numbers(base / "imagelabels.mat", "labels")
-    if not ((numbers >= 1) & (numbers <= len(labels))).all() or not (labels >= 1).all():
-        problem = f"names images that {base / 'imagelabels.mat'} gives no label"
-        raise InputError(_FIELD, base / "setid.mat", problem, "Take both from the same release.")
-    names = [f"{number:03d}" for number in range(1, int(labels.max()) + 1)]
-    return ImageFolder(base / "jpg", [f"image_{number:05d}.jpg" for number in numbers], labels[numbers - 1] - 1, names)
-
-
-def has_masks(root: str | Path) -> bool:
-    """Tell whether the masks were downloaded, too."""
-    return is_folder(_base(root) / "segmim", field=_FIELD)
-
-
-class FlowersObjects(TrueObjects):
+class FlowersTruth(GroundTruth):
     """True masks of images of Flowers102, by index.
 
     Their files show the flower on blue, (0, 0, 254), as JPEG, whose noise leaves specks around the flower. ReDO counts
@@ -72,34 +41,26 @@ class FlowersObjects(TrueObjects):
     those around regions of more than 1% of the picture.
 
     Args:
-        root: As for `load_flowers102`.
+        root: The folder, or the one above it.
         image_ids: Names of the images in `jpg`.
 
     Raises:
         InputError: There are no masks.
     """
 
-    def __init__(self, root: str | Path, image_ids: list[str]) -> None:
-        base = _base(root)
-        if not has_masks(root):
-            raise InputError(_FIELD, root, f"holds no {base / 'segmim'}", _MASKS_REMEDY)
-        names = [re.sub(r"^image_", "segmim_", image_id) for image_id in image_ids]
-        self._masks = ImageFolder(base / "segmim", names)
-        # They were drawn with tools that showed pictures as they are stored.
-        self._turns = Turns(ImageFolder(base / "jpg", image_ids), field=_FIELD, unclear="stored")
-        self.files = [self._masks]
+    def __init__(self, root: str, image_ids: list[str]) -> None:
+        base = _RELEASE.base(root)
+        if not is_folder(base / "segmim", field=_RELEASE.field):
+            raise InputError(_RELEASE.field, root, f"holds no {base / 'segmim'}", _MASKS_REMEDY)
+        self._masks = ImageFolder(base / "segmim", [re.sub(r"^image_", "segmim_", name) for name in image_ids])
+        self._turns = Turns(ImageFolder(base / "jpg", image_ids), field=_RELEASE.field)
+        super().__init__(image_ids, [self._masks])
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the mask (H, W) of the flower, upright."""
-        pixels = read_pixels(self._masks.path(index), "RGB", field=_FIELD, remedy=_MASKS_REMEDY)
+        pixels = read_pixels(self._masks.path(index), "RGB", field=_RELEASE.field, remedy=_MASKS_REMEDY)
         red, green, blue = pixels.transpose(2, 0, 1)
-        mask = np.asarray((red != 0) & (green != 0) & (blue != _BLUE))
-        return self._turns.of(index, mask.shape).pixels(mask)
-
-
-def _base(root: str | Path) -> Path:
-    needed = ["jpg", "setid.mat", "imagelabels.mat"]
-    return find_base(root, ["flowers-102", "flowers102"], needed, field=_FIELD, remedy=_REMEDY)
+        return self._turns.upright(index, np.asarray((red != 0) & (green != 0) & (blue != _BLUE)))
 
 
 def _read_numbers(path: Path, variable: str) -> NDArray[np.int64]:
@@ -110,13 +71,12 @@ def _read_numbers(path: Path, variable: str) -> NDArray[np.int64]:
         content: dict[str, Any] = loadmat(path)
         return np.asarray(content[variable]).ravel().astype(np.int64)
     except Exception as error:  # SciPy does not document what it raises for a file of another kind
-        problem = f"holds no variable {variable} ({type(error).__name__}: {error})"
-        raise InputError(_FIELD, path, problem, "Take the published file.") from error
+        raise _RELEASE.malformed(path, f"holds no variable {variable} ({type(error).__name__}: {error})") from error
 
 
 @register_layout
 class Flowers102(Layout):
-    """Flowers 102."""
+    """Flowers 102, in the order of `setid.mat`; classes are named `001` to `102`, since the release names none."""
 
     name = "flowers102"
     content = "jpg/image_*.jpg, setid.mat, imagelabels.mat and segmim/segmim_*.jpg of Flowers 102"
@@ -127,15 +87,22 @@ class Flowers102(Layout):
 
     def open(self, place: Place) -> ImageFolder:
         """List the images of a part."""
-        return load_flowers102(place.root, place.split)
+        base = _RELEASE.base(place.root)
+        numbers = _read_numbers(base / "setid.mat", _VARIABLES[place.split])
+        labels = _read_numbers(base / "imagelabels.mat", "labels")
+        if not ((numbers >= 1) & (numbers <= len(labels))).all() or not (labels >= 1).all():
+            raise _RELEASE.malformed(base / "setid.mat", f"names images that {base / 'imagelabels.mat'} gives no label")
+        class_names = [f"{number:03d}" for number in range(1, int(labels.max()) + 1)]
+        image_ids = [f"image_{number:05d}.jpg" for number in numbers]
+        return ImageFolder(base / "jpg", image_ids, labels[numbers - 1] - 1, class_names)
 
     def has_truth(self, place: Place) -> bool:
         """Tell whether the masks were downloaded, too."""
-        return has_masks(place.root)
+        return is_folder(_RELEASE.base(place.root) / "segmim", field=_RELEASE.field)
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> FlowersObjects:
+    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> FlowersTruth:
         """Open the masks."""
-        return FlowersObjects(place.root, image_ids)
+        return FlowersTruth(place.root, image_ids)
 
 
 register_published(
@@ -146,14 +113,7 @@ register_published(
         "robots.ox.ac.uk/~vgg/data/flowers/102: 102flowers.tgz, imagelabels.mat, setid.mat (torchvision's Flowers102 "
         "downloads these), and 102segmentations.tgz for the masks",
         {split: {"layout": Flowers102.name, "split": split} for split in Flowers102.splits},
-        {
-            "train": 1_020,
-            "val": 1_020,
-            "test": 6_149,
-            "redo-train": 6_149,
-            "redo-val": 1_020,
-            "redo-test": 1_020,
-        },
+        {"train": 1_020, "val": 1_020, "test": 6_149, "redo-train": 6_149, "redo-val": 1_020, "redo-test": 1_020},
         measured=("redo-val", "redo-test"),
     )
 )

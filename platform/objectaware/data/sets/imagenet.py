@@ -13,7 +13,7 @@ Source:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.sets.wsolevaluation import published_parts
-from objectaware.data.user_files import EXTRACTED, find_place, has_wnid_folders, is_file, list_folder, read_lines
+from objectaware.data.user_files import Release, is_file, list_folder, subfolders
 from objectaware.errors import InputError
 
 SUPERCLASSES = (
@@ -79,33 +79,30 @@ def common_superclass(classes: Sequence[int]) -> int:
     return found.pop() if len(found) == 1 else -1
 
 
+is_wnid = re.compile(r"n\d{8}").fullmatch
 _FLAT_NAME = re.compile(r"ILSVRC2012_val_.*\.JPEG")
-_KAGGLE = "ILSVRC/Data/CLS-LOC"
 _DEVKIT = "ILSVRC2012_devkit_t12/data"
 _GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
+_RELEASE = Release("imagenet", ("ILSVRC/Data/CLS-LOC", "Data/CLS-LOC"))
 
 
-def load_imagenet(root: str | Path, split: str) -> ImageFolder:
-    """Open the images of a split.
+@cache
+def number_of_wnid() -> Mapping[str, int]:
+    """Return the numbers of ImageNet's classes by their wnids."""
+    return {wnid: number for number, wnid in enumerate(imagenet_wnids())}
+
+
+def load_class_folders(
+    folder: Path, class_of_name: Mapping[str, int], *, field: str, known: str, remedy: str
+) -> ImageFolder:
+    """Open a folder with one folder per class of ImageNet. Not all of the 1,000 need to be there.
 
     Args:
-        root: Folder that holds `train` and `val`, or Kaggle's `ILSVRC`.
-        split: `train` or `val`.
-
-    Returns:
-        The images with the numbers of their classes, 0 to 999; class names are wnids.
-
-    Raises:
-        InputError: A folder or the labels of a flat `val` are missing, or a folder is not a class of ImageNet.
-    """
-    folder = find_place("imagenet", root, [split, f"{_KAGGLE}/{split}", f"Data/CLS-LOC/{split}"])
-    if split == "val" and not has_wnid_folders(folder, field="imagenet"):
-        return _flat_validation(Path(root), folder)
-    return load_wnid_folders(folder)
-
-
-def load_wnid_folders(folder: Path) -> ImageFolder:
-    """Open a folder with one folder per class, named by its wnid. Not all of the 1,000 need to be there.
+        folder: The folder.
+        class_of_name: Numbers of ImageNet's classes by the names of their folders.
+        field: Name of the data set, for messages.
+        known: The classes that the names stand for, for messages.
+        remedy: The remedy for a folder with another name.
 
     Returns:
         The images with the numbers of their classes, 0 to 999; class names are wnids.
@@ -114,14 +111,20 @@ def load_wnid_folders(folder: Path) -> ImageFolder:
         InputError: A folder has another name, or holds no image; or see `find_images`.
     """
     images = ImageFolder.from_classes(folder)
-    number_of_class = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
     for name in images.class_names:
-        if name not in number_of_class:
-            remedy = "Each folder there must be named by the wnid of its class, such as n01440764."
-            raise InputError("imagenet", folder / name, "is none of ImageNet's 1,000 classes", remedy)
+        if name not in class_of_name:
+            raise InputError(field, folder / name, f"is not one of {known}", remedy)
     assert images.labels is not None
-    numbers = np.array([number_of_class[name] for name in images.class_names], dtype=np.int64)
+    numbers = np.array([class_of_name[name] for name in images.class_names], dtype=np.int64)
     return ImageFolder(folder, images.image_ids, numbers[images.labels], imagenet_wnids())
+
+
+def load_wnid_folders(folder: Path) -> ImageFolder:
+    """Open a folder with one folder per class, named by its wnid; see `load_class_folders`."""
+    remedy = "Each folder there must be named by the wnid of its class, such as n01440764."
+    return load_class_folders(
+        folder, number_of_wnid(), field="imagenet", known="ImageNet's 1,000 classes", remedy=remedy
+    )
 
 
 def _flat_validation(root: Path, folder: Path) -> ImageFolder:
@@ -129,14 +132,12 @@ def _flat_validation(root: Path, folder: Path) -> ImageFolder:
     if not names:
         remedy = "Give the folder that holds ImageNet's train and val."
         raise InputError("imagenet", folder, "holds neither class folders nor ILSVRC2012_val_*.JPEG", remedy)
-    number_of_class = {wnid: number for number, wnid in enumerate(imagenet_wnids())}
     wnids = _validation_wnids(root, folder)
-    unknown = [name for name in names if wnids.get(Path(name).stem) not in number_of_class]
+    unknown = [name for name in names if wnids.get(Path(name).stem) not in number_of_wnid()]
     if unknown:
         remedy = "Take the file of labels and the images from the same download."
         raise InputError("imagenet", folder / unknown[0], "has no label", remedy)
-    labels = [number_of_class[wnids[Path(name).stem]] for name in names]
-    return ImageFolder(folder, names, labels, imagenet_wnids())
+    return ImageFolder(folder, names, [number_of_wnid()[wnids[Path(name).stem]] for name in names], imagenet_wnids())
 
 
 def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
@@ -145,7 +146,7 @@ def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
     for place in around:
         solution = place / "LOC_val_solution.csv"
         if is_file(solution, field="imagenet"):
-            rows = (line.split(",", 1) for line in read_lines(solution, field="imagenet", remedy=EXTRACTED)[1:])
+            rows = (line.split(",", 1) for line in _RELEASE.lines(solution)[1:])
             return {name: boxes.split()[0] for name, boxes in rows}
     for place in around:
         for kit in (place / _DEVKIT, place):
@@ -161,7 +162,7 @@ def _ground_truth(kit: Path) -> dict[str, str]:
         raise InputError("imagenet", kit / "meta.mat", "does not exist", "It comes with the ground truth beside it.")
     from scipy.io import loadmat  # here, or whatever reads a configuration would wait for it
 
-    lines = read_lines(kit / _GROUND_TRUTH, field="imagenet", remedy=EXTRACTED)
+    lines = _RELEASE.lines(kit / _GROUND_TRUTH)
     try:
         synsets = loadmat(str(kit / "meta.mat"), squeeze_me=True)["synsets"]
         numbers, wnids = synsets["ILSVRC2012_ID"].tolist(), synsets["WNID"].tolist()
@@ -169,12 +170,12 @@ def _ground_truth(kit: Path) -> dict[str, str]:
         labels = [wnid_of_number[int(line)] for line in lines]
     except Exception as error:  # SciPy raises whatever a malformed file provokes in it
         problem = f"does not hold the kit's meta.mat and {_GROUND_TRUTH} ({type(error).__name__}: {error})"
-        raise InputError("imagenet", kit, problem, "Extract the development kit again.") from error
+        raise _RELEASE.malformed(kit, problem) from error
     return {f"ILSVRC2012_val_{place:08}": wnid for place, wnid in enumerate(labels, start=1)}
 
 
 class WnidFolders(Layout):
-    """Base of the layouts with one folder per class of ImageNet, named by its wnid."""
+    """Base of the layouts whose classes are ImageNet's."""
 
     labels = "class of ImageNet"
     has_superclasses = True
@@ -186,7 +187,7 @@ class WnidFolders(Layout):
 
 @register_layout
 class ImageNet(WnidFolders):
-    """ILSVRC 2012."""
+    """ILSVRC 2012. Labels are the numbers of classes, 0 to 999; class names are wnids."""
 
     name = "imagenet"
     content = "{train,val}/<wnid>/*.JPEG, or val flat beside its labels"
@@ -194,7 +195,10 @@ class ImageNet(WnidFolders):
 
     def open(self, place: Place) -> ImageFolder:
         """List the images of a split."""
-        return load_imagenet(place.root, place.split)
+        folder = _RELEASE.base(place.root, place.split) / place.split
+        if place.split == "val" and not any(map(is_wnid, subfolders(folder, field="imagenet"))):
+            return _flat_validation(Path(place.root), folder)
+        return load_wnid_folders(folder)
 
 
 IMAGENET_TERMS = "ImageNet's terms of access: non-commercial research and education"

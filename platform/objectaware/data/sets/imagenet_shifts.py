@@ -1,22 +1,31 @@
-"""Sets of shifted images in ImageNet's form: ImageNet-Sketch, ImageNet-R, ImageNet-C and Stylized-ImageNet.
+"""Sets of images that are shifted away from ImageNet's: ImageNet-Sketch, -R and -C, Stylized, SI-Score and ObjectNet.
 
 Each opens with the folder that its release unpacks to, the one above it, or the one that holds the class folders.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Place, PublishedSet, register_layout, register_published
+from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.sets.imagenet import (
     IMAGENET_TERMS,
     NUM_IN_370_CLASSES,
     WnidFolders,
+    common_superclass,
+    is_wnid,
+    load_class_folders,
     load_wnid_folders,
     superclasses_of,
 )
-from objectaware.data.user_files import find_wnid_folder
+from objectaware.data.user_files import Release, find_class_folders
 
 CORRUPTIONS = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
@@ -32,101 +41,232 @@ CORRUPTED_VARIANTS = tuple(
 """Variants of ImageNet-C, such as `gaussian_noise-3`."""
 
 
-def load_sketch(root: str | Path) -> ImageFolder:
-    """Open ImageNet-Sketch: `sketch/<wnid>/*.JPEG`, 50,889 drawings of all 1,000 classes.
+class _Shifted(WnidFolders):
+    """Base of the sets with one folder per class, named by its wnid."""
 
-    Raises:
-        InputError: There are no class folders, or one of them is malformed.
-    """
-    return load_wnid_folders(find_wnid_folder("imagenet_sketch", root, ["sketch", "imagenet-sketch/sketch", "."]))
+    def open(self, place: Place) -> ImageFolder:
+        """List the pictures."""
+        folders = self.folders(place)
+        return load_wnid_folders(find_class_folders(self.name, place.root, folders, is_wnid, "n01440764"))
 
-
-def load_renditions(root: str | Path) -> ImageFolder:
-    """Open ImageNet-R: `imagenet-r/<wnid>/*.jpg`, 30,000 pictures of 200 classes, numbered as ImageNet's 1,000.
-
-    Raises:
-        InputError: There are no class folders, or one of them is malformed.
-    """
-    return load_wnid_folders(find_wnid_folder("imagenet_r", root, ["imagenet-r", "."]))
-
-
-def load_stylized(root: str | Path, split: str) -> ImageFolder:
-    """Open Stylized-ImageNet: `{train,val}/<wnid>/*`, as its generator writes it.
-
-    Raises:
-        InputError: There are no class folders, or one of them is malformed.
-    """
-    return load_wnid_folders(find_wnid_folder("stylized_imagenet", root, [split, f"stylized-imagenet/{split}"]))
-
-
-def load_corrupted(root: str | Path, variant: str) -> ImageFolder:
-    """Open one corruption of ImageNet-C: `<corruption>/<severity>/<wnid>/*.JPEG`, 50,000 images.
-
-    The folder of the archive (`noise`, `blur`, `weather`, `digital`) may lie above the corruption's.
-
-    Args:
-        root: The folder.
-        variant: One of `CORRUPTED_VARIANTS`.
-
-    Raises:
-        InputError: There are no class folders, or one of them is malformed.
-    """
-    corruption, _, severity = variant.rpartition("-")
-    kind = next(kind for kind, names in CORRUPTIONS.items() if corruption in names)
-    places = [f"{corruption}/{severity}", f"{kind}/{corruption}/{severity}"]
-    return load_wnid_folders(
-        find_wnid_folder("imagenet_c", root, [*places, *(f"imagenet-c/{name}" for name in places)])
-    )
+    def folders(self, place: Place) -> list[str]:
+        """Return the folders that may hold the class folders, relative to the root, the published one first."""
+        raise NotImplementedError
 
 
 @register_layout
-class Sketch(WnidFolders):
-    """ImageNet-Sketch."""
+class Sketch(_Shifted):
+    """ImageNet-Sketch: 50,889 drawings of all 1,000 classes."""
 
     name = "imagenet-sketch"
     content = "sketch/<wnid>/*.JPEG"
 
-    def open(self, place: Place) -> ImageFolder:
-        """List the drawings."""
-        return load_sketch(place.root)
+    def folders(self, place: Place) -> list[str]:
+        """Return where it unpacks to."""
+        return ["sketch", "imagenet-sketch/sketch", "."]
 
 
 @register_layout
-class Renditions(WnidFolders):
-    """ImageNet-R."""
+class Renditions(_Shifted):
+    """ImageNet-R: 30,000 pictures of 200 classes, numbered as ImageNet's 1,000."""
 
     name = "imagenet-r"
     content = "imagenet-r/<wnid>/*.jpg"
 
-    def open(self, place: Place) -> ImageFolder:
-        """List the pictures."""
-        return load_renditions(place.root)
+    def folders(self, place: Place) -> list[str]:
+        """Return where it unpacks to."""
+        return ["imagenet-r", "."]
 
 
 @register_layout
-class Corrupted(WnidFolders):
-    """ImageNet-C."""
+class Corrupted(_Shifted):
+    """ImageNet-C, 50,000 images of each corruption; the folder of the archive may lie above the corruption's."""
 
     name = "imagenet-c"
     content = "<corruption>/<severity>/<wnid>/*.JPEG, also below {noise,blur,weather,digital}"
     variants = CORRUPTED_VARIANTS
 
-    def open(self, place: Place) -> ImageFolder:
-        """List the pictures of a corruption."""
-        return load_corrupted(place.root, place.variant)
+    def folders(self, place: Place) -> list[str]:
+        """Return where a corruption unpacks to."""
+        corruption, _, severity = place.variant.rpartition("-")
+        kind = next(kind for kind, names in CORRUPTIONS.items() if corruption in names)
+        places = [f"{corruption}/{severity}", f"{kind}/{corruption}/{severity}"]
+        return [*places, *(f"imagenet-c/{name}" for name in places)]
 
 
 @register_layout
-class Stylized(WnidFolders):
-    """Stylized-ImageNet."""
+class Stylized(_Shifted):
+    """Stylized-ImageNet, as its generator writes it."""
 
     name = "stylized-imagenet"
     content = "{train,val}/<wnid>/*"
     splits = ("train", "val")
 
+    def folders(self, place: Place) -> list[str]:
+        """Return where a split lies."""
+        return [place.split, f"stylized-imagenet/{place.split}"]
+
+
+FACTORS = ("size", "location", "rotation")
+"""The factors of SI-Score, of which one varies."""
+# The store's prefixes are `object_size` and so on; the archives beside them unpack to these folders.
+_UNPACKED = {"size": "area", "location": "location20_area02_min0pc", "rotation": "rotation"}
+
+# Source: `label_str_to_imagenet_classes.py` of google-research/si-score at abd52d6, made by hand there.
+_CLASSES = (
+    "ostrich 9, magpie 18, kite 21, goose 99, koala 105, sea lion 150, lynx 287, cheetah 293, brown bear 294, "
+    "polar bear 296, starfish 327, hamster 333, hedgehog 334, zebra 340, pig 341, hippopotamus 344, otter 360, "
+    "skunk 361, armadillo 363, red panda 387, ambulance 407, backpack 414, balance beam 416, band-aid 419, "
+    "lighthouse 437, beaker 438, binoculars 447, taxi 468, candle 470, canoe 472, cello 486, mobile phone 487, "
+    "cocktail shaker 503, cowboy hat 515, diaper 529, digital clock 530, dumbbell 543, envelope 549, filing "
+    "cabinet 553, flute 558, frying pan 567, golf ball 574, hair spray 585, hammer 587, hair dryer 589, harmonica "
+    "593, ipod 605, jeans 608, ladle 618, laptop 620, limousine 627, lipstick 629, maracas 641, measuring cup "
+    "647, microwave oven 651, miniskirt 655, missile 657, mixing bowl 659, computer mouse 673, paper towel 700, "
+    "pencil case 709, pillow 721, pitcher (container) 725, plastic bag 728, billiard table 736, flowerpot 738, "
+    "printer 742, punching bag 747, racket 752, remote control 761, eraser 767, rugby ball 768, ruler 769, "
+    "saxophone 776, screwdriver 784, seat belt 785, snowmobile 802, soap dispenser 804, sock 806, sombrero 808, "
+    "spatula 813, studio couch 831, light switch 844, teapot 849, teddy bear 850, tennis ball 852, toaster 859, "
+    "torch 862, vase 883, volleyball (ball) 890, washing machine 897, wok 909, traffic light 920, guacamole 924, "
+    "bagel 931, pretzel 932, hot dog 934, broccoli 937, zucchini 939, cucumber 943, artichoke 944, bell pepper "
+    "945, mushroom 947, strawberry 949, orange 950, lemon 951, common fig 952, banana 954, pomegranate 957, pizza "
+    "963, burrito 965, toilet paper 999"
+)
+_CLASS_OF_NAME = {name: int(number) for name, number in (part.rsplit(" ", 1) for part in _CLASSES.split(", "))}
+"""ImageNet's class of each folder's name."""
+
+
+@register_layout
+class SiScore(WnidFolders):
+    """SI-Score: objects pasted onto backgrounds in many sizes, places and angles.
+
+    One folder per class, named in words. Labels are the numbers of ImageNet's classes, 0 to 999; class names are wnids.
+    """
+
+    name = "si-score"
+    content = "object_{size,location,rotation}/<class>/*.jpg"
+    variants = FACTORS
+
     def open(self, place: Place) -> ImageFolder:
-        """List the pictures of a split."""
-        return load_stylized(place.root, place.split)
+        """List the pictures in which one factor varies."""
+        prefix, unpacked = f"object_{place.variant}", _UNPACKED[place.variant]
+        places = [prefix, f"{prefix}/{unpacked}", unpacked, place.variant, f"{place.variant}/{unpacked}"]
+        names = list(dict.fromkeys(places))
+        folder = find_class_folders(self.name, place.root, names, _CLASS_OF_NAME.__contains__, "ambulance")
+        remedy = "Leave the data set's own folders there alone."
+        return load_class_folders(folder, _CLASS_OF_NAME, field=self.name, known="SI-Score's classes", remedy=remedy)
+
+
+_LABELS = "mappings/folder_to_objectnet_label.json"
+_BORDER = 2
+_OBJECTNET = Release("objectnet", ("objectnet-1.0",), (_LABELS, "images"))
+
+
+class BorderlessImages:
+    """Images of a folder whose outermost pixels do not belong to the picture.
+
+    Not an `ImageFolder`, whose files others read or copy whole.
+
+    Args:
+        files: The images as they lie in their files.
+        border: Pixels to cut off on each side.
+
+    Attributes:
+        files: As given.
+        root: Folder of the images.
+        image_ids: Paths relative to it.
+        labels: Class index of each image, (N,), or None.
+        class_names: Names of the classes, by index.
+    """
+
+    def __init__(self, files: ImageFolder, border: int = _BORDER) -> None:
+        self.files = files
+        self.root = files.root
+        self.image_ids = files.image_ids
+        self.labels = files.labels
+        self.class_names = files.class_names
+        self._border = border
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def read(self, index: int) -> NDArray[np.uint8]:
+        """Return the pixels (H, W, 3) of one image without its border.
+
+        Raises:
+            objectaware.data.images.UnreadableImage: The file gives no picture.
+        """
+        image = self.files.read(index)
+        return image[self._border : -self._border, self._border : -self._border]
+
+    def select(
+        self,
+        places: NDArray[np.int64],
+        labels: NDArray[np.int64] | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> BorderlessImages:
+        """Do the same as `ImageFolder.select`."""
+        return BorderlessImages(self.files.select(places, labels, class_names), self._border)
+
+
+@register_layout
+class ObjectNet(Layout):
+    """ObjectNet 1.0: `objectnet-1.0/images/<folder>/*.png` and `objectnet-1.0/mappings/*.json`.
+
+    Every picture has a red border of two pixels, which marks it as a test picture and is cut off here. Classes are
+    numbered in the order of their folders' names, and named by the mappings, which have orders of their own.
+    """
+
+    name = "objectnet"
+    content = "objectnet-1.0/images/<class>/*.png and mappings/*.json; the border is cut off"
+    labels = "class"
+    are_files = False
+    has_superclasses = True
+
+    def open(self, place: Place) -> BorderlessImages:
+        """List the pictures. A folder that has no name in the mapping is refused."""
+        base = _OBJECTNET.base(place.root)
+        folders = ImageFolder.from_classes(base / "images")
+        label_of_folder = _read_mapping(base / _LABELS)
+        for folder in folders.class_names:
+            if folder not in label_of_folder:
+                raise _OBJECTNET.malformed(base / _LABELS, f"has no entry for the folder {folder}")
+        names = [str(label_of_folder[folder]) for folder in folders.class_names]
+        return BorderlessImages(ImageFolder(folders.root, folders.image_ids, folders.labels, names))
+
+    def superclasses(self, place: Place) -> NDArray[np.int64]:
+        """Return the superclasses that its own mappings give.
+
+        A class counts where all of ImageNet's classes that the mappings give it have the superclass in common. That is
+        one class in the published mappings, Bicycle (444 and 671, wheeled vehicle); the paper does not say which
+        classes its ObjectNet-9 had.
+        """
+        mappings = _OBJECTNET.base(place.root) / "mappings"
+        names_of_label = _read_mapping(mappings / "objectnet_to_imagenet_1k.json")
+        class_of_line = {
+            int(line): int(number)
+            for number, line in _read_mapping(mappings / "pytorch_to_imagenet_2012_id.json").items()
+        }
+        lines = _OBJECTNET.lines(mappings / "imagenet_to_label_2012_v2")
+        class_of_name = {name: class_of_line[line] for line, name in enumerate(lines) if line in class_of_line}
+        superclasses = []
+        for label in self.open(place).class_names:
+            names = [name.strip() for name in str(names_of_label.get(label, "")).split(";") if name.strip()]
+            unknown = [name for name in names if name not in class_of_name]
+            if unknown:
+                problem = f"has no line {unknown[0]!r}, which stands for {label}"
+                raise _OBJECTNET.malformed(mappings / "imagenet_to_label_2012_v2", problem)
+            superclasses.append(common_superclass([class_of_name[name] for name in names]))
+        return np.array(superclasses, dtype=np.int64)
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads("\n".join(_OBJECTNET.lines(path)))
+    except json.JSONDecodeError as error:
+        raise _OBJECTNET.malformed(path, f"is not JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise _OBJECTNET.malformed(path, "is not a mapping")
+    return content
 
 
 SKETCH = PublishedSet(
@@ -167,6 +307,24 @@ CORRUPTED = PublishedSet(
     "without the four extra corruptions",
 )
 
+SI_SCORE = PublishedSet(
+    "SI-Score",
+    "si-score",
+    "Apache 2.0 for the code; objects of Open Images (Creative Commons), backgrounds of Pexels (its licence)",
+    "s3://si-score-dataset/object_{size,location,rotation} (github.com/google-research/si-score)",
+    {variant: {"layout": SiScore.name, "variant": variant} for variant in FACTORS},
+)
+
+OBJECTNET = PublishedSet(
+    "ObjectNet",
+    "objectnet-1.0",
+    "CC BY 4.0, and not for training",
+    "objectnet.dev: objectnet-1.0.zip",
+    {"test": {"layout": ObjectNet.name}},
+    {"test": 50_273},
+    "the red border of two pixels is cut off",
+)
+
 register_published(
     SKETCH,
     superclasses_of(SKETCH),
@@ -176,4 +334,12 @@ register_published(
     superclasses_of(RENDITIONS, "99 of its 200 classes are among the 370"),
     CORRUPTED,
     superclasses_of(CORRUPTED, num_images=NUM_IN_370_CLASSES),
+    SI_SCORE,
+    superclasses_of(SI_SCORE, "its classes cover four of the nine: bird, wheeled vehicle, carnivore, instrument"),
+    OBJECTNET,
+    superclasses_of(
+        OBJECTNET,
+        "by its own mappings one class of ObjectNet, Bicycle (ImageNet's 444 and 671), lies in the nine superclasses; "
+        "the paper does not say which classes it took",
+    ),
 )

@@ -2,51 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.user_files import EXTRACTED, find_base, read_lines
+from objectaware.data.user_files import Release
 from objectaware.errors import InputError
 
-
-def load_pets(root: str | Path, split: str) -> ImageFolder:
-    """Open the Oxford-IIIT Pets: `images/<breed>_<number>.jpg` and `annotations/{trainval,test}.txt`.
-
-    Args:
-        root: The folder, or the one above `oxford-iiit-pet`.
-        split: `train` (the list `trainval`, 3,680 images) or `test` (3,669).
-
-    Returns:
-        The listed images with their breeds, numbered as the lists do it, but from 0.
-
-    Raises:
-        InputError: A list is missing or malformed.
-    """
-    name = f"annotations/{'trainval' if split == 'train' else 'test'}.txt"
-    base = find_base(root, ["oxford-iiit-pet"], [name, "images"], field="pets", remedy=EXTRACTED)
-    path = base / name
-    stems: list[str] = []
-    labels: list[int] = []
-    breed_of_label: dict[int, str] = {}
-    for line in read_lines(path, field="pets", remedy=EXTRACTED):
-        if line.startswith("#"):
-            continue
-        stem, _, rest = line.partition(" ")
-        number = rest.partition(" ")[0]
-        breed = stem.rpartition("_")[0]
-        if not number.isdecimal() or number == "0" or breed_of_label.setdefault(int(number) - 1, breed) != breed:
-            problem = f"has a line of another form: {line}"
-            raise InputError("pets", path, problem, "A line is <breed>_<number> <class> <species> <breed in species>.")
-        stems.append(stem)
-        labels.append(int(number) - 1)
-    class_names = [breed_of_label.get(label, "") for label in range(max(breed_of_label, default=-1) + 1)]
-    return ImageFolder(base / "images", [f"{stem}.jpg" for stem in stems], labels, class_names)
+_RELEASE = Release("pets", ("oxford-iiit-pet",), ("images",))
 
 
 @register_layout
 class Pets(Layout):
-    """Oxford-IIIT Pets."""
+    """The Oxford-IIIT Pets: `images/<breed>_<number>.jpg` and `annotations/{trainval,test}.txt`.
+
+    The part `train` is the list `trainval`. Breeds are numbered as the lists do it, but from 0.
+    """
 
     name = "oxford-iiit-pets"
     content = "images/*.jpg and annotations/{trainval,test}.txt"
@@ -55,7 +24,24 @@ class Pets(Layout):
 
     def open(self, place: Place) -> ImageFolder:
         """List the images of a part."""
-        return load_pets(place.root, place.split)
+        name = f"annotations/{'trainval' if place.split == 'train' else 'test'}.txt"
+        base = _RELEASE.base(place.root, name)
+        stems: list[str] = []
+        labels: list[int] = []
+        breed_of_label: dict[int, str] = {}
+        for line in _RELEASE.lines(base / name):
+            if line.startswith("#"):
+                continue
+            stem, _, rest = line.partition(" ")
+            number = rest.partition(" ")[0]
+            breed = stem.rpartition("_")[0]
+            if not number.isdecimal() or number == "0" or breed_of_label.setdefault(int(number) - 1, breed) != breed:
+                remedy = "A line is <breed>_<number> <class> <species> <breed in species>."
+                raise InputError("pets", base / name, f"has a line of another form: {line}", remedy)
+            stems.append(stem)
+            labels.append(int(number) - 1)
+        class_names = [breed_of_label.get(label, "") for label in range(max(breed_of_label, default=-1) + 1)]
+        return ImageFolder(base / "images", [f"{stem}.jpg" for stem in stems], labels, class_names)
 
 
 register_published(

@@ -13,50 +13,21 @@ from numpy.typing import NDArray
 
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.truth import TrueObjects, Turns
-from objectaware.data.user_files import EXTRACTED, find_base, read_lines
-from objectaware.errors import InputError
+from objectaware.data.sets.imagenet import IMAGENET_TERMS
+from objectaware.data.truth import GroundTruth, Turns
+from objectaware.data.user_files import Release
 
-_FIELD = "tiny_imagenet"
 _SIDE = 64
 _VAL_ANNOTATIONS = "val/val_annotations.txt"
+_RELEASE = Release("tiny_imagenet", ("tiny-imagenet-200",), ("wnids.txt", "train"))
 
 
-def load_tiny_imagenet(root: str | Path, split: str) -> ImageFolder:
-    """Open a split.
-
-    Args:
-        root: The folder, or the one above `tiny-imagenet-200`.
-        split: `train` (500 images per class) or `val` (50 images per class).
-
-    Returns:
-        The images with their classes, numbered in the order of their wnids; class names are wnids.
-
-    Raises:
-        InputError: A file is missing or malformed, or an image is of a class that `wnids.txt` does not name.
-    """
-    base = _base(root)
-    wnids = sorted(read_lines(base / "wnids.txt", field=_FIELD, remedy=EXTRACTED))
-    label_of_wnid = {wnid: label for label, wnid in enumerate(wnids)}
-    if split == "train":
-        found = ImageFolder.from_classes(base / "train")
-        folder, wnid_of_image = found.root, {name: PurePosixPath(name).parts[0] for name in found.image_ids}
-    else:
-        folder, path = base / "val" / "images", base / _VAL_ANNOTATIONS
-        wnid_of_image = {name: wnid for name, wnid, *_ in _rows(path, 6)}
-    for name, wnid in wnid_of_image.items():
-        if wnid not in label_of_wnid:
-            raise InputError(_FIELD, folder / name, f"is of the class {wnid}, which wnids.txt does not name", EXTRACTED)
-    return ImageFolder(folder, list(wnid_of_image), [label_of_wnid[wnid] for wnid in wnid_of_image.values()], wnids)
-
-
-class TinyImageNetBoxes(TrueObjects):
+class TinyImageNetBoxes(GroundTruth):
     """The published box of each image, by index; there are no masks.
 
     Args:
-        root: As for `load_tiny_imagenet`.
-        split: `train` or `val`.
-        image_ids: The images, as `load_tiny_imagenet` names them.
+        place: The part.
+        image_ids: The images, as `TinyImageNet` names them.
 
     Raises:
         InputError: A file is missing or malformed, or has no box of an image.
@@ -64,12 +35,12 @@ class TinyImageNetBoxes(TrueObjects):
 
     has_masks = False
 
-    def __init__(self, root: str | Path, split: str, image_ids: list[str]) -> None:
-        base = _base(root)
-        folder = base / "train" if split == "train" else base / "val" / "images"
+    def __init__(self, place: Place, image_ids: list[str]) -> None:
+        base = _RELEASE.base(place.root)
+        folder = base / "train" if place.split == "train" else base / "val" / "images"
         # The boxes are ImageNet's, whose tools showed pictures as they are stored.
-        self._turns = Turns(ImageFolder(folder, image_ids), field=_FIELD, unclear="stored")
-        if split == "train":
+        self._turns = Turns(ImageFolder(folder, image_ids), field=_RELEASE.field)
+        if place.split == "train":
             wnids = list(dict.fromkeys(PurePosixPath(name).parts[0] for name in image_ids))
             names, num_fields, prefix = [f"train/{wnid}/{wnid}_boxes.txt" for wnid in wnids], 5, "{}/images/"
         else:
@@ -81,9 +52,9 @@ class TinyImageNetBoxes(TrueObjects):
         }
         missing = next((image_id for image_id in image_ids if image_id not in corners), None)
         if missing is not None:
-            raise InputError(_FIELD, folder / missing, "has no box", EXTRACTED)
+            raise _RELEASE.malformed(folder / missing, "has no box")
         self._corners = [corners[image_id] for image_id in image_ids]
-        self.files = [ImageFolder(base, names)]
+        super().__init__(image_ids, [ImageFolder(base, names)])
 
     def boxes(self, index: int) -> NDArray[np.float64]:
         """Return the published box (1, 4), x0 y0 x1 y1 relative to the upright image."""
@@ -93,16 +64,12 @@ class TinyImageNetBoxes(TrueObjects):
         return self._turns.of(index, (_SIDE, _SIDE)).boxes(edges.clip(0, 1))
 
 
-def _base(root: str | Path) -> Path:
-    return find_base(root, ["tiny-imagenet-200"], ["wnids.txt", "train"], field=_FIELD, remedy=EXTRACTED)
-
-
 def _rows(path: Path, num_fields: int) -> list[list[str]]:
     """Read the lines of a file: an image, in `val` its class, and four corners, with tabs between them."""
-    rows = [line.split("\t") for line in read_lines(path, field=_FIELD, remedy=EXTRACTED)]
+    rows = [line.split("\t") for line in _RELEASE.lines(path)]
     for number, row in enumerate(rows, start=1):
         if len(row) != num_fields:
-            raise InputError(_FIELD, path, f"has {len(row)} fields, not {num_fields}, in line {number}", EXTRACTED)
+            raise _RELEASE.malformed(path, f"has {len(row)} fields, not {num_fields}, in line {number}")
     return rows
 
 
@@ -110,15 +77,15 @@ def _corners(row: list[str], path: Path) -> list[int]:
     try:
         x0, y0, x1, y1 = (int(value) for value in row[-4:])
     except ValueError as error:
-        raise InputError(_FIELD, path, f"has corners that are not whole numbers: {row}", EXTRACTED) from error
+        raise _RELEASE.malformed(path, f"has corners that are not whole numbers: {row}") from error
     if x1 < x0 or y1 < y0:
-        raise InputError(_FIELD, path, f"has a box that ends before it begins: {row}", EXTRACTED)
+        raise _RELEASE.malformed(path, f"has a box that ends before it begins: {row}")
     return [x0, y0, x1, y1]
 
 
 @register_layout
 class TinyImageNet(Layout):
-    """Tiny-ImageNet."""
+    """Tiny-ImageNet, with 500 images per class in `train` and 50 in `val`. Classes are in the order of their wnids."""
 
     name = "tiny-imagenet"
     content = "train/<wnid>/images/*.JPEG, val/images/*.JPEG, wnids.txt and their lists of boxes"
@@ -127,19 +94,32 @@ class TinyImageNet(Layout):
     splits = ("train", "val")
 
     def open(self, place: Place) -> ImageFolder:
-        """List the images of a split."""
-        return load_tiny_imagenet(place.root, place.split)
+        """List the images of a split. An image of a class that `wnids.txt` does not name is refused."""
+        base = _RELEASE.base(place.root)
+        wnids = sorted(_RELEASE.lines(base / "wnids.txt"))
+        label_of_wnid = {wnid: label for label, wnid in enumerate(wnids)}
+        if place.split == "train":
+            found = ImageFolder.from_classes(base / "train")
+            folder, wnid_of_image = found.root, {name: PurePosixPath(name).parts[0] for name in found.image_ids}
+        else:
+            folder = base / "val" / "images"
+            wnid_of_image = {name: wnid for name, wnid, *_ in _rows(base / _VAL_ANNOTATIONS, 6)}
+        for name, wnid in wnid_of_image.items():
+            if wnid not in label_of_wnid:
+                problem = f"is of the class {wnid}, which wnids.txt does not name"
+                raise _RELEASE.malformed(folder / name, problem)
+        return ImageFolder(folder, list(wnid_of_image), [label_of_wnid[wnid] for wnid in wnid_of_image.values()], wnids)
 
     def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> TinyImageNetBoxes:
         """Open the boxes."""
-        return TinyImageNetBoxes(place.root, place.split, image_ids)
+        return TinyImageNetBoxes(place, image_ids)
 
 
 register_published(
     PublishedSet(
         "Tiny-ImageNet",
         "tiny-imagenet-200",
-        "ImageNet's terms of access: non-commercial research and education",
+        IMAGENET_TERMS,
         "cs231n.stanford.edu/tiny-imagenet-200.zip",
         {split: {"layout": TinyImageNet.name, "split": split} for split in TinyImageNet.splits},
         {"train": 100_000, "val": 10_000},

@@ -7,7 +7,7 @@ reference/official-implementation.md §5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -15,76 +15,19 @@ from numpy.typing import NDArray
 
 from objectaware.data.folder import ImageFolder
 from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.truth import TrueObjects, Turns, read_pixels
-from objectaware.data.user_files import Value, is_file, is_folder, list_folder, look_at, read_lines, subfolders
+from objectaware.data.truth import GroundTruth, Turns, read_pixels
+from objectaware.data.user_files import Release, Table, is_file, is_folder, list_folder, look_at, subfolders
 from objectaware.errors import InputError
 
 _FIELD = "wsolevaluation"
-_REMEDY = "Give metadata/CUB, metadata/ILSVRC or metadata/OpenImages of github.com/clovaai/wsolevaluation."
+_RELEASE = Release(
+    _FIELD,
+    remedy="Give metadata/CUB, metadata/ILSVRC or metadata/OpenImages of github.com/clovaai/wsolevaluation.",
+)
 _MASK_SIZE = 224
 
 
-def load_wsolevaluation(root: str | Path, metadata: str | Path, split: str) -> ImageFolder:
-    """Open a part of a data set that wsolevaluation has metadata of.
-
-    Args:
-        root: Folder that the paths of the metadata are relative to, or the one above its `images`. ImageNet's
-            validation images, which the metadata has in one folder, may lie in one folder per class below it.
-        metadata: The data set's folder of metadata.
-        split: `train`, `val` or `test`.
-
-    Returns:
-        The images with their labels; classes are named by their numbers.
-
-    Raises:
-        InputError: A file is missing or malformed, or the images are not there.
-    """
-    folder = Path(metadata, split)
-    names = _image_ids(folder)
-    label_of_image = {name: label for name, [label] in _numbers(folder / "class_labels.txt", 1)}
-    labels = [_entry(label_of_image, name, folder / "class_labels.txt") for name in names]
-    base, image_ids = _place(root, names)
-    return ImageFolder(base, image_ids, labels, [str(number) for number in range(max(labels) + 1)])
-
-
-def has_objects(metadata: str | Path, split: str) -> bool:
-    """Tell whether the metadata has boxes or masks of a part; it has none of most training parts."""
-    path = Path(metadata, split, "localization.txt")
-    state = look_at(path, field=_FIELD)
-    return state is not None and state.st_size > 0
-
-
-def wsolevaluation_objects(
-    root: str | Path, metadata: str | Path, split: str, image_ids: Sequence[str]
-) -> PublishedBoxes | PublishedMasks:
-    """Open the true objects of images: masks where the metadata has masks, else boxes.
-
-    Args:
-        root: As for `load_wsolevaluation`.
-        metadata: The data set's folder of metadata.
-        split: `train`, `val` or `test`.
-        image_ids: The images, as `load_wsolevaluation` names them.
-
-    Raises:
-        InputError: The metadata is missing or malformed, or has no objects of an image.
-    """
-    folder = Path(metadata, split)
-    path = folder / "localization.txt"
-    base, placed = _place(root, _image_ids(folder))
-    name_of_image = dict(zip(placed, _image_ids(folder), strict=True))
-    names = [name_of_image[image_id] for image_id in image_ids]
-    # The metadata's sizes and masks are of the pictures as they are stored.
-    turns = Turns(ImageFolder(base, image_ids), field=_FIELD, unclear="stored")
-    lines = read_lines(path, field=_FIELD, remedy=_REMEDY)
-    if not lines:
-        problem = "is empty: the metadata has neither boxes nor masks of this part"
-        raise InputError(_FIELD, path, problem, "Measure on val or test.")
-    if lines[0].count(",") == 2:
-        return PublishedMasks(base, path, lines, names, turns)
-    return PublishedBoxes(folder, names, turns)
-
-
-class PublishedBoxes(TrueObjects):
+class PublishedBoxes(GroundTruth):
     """Boxes of the metadata, one or more per image, by index.
 
     Args:
@@ -99,23 +42,19 @@ class PublishedBoxes(TrueObjects):
     has_masks = False
 
     def __init__(self, folder: Path, names: Sequence[str], turns: Turns) -> None:
+        super().__init__(names, [ImageFolder(folder, ["localization.txt", "image_sizes.txt"])])
         self._turns = turns
-        boxes: dict[str, list[list[int]]] = {}
-        for name, box in _numbers(folder / "localization.txt", 4):
-            boxes.setdefault(name, []).append(box)
-        sizes = dict(_numbers(folder / "image_sizes.txt", 2))
-        self._boxes = [_entry(boxes, name, folder / "localization.txt") for name in names]
-        self._sizes = [_entry(sizes, name, folder / "image_sizes.txt") for name in names]
-        self.files = [ImageFolder(folder, ["localization.txt", "image_sizes.txt"])]
+        boxes, sizes = _numbers(folder / "localization.txt", 4), _numbers(folder / "image_sizes.txt", 2)
+        self._boxes, self._sizes = [boxes[name] for name in names], [sizes[name][-2:] for name in names]
 
     def boxes(self, index: int) -> NDArray[np.float64]:
         """Return the published boxes (n, 4), x0 y0 x1 y1 relative to the upright image."""
         width, height = self._sizes[index]
-        relative = np.array(self._boxes[index], dtype=np.float64) / np.array([width, height] * 2)
+        relative = np.array(self._boxes[index], dtype=np.float64).reshape(-1, 4) / np.array([width, height] * 2)
         return self._turns.of(index, (height, width)).boxes(relative)
 
 
-class PublishedMasks(TrueObjects):
+class PublishedMasks(GroundTruth):
     """Masks of the metadata, one or more per image, and regions to be ignored, by index.
 
     They are given at 224 × 224 pixels, each shrunk by nearest neighbour as the tool does it before it unites them, so
@@ -138,22 +77,18 @@ class PublishedMasks(TrueObjects):
     has_ignored = True
 
     def __init__(self, root: Path, path: Path, lines: Sequence[str], names: Sequence[str], turns: Turns) -> None:
-        masks: dict[str, list[str]] = {}
-        ignored: dict[str, str] = {}
-        for place, line in enumerate(lines, start=1):
-            fields = line.rsplit(",", 2)
-            if len(fields) != 3:
-                raise InputError(_FIELD, path, f"has no image, mask and ignored region in line {place}", _REMEDY)
-            name, mask, ignore = fields
-            masks.setdefault(name, []).append(mask)
-            if ignore:
-                ignored[name] = ignore
+        rows = [line.rsplit(",", 2) for line in lines]
+        for place, row in enumerate(rows, start=1):
+            if len(row) != 3:
+                raise _RELEASE.malformed(path, f"has no image, mask and ignored region in line {place}")
+        masks = Table(_RELEASE, path, ((name, [mask]) for name, mask, _ in rows))
+        ignored = {name: ignore for name, _, ignore in rows if ignore}
         self._root = root
         self._turns = turns
-        self._masks = [_entry(masks, name, path) for name in names]
+        self._masks = [masks[name] for name in names]
         self._ignored = [ignored.get(name) for name in names]
         files = [file for one in self._masks for file in one] + [file for file in self._ignored if file]
-        self.files = [ImageFolder(path.parent, [path.name]), ImageFolder(root, files)]
+        super().__init__(names, [ImageFolder(path.parent, [path.name]), ImageFolder(root, files)])
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the union of an image's masks, (224, 224), upright."""
@@ -171,21 +106,21 @@ class PublishedMasks(TrueObjects):
     def _read(self, index: int, name: str) -> NDArray[np.bool_]:
         import cv2  # here, or whatever reads a configuration would wait for it
 
-        path = self._root / name
-        pixels = read_pixels(path, "L", field=_FIELD, remedy="Extract wsolevaluation's masks beside the images.")
+        remedy = "Extract wsolevaluation's masks beside the images."
+        pixels = read_pixels(self._root / name, "L", field=_FIELD, remedy=remedy)
         turn = self._turns.of(index, pixels.shape)
         # Shrunk first, so that what is kept of a picture that is not turned is what the tool keeps.
         return turn.pixels(cv2.resize(pixels, (_MASK_SIZE, _MASK_SIZE), interpolation=cv2.INTER_NEAREST) > 0)
 
 
 def _image_ids(folder: Path) -> list[str]:
-    names = read_lines(folder / "image_ids.txt", field=_FIELD, remedy=_REMEDY)
+    names = _RELEASE.lines(folder / "image_ids.txt")
     if not names:
-        raise InputError(_FIELD, folder / "image_ids.txt", "names no image", _REMEDY)
+        raise _RELEASE.malformed(folder / "image_ids.txt", "names no image")
     return names
 
 
-def _place(root: str | Path, names: Sequence[str]) -> tuple[Path, list[str]]:
+def _placed(root: str, names: Sequence[str]) -> tuple[Path, list[str]]:
     """Find the folder that the images are relative to, and their paths in it."""
     for base in (Path(root), Path(root, "images")):
         if is_file(base / names[0], field=_FIELD):
@@ -203,29 +138,31 @@ def _place(root: str | Path, names: Sequence[str]) -> tuple[Path, list[str]]:
     return Path(root), [by_class.get(PurePosixPath(name).name, name) for name in names]
 
 
-def _numbers(path: Path, number: int) -> Iterator[tuple[str, list[int]]]:
+def _numbers(path: Path, number: int) -> Table[str, int]:
     """Read lines of a path and `number` whole numbers behind it."""
-    for place, line in enumerate(read_lines(path, field=_FIELD, remedy=_REMEDY), start=1):
-        name, *fields = line.rsplit(",", number)
-        try:
-            values = [int(field) for field in fields]
-        except ValueError:
-            values = []
-        if len(values) < number:
-            problem = f"has no path with {number} whole numbers behind it in line {place}: {line!r}"
-            raise InputError(_FIELD, path, problem, "Take the published file.")
-        yield name, values
 
+    def rows() -> Iterator[tuple[str, list[int]]]:
+        for place, line in enumerate(_RELEASE.lines(path), start=1):
+            name, *fields = line.rsplit(",", number)
+            try:
+                values = [int(field) for field in fields]
+            except ValueError:
+                values = []
+            if len(values) < number:
+                problem = f"has no path with {number} whole numbers behind it in line {place}: {line!r}"
+                raise _RELEASE.malformed(path, problem)
+            yield name, values
 
-def _entry(table: Mapping[str, Value], name: str, path: Path) -> Value:
-    if name not in table:
-        raise InputError(_FIELD, path, f"has no line for {name}", "Take the published file.")
-    return table[name]
+    return Table(_RELEASE, path, rows())
 
 
 @register_layout
 class Wsolevaluation(Layout):
-    """A data set that wsolevaluation has metadata of."""
+    """A data set that wsolevaluation has metadata of; classes are named by their numbers.
+
+    The paths of the metadata are relative to the folder, or to its `images`. ImageNet's validation images, which the
+    metadata has in one folder, may lie in one folder per class below it.
+    """
 
     name = "wsolevaluation"
     content = "images of CUB, ImageNet or OpenImages, with wsolevaluation's metadata in another folder"
@@ -236,15 +173,35 @@ class Wsolevaluation(Layout):
 
     def open(self, place: Place) -> ImageFolder:
         """List the images of a part."""
-        return load_wsolevaluation(place.root, place.metadata, place.split)
+        folder = Path(place.metadata, place.split)
+        names = _image_ids(folder)
+        label_of_image = _numbers(folder / "class_labels.txt", 1)
+        labels = [label_of_image[name][-1] for name in names]
+        base, image_ids = _placed(place.root, names)
+        return ImageFolder(base, image_ids, labels, [str(number) for number in range(max(labels) + 1)])
 
     def has_truth(self, place: Place) -> bool:
-        """Tell whether the metadata has boxes or masks of the part."""
-        return has_objects(place.metadata, place.split)
+        """Tell whether the metadata has boxes or masks of the part; it has none of most training parts."""
+        state = look_at(Path(place.metadata, place.split, "localization.txt"), field=_FIELD)
+        return state is not None and state.st_size > 0
 
     def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> PublishedBoxes | PublishedMasks:
         """Open the masks where the metadata has masks, else the boxes."""
-        return wsolevaluation_objects(place.root, place.metadata, place.split, image_ids)
+        folder = Path(place.metadata, place.split)
+        path = folder / "localization.txt"
+        listed = _image_ids(folder)
+        base, placed = _placed(place.root, listed)
+        name_of_image = dict(zip(placed, listed, strict=True))
+        names = [name_of_image[image_id] for image_id in image_ids]
+        # The metadata's sizes and masks are of the pictures as they are stored.
+        turns = Turns(ImageFolder(base, image_ids), field=_FIELD)
+        lines = _RELEASE.lines(path)
+        if not lines:
+            problem = "is empty: the metadata has neither boxes nor masks of this part"
+            raise InputError(_FIELD, path, problem, "Measure on val or test.")
+        if lines[0].count(",") == 2:
+            return PublishedMasks(base, path, lines, names, turns)
+        return PublishedBoxes(folder, names, turns)
 
 
 def published_parts(name: str) -> dict[str, dict[str, str]]:

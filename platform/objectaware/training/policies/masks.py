@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectaware.config import GROUND_TRUTH, DataConfig, MaskedPolicyConfig
-from objectaware.data.coco import expand_box
 from objectaware.data.dataset import Dataset, TrainingImages
-from objectaware.data.masks import OBJECT_MARGIN, in_8_bits
+from objectaware.data.masks import OBJECT_MARGIN, expand_box, in_8_bits
 from objectaware.data.pack import PackedImages
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
