@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from pycocotools.coco import COCO
 
 from objectaware.config import DataConfig
+from objectaware.data import scenes
 from objectaware.data.dataset import Dataset
-from objectaware.data.scenes import CLASS_NAMES, build, build_scenes
+from objectaware.data.scenes import CLASS_NAMES, build_scenes
 from objectaware.data.scenes.pictures import draw_plan, render_scene, render_variants
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.data.sets.coco import load_coco
@@ -165,7 +166,7 @@ def test_marker_records_the_parameters(single: Path) -> None:
 def test_interrupted_build_is_completed(tmp_path: Path, multi: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "scenes"
     written = 0
-    write_jpeg = build._write_jpeg
+    write_jpeg = scenes._write_jpeg
 
     def stop_after_five(path: Path, image: NDArray[np.uint8]) -> None:
         nonlocal written
@@ -176,7 +177,7 @@ def test_interrupted_build_is_completed(tmp_path: Path, multi: Path, monkeypatch
         write_jpeg(path, image)
 
     with monkeypatch.context() as patch:
-        patch.setattr(build, "_write_jpeg", stop_after_five)
+        patch.setattr(scenes, "_write_jpeg", stop_after_five)
         with pytest.raises(KeyboardInterrupt):
             build_scenes(out, variant="multi-object", **SMALL)
     assert not (out / "scenes.json").exists()

@@ -12,7 +12,7 @@ import json
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -119,13 +119,14 @@ class CocoInstances:
         sha256: Hash of the file.
     """
 
-    def __init__(self, file: _File) -> None:
-        self._file = file
-        images = _parse_images(file)
-        self.path = file.path
-        self.sha256 = file.sha256
-        self.numbers = list(images)
-        self.images = list(images.values())
+    def __init__(self, path: Path) -> None:
+        # Apart from the images and annotations, which refer to it: a cycle would stay in memory for a while.
+        self._file = _File(path)
+        images = self._parse_images()
+        self.path = path
+        self.sha256 = self._file.sha256
+        self.numbers = sorted(images)
+        self.images = [images[number] for number in self.numbers]
 
     def shape(self, index: int) -> tuple[int, int]:
         """Return height and width of an image; raises as `CocoImage.shape`."""
@@ -143,12 +144,9 @@ class CocoInstances:
         Raises:
             InputError: Two images have one name.
         """
-        numbers: dict[str, int] = {}
-        for number, image in zip(self.numbers, self.images, strict=True):
-            other = numbers.setdefault(image.file_name, number)
-            if other != number:
-                self._file.refuse(f"images {other} and {number} are both named {image.file_name!r:.60}")
-        return numbers
+        return self._file.by_name(
+            "images", ((image.file_name, at) for at, image in zip(self.numbers, self.images, strict=True))
+        )
 
     @property
     def annotations(self) -> list[list[CocoAnnotation]]:
@@ -175,7 +173,7 @@ class CocoInstances:
             InputError: One is missing or malformed, or `category_name` is asked for and two categories share a name.
         """
         if "category_name" in fields:
-            self._file.require_distinct_names()
+            self._file.by_name("categories", ((name, number) for number, name in self._file.categories.items()))
         if "shape" in fields:
             for image in self.images:
                 _ = image.shape
@@ -183,6 +181,16 @@ class CocoInstances:
         for annotation in chain.from_iterable(self.annotations if of_annotations else []):
             for field in of_annotations:
                 getattr(annotation, field)
+
+    def _parse_images(self) -> dict[int, CocoImage]:
+        images: dict[int, CocoImage] = {}
+        for number, record in self._file.numbered("images"):
+            name = record.get("file_name", str)
+            path = PurePosixPath(name)
+            if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
+                self._file.refuse(f"'file_name' of {record.where} is {name!r:.60}, which leads out of the image folder")
+            images[number] = CocoImage(name, record)
+        return images
 
     @cached_property
     def _parsed_annotations(self) -> tuple[list[list[CocoAnnotation]], list[str]]:
@@ -214,7 +222,7 @@ def parse_instances(path: Path) -> CocoInstances:
     with _lock:  # a second thread waits rather than parse the same file
         state = _state(path)
         if state not in _kept:
-            _kept[state] = CocoInstances(_File(path))
+            _kept[state] = CocoInstances(path)
         _kept.move_to_end(state)
         while len(_kept) > _MAX_KEPT:
             _kept.popitem(last=False)
@@ -237,7 +245,7 @@ def _state(path: Path) -> tuple[object, ...]:
 
 
 class _File:
-    """The decoded file; access to a missing entry is refused with its name."""
+    """The decoded file. A missing or malformed entry is refused by its name."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -266,23 +274,29 @@ class _File:
                 self.refuse(f"{key}[{index}] is not an object")
         return [_Record(self, f"{key}[{index}]", entry) for index, entry in enumerate(entries)]
 
+    def numbered(self, key: str) -> Iterator[tuple[int, _Record]]:
+        """Yield the entries of a top-level list with their numbers, which must be distinct."""
+        known: set[int] = set()
+        for record in self.records(key):
+            number = record.get("id", int)
+            if number in known:
+                self.refuse(f"{record.where} has number {number} a second time")
+            known.add(number)
+            yield number, record
+
+    def by_name(self, key: str, named: Iterable[tuple[str, int]]) -> dict[str, int]:
+        """Return numbers by name, and refuse two of one name: they could not be matched to those of another file."""
+        number_of_name: dict[str, int] = {}
+        for name, number in named:
+            other = number_of_name.setdefault(name, number)
+            if other != number:
+                self.refuse(f"{key} {other} and {number} are both named {name!r:.60}")
+        return number_of_name
+
     @cached_property
     def categories(self) -> dict[int, str]:
         """Names of the categories by their numbers, in ascending order."""
-        names: dict[int, str] = {}
-        for record in self.records("categories"):
-            number = record.get("id", int)
-            if number in names:
-                self.refuse(f"{record.where} has number {number} a second time")
-            names[number] = record.get("name", str)
-        return dict(sorted(names.items()))
-
-    def require_distinct_names(self) -> None:
-        """Refuse two categories of one name, which could not be matched to those of another file."""
-        number_of_name: dict[str, int] = {}
-        for number, name in self.categories.items():
-            if number_of_name.setdefault(name, number) != number:
-                self.refuse(f"categories {number_of_name[name]} and {number} are both named {name!r:.60}")
+        return dict(sorted((number, record.get("name", str)) for number, record in self.numbered("categories")))
 
     @cached_property
     def index_of_category(self) -> dict[int, int]:
@@ -313,28 +327,11 @@ class _Record:
         return value
 
 
-def _parse_images(file: _File) -> dict[int, CocoImage]:
-    images: dict[int, CocoImage] = {}
-    for record in file.records("images"):
-        number = record.get("id", int)
-        if number in images:
-            file.refuse(f"{record.where} has number {number} a second time")
-        name = record.get("file_name", str)
-        path = PurePosixPath(name)
-        if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
-            file.refuse(f"'file_name' of {record.where} is {name!r:.60}, which leads out of the image folder")
-        images[number] = CocoImage(name, record)
-    return {number: images[number] for number in sorted(images)}
-
-
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-Segmentation = list[list[float]] | dict[str, Any]
-
-
-def union_mask(segmentations: Iterable[Segmentation], height: int, width: int) -> NDArray[np.bool_]:
+def union_mask(segmentations: Iterable[Polygons | RunLengths], height: int, width: int) -> NDArray[np.bool_]:
     """Draw segmentations over each other.
 
     Args:

@@ -19,14 +19,15 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, model_validator
 from pydantic_core import PydanticCustomError
 
+from objectaware.data.folder import ImageFolder, Manifest, require_some_file, restrict
 from objectaware.data.images import Images, UnreadableImage, none_readable
 from objectaware.data.layouts import Boxes, Layout, OpenedImages, Place, SelectableImages, layout_named, layouts
+from objectaware.data.user_files import is_folder
 from objectaware.errors import InputError
 from objectaware.model import Address, Model, Positive, filled
 
 if TYPE_CHECKING:
     from objectaware.data.coco_json import CocoField
-    from objectaware.data.folder import ImageFolder, Manifest
     from objectaware.data.sets.coco import CocoDataset
     from objectaware.data.truth import GroundTruth
 
@@ -158,14 +159,10 @@ class Dataset:
         Raises:
             InputError: Something is missing or malformed.
         """
-        from objectaware.data.folder import ImageFolder, require_some_file
-
         images = self.layout.open(self.place)
         if isinstance(images, ImageFolder):
             require_some_file(images, named_by=Path(self.config.root), field="data.root")
         if self.config.subset is not None:
-            from objectaware.data.folder import restrict
-
             assert isinstance(images, ImageFolder), f"the images of the layout {self.layout.name} are not files"
             images = restrict(images, self.config.subset)
         return images if self.config.classes is None else self._by_superclass(images)
@@ -191,8 +188,6 @@ class Dataset:
     @property
     def files(self) -> ImageFolder:
         """The files of the images; a pack has none."""
-        from objectaware.data.folder import ImageFolder
-
         files = getattr(self.images, "files", self.images)
         assert isinstance(files, ImageFolder), f"the layout {self.layout.name} has no files"
         return files
@@ -205,8 +200,6 @@ class Dataset:
     @cached_property
     def manifest(self) -> Manifest:
         """Names, sizes and times of the images' files, each looked at once."""
-        from objectaware.data.folder import Manifest
-
         return Manifest.of(self.files)
 
     def content_hash(self, verify: bool = False) -> str:
@@ -339,8 +332,6 @@ def find_layouts(root: str | Path) -> Iterator[FoundImages]:
     Raises:
         InputError: There is no such folder.
     """
-    from objectaware.data.user_files import is_folder
-
     if not is_folder(root, field="root"):
         raise InputError("root", root, "is not an existing folder", "Give a folder that holds images.")
     for layout in layouts():

@@ -20,7 +20,7 @@ import logging
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, cast
@@ -33,7 +33,6 @@ from objectaware.errors import ExplainedError, InputError, one_line, system_reas
 
 if TYPE_CHECKING:
     import torch
-from collections.abc import Sequence
 
 Read = TypeVar("Read")
 
@@ -319,7 +318,7 @@ def _alone_if_needed(open_file: Callable[[], BinaryIO], name: str, read: Callabl
         except _ShortOfMemoryError as error:
             raise ImageMemoryError(
                 f"{name} cannot be decoded for want of memory{error}, even while no other image is. It may be good: "
-                "give the process more memory and run the same command again, which continues from here."
+                "give the process more memory and run the same command again, which resumes."
             ) from error
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import cv2
@@ -276,22 +277,18 @@ def _opened(storage: Storage, name: str) -> Iterator[pa.NativeFile]:
         with storage.open_file(name) as stream:
             yield stream
     except (OSError, pa.ArrowException):
-        _refuse_damaged(storage, name)
+        # A file that comes whole from its store and cannot be read is damaged.
+        remedy = "Delete it and run the same objectaware data pack again, which writes what is missing."
+        address = f"{storage.uri}/{name}"
+        try:
+            content = storage.read_bytes(name)
+        except FileNotFoundError as error:
+            raise InputError("data.root", address, "is missing", remedy) from error
+        try:
+            pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+        except (OSError, pa.ArrowException) as error:
+            raise InputError("data.root", address, f"is damaged ({error})", remedy) from error
         raise
-
-
-def _refuse_damaged(storage: Storage, name: str) -> None:
-    """Refuse a file that comes whole from its store and cannot be read."""
-    remedy = "Delete it and run the same objectaware data pack again, which writes what is missing."
-    address = f"{storage.uri}/{name}"
-    try:
-        content = storage.read_bytes(name)
-    except FileNotFoundError as error:
-        raise InputError("data.root", address, "is missing", remedy) from error
-    try:
-        pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
-    except (OSError, pa.ArrowException) as error:
-        raise InputError("data.root", address, f"is damaged ({error})", remedy) from error
 
 
 class PackedTruth(GroundTruth):
@@ -405,7 +402,7 @@ def pack_images(
     _begin(out, settings)
     plan = plan_shards(manifest.sizes, shard_bytes)
     there = set(out.list_names("shard-"))
-    row = _RowMaker(images, truth, short_side)
+    row = partial(_row, images, truth, short_side)
     with ThreadPoolExecutor(num_threads, thread_name_prefix="pack") as pool:
         for number, indices in enumerate(plan):
             if shard_name(number) not in there:
@@ -495,30 +492,24 @@ def _parquet(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-class _RowMaker:
-    """Makes the row of an image."""
-
-    def __init__(self, images: ImageFolder, truth: GroundTruth | None, short_side: int | None) -> None:
-        self._images = images
-        self._truth = truth
-        self._short_side = short_side
-
-    def __call__(self, index: int) -> dict[str, object]:
-        image_id, labels = self._images.image_ids[index], self._images.labels
-        row: dict[str, object] = {"image_id": image_id, "label": None if labels is None else int(labels[index])}
-        path = self._images.path(index)
-        try:
-            content = path.read_bytes()
-        except (OSError, ValueError) as error:  # such as a link without its target: training will count it
-            return {**row, "image": b"", "error": f"the file cannot be read: {system_reason(error)}"}
-        try:
-            content, height, width = shrink(content, self._short_side, name=str(path))
-        except UnreadableImage as error:
-            return {**row, "image": content, "error": error.reason}
-        if self._truth is not None:
-            mask = resize_mask(self._truth[index], height, width)
-            row |= {"mask": mask_png(mask), "boxes": self._truth.boxes(index).tolist()}
-        return {**row, "image": content, "height": height, "width": width}
+def _row(images: ImageFolder, truth: GroundTruth | None, short_side: int | None, index: int) -> dict[str, object]:
+    """Make the row of an image."""
+    row: dict[str, object] = {
+        "image_id": images.image_ids[index],
+        "label": None if images.labels is None else int(images.labels[index]),
+    }
+    path = images.path(index)
+    try:
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:  # such as a link without its target: training will count it
+        return {**row, "image": b"", "error": f"the file cannot be read: {system_reason(error)}"}
+    try:
+        content, height, width = shrink(content, short_side, name=str(path))
+    except UnreadableImage as error:
+        return {**row, "image": content, "error": error.reason}
+    if truth is not None:
+        row |= {"mask": mask_png(resize_mask(truth[index], height, width)), "boxes": truth.boxes(index).tolist()}
+    return {**row, "image": content, "height": height, "width": width}
 
 
 def shrink(content: bytes, short_side: int | None, *, name: str = "an image") -> tuple[bytes, int, int]:

@@ -272,17 +272,8 @@ def _lattice(x: Pattern, y: Pattern, generator: np.random.Generator) -> Pattern:
     return np.clip(2.2 * np.maximum(np.abs(np.sin(frequency * u)), np.abs(np.sin(frequency * v))) - 1.4, 0, 1)
 
 
-FILLS: tuple[Callable[[Pattern, Pattern, np.random.Generator], Pattern], ...] = (
-    _bands,
-    _spots,
-    _circles,
-    _squares,
-    _marble,
-    _rays,
-    _shade,
-    _ripples,
-    _lattice,
-)
+Fill = Callable[[Pattern, Pattern, np.random.Generator], Pattern]
+FILLS: tuple[Fill, ...] = (_bands, _spots, _circles, _squares, _marble, _rays, _shade, _ripples, _lattice)
 """Texture of each class: from coordinates that run from -1 to 1 over the object's box to a pattern in [0, 1]."""
 
 
