@@ -11,6 +11,7 @@ from PIL import Image
 
 from in_process import write_colours
 from objectaware.config import DataConfig
+from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.stages.labelled import open_labelled
 
@@ -55,7 +56,7 @@ def coco(tmp_path: Path) -> Path:
 
 def test_whole_pictures_count_that_show_one_of_the_classes_alone(coco: Path) -> None:
     data = DataConfig(root=str(coco), layout="coco", split="val")
-    found = open_labelled(data, ("giraffe", "zebra"))
+    found = open_labelled(Dataset(data), ("giraffe", "zebra"))
     # Other objects beside it do not matter; the picture that shows both is of neither class.
     assert found.labels.tolist() == [1, -1, -1, 0, -1, 1]
     assert found.indices.tolist() == [0, 3, 5]
@@ -67,26 +68,27 @@ def test_a_subset_of_the_pictures_keeps_its_order(coco: Path, tmp_path: Path) ->
     data = DataConfig(root=str(coco), layout="coco", split="val", subset=str(tmp_path / "list.txt"))
     images = data.open()
     labels = {"000000000004.png": 0, "000000000006.png": 1}
-    assert open_labelled(data, ("giraffe", "zebra")).labels.tolist() == [labels[one] for one in images.image_ids]
+    found = open_labelled(Dataset(data), ("giraffe", "zebra"))
+    assert found.labels.tolist() == [labels[one] for one in images.image_ids]
 
 
 def test_objects_are_numbered_as_the_classes_are_named(coco: Path) -> None:
     data = DataConfig(root=str(coco), layout="coco-crop", split="val")
-    assert open_labelled(data, ("giraffe", "zebra")).labels.tolist() == [1, 0, 1, -1, 0, -1, 1, 1]
-    assert open_labelled(data).labels.tolist() == [1, 2, 1, 0, 2, 0, 1, 1]
+    assert open_labelled(Dataset(data), ("giraffe", "zebra")).labels.tolist() == [1, 0, 1, -1, 0, -1, 1, 1]
+    assert open_labelled(Dataset(data)).labels.tolist() == [1, 2, 1, 0, 2, 0, 1, 1]
 
 
 def test_all_classes_of_a_labelled_data_set(tmp_path: Path) -> None:
     data = write_colours(tmp_path / "colours", {"grass": "green", "brick": "red"}, 2)
-    found = open_labelled(data)
+    found = open_labelled(Dataset(data))
     assert found.labels.tolist() == [0, 0, 1, 1]
     assert found.class_names == ("brick", "grass")
-    assert open_labelled(data, ("grass", "brick")).labels.tolist() == [1, 1, 0, 0]
+    assert open_labelled(Dataset(data), ("grass", "brick")).labels.tolist() == [1, 1, 0, 0]
 
 
 def test_unknown_classes_and_unlabelled_pictures_are_refused(coco: Path, tmp_path: Path) -> None:
     data = DataConfig(root=str(coco), layout="coco", split="val")
     with pytest.raises(InputError, match=r"class_names = lion: is no class.*cow, zebra, giraffe"):
-        open_labelled(data, ("lion", "zebra"))
+        open_labelled(Dataset(data), ("lion", "zebra"))
     with pytest.raises(InputError, match="has no labels"):
-        open_labelled(DataConfig(root=str(coco)))
+        open_labelled(Dataset(DataConfig(root=str(coco))))

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 from torch.nn.functional import normalize
 
+from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.evaluate.embeddings import class_distance as distance
 from objectaware.evaluate.embeddings import plane
@@ -60,7 +61,7 @@ def class_distance(context: Context, config: ClassDistanceConfig) -> Computation
         Paper, appendix "Analysis on the contextual bias", table and figure multi-bias. docs/evaluation.md lists what
         the paper leaves open and how this stage fills the gaps.
     """
-    sets = {"data": config.data}
+    sets = {"data": Dataset(config.data)}
     inputs = input_hashes(context, config, sets)
 
     def compute(run: StageRun, config: ClassDistanceConfig) -> Mapping[str, Any]:

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from objectaware.config import DataConfig, Model
+from objectaware.data.dataset import Dataset
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import num_gpus
 from objectaware.distributed.task import run_task, run_tasks
@@ -31,7 +32,7 @@ from objectaware.evaluate.features import PART_SIZE, FeatureSet, compute_feature
 from objectaware.methods.backbones import Backbone, channels_last
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
 from objectaware.model import CheckpointAddress, Execution, Positive
-from objectaware.stages.identity import checkpoint_hash, data_hash, recipe, stage_identity
+from objectaware.stages.identity import checkpoint_hash, recipe, stage_identity
 from objectaware.stages.labelled import LabelledImages, open_labelled
 from objectaware.stages.outputs import RESULT_FILE, STAGE_FILE
 from objectaware.stages.registry import stage
@@ -189,19 +190,19 @@ class Part:
     num_images: int
 
 
-def input_hashes(context: Context, config: FeatureConfig, sets: Mapping[str, DataConfig]) -> dict[str, str]:
+def input_hashes(context: Context, config: FeatureConfig, sets: Mapping[str, Dataset]) -> dict[str, str]:
     """Return the content hash of each input of an evaluation: of each data set by name, and `checkpoint`.
 
     Raises:
         InputError: An input is missing or malformed.
     """
     assert "checkpoint" not in sets
-    hashes = {name: data_hash(data, verify=context.mode.verify) for name, data in sets.items()}
+    hashes = {name: data.content_hash(context.mode.verify) for name, data in sets.items()}
     return {"checkpoint": checkpoint_hash(config.checkpoint), **hashes}
 
 
 def check_sources(
-    config: FeatureConfig, *, sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None
+    config: FeatureConfig, *, sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None = None
 ) -> None:
     """Open the data sets that features are computed from, and the network that computes them.
 
@@ -217,7 +218,7 @@ def check_sources(
     check_checkpoint(config.checkpoint, config.image_size)
 
 
-def check_sets(sets: Mapping[str, DataConfig], class_names: tuple[str, ...] | None = None) -> dict[str, LabelledImages]:
+def check_sets(sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None = None) -> dict[str, LabelledImages]:
     """Open data sets for an evaluation, by name, and refuse those whose accuracy would be meaningless.
 
     Args:
@@ -253,7 +254,7 @@ def check_checkpoint(address: str, image_size: int) -> None:
 def feature_sets(
     context: Context,
     config: FeatureConfig,
-    sets: Mapping[str, DataConfig],
+    sets: Mapping[str, Dataset],
     hashes: Mapping[str, str],
     *,
     class_names: tuple[str, ...] | None = None,
@@ -274,7 +275,9 @@ def feature_sets(
         InputError: As for `check_sets`; or a data set has no readable image, or the checkpoint does not fit.
     """
     opened = check_sets(sets, class_names)
-    wanted = {name: _Wanted.of(context, config, data, hashes[name], hashes, class_names) for name, data in sets.items()}
+    wanted = {
+        name: _Wanted.of(context, config, data.config, hashes[name], hashes, class_names) for name, data in sets.items()
+    }
     missing: dict[str, list[Part]] = {}
     for name, one in wanted.items():
         if one.identity not in missing:
@@ -328,13 +331,13 @@ def _values(found: LabelledFeatures) -> dict[str, Any]:
     }
 
 
-def _require_images(sets: Mapping[str, DataConfig], opened: Mapping[str, LabelledImages]) -> None:
+def _require_images(sets: Mapping[str, Dataset], opened: Mapping[str, LabelledImages]) -> None:
     """Refuse, before any computing, sets that do not show each of the classes that count."""
     for name, images in opened.items():
         for label, class_name in enumerate(images.class_names):
             if not (images.labels == label).any():
                 remedy = "Give a data set that shows each of the classes."
-                raise InputError("class_names", class_name, f"has no image in {sets[name].root}", remedy)
+                raise InputError("class_names", class_name, f"has no image in {sets[name].config.root}", remedy)
 
 
 def _require_common_classes(opened: Mapping[str, LabelledImages], train: LabelledImages) -> None:
@@ -389,7 +392,7 @@ def write_parts(config: FeatureConfig, parts: Sequence[Part]) -> int:
         backbone = channels_last(load_encoder(folder).backbone, device)
     for _, of_set in groupby(parts, key=lambda part: part.folder.uri):
         members = list(of_set)
-        images = open_labelled(members[0].data, members[0].class_names)
+        images = open_labelled(Dataset(members[0].data), members[0].class_names)
         for part in members:
             _write_part(config, backbone, images, part, device)
     return sum(part.num_images for part in parts)
@@ -464,7 +467,7 @@ def features(context: Context, config: FeaturesConfig) -> Computation[FeaturesCo
         Values `features` (address of the folder), `num_images` (number of images with features) and `unreadable`
         (number of images without).
     """
-    sets = {"data": config.data}
+    sets = {"data": Dataset(config.data)}
     inputs = input_hashes(context, config, sets)
 
     def compute(run: StageRun, config: FeaturesConfig) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
+from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.evaluate.coverage import Coverage
 from objectaware.evaluate.linear import few_shot_error
@@ -56,7 +57,7 @@ def few_shot(context: Context, config: FewShotConfig) -> Computation[FewShotConf
         Paper, appendix "Analysis on the contextual bias", table multi-bias-epoch. docs/evaluation.md lists what the
         paper leaves open and how this stage fills the gaps.
     """
-    sets = {"data": config.data}
+    sets = {"data": Dataset(config.data)}
     inputs = input_hashes(context, config, sets)
 
     def compute(run: StageRun, config: FewShotConfig) -> Mapping[str, Any]:

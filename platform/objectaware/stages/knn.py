@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from objectaware.config import DataConfig
+from objectaware.data.dataset import Dataset
 from objectaware.evaluate.embeddings import knn_accuracy
 from objectaware.model import Positive
 from objectaware.stages.features import (
@@ -54,7 +55,7 @@ def knn(context: Context, config: KnnConfig) -> Computation[KnnConfig]:
         InputError: A data set has no labels, no readable image or no class in common with `train`, or `train` shows
             only one class.
     """
-    sets = {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
+    sets = {"train": Dataset(config.train), **{f"test {name}": Dataset(data) for name, data in config.tests.items()}}
     inputs = input_hashes(context, config, sets)
 
     def compute(run: StageRun, config: KnnConfig) -> Mapping[str, Any]:

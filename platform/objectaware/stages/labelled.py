@@ -35,19 +35,18 @@ class LabelledImages:
         return np.flatnonzero(self.labels >= 0)
 
 
-def open_labelled(data: DataConfig, class_names: Sequence[str] | None = None) -> LabelledImages:
+def open_labelled(opened: Dataset, class_names: Sequence[str] | None = None) -> LabelledImages:
     """Open a data set for an evaluation.
 
     Args:
-        data: The data set.
+        opened: The data set.
         class_names: Names of the classes that count, numbered in this order. By default all classes count, with the
             data set's numbers. A whole COCO picture counts if it shows exactly one of the classes.
 
     Raises:
         InputError: The data set has no labels, or not these classes.
     """
-    opened = Dataset(data)
-    images = opened.images
+    images, data = opened.images, opened.config
     if class_names is not None and opened.layout.has_instances:
         coco = opened.instances("category_index")
         shown = _shown_categories(coco, _places(data, coco.category_names, class_names))

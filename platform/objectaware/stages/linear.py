@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from objectaware.config import DataConfig
+from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.evaluate.features import check_features
 from objectaware.evaluate.linear import (
@@ -138,9 +139,9 @@ def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
     )
 
 
-def labelled_sets(config: LinearConfig) -> dict[str, DataConfig]:
+def labelled_sets(config: LinearConfig) -> dict[str, Dataset]:
     """Return the data sets of a linear evaluation by name."""
-    return {"train": config.train, **{f"test {name}": data for name, data in config.tests.items()}}
+    return {"train": Dataset(config.train), **{f"test {name}": Dataset(data) for name, data in config.tests.items()}}
 
 
 def _has_to_stream(run: StageRun, config: LinearConfig, train: LabelledFeatures) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from objectaware.data.dataset import Dataset
 from objectaware.report.figures import curves
 from objectaware.stages.features import check_checkpoint, check_sets
 from objectaware.stages.few_shot import FewShotConfig
@@ -26,7 +27,7 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
         Value `curve`: for each checkpoint `checkpoint`, `epoch` (number of trained epochs; None if the name of the
         folder does not contain it), and `mean` and `std` of the error.
     """
-    check_sets({"data": config.data}, config.class_names)
+    check_sets({"data": Dataset(config.data)}, config.class_names)
     for checkpoint in checkpoints:
         check_checkpoint(checkpoint, config.image_size)
     titles = [f"{config.num_shots}-shot {_place(checkpoint)}" for checkpoint in checkpoints]
