@@ -242,21 +242,15 @@ def _walk(
         elif kind == "other":
             left_out[_suffix(entry.name)] += 1
         else:
-            yield from _walk_folder(entry, path, above, left_out)
-
-
-def _walk_folder(
-    entry: os.DirEntry[str], path: str, above: frozenset[tuple[int, int]], left_out: Counter[str]
-) -> Iterator[str]:
-    try:
-        identity = _identity(entry.stat())
-        with os.scandir(entry.path) as inside:
-            entries = list(inside)
-    except OSError:
-        yield path
-        return
-    if identity not in above:
-        yield from _walk(entries, f"{path}/", above | {identity}, left_out)
+            try:
+                identity = _identity(entry.stat())
+                with os.scandir(entry.path) as inside:
+                    entries_inside = list(inside)
+            except OSError:  # reading it will say why
+                yield path
+                continue
+            if identity not in above:
+                yield from _walk(entries_inside, f"{path}/", above | {identity}, left_out)
 
 
 def _kind(entry: os.DirEntry[str]) -> Literal["folder", "image", "other"]:

@@ -22,6 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeVar, cast
 
@@ -153,7 +154,7 @@ def decode_image(content: bytes, *, name: str = "an image", max_pixels: int = DE
         ImageMemoryError: There is not enough memory even while no other image is decoded. Nothing else is raised,
             whatever the content.
     """
-    return _decode(lambda: io.BytesIO(content), name, max_pixels)
+    return _alone_if_needed(lambda: io.BytesIO(content), name, partial(_decode, max_pixels=max_pixels))
 
 
 def read_image(path: str | Path, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDArray[np.uint8]:
@@ -162,7 +163,7 @@ def read_image(path: str | Path, *, max_pixels: int = DEFAULT_MAX_PIXELS) -> NDA
     Raises:
         UnreadableImage: As `decode_image`, and where the file is missing or cannot be opened.
     """
-    return _decode(lambda: open_image_file(path), str(path), max_pixels)
+    return _alone_if_needed(lambda: open_image_file(path), str(path), partial(_decode, max_pixels=max_pixels))
 
 
 def open_image_file(path: str | Path) -> BinaryIO:
@@ -292,12 +293,6 @@ class _ShortOfMemoryError(Exception):
     """There was not enough memory, or it is not known whether there was."""
 
 
-def _decode(open_file: Callable[[], BinaryIO], name: str, max_pixels: int) -> NDArray[np.uint8]:
-    return _alone_if_needed(
-        open_file, name, lambda stream, is_alone: _decode_once(stream, max_pixels, is_alone=is_alone)
-    )
-
-
 def _alone_if_needed(open_file: Callable[[], BinaryIO], name: str, read: Callable[[BinaryIO, bool], Read]) -> Read:
     """Read a file among others and, where there may not have been enough memory, again while no other is read.
 
@@ -322,13 +317,13 @@ def _alone_if_needed(open_file: Callable[[], BinaryIO], name: str, read: Callabl
             ) from error
 
 
-def _decode_once(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> NDArray[np.uint8]:
+def _decode(stream: BinaryIO, is_alone: bool, *, max_pixels: int) -> NDArray[np.uint8]:
     """Decode a file.
 
     Args:
         stream: The file.
-        max_pixels: As `decode_image`.
         is_alone: Whether this thread holds all of the room.
+        max_pixels: As `decode_image`.
 
     Raises:
         UnreadableImage: The file gives no picture.
@@ -368,7 +363,7 @@ def _is_free(num_bytes: int) -> bool:
 
 
 def _open(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> Image.Image:
-    """Parse the header alone; raises as `_decode_once`."""
+    """Parse the header alone; raises as `_decode`."""
     _libtiff.errors = []
     timed = cast(BinaryIO, _TimedStream(stream))
     try:
@@ -383,7 +378,7 @@ def _open(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> Image.Image:
         raise _ShortOfMemoryError from error
     except _TooSlowError as error:
         raise _too_slow(error) from error
-    except Exception as error:  # as in _decode_once, and for a path that is a folder
+    except Exception as error:  # as in _decode, and for a path that is a folder
         if _may_lack(_bytes_to_open(stream, error), is_alone=is_alone):
             raise _ShortOfMemoryError from error
         raise UnreadableImage(f"the header cannot be read: {_reason(error)}") from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from objectaware.data.dataset import DataConfig, Dataset
 from objectaware.data.folder import MISSING, ImageFolder, Manifest
@@ -72,14 +71,11 @@ def part_data(published: PublishedSet, part: str, root: str | Path, data_folder:
     if part not in published.parts:
         remedy = f"Use one of: {', '.join(published.parts) or 'none'}."
         raise InputError("part", part, f"is not a part of {published.name}", remedy)
-    fields = {name: _in_data_folder(value, data_folder) for name, value in published.parts[part].items()}
+    fields = dict(published.parts[part])
+    for name, value in fields.items():
+        if isinstance(value, str) and value.startswith(_DATA_PREFIX):
+            fields[name] = str(Path(data_folder, value.removeprefix(_DATA_PREFIX)))
     return DataConfig.model_validate({"root": str(root), **fields})
-
-
-def _in_data_folder(value: Any, data_folder: str | Path) -> Any:  # noqa: ANN401 - a field's value
-    if isinstance(value, str) and value.startswith(_DATA_PREFIX):
-        return str(Path(data_folder, value.removeprefix(_DATA_PREFIX)))
-    return value
 
 
 def _slug(name: str) -> str:
@@ -142,7 +138,7 @@ class PublishedCheck:
 
 
 def check_published(name: str, root: str | Path, data_folder: str | Path | None = None) -> PublishedCheck:
-    """Open each part of a data set and counts its images; their content is not read.
+    """Open each part of a data set and count its images; their content is not read.
 
     Parts that exist to be measured on by true masks or boxes are missing without them.
 
@@ -161,34 +157,26 @@ def check_published(name: str, root: str | Path, data_folder: str | Path | None 
     for part in published.parts:
         data = Dataset(part_data(published, part, root, beside))
         try:
-            num_images = _count(data)
-            notice = _check_truth(data) if part in published.measured else ""
+            _require_files(data.files, data.manifest)
+            notice = ""
+            if part in published.measured:
+                truth = data.truth()
+                notice = truth.notice
+                for files in truth.files:
+                    _require_files(files, Manifest.of(files))
         except InputError as error:
             missing.append(MissingPart(part, str(error)))
             continue
         if notice:
             missing.append(MissingPart(part, notice))
         else:
-            found.append(FoundPart(part, num_images, published.num_images.get(part)))
+            found.append(FoundPart(part, len(data.images), published.num_images.get(part)))
     return PublishedCheck(published, Path(root), tuple(found), tuple(missing))
 
 
-def _count(data: Dataset) -> int:
-    """Count the images, all of whose files must exist."""
-    _require_files(data.files, data.manifest)
-    return len(data.images)
-
-
-def _check_truth(data: Dataset) -> str:
-    """Look for the files of a part's true masks and boxes, and return the notice about them."""
-    truth = data.truth()
-    for files in truth.files:
-        _require_files(files, Manifest.of(files))
-    return truth.notice
-
-
 def _require_files(files: ImageFolder, manifest: Manifest) -> None:
+    """Refuse files that are not all there."""
     absent = [index for index, size in enumerate(manifest.sizes) if size == MISSING]
     if absent:
         problem = f"is missing or cannot be looked at, as are {len(absent) - 1} others of {len(files)}"
-        raise InputError("file", files.path(absent[0]), problem, "Extract the archive again.")
+        raise InputError("file", files.path(absent[0]), problem, "Extract or download it again.")

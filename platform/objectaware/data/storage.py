@@ -237,20 +237,21 @@ class Storage:
 
         Files that are still being written do not show. A folder that does not exist holds none.
         """
-        found = self._filesystem.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
-        names = sorted(info.base_name for info in found if info.type == fs.FileType.File)
+        names = sorted(info.base_name for info in self._list() if info.type == fs.FileType.File)
         return [name for name in names if name.startswith(prefix) and not name.startswith(_TEMPORARY_PREFIX)]
 
     def list_entries(self) -> list[str]:
         """List all files and folders directly in this folder, sorted, those that are still being written among them."""
-        found = self._filesystem.get_file_info(fs.FileSelector(self._path, allow_not_found=True))
-        return sorted(info.base_name for info in found)
+        return sorted(info.base_name for info in self._list())
 
     def list_files(self) -> list[tuple[str, int, int]]:
         """List all files at any depth, sorted: name, size in bytes and time of change in nanoseconds since 1970."""
-        found = self._filesystem.get_file_info(fs.FileSelector(self._path, allow_not_found=True, recursive=True))
-        files = [info for info in found if info.type == fs.FileType.File]
+        files = [info for info in self._list(recursive=True) if info.type == fs.FileType.File]
         return sorted((info.path.removeprefix(f"{self._path}/"), info.size, info.mtime_ns or 0) for info in files)
+
+    def _list(self, recursive: bool = False) -> list[fs.FileInfo]:
+        selector = fs.FileSelector(self._path, allow_not_found=True, recursive=recursive)
+        return list(self._filesystem.get_file_info(selector))
 
     def delete(self, name: str) -> None:
         """Delete a file, if there is one of that name."""
@@ -347,18 +348,13 @@ def _create_exclusive(target: Path, content: bytes) -> bool:
         # A network file system repeats a request whose answer was lost, and then finds the link that it made.
         return temporary.stat().st_nlink > 1
     except OSError:  # no hard links here
-        return _create_without_links(target, content)
+        try:
+            with target.open("xb") as stream:
+                stream.write(content)
+        except FileExistsError:
+            return False
     finally:
         temporary.unlink()
-    return True
-
-
-def _create_without_links(target: Path, content: bytes) -> bool:
-    try:
-        with target.open("xb") as stream:
-            stream.write(content)
-    except FileExistsError:
-        return False
     return True
 
 

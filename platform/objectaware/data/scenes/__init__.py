@@ -6,6 +6,7 @@ Written to disk as real data sets are, so that their layouts read it.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,6 +20,7 @@ from objectaware.data.scenes.pictures import (
     CLASS_NAMES,
     NUM_CLASSES,
     SPLITS,
+    ScenePlan,
     SceneVariant,
     Split,
     draw_plan,
@@ -44,23 +46,21 @@ def _write_jpeg(path: Path, image: NDArray[np.uint8]) -> None:
 
 
 def write_backgrounds_challenge(
-    root: Path, split: Split, num_pictures: int, *, image_size: int, correlation: float, seed: int
+    root: Path, split: Split, plans: Sequence[ScenePlan], *, image_size: int, seed: int
 ) -> None:
     """Write a split as `<variant>/<split>/<class>/<name>.JPEG` and `fg_mask/<split>/<class>/<name>.npy`.
 
     Args:
         root: Folder to write into.
         split: The split to write.
-        num_pictures: Pictures of every variant, and as many boolean masks.
+        plans: The pictures of every variant, in order.
         image_size: Side of a picture in pixels.
-        correlation: Probability that a class goes with its own background family, in [0, 1].
         seed: Seed of the data set.
     """
     for variant in (*VARIANTS, "fg_mask"):
         for class_folder in CLASS_FOLDERS:
             (root / variant / split / class_folder).mkdir(parents=True, exist_ok=True)
-    for index in range(num_pictures):
-        plan = draw_plan(seed, split, index, variant="single-object", correlation=correlation)
+    for index, plan in enumerate(plans):
         pictures, mask = render_variants(plan, seed, split, index, image_size)
         place = Path(split) / CLASS_FOLDERS[plan.classes[0]] / f"{split}_{index:06d}"
         for variant, picture in pictures.items():
@@ -83,25 +83,14 @@ def _annotation(mask: NDArray[np.bool_], class_index: int, image_id: int, annota
     }
 
 
-def write_coco(
-    root: Path,
-    split: Split,
-    num_pictures: int,
-    *,
-    variant: SceneVariant,
-    image_size: int,
-    correlation: float,
-    seed: int,
-) -> None:
+def write_coco(root: Path, split: Split, plans: Sequence[ScenePlan], *, image_size: int, seed: int) -> None:
     """Write a split as `<split>2017/%012d.jpg` and `annotations/instances_<split>2017.json`.
 
     Args:
         root: Folder to write into.
         split: The split to write.
-        num_pictures: Pictures of the split.
-        variant: One object per picture, or two to three.
+        plans: The pictures, in order.
         image_size: Side of a picture in pixels.
-        correlation: Probability that a class goes with its own background family and partner, in [0, 1].
         seed: Seed of the data set.
     """
     folder = root / f"{split}2017"
@@ -109,8 +98,7 @@ def write_coco(
     (root / "annotations").mkdir(exist_ok=True)
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
-    for index in range(num_pictures):
-        plan = draw_plan(seed, split, index, variant=variant, correlation=correlation)
+    for index, plan in enumerate(plans):
         picture, masks = render_scene(plan, seed, split, index, image_size)
         image_id = index + 1
         name = f"{image_id:012d}.jpg"
@@ -223,9 +211,8 @@ def build_scenes(
     }
     if not _claim_folder(out, json.dumps(parameters, indent=2) + "\n"):
         return
+    write = write_coco if chosen == "coco" else write_backgrounds_challenge
     for split, count in zip(SPLITS, (num_train, num_val), strict=True):
-        if chosen == "coco":
-            write_coco(out, split, count, variant=variant, image_size=image_size, correlation=correlation, seed=seed)
-        else:
-            write_backgrounds_challenge(out, split, count, image_size=image_size, correlation=correlation, seed=seed)
+        plans = [draw_plan(seed, split, index, variant=variant, correlation=correlation) for index in range(count)]
+        write(out, split, plans, image_size=image_size, seed=seed)
     (out / _UNFINISHED_NAME).replace(out / MARKER_NAME)
