@@ -91,7 +91,8 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds neither class folders nor ILSVRC2012_val"):
         load_imagenet(tmp_path, "val")
     write_flat_validation(tmp_path / "val")
-    with pytest.raises(InputError, match=rf"{tmp_path / 'LOC_val_solution.csv'} nor {tmp_path}/ILSVRC2012_devkit_t12"):
+    places = rf"{tmp_path / 'LOC_val_solution.csv'} nor in {tmp_path}/ILSVRC2012_devkit_t12"
+    with pytest.raises(InputError, match=places):
         load_imagenet(tmp_path, "val")
     write_kit(tmp_path / "ILSVRC2012_devkit_t12" / "data", [3, 1])
     with pytest.raises(InputError, match=r"ILSVRC2012_val_00000003.JPEG: has no label"):

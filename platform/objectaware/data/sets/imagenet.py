@@ -153,9 +153,9 @@ def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
         for kit in (place / _DEVKIT, place):
             if is_file(kit / _GROUND_TRUTH, field="imagenet"):
                 return _ground_truth(kit)
-    sought = f"{root / 'LOC_val_solution.csv'} nor {root / _DEVKIT / _GROUND_TRUTH}"
+    sought = f"{root / 'LOC_val_solution.csv'} nor in {root / _DEVKIT / _GROUND_TRUTH}"
     remedy = "Put one of them there (Kaggle's download has the first, ILSVRC2012_devkit_t12.tar.gz the second)."
-    raise InputError("imagenet", folder, f"is flat, and for its labels there is neither {sought}", remedy)
+    raise InputError("imagenet", folder, f"is flat, and its labels are neither in {sought}", remedy)
 
 
 def _ground_truth(kit: Path) -> dict[str, str]:
