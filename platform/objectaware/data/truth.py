@@ -138,12 +138,7 @@ class Turns:
     """
 
     def __init__(
-        self,
-        images: ImageFolder,
-        *,
-        field: str,
-        unclear: Side = "stored",
-        shapes: Callable[[int], Shape] | None = None,
+        self, images: ImageFolder, *, field: str, unclear: Side = "stored", shapes: Callable[[int], Shape] | None = None
     ) -> None:
         self._images = images
         self._field = field

@@ -22,10 +22,7 @@ from objectaware.data.truth import GroundTruth, Turns, read_pixels
 from objectaware.data.user_files import Release, Table, Value, is_file, is_folder
 
 _RELEASE = Release(
-    "cub",
-    ("CUB_200_2011",),
-    ("images.txt", "images"),
-    "Give the folder CUB_200_2011 as its archive unpacks to.",
+    "cub", ("CUB_200_2011",), ("images.txt", "images"), "Give the folder CUB_200_2011 as its archive unpacks to."
 )
 _REDO_RELEASE = replace(
     _RELEASE,

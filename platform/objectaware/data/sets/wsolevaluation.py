@@ -21,8 +21,7 @@ from objectaware.errors import InputError
 
 _FIELD = "wsolevaluation"
 _RELEASE = Release(
-    _FIELD,
-    remedy="Give metadata/CUB, metadata/ILSVRC or metadata/OpenImages of github.com/clovaai/wsolevaluation.",
+    _FIELD, remedy="Give metadata/CUB, metadata/ILSVRC or metadata/OpenImages of github.com/clovaai/wsolevaluation."
 )
 _MASK_SIZE = 224
 
