@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,80 +25,96 @@ from objectaware.errors import InputError
 
 Polygons = list[list[float]]
 RunLengths = dict[str, Any]
+Record = TypeVar("Record", bound="_Record")
 
 
 CocoField = Literal["shape", "category_index", "category_name", "box", "area", "segmentation", "is_crowd"]
 """The fields of images, annotations and categories; only those that a command uses are checked."""
 
 
-class CocoImage:
-    """A picture that the file lists.
+class _Record:
+    """An object in the file, with words for where it is."""
 
-    Attributes:
-        file_name: Path relative to the image folder.
-    """
+    __slots__ = ("_content", "file", "where")
 
-    __slots__ = ("_record", "file_name")
+    def __init__(self, file: _File, where: str, content: Mapping[str, Any]) -> None:
+        self.file = file
+        self.where = where
+        self._content = content
 
-    def __init__(self, file_name: str, record: _Record) -> None:
-        self.file_name = file_name
-        self._record = record
+    def refuse(self, problem: str) -> NoReturn:
+        self.file.refuse(problem)
+
+    def get(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:  # noqa: ANN401
+        """Return a value of one of the given types; only where `bool` is among them may it be true or false."""
+        if key not in self._content and default is None:
+            self.refuse(f"{self.where} has no '{key}'")
+        value = self._content.get(key, default)
+        allows_booleans = isinstance(kind, tuple) and bool in kind
+        if not isinstance(value, kind) or (isinstance(value, bool) and not allows_booleans):
+            self.refuse(f"'{key}' of {self.where} is {value!r:.60}")
+        return value
+
+
+class CocoImage(_Record):
+    """A picture that the file lists. Each property raises InputError where the file does not give it in its form."""
+
+    __slots__ = ()
+
+    @property
+    def file_name(self) -> str:
+        """Path relative to the image folder."""
+        name: str = self.get("file_name", str)
+        return name
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width in pixels.
-
-        Raises:
-            InputError: The file gives none, or no valid one.
-        """
-        height, width = self._record.get("height", int), self._record.get("width", int)
+        """Height and width in pixels."""
+        height, width = self.get("height", int), self.get("width", int)
         if width < 1 or height < 1:
-            self._record.refuse(f"the size of {self._record.where} is {width} x {height}")
+            self.refuse(f"the size of {self.where} is {width} x {height}")
         return height, width
 
 
-class CocoAnnotation:
-    """An instance. Each property raises InputError where the file does not give it, or in another form."""
+class CocoAnnotation(_Record):
+    """An instance. Each property raises InputError where the file does not give it in its form."""
 
-    __slots__ = ("_record",)
-
-    def __init__(self, record: _Record) -> None:
-        self._record = record
+    __slots__ = ()
 
     @property
     def category_index(self) -> int:
         """Number of its category from 0, in the order of the category numbers."""
-        number = self._record.get("category_id", int)
-        index = self._record.file.index_of_category.get(number)
+        number = self.get("category_id", int)
+        index = self.file.index_of_category.get(number)
         if index is None:
-            self._record.refuse(f"{self._record.where} is of category {number}, which is not in 'categories'")
+            self.refuse(f"{self.where} is of category {number}, which is not in 'categories'")
         return index
 
     @property
     def box(self) -> tuple[float, float, float, float]:
         """The x, y, width and height in pixels."""
-        box = self._record.get("bbox", list)
+        box = self.get("bbox", list)
         if len(box) != 4 or not all(_is_number(value) for value in box) or min(box[2:]) < 0:
-            self._record.refuse(f"'bbox' of {self._record.where} is {box!r:.60}, not x, y, width, height")
+            self.refuse(f"'bbox' of {self.where} is {box!r:.60}, not x, y, width, height")
         return box[0], box[1], box[2], box[3]
 
     @property
     def area(self) -> float:
         """Area of the mask, in pixels."""
-        area: float = self._record.get("area", (int, float))
+        area: float = self.get("area", (int, float))
         if not _is_number(area):
-            self._record.refuse(f"'area' of {self._record.where} is {area}")
+            self.refuse(f"'area' of {self.where} is {area}")
         return area
 
     @property
     def segmentation(self) -> Polygons | RunLengths:
         """Polygons (x, y, x, y, … in pixels), or a run-length code (`size` and `counts`)."""
-        segmentation: Polygons | RunLengths = self._record.get("segmentation", (list, dict))
+        segmentation: Polygons | RunLengths = self.get("segmentation", (list, dict))
         if isinstance(segmentation, list):
             if not all(isinstance(polygon, list) for polygon in segmentation):
-                self._record.refuse(f"'segmentation' of {self._record.where} is not a list of polygons")
+                self.refuse(f"'segmentation' of {self.where} is not a list of polygons")
         else:
-            code = _Record(self._record.file, f"the segmentation of {self._record.where}", segmentation)
+            code = _Record(self.file, f"the segmentation of {self.where}", segmentation)
             code.get("size", list)
             code.get("counts", (list, str))
         return segmentation
@@ -106,7 +122,7 @@ class CocoAnnotation:
     @property
     def is_crowd(self) -> bool:
         """Whether it is a group of objects that were not separated; a file without the key has none."""
-        return bool(self._record.get("iscrowd", (int, bool), default=0))
+        return bool(self.get("iscrowd", (int, bool), default=0))
 
 
 class CocoInstances:
@@ -184,12 +200,11 @@ class CocoInstances:
 
     def _parse_images(self) -> dict[int, CocoImage]:
         images: dict[int, CocoImage] = {}
-        for number, record in self._file.numbered("images"):
-            name = record.get("file_name", str)
-            path = PurePosixPath(name)
+        for number, record in self._file.numbered("images", CocoImage):
+            name, path = record.file_name, PurePosixPath(record.file_name)
             if not path.parts or path.is_absolute() or ".." in path.parts or "\0" in name:
                 self._file.refuse(f"'file_name' of {record.where} is {name!r:.60}, which leads out of the image folder")
-            images[number] = CocoImage(name, record)
+            images[number] = record
         return images
 
     @cached_property
@@ -198,10 +213,10 @@ class CocoInstances:
         index_of_image = {number: index for index, number in enumerate(self.numbers)}
         annotations: list[list[CocoAnnotation]] = [[] for _ in self.images]
         unlisted = []
-        for record in self._file.records("annotations"):
+        for record in self._file.records("annotations", CocoAnnotation):
             number = record.get("image_id", int)
             if number in index_of_image:
-                annotations[index_of_image[number]].append(CocoAnnotation(record))
+                annotations[index_of_image[number]].append(record)
             else:
                 unlisted.append(f"{record.where} of image {number}")
         return annotations, unlisted
@@ -266,18 +281,18 @@ class _File:
         remedy = "Repair it; https://cocodataset.org/#format-data describes the format."
         raise InputError("coco", self.path, problem, remedy)
 
-    def records(self, key: str) -> list[_Record]:
+    def records(self, key: str, kind: type[Record]) -> list[Record]:
         """Return the entries of a top-level list."""
         entries = _Record(self, "the file", self._content).get(key, list)
         for index, entry in enumerate(entries):
             if not isinstance(entry, dict):
                 self.refuse(f"{key}[{index}] is not an object")
-        return [_Record(self, f"{key}[{index}]", entry) for index, entry in enumerate(entries)]
+        return [kind(self, f"{key}[{index}]", entry) for index, entry in enumerate(entries)]
 
-    def numbered(self, key: str) -> Iterator[tuple[int, _Record]]:
+    def numbered(self, key: str, kind: type[Record]) -> Iterator[tuple[int, Record]]:
         """Yield the entries of a top-level list with their numbers, which must be distinct."""
         known: set[int] = set()
-        for record in self.records(key):
+        for record in self.records(key, kind):
             number = record.get("id", int)
             if number in known:
                 self.refuse(f"{record.where} has number {number} a second time")
@@ -296,35 +311,13 @@ class _File:
     @cached_property
     def categories(self) -> dict[int, str]:
         """Names of the categories by their numbers, in ascending order."""
-        return dict(sorted((number, record.get("name", str)) for number, record in self.numbered("categories")))
+        return dict(
+            sorted((number, record.get("name", str)) for number, record in self.numbered("categories", _Record))
+        )
 
     @cached_property
     def index_of_category(self) -> dict[int, int]:
         return {number: index for index, number in enumerate(self.categories)}
-
-
-class _Record:
-    """An object in the file, with words for where it is."""
-
-    __slots__ = ("_content", "file", "where")
-
-    def __init__(self, file: _File, where: str, content: Mapping[str, Any]) -> None:
-        self.file = file
-        self.where = where
-        self._content = content
-
-    def refuse(self, problem: str) -> NoReturn:
-        self.file.refuse(problem)
-
-    def get(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:  # noqa: ANN401
-        """Return a value of one of the given types; only where `bool` is among them may it be true or false."""
-        if key not in self._content and default is None:
-            self.refuse(f"{self.where} has no '{key}'")
-        value = self._content.get(key, default)
-        allows_booleans = isinstance(kind, tuple) and bool in kind
-        if not isinstance(value, kind) or (isinstance(value, bool) and not allows_booleans):
-            self.refuse(f"'{key}' of {self.where} is {value!r:.60}")
-        return value
 
 
 def _is_number(value: object) -> bool:
