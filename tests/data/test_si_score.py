@@ -6,8 +6,7 @@ import pytest
 
 from objectaware.config import DataConfig
 from objectaware.data.folder import ImageFolder
-from objectaware.data.sets.imagenet import SUPERCLASSES, superclass_of_class
-from objectaware.data.sets.imagenet_shifts import _CLASS_OF_NAME
+from objectaware.data.sets.imagenet import SUPERCLASSES, class_of_si_score, superclass_of_class
 from objectaware.errors import InputError
 from opened_parts import open_part
 from published_classes import write_classes
@@ -44,9 +43,9 @@ def test_superclasses_are_four_of_the_nine(tmp_path: Path) -> None:
     images = DataConfig(root=str(tmp_path), layout="si-score", variant="rotation", classes="imagenet-9").open()
     assert images.labels is not None
     assert images.labels.tolist() == [4, 1]
-    covered = {SUPERCLASSES[label] for label in superclass_of_class()[list(_CLASS_OF_NAME.values())] if label >= 0}
+    covered = {SUPERCLASSES[label] for label in superclass_of_class()[list(class_of_si_score().values())] if label >= 0}
     assert covered == {"01_bird", "02_wheeled vehicle", "04_carnivore", "06_musical instrument"}
-    assert len(_CLASS_OF_NAME) == 112
+    assert len(class_of_si_score()) == 112
 
 
 def test_another_folder_is_refused(tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ numbered as its `meta.mat` says. Kaggle's `ILSVRC/Data/CLS-LOC` is found, too.
 Classes are numbered as everywhere: in the order of their WordNet ids (wnids), from 0.
 
 Source:
-    `in_to_in9.json` of MadryLab/backgrounds_challenge at 46d224b maps each class number to 0–8 or -1; here as ranges.
+    `in_to_in9.json` of MadryLab/backgrounds_challenge at 46d224b maps each class number to 0–8 or -1;
+    `label_str_to_imagenet_classes.py` of google-research/si-score at abd52d6, made by hand there, names SI-Score's.
+    Both are columns of `imagenet_classes.txt`, behind the wnids.
 """
 
 from __future__ import annotations
@@ -42,36 +44,32 @@ SUPERCLASSES = (
 )
 """Names of the nine, by label: those of the Backgrounds Challenge's folders."""
 
-_CLASSES = (
-    "151-170 173-268",
-    "7-24 87-100 127-146",
-    "407-408 428 436 444 468 511 547 555 561 565 569 573 586 603 609 612 627 656 661 665 670-671 675 690 705 717 734 "
-    "751 757 791 802-803 817 820 829 847 864 866-867 870 880",
-    "33-68",
-    "269-280 286-299 356-362 387-388",
-    "300-326",
-    "401-402 420 432 486 494 513 541 546 558 566 577 579 593-594 641-642 683-684 687 699 776 822 875 881 889",
-    "365-384",
-    "0-6 389-397",
-)
+
+@cache
+def _classes() -> list[list[str]]:
+    """Return the wnid, the superclass and, where it has one, the name in SI-Score of each class, by number."""
+    text = files("objectaware.data").joinpath("imagenet_classes.txt").read_text()
+    return [line.split(" ", 2) for line in text.splitlines()]
 
 
 @cache
 def imagenet_wnids() -> tuple[str, ...]:
     """Return the wnids of ImageNet's classes, by number."""
-    return tuple(files("objectaware.data").joinpath("imagenet_wnids.txt").read_text().split())
+    return tuple(row[0] for row in _classes())
 
 
 @cache
 def superclass_of_class() -> NDArray[np.int64]:
     """Return the superclass of each of ImageNet's classes, (1000,): 0 to 8, or -1 for the 630 that belong to none."""
-    superclasses = np.full(len(imagenet_wnids()), -1, dtype=np.int64)
-    for superclass, ranges in enumerate(_CLASSES):
-        for part in ranges.split():
-            first, _, last = part.partition("-")
-            superclasses[int(first) : int(last or first) + 1] = superclass
+    superclasses = np.array([int(row[1]) for row in _classes()], dtype=np.int64)
     superclasses.flags.writeable = False  # shared by all callers
     return superclasses
+
+
+@cache
+def class_of_si_score() -> Mapping[str, int]:
+    """Return ImageNet's class of each folder of SI-Score, by the folder's name."""
+    return {row[2]: number for number, row in enumerate(_classes()) if len(row) == 3}
 
 
 def common_superclass(classes: Sequence[int]) -> int:

@@ -19,6 +19,7 @@ from objectaware.data.sets.imagenet import (
     IMAGENET_TERMS,
     NUM_IN_370_CLASSES,
     WnidFolders,
+    class_of_si_score,
     common_superclass,
     is_wnid,
     load_class_folders,
@@ -112,28 +113,6 @@ FACTORS = ("size", "location", "rotation")
 # The store's prefixes are `object_size` and so on; the archives beside them unpack to these folders.
 _UNPACKED = {"size": "area", "location": "location20_area02_min0pc", "rotation": "rotation"}
 
-# Source: `label_str_to_imagenet_classes.py` of google-research/si-score at abd52d6, made by hand there.
-_CLASSES = (
-    "ostrich 9, magpie 18, kite 21, goose 99, koala 105, sea lion 150, lynx 287, cheetah 293, brown bear 294, "
-    "polar bear 296, starfish 327, hamster 333, hedgehog 334, zebra 340, pig 341, hippopotamus 344, otter 360, "
-    "skunk 361, armadillo 363, red panda 387, ambulance 407, backpack 414, balance beam 416, band-aid 419, "
-    "lighthouse 437, beaker 438, binoculars 447, taxi 468, candle 470, canoe 472, cello 486, mobile phone 487, "
-    "cocktail shaker 503, cowboy hat 515, diaper 529, digital clock 530, dumbbell 543, envelope 549, filing "
-    "cabinet 553, flute 558, frying pan 567, golf ball 574, hair spray 585, hammer 587, hair dryer 589, harmonica "
-    "593, ipod 605, jeans 608, ladle 618, laptop 620, limousine 627, lipstick 629, maracas 641, measuring cup "
-    "647, microwave oven 651, miniskirt 655, missile 657, mixing bowl 659, computer mouse 673, paper towel 700, "
-    "pencil case 709, pillow 721, pitcher (container) 725, plastic bag 728, billiard table 736, flowerpot 738, "
-    "printer 742, punching bag 747, racket 752, remote control 761, eraser 767, rugby ball 768, ruler 769, "
-    "saxophone 776, screwdriver 784, seat belt 785, snowmobile 802, soap dispenser 804, sock 806, sombrero 808, "
-    "spatula 813, studio couch 831, light switch 844, teapot 849, teddy bear 850, tennis ball 852, toaster 859, "
-    "torch 862, vase 883, volleyball (ball) 890, washing machine 897, wok 909, traffic light 920, guacamole 924, "
-    "bagel 931, pretzel 932, hot dog 934, broccoli 937, zucchini 939, cucumber 943, artichoke 944, bell pepper "
-    "945, mushroom 947, strawberry 949, orange 950, lemon 951, common fig 952, banana 954, pomegranate 957, pizza "
-    "963, burrito 965, toilet paper 999"
-)
-_CLASS_OF_NAME = {name: int(number) for name, number in (part.rsplit(" ", 1) for part in _CLASSES.split(", "))}
-"""ImageNet's class of each folder's name."""
-
 
 @register_layout
 class SiScore(WnidFolders):
@@ -151,9 +130,10 @@ class SiScore(WnidFolders):
         prefix, unpacked = f"object_{place.variant}", _UNPACKED[place.variant]
         places = [prefix, f"{prefix}/{unpacked}", unpacked, place.variant, f"{place.variant}/{unpacked}"]
         names = list(dict.fromkeys(places))
-        folder = find_class_folders(self.name, place.root, names, _CLASS_OF_NAME.__contains__, "ambulance")
+        known = class_of_si_score()
+        folder = find_class_folders(self.name, place.root, names, known.__contains__, "ambulance")
         remedy = "Leave the data set's own folders there alone."
-        return load_class_folders(folder, _CLASS_OF_NAME, field=self.name, known="SI-Score's classes", remedy=remedy)
+        return load_class_folders(folder, known, field=self.name, known="SI-Score's classes", remedy=remedy)
 
 
 _LABELS = "mappings/folder_to_objectnet_label.json"
