@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,41 +21,30 @@ from objectaware.errors import InputError, one_line
 _SIDE = 32
 
 
+@dataclass(frozen=True, eq=False)
 class ArrayImages:
     """Images of one size that lie in memory.
 
-    Args:
+    Attributes:
         files: The files that they come from.
         image_ids: One name per image.
         pixels: Shape (N, H, W, 3).
         labels: Class index of each image, (N,).
         class_names: Names of the classes, by index.
-
-    Attributes:
-        root: Folder of the files.
     """
 
-    def __init__(
-        self,
-        files: ImageFolder,
-        image_ids: list[str],
-        pixels: NDArray[np.uint8],
-        labels: NDArray[np.int64],
-        class_names: tuple[str, ...],
-    ) -> None:
-        self.files = files
-        self.root = files.root
-        self.image_ids = image_ids
-        self.labels = labels
-        self.class_names = class_names
-        self._pixels = pixels
+    files: ImageFolder
+    image_ids: list[str]
+    pixels: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.image_ids)
 
     def read(self, index: int) -> NDArray[np.uint8]:
         """Return the pixels (H, W, 3) of one image."""
-        return self._pixels[index].copy()
+        return self.pixels[index].copy()
 
 
 class _PlainUnpickler(pickle.Unpickler):
