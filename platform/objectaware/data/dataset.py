@@ -262,7 +262,7 @@ class Dataset:
             return None, f"the true masks and boxes are not used: {error}"
 
     def training_truth(self, image_ids: list[str]) -> GroundTruth:
-        """Open the true masks that policies train on, where the layout's `true_masks` says that there are some.
+        """Open the true masks that policies train on, for layouts with `true_masks`.
 
         Args:
             image_ids: Some of the images, in order.
@@ -279,7 +279,7 @@ class Dataset:
         return self.training_truth(self.image_ids).content_hash(verify)
 
     def training_boxes(self, image_ids: list[str]) -> Boxes:
-        """Open the true boxes that policies train on, where the layout's `true_boxes` says that there are some.
+        """Open the true boxes that policies train on, for layouts with `true_boxes`.
 
         Args:
             image_ids: Some of the images, in order.
@@ -290,7 +290,7 @@ class Dataset:
         return self.layout.training_boxes(self.place, image_ids)
 
     def instances(self, *fields: CocoField) -> CocoDataset:
-        """Open the images with their annotations, where the layout's `has_instances` says that there are some.
+        """Open the images with their annotations, for layouts with `has_instances`.
 
         Args:
             fields: The fields of the annotations that will be used, to be refused now where they are malformed.

@@ -172,15 +172,15 @@ class Layout:
         raise InputError("layout", self.name, "has neither true masks nor true boxes", remedy)
 
     def training_truth(self, place: Place, image_ids: list[str]) -> GroundTruth:
-        """Open the true masks of images to train on, where `true_masks` says that there are some; raises as `truth`."""
+        """Open the true masks of images to train on, for layouts with `true_masks`; raises as `truth`."""
         return self.truth(place, image_ids, needs_boxes=False)
 
     def training_boxes(self, place: Place, image_ids: list[str]) -> Boxes:
-        """Open the true boxes of images to train on, where `true_boxes` says that there are some; raises as `truth`."""
+        """Open the true boxes of images to train on, for layouts with `true_boxes`; raises as `truth`."""
         raise NotImplementedError
 
     def instances(self, place: Place, *fields: CocoField) -> CocoDataset:
-        """Open the images with their annotations, where `has_instances` says that there are some.
+        """Open the images with their annotations, for layouts with `has_instances`.
 
         Args:
             place: The data set.

@@ -162,7 +162,7 @@ class PackedImages:
         num_kept = 2 * window
         self._footers: Recent[int, pq.FileMetaData] = Recent(self._read_footer, size=lambda _: 1, capacity=num_kept)
         num_kept_bytes = num_kept * description["max_shard_bytes"]
-        # Apart: masks and boxes are small, and shall not push images out.
+        # Apart: masks and boxes are small, and should not push images out.
         self._groups, self._truths = (
             Recent[tuple[int, int, str], pa.Array](
                 lambda key: self._read_columns(*key), size=lambda column: int(column.nbytes), capacity=num_kept_bytes
