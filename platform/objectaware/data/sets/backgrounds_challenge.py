@@ -45,11 +45,9 @@ class Foregrounds(GroundTruth):
     """
 
     folder = "fg_mask"
-    suffix = ".npy"
 
     def __init__(self, place: Place, image_ids: list[str]) -> None:
-        names = [str(PurePosixPath(name).with_suffix(self.suffix)) for name in image_ids]
-        self._masks = ImageFolder(_find_split(place, self.folder), names)
+        self._masks = ImageFolder(_find_split(place, self.folder), [self._file_name(name) for name in image_ids])
         super().__init__(image_ids, [self._masks])
         places = _split_places(place, "original")
         pictures = next((one for one in places if is_folder(one, field=_FIELD)), places[0])
@@ -63,6 +61,9 @@ class Foregrounds(GroundTruth):
             InputError: Its file is missing or damaged, or is not of the picture's size.
         """
         return self._turns.upright(index, self._read(index))
+
+    def _file_name(self, image_id: str) -> str:
+        return str(PurePosixPath(image_id).with_suffix(".npy"))
 
     def _read(self, index: int) -> NDArray[np.bool_]:
         path = self._masks.path(index)
@@ -91,7 +92,9 @@ class ShownForegrounds(Foregrounds):
     """
 
     folder = "only_fg"
-    suffix = ".JPEG"
+
+    def _file_name(self, image_id: str) -> str:
+        return image_id
 
     def _read(self, index: int) -> NDArray[np.bool_]:
         try:
