@@ -233,7 +233,7 @@ class BatchPlan:
         batches_per_epoch: Number of full batches per epoch.
 
     Source:
-        detectron2, data/common.py, `AspectRatioGroupedDataset`, whose groups go on from epoch to epoch.
+        detectron2, data/common.py, `AspectRatioGroupedDataset`, whose groups continue from epoch to epoch.
     """
 
     def __init__(self, is_wide: NDArray[np.bool_], batch_size: int, *, seed: int) -> None:

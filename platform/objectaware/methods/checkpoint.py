@@ -62,7 +62,7 @@ def copy_checkpoint(folder: Path, target: Storage) -> None:
     """Copy a checkpoint so that nobody sees a part of it: each file appears whole, and `state.pt` comes last.
 
     Args:
-        folder: The checkpoint. Its file `state.pt` makes a folder a checkpoint.
+        folder: The checkpoint. The file `state.pt` marks a folder as a checkpoint.
         target: Target folder; existing files are replaced.
     """
     for path in sorted(folder.iterdir(), key=lambda path: path.name == STATE_NAME):
