@@ -21,7 +21,7 @@ from objectaware.training.pretraining import run_pretraining
 
 @stage(
     "pretrain",
-    version=6,
+    version=7,
     command="pretrain",
     outcome="checkpoint",
     outputs=TRAINING_OUTPUTS,
