@@ -15,8 +15,6 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 
-from objectaware.planning.rates import num_cores, processor_name
-
 RESULTS = Path(__file__).parent / "results"
 
 _PACKAGES = ("torch", "ray", "numpy", "opencv-python-headless", "pydensecrf2", "mlflow")
@@ -169,6 +167,8 @@ def describe(result: Result) -> str:
 
 def hardware() -> str:
     """Processor, cores that this process may use, memory, operating system and load."""
+    from objectaware.planning.model import num_cores, processor_name  # it imports more than most benchmarks need
+
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     load = os.getloadavg()[0]
     return f"{processor_name()}, {num_cores()} cores, {memory:.0f} GiB, {platform.system()}, load {load:.1f}"

@@ -28,8 +28,16 @@ from objectaware.config import (
 from objectaware.distributed.localize import localize_needs
 from objectaware.localize.contracam import ContraCAM
 from objectaware.planning.measure import repeated, source_files
-from objectaware.planning.model import Machine, StageWork, linear_work, localize_work, pretrain_work, soft_mask_work
-from objectaware.planning.rates import Rates, num_cores
+from objectaware.planning.model import (
+    Machine,
+    Rates,
+    StageWork,
+    linear_work,
+    localize_work,
+    num_cores,
+    pretrain_work,
+    soft_mask_work,
+)
 from objectaware.stages.features import EvaluateExecution
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.localize import localize

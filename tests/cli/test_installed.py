@@ -93,7 +93,7 @@ def test_every_trial_of_a_sweep_that_comes_with_the_package_is_valid(installed: 
 from pathlib import Path
 from objectaware.commands.sweep import read_sweep
 from objectaware.studies.sweep_config import SweepConfig
-from objectaware.studies.sweep import check_sweep
+from objectaware.studies.sweep_config import check_sweep
 print(len(check_sweep(SweepConfig.model_validate(read_sweep(Path("sweeps/p_mix.yaml"), [])))))
 """
     assert _run(installed, tmp_path, code=code) == "10\n"

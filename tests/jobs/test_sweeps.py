@@ -14,9 +14,8 @@ from objectaware.paper.nodes import Pretrain
 from objectaware.paper.plan import contracam
 from objectaware.recipes import read_recipe
 from objectaware.stages.localization import LocalizationConfig
-from objectaware.studies.sweep import check_sweep, planned_trials
-from objectaware.studies.sweep_config import SweepConfig
-from objectaware.studies.sweep_table import paper_numbers
+from objectaware.studies.sweep import paper_numbers
+from objectaware.studies.sweep_config import SweepConfig, check_sweep, planned_trials
 
 SWEEPS = Path(__file__).parents[2] / "sweeps"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from objectaware.cli import run
-from objectaware.planning.rates import NetworkRates, write_rates
+from objectaware.planning.model import NetworkRates, write_rates
 from planned import rates
 
 ROOT = Path(__file__).parents[2]
@@ -78,7 +78,7 @@ def test_a_paper_s_plan_tells_elapsed_time_by_measured_rates(capsys: pytest.Capt
 def test_without_rates_it_says_that_they_are_the_paper_s(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(PLAN) == 0
     out = capsys.readouterr().out
-    assert "at 183 images/s (ResNet-18) and 46 (ResNet-50) a GPU (a GeForce RTX 2080 Ti by the paper's days)" in out
+    assert "at 183 images/s (ResNet-18) and 46 (ResNet-50) per GPU (a GeForce RTX 2080 Ti by the paper's days)" in out
     assert "waits for" not in out
 
 

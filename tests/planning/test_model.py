@@ -13,12 +13,12 @@ from objectaware.planning.model import (
     Part,
     Prices,
     StageWork,
+    Work,
     linear_work,
     localize_work,
     pretrain_work,
     soft_mask_work,
 )
-from objectaware.planning.rates import Work
 from planned import rates
 
 SECONDS = st.floats(0, 1e4)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from objectaware.errors import InputError
-from objectaware.planning.rates import Work, read_rates, write_rates
+from objectaware.planning.model import Work, read_rates, write_rates
 from planned import rates
 
 

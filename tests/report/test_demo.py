@@ -1,4 +1,4 @@
-from objectaware.report.demo import demo_tables, markdown_report, terminal_report
+from objectaware.report.tables import demo_tables, markdown_report, terminal_report
 
 ONE = {
     "seed": 0,

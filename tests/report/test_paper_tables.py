@@ -10,7 +10,7 @@ import pytest
 from objectaware.cli import run
 from objectaware.data.scenes import build_scenes
 from objectaware.paper import TABLE_LABELS, load_figures, load_table
-from objectaware.report.paper_tables import format_paper_table
+from objectaware.report.tables import format_paper_table
 
 
 def test_the_list_names_every_table_and_figure_with_its_data_and_what_is_missing(

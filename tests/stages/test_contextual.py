@@ -19,8 +19,7 @@ from objectaware.stages.few_shot import FewShotConfig, few_shot
 from objectaware.stages.knn import KnnConfig, knn
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.runner import Context, StageRun
-from objectaware.studies.few_shot import epoch_of, run_few_shot_curve
-from objectaware.studies.losses import run_losses
+from objectaware.studies.curves import epoch_of, run_few_shot_curve, run_losses
 from objectaware.studies.shift import published_tests, run_shift, shift_table
 from stage_runs import run_as
 
@@ -158,5 +157,5 @@ def test_losses_of_trainings_are_read_back_from_their_runs(context: Context) -> 
     Image.open(found["picture"]).verify()
     with pytest.raises(InputError, match="has no knn_accuracy"):
         run_losses(context, runs, metric="knn_accuracy")
-    with pytest.raises(InputError, match="is no folder of a pretraining"):
+    with pytest.raises(InputError, match="is neither the folder of a pretraining"):
         run_losses(context, {"none": str(context.services.storage.child("elsewhere").uri)})

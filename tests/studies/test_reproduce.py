@@ -18,6 +18,7 @@ from objectaware.localize.contracam import ContraCAM
 from objectaware.paper import TABLE_LABELS, load_figures
 from objectaware.paper.figures import plan_figure
 from objectaware.paper.nodes import (
+    Detection,
     Images,
     Linear,
     Localize,
@@ -37,13 +38,18 @@ from objectaware.stages.registry import computing_stage
 from objectaware.stages.runner import Context, NotFinishedError, StageResult
 from objectaware.studies import engine
 from objectaware.studies.engine import StagesFailedError, Step
-from objectaware.studies.reproduce.drawing import DRAWINGS
-from objectaware.studies.reproduce.estimate import cost_of, stated_rates
-from objectaware.studies.reproduce.full import Full, read_names
-from objectaware.studies.reproduce.plan import finished, plan_report
-from objectaware.studies.reproduce.scale import SMOKE_MARK, Smoke
-from objectaware.studies.reproduce.study import run_table, steps_of
-from objectaware.studies.reproduce.workshop import Results, Workshop, images_with, obstacles
+from objectaware.studies.reproduce.plan import cost_of, finished, plan_report, stated_rates
+from objectaware.studies.reproduce.study import DRAWINGS, run_table, steps_of
+from objectaware.studies.reproduce.workshop import (
+    SMOKE_MARK,
+    Full,
+    Results,
+    Smoke,
+    Workshop,
+    images_with,
+    obstacles,
+    read_names,
+)
 from objectaware.tracking import Tracker, TrackingStore
 from stage_runs import run_as
 
@@ -162,9 +168,12 @@ def test_every_smoke_stage_has_a_valid_configuration(plan: Any, smoke: Workshop,
             config = smoke.pretrain_config(node, "masks" if node.masks is not None else None)
             assert (config.backbone, config.seed) == ("resnet10_narrow", node.seed)
         elif isinstance(node, Localize):
-            assert smoke.localize_config(node, results).image_size == 32
+            assert smoke.config(node, results).image_size == 32
         elif isinstance(node, Linear):
-            assert smoke.linear_config(node, results).num_penalties == 3
+            assert smoke.config(node, results).num_penalties == 3
+        elif isinstance(node, Detection):
+            # The recipe names a checkpoint of its own.
+            assert smoke.config(node, results).checkpoint == "/runs/network"
         if is_stage(node):
             assert computing_stage(smoke.config(node, results)).outputs is not None
 
@@ -189,7 +198,7 @@ class _AnyResult(dict[Node, StageResult]):
         self._result = StageResult(
             "id",
             Storage.from_uri(folder),
-            {"checkpoint": "checkpoint", "masks": "masks", "classifier": "classifier"},
+            {"checkpoint": "/runs/network", "masks": "masks", "classifier": "classifier"},
             None,
             reused=False,
         )
@@ -204,13 +213,13 @@ def test_every_full_stage_has_a_valid_configuration(plan: Any, tmp_path: Path) -
     results = _AnyResult(tmp_path)
     for node in plan.nodes():
         if isinstance(node, Localize) and node.negatives is None:
-            config = workshop.localize_config(node, results)
+            config = workshop.config(node, results)
             assert config.image_size == 224
             assert config.execution.record_iterations == node.record_iterations
         elif isinstance(node, Linear):
-            assert workshop.linear_config(node, results).image_size == 224
+            assert workshop.config(node, results).image_size == 224
         elif isinstance(node, MaskScore):
-            assert list(workshop.score_config(node, results).masks) == ["found"]
+            assert list(workshop.config(node, results).masks) == ["found"]
 
 
 def test_every_figure_is_planned_from_what_its_file_says() -> None:
@@ -269,7 +278,7 @@ def test_names_in_the_files_are_checked(tmp_path: Path) -> None:
     assert read_names(file, "networks", PUBLISHED_NAMES) == {PUBLISHED_NAMES[0]: "/weights.pth"}
     file.write_text("coco: /sets/coco\n")
     assert read_names(file, "datasets") == {"COCO": "/sets/coco"}
-    with pytest.raises(InputError, match="networks = coco: is named by no table"):
+    with pytest.raises(InputError, match="networks = coco: is not used by any table"):
         read_names(file, "networks", PUBLISHED_NAMES)
     with pytest.raises(InputError, match="does not exist"):
         read_names(tmp_path / "none.yaml", "datasets")
@@ -362,10 +371,10 @@ def test_localize_and_linear_configurations_hold_what_the_plan_says(tmp_path: Pa
     node = next(
         n for n in plan_table("loc-batch").nodes() if isinstance(n, Localize) and ("group_size", 4) in n.options
     )
-    config = workshop.localize_config(node, results)
+    config = workshop.config(node, results)
     assert isinstance(config, LocalizeConfig)
     assert (config.group_size, config.crf, config.localizer) == (4, True, ContraCAM(num_iterations=10, expansion=2))
     linear = next(n for n in plan_table("multi-main").nodes() if isinstance(n, Linear) and n.train.name == "Food-101")
-    evaluation = workshop.linear_config(linear, results)
+    evaluation = workshop.config(linear, results)
     assert isinstance(evaluation, LinearConfig)
     assert (evaluation.holdout_size, evaluation.num_penalties, evaluation.center_crop) == (7575, 45, True)

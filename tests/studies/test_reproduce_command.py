@@ -84,6 +84,6 @@ def test_what_is_no_table_or_figure_is_refused(
     assert run(["reproduce", "bg-mian", "--plan"]) == 2
     assert "table = bg-mian: is not a table of the paper" in capsys.readouterr().err
     assert run(["reproduce", "bg-main", "--plan", "--images-per-second", "0", "1"]) == 2
-    assert "images-per-second = 0.0: is no rate" in capsys.readouterr().err
+    assert "images-per-second = 0.0: is not a valid rate" in capsys.readouterr().err
     assert run(["reproduce", "figure:intor", "--plan"]) == 2
     assert "figure = intor: is not a figure of the paper" in capsys.readouterr().err

@@ -18,10 +18,8 @@ from objectaware.paper import TABLE_LABELS, load_figures
 from objectaware.paper.figures import plan_figure
 from objectaware.paper.plan import plan_table
 from objectaware.stages.runner import Context
-from objectaware.studies.reproduce.figures import run_figure
-from objectaware.studies.reproduce.scale import Smoke
-from objectaware.studies.reproduce.study import run_table
-from objectaware.studies.reproduce.workshop import Workshop
+from objectaware.studies.reproduce.study import run_figure, run_table
+from objectaware.studies.reproduce.workshop import Smoke, Workshop
 from stages_in_process import work_in_process
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"

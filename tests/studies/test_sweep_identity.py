@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from objectaware.errors import InputError
-from objectaware.studies.sweep import check_sweep, sweep_identity
-from objectaware.studies.sweep_config import SweepConfig
+from objectaware.studies.sweep import sweep_identity
+from objectaware.studies.sweep_config import SweepConfig, check_sweep
 from tiny_sweep import sweep_fields
 
 

@@ -21,8 +21,7 @@ from objectaware.stages.localizers import LocalizersConfig
 from objectaware.stages.registry import all_stages, stage_named
 from objectaware.stages.runner import Context
 from objectaware.studies import sweep
-from objectaware.studies.sweep import Trial, check_trial, stage_config, stage_parts, sweep_needs
-from objectaware.studies.sweep_config import SweepConfig
+from objectaware.studies.sweep_config import SweepConfig, Trial, check_trial, stage_config, stage_parts, sweep_needs
 from stages_in_process import work_in_process
 from tiny_sweep import NETWORK, scenes_data, sweep_fields
 
@@ -106,7 +105,9 @@ def test_a_kind_refuses_a_field_that_it_does_not_have(kind: str) -> None:
 
 
 def test_a_kind_that_no_command_runs_is_refused() -> None:
-    with pytest.raises(ValidationError, match="there is no kind of stage losses; there are background, class_distance"):
+    with pytest.raises(
+        ValidationError, match="losses is not a kind of stage; choose one of background, class_distance"
+    ):
         SweepConfig.model_validate(sweep_fields(stages={"network": {"stage": "losses"}}))
 
 

@@ -11,8 +11,15 @@ from objectaware.errors import InputError
 from objectaware.methods.byol import BYOLConfig
 from objectaware.methods.moco import MoCoConfig
 from objectaware.stages.linear import LinearConfig
-from objectaware.studies.sweep import Trial, check_trial, parameters_of, planned_trials, stage_config, value_of
-from objectaware.studies.sweep_config import SweepConfig
+from objectaware.studies.sweep_config import (
+    SweepConfig,
+    Trial,
+    check_trial,
+    parameters_of,
+    planned_trials,
+    stage_config,
+    value_of,
+)
 from tiny_sweep import sweep_fields
 
 TWO = {
@@ -130,5 +137,5 @@ def test_a_stage_depends_on_its_own_parameters_and_those_of_what_it_takes_from()
 
 
 def test_a_missing_value_is_named_with_those_that_there_are() -> None:
-    with pytest.raises(InputError, match=r"no 'test'.*There are: val, original"):
+    with pytest.raises(InputError, match=r"no 'test'.*Its values are: val, original"):
         value_of({"linear": {"accuracies": {"val": 1.0, "original": 2.0}}}, "linear.accuracies.test")

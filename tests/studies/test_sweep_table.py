@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from objectaware.distributed.tune import TrialStatus
-from objectaware.studies.sweep import Trial, TrialRecord
-from objectaware.studies.sweep_config import SweepConfig
-from objectaware.studies.sweep_table import (
+from objectaware.studies.sweep import (
+    TrialRecord,
     best,
     compare,
     comparison_rows,
@@ -16,6 +15,7 @@ from objectaware.studies.sweep_table import (
     plotted_parameter,
     trial_rows,
 )
+from objectaware.studies.sweep_config import SweepConfig, Trial
 from tiny_sweep import sweep_fields
 
 PNG = b"\x89PNG\r\n"

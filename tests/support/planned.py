@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from objectaware.planning.rates import LinearRates, NetworkRates, Rates, TrainingRates, Work
+from objectaware.planning.model import LinearRates, NetworkRates, Rates, TrainingRates, Work
 
 
 def rates(**changed: object) -> Rates:

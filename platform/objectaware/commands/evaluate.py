@@ -78,7 +78,7 @@ def evaluate_few_shot(program: str, arguments: list[str]) -> None:
     common, fields = parse(program, arguments)
 
     from objectaware.stages.few_shot import FewShotConfig
-    from objectaware.studies.few_shot import run_few_shot_curve
+    from objectaware.studies.curves import run_few_shot_curve
 
     every = with_each_checkpoint(FewShotConfig, fields, checkpoints)
     with open_context(common) as context:
@@ -102,7 +102,7 @@ def evaluate_losses(program: str, arguments: list[str]) -> None:
             common: Settings of every command.
             metric: Metric of pretraining to be drawn (docs/pretraining.md).
         """
-        from objectaware.studies.losses import run_losses
+        from objectaware.studies.curves import run_losses
 
         named: dict[str, str] = {}
         for one in runs:

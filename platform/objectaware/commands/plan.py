@@ -46,7 +46,7 @@ def plan_measure(program: str, arguments: list[str]) -> None:
         output_file(out)
         from objectaware.config import LocalizeExecution, MeasureConfig
         from objectaware.distributed.localize import localize_needs
-        from objectaware.planning.rates import write_rates
+        from objectaware.planning.model import write_rates
         from objectaware.stages.start_ups import measure_all
 
         fields = {"backbones": backbones, "methods": methods, "expansions": expansions, "image_size": image_size}
@@ -104,8 +104,7 @@ def plan_show(program: str, arguments: list[str]) -> None:
             cpu_hour_price: Price of one core for one hour.
             json: File to which the table is written as data.
         """
-        from objectaware.planning.model import Machine, Prices, Study, format_times
-        from objectaware.planning.rates import read_rates
+        from objectaware.planning.model import Machine, Prices, Study, format_times, read_rates
 
         common = require_json(Common(json=json))
         known = read_rates(rates)

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
     from objectaware.paper.figures import FigurePlan
     from objectaware.paper.nodes import Node
     from objectaware.paper.plan import TablePlan
-    from objectaware.report.paper_tables import TableReport
-    from objectaware.studies.reproduce.full import Full
-    from objectaware.studies.reproduce.scale import Smoke
-    from objectaware.studies.reproduce.workshop import Workshop
+    from objectaware.report.tables import TableReport
+    from objectaware.studies.reproduce.workshop import Full, Smoke, Workshop
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,8 @@ def list_paper(program: str, arguments: list[str]) -> None:
         from objectaware.paper import TABLE_LABELS, Display, load_figures, load_table
         from objectaware.paper.figures import plan_figure
         from objectaware.paper.plan import plan_table
-        from objectaware.report.paper_tables import format_list
-        from objectaware.studies.reproduce.full import lacking
+        from objectaware.report.tables import format_list
+        from objectaware.studies.reproduce.workshop import lacking
 
         common = require_json(Common(json=json))
         full = _full(at)
@@ -110,7 +108,7 @@ def show_table(program: str, arguments: list[str]) -> None:
             json: File to which the table is written as data.
         """
         from objectaware.paper import gains, load_table
-        from objectaware.report.paper_tables import format_paper_table
+        from objectaware.report.tables import format_paper_table
 
         common = require_json(Common(json=json))
         loaded = load_table(table)
@@ -165,8 +163,7 @@ def reproduce_table(program: str, arguments: list[str]) -> None:
 def _run(common: Common, workshop: Workshop, planned: TablePlan | FigurePlan) -> None:
     from objectaware.paper.plan import TablePlan
     from objectaware.studies.engine import StagesFailedError
-    from objectaware.studies.reproduce.figures import run_figure
-    from objectaware.studies.reproduce.study import run_table
+    from objectaware.studies.reproduce.study import run_figure, run_table
 
     mark = f"{workshop.scale.mark} | " if workshop.scale.mark else ""
     with open_context(common, *_needs(workshop, planned.nodes())) as context:
@@ -200,7 +197,7 @@ def _workshop(common: Common, at: Place, scale: str) -> Workshop:
 
 def _full(at: Place) -> Full:
     from objectaware.paper.plan import PUBLISHED_NAMES
-    from objectaware.studies.reproduce.full import Full, read_names
+    from objectaware.studies.reproduce.workshop import Full, read_names
 
     folders, networks = read_names(at.datasets, "datasets"), read_names(at.networks, "networks", PUBLISHED_NAMES)
     return Full(at.data, folders, networks)
@@ -208,7 +205,7 @@ def _full(at: Place) -> Full:
 
 def _smoke(common: Common) -> Smoke:
     from objectaware.data.storage import Storage
-    from objectaware.studies.reproduce.scale import Smoke
+    from objectaware.studies.reproduce.workshop import Smoke
 
     address = storage_address(common.storage)
     folder = Storage.from_uri(address).local_path()

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from objectaware.paper.figures import FigurePlan
     from objectaware.paper.nodes import Images, Node
     from objectaware.paper.plan import TablePlan
-    from objectaware.planning.model import Machine
-    from objectaware.planning.rates import Rates
+    from objectaware.planning.model import Machine, Rates
     from objectaware.studies.reproduce.workshop import Workshop
 
 
@@ -78,9 +77,8 @@ def show_plan(
 
 def _rates(using: PlanOptions, workshop: Workshop) -> tuple[Rates, Machine | None]:
     """Return the rates of a plan and, if they were measured, the machine that it is for."""
-    from objectaware.planning.model import Machine
-    from objectaware.planning.rates import read_rates
-    from objectaware.studies.reproduce.estimate import stated_rates
+    from objectaware.planning.model import Machine, read_rates
+    from objectaware.studies.reproduce.plan import stated_rates
 
     if using.rates is None:
         for name, value in (("gpus", using.gpus), ("cpus", using.cpus)):

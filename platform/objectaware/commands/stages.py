@@ -51,7 +51,7 @@ def demo(program: str, arguments: list[str]) -> None:
             recipe: YAML file of DemoConfig fields, such as a smaller size.
         """
         from objectaware.config import LocalizeConfig, PretrainConfig
-        from objectaware.report.demo import markdown_report, terminal_report
+        from objectaware.report.tables import markdown_report, terminal_report
         from objectaware.studies.demo import DemoConfig, demo_trainings, run_demo
 
         config = validated(DemoConfig, {**recipe_values(recipe), "variant": variant})

@@ -92,8 +92,8 @@ def _with_recipe(folder: Path, stage: object) -> object:
 
 def _run(common: Common, fields: Mapping[str, object]) -> None:
     from objectaware.report.tables import format_rows
-    from objectaware.studies.sweep import check_sweep, run_sweep, stage_parts
-    from objectaware.studies.sweep_config import SweepConfig
+    from objectaware.studies.sweep import run_sweep
+    from objectaware.studies.sweep_config import SweepConfig, check_sweep, stage_parts
 
     config: SweepConfig = validated(SweepConfig, fields)
     checked = check_sweep(config)
@@ -119,7 +119,7 @@ def _run(common: Common, fields: Mapping[str, object]) -> None:
 
 def _needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[list[Need]]:
     """Return the processes that a local Ray must have room for: those of each stage, for each concurrent trial."""
-    from objectaware.studies.sweep import sweep_needs
+    from objectaware.studies.sweep_config import sweep_needs
 
     needs = [need for has_gpus in (False, True) for need in sweep_needs(config, checked, has_gpus=has_gpus)]
     at_once = config.execution.max_concurrent or 1

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from objectaware.errors import InputError
-from objectaware.paper.content import Figure, load_figures, load_table
-from objectaware.paper.nodes import Images, Localize, MaskScore, Node, options, ordered
+from objectaware.paper import Figure, load_figures, load_table
+from objectaware.paper.nodes import Images, Localize, MaskScore, Network, Node, options, ordered
 from objectaware.paper.plan import (
     BOXED,
     COCO_VAL,
@@ -73,39 +73,21 @@ def _method_iconcam() -> Parts:
     return {"ContraCAM": Localize(COCO_VAL, network, chosen, record_iterations=True)}, {}
 
 
-def _method_bg() -> Parts:
-    return {"masks": Localize(TRAINING_IMAGES["in9"], training("moco_resnet18_in9"), MIXUP)}, {}
-
-
-def _loc_cam() -> Parts:
-    return {name: contracam(name) for name in SEGMENTED_IMAGES}, {}
-
-
-def _bg_challenge() -> Parts:
-    return {}, {variant: Images("Backgrounds Challenge", variant) for variant in VARIANTS}
-
-
 def _dist_shifts() -> Parts:
     names = ("ImageNet-Sketch", "Stylized-ImageNet", "ImageNet-R")
-    return {}, {
-        **{name: Images(f"{name}-9", "test") for name in names},
-        "ImageNet-C": Images("ImageNet-C-9", "gaussian_noise-3"),
-    }
+    shown = {name: Images(f"{name}-9", "test") for name in names}
+    return {}, {**shown, "ImageNet-C": Images("ImageNet-C-9", "gaussian_noise-3")}
 
 
 def _loc_neg() -> Parts:
-    return {
-        "ContraCAM w/o NSR": contracam("COCO", remove_negative_signals=False),
-        "ContraCAM (ours)": contracam("COCO"),
-    }, {}
+    without = contracam("COCO", remove_negative_signals=False)
+    return {"ContraCAM w/o NSR": without, "ContraCAM (ours)": contracam("COCO")}, {}
 
 
 def _batch_giraffe() -> Parts:
     network = training("moco_resnet18_coco")
-    return {
-        "Giraffe-only batch": Localize(COCO_VAL, network, CROP, negatives="giraffe"),
-        "Random batch": Localize(COCO_VAL, network, CROP),
-    }, {}
+    giraffes = Localize(COCO_VAL, network, CROP, negatives="giraffe")
+    return {"Giraffe-only batch": giraffes, "Random batch": Localize(COCO_VAL, network, CROP)}, {}
 
 
 def _loc_clfcon() -> Parts:
@@ -119,43 +101,32 @@ def _loc_saliency() -> Parts:
     return {method: saliency_masks(method, "ImageNet") for method in methods}, {}
 
 
-def _hard_loss() -> Parts:
-    crops = ("Baseline", "OA-Crop (CAM)", "OA-Crop (GT)")
-    return {crop: coco_network("MoCov2", "ResNet-50", crop, 0) for crop in crops}, {}
-
-
 def _coco_boxes() -> Localize:
     return Localize(COCO_VAL, training("moco_resnet50_coco"), CROP)
 
 
-def _hard_hist() -> Parts:
-    return {"boxes": MaskScore(_coco_boxes(), COCO_VAL)}, {}
-
-
-def _hard_box() -> Parts:
-    return {"boxes": _coco_boxes()}, {}
-
-
-def _multi_bias() -> Parts:
-    crops = ("Baseline", "OA-Crop (CAM)")
-    return {crop: class_distance(coco_network("MoCov2", "ResNet-50", crop, 0)) for crop in crops}, {}
+def _coco_networks(*crops: str) -> dict[str, Network]:
+    return {crop: coco_network("MoCov2", "ResNet-50", crop, 0) for crop in crops}
 
 
 _PARTS: dict[str, Callable[[], Parts]] = {
     "intro": _intro,
     "method-iconcam": _method_iconcam,
-    "method-bg": _method_bg,
-    "loc-cam": _loc_cam,
-    "bg-challenge": _bg_challenge,
+    "method-bg": lambda: ({"masks": Localize(TRAINING_IMAGES["in9"], training("moco_resnet18_in9"), MIXUP)}, {}),
+    "loc-cam": lambda: ({name: contracam(name) for name in SEGMENTED_IMAGES}, {}),
+    "bg-challenge": lambda: ({}, {variant: Images("Backgrounds Challenge", variant) for variant in VARIANTS}),
     "dist-shifts": _dist_shifts,
     "loc-neg": _loc_neg,
     "batch-giraffe": _batch_giraffe,
     "loc-clfcon": _loc_clfcon,
     "loc-saliency": _loc_saliency,
-    "hard-loss": _hard_loss,
-    "hard-hist": _hard_hist,
-    "hard-box": _hard_box,
-    "multi-bias": _multi_bias,
+    "hard-loss": lambda: ({**_coco_networks("Baseline", "OA-Crop (CAM)", "OA-Crop (GT)")}, {}),
+    "hard-hist": lambda: ({"boxes": MaskScore(_coco_boxes(), COCO_VAL)}, {}),
+    "hard-box": lambda: ({"boxes": _coco_boxes()}, {}),
+    "multi-bias": lambda: (
+        {crop: class_distance(network) for crop, network in _coco_networks("Baseline", "OA-Crop (CAM)").items()},
+        {},
+    ),
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast, get_args
 
 from objectaware.config import Localizer
 
@@ -216,7 +216,7 @@ class Detection:
 
 
 Node = Published | Pretrain | Kept | Linear | Localize | MaskScore | FewShot | ClassDistance | Detection
-_NODES = (Published, Pretrain, Kept, Linear, Localize, MaskScore, FewShot, ClassDistance, Detection)
+_NODES = get_args(Node)
 AnyNode = TypeVar("AnyNode", bound=Node)
 
 

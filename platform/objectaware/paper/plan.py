@@ -7,30 +7,23 @@ cells: it takes the names of a row and a column and a seed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from objectaware.config import PRESETS
 from objectaware.errors import InputError
-from objectaware.paper.content import Key, Table, load_table
+from objectaware.paper import Key, Place, Table, load_table, nodes
 from objectaware.paper.nodes import (
-    ClassDistance,
-    Detection,
-    FewShot,
     Images,
-    Kept,
     Linear,
     Localize,
     MaskScore,
     Network,
     Node,
-    Options,
     Pretrain,
     Published,
     Value,
-    ValuePath,
     options,
-    ordered,
 )
 from objectaware.recipes import merged
 
@@ -51,10 +44,10 @@ SEGMENTED_IMAGES = {
 }
 """Images whose masks are scored, by the tables' names of the data sets."""
 
-CROP: Options = options(PRESETS["crop"])
-"""Options for object crop's boxes and for the masks that are scored."""
-MIXUP: Options = options(PRESETS["mixup"])
-"""Options for background mixup's soft masks."""
+CROP: nodes.Options = options(PRESETS["crop"])
+"""nodes.Options for object crop's boxes and for the masks that are scored."""
+MIXUP: nodes.Options = options(PRESETS["mixup"])
+"""nodes.Options for background mixup's soft masks."""
 
 METHODS = {"MoCov2": "moco", "BYOL": "byol"}
 """Methods in the names of recipes, by the paper's names."""
@@ -147,8 +140,6 @@ SEVERITIES = range(1, 6)
 SCORED_FACTORS = ("size", "location", "rotation")
 """SI-Score's factors that the paper averages; a test compares them with the data set."""
 
-Place = tuple[Key, Key]
-
 
 def recipe_parts(recipe: str) -> tuple[str, str, str, str]:
     """Split the name of a recipe into METHOD, BACKBONE, DATA and POLICY, which is empty if there is none."""
@@ -189,44 +180,26 @@ def contracam(column: str, seed: int = 0, *, group_size: int | None = None, **ch
     return Localize(SEGMENTED_IMAGES[column], network, options(merged(CROP.fields(), {"localizer": changed, **size})))
 
 
-def _miou(masks: Localize | Published, images: Images) -> Value:
-    return Value(MaskScore(masks, images), (("scores", "found", "miou"),))
+def _miou(masks: Localize | Published) -> Value:
+    assert masks.images is not None, masks
+    return Value(MaskScore(masks, masks.images), (("scores", "found", "miou"),))
 
 
 def _loc_main(row: Key, column: Key, seed: int) -> Value:
     """`loc-main`: ReDO, and ContraCAM with and without negative signal removal."""
-    images = SEGMENTED_IMAGES[column[0]]
     if row == ("ReDO",):
-        return _miou(REDO[column[0]], images)
+        return _miou(REDO[column[0]])
     changed = {"remove_negative_signals": False} if "w/o" in row[0] else {}
-    return _miou(contracam(column[0], seed, **changed), images)
-
-
-def _loc_iter(row: Key, column: Key, seed: int) -> Value:
-    """`loc-iter`."""
-    found = contracam(column[0], seed, num_iterations=int(row[0]))
-    return _miou(found, found.images)
-
-
-def _loc_batch(row: Key, column: Key, seed: int) -> Value:
-    """`loc-batch`; 64 is the default and is left out, so that these masks are the same as in the other tables."""
-    found = contracam(column[0], seed, group_size=None if row[0] == "64" else int(row[0]))
-    return _miou(found, found.images)
+    return _miou(contracam(column[0], seed, **changed))
 
 
 def _loc_cam(row: Key, column: Key, seed: int) -> Value:
     """`loc-cam`: each network is trained on the data set that it is measured on."""
-    images = SEGMENTED_IMAGES[column[0]]
     if row[0] == "MoCov2":
-        return _miou(contracam(column[0], seed), images)
+        return _miou(contracam(column[0], seed))
     supervised = training(f"supervised_resnet18_{_RECIPE_DATA[column[0]]}", seed=seed)
     chosen = options(localizer={"name": "classifier_cam", "expansion": 2}, crf=True, mask_threshold=0.5)
-    return _miou(Localize(images, supervised, chosen, classifier=supervised), images)
-
-
-def _loc_cam_transfer(row: Key, column: Key, seed: int) -> Value:
-    """`loc-cam-transfer`: the rows of `loc-cam-full` that its notes name."""
-    return _loc_cam_full((*row, "✓" if row[0] == "MoCov2" else "-"), column, seed)
+    return _miou(Localize(SEGMENTED_IMAGES[column[0]], supervised, chosen, classifier=supervised))
 
 
 def _loc_cam_full(row: Key, column: Key, seed: int) -> Value:
@@ -253,11 +226,6 @@ def saliency_masks(method: str, column: str) -> Localize:
         return imagenet_contracam(column)
     localizer = {"name": load_table("loc-saliency").localizers[method], "num_gradients": 10}
     return Localize(BOXED[column], MOCO_IMAGENET, options(localizer=localizer, crf=False))
-
-
-def _loc_saliency(row: Key, column: Key, seed: int) -> Value:
-    """`loc-saliency`."""
-    return _boxes(saliency_masks(row[0], column[0]), column[0])
 
 
 def _boxes(masks: Localize, column: str) -> Value:
@@ -299,16 +267,6 @@ def _classified_accuracy(network: Network, name: str) -> Value:
     return Value(classified(network, name), (("accuracies", "test"),))
 
 
-def _multi_main(row: Key, column: Key, seed: int) -> Value:
-    """`multi-main`."""
-    return _classified_accuracy(coco_network(row[0], row[1], row[2], seed), column[0])
-
-
-def _multi_supervised_lineval(row: Key, column: Key, seed: int) -> Value:
-    """`multi-supervised-lineval`: ResNet-50 and the backbones of published detectors."""
-    return _classified_accuracy(coco_network(row[0], "ResNet-50", row[1], seed), column[0])
-
-
 def _multi_imagenet(row: Key, column: Key, seed: int) -> Value:
     """`multi-imagenet`: ResNet-18 on COCO, or on a tenth of ImageNet."""
     model, data, crop = row
@@ -327,41 +285,17 @@ def _multi_second(row: Key, column: Key, seed: int) -> Value:
     return _classified_accuracy(coco_network(model, "ResNet-18", crop, seed), column[0])
 
 
-def _multi_class_wise(row: Key, column: Key, seed: int) -> Value:
-    """`multi-class-wise`: CIFAR-10 by class."""
-    node = classified(coco_network(row[0], "ResNet-50", row[1], seed), "CIFAR10")
-    return Value(node, (("class_accuracies", "test", column[0].lower()),))
-
-
-def _multi_bias(row: Key, column: Key, seed: int) -> Value:
-    """`multi-bias`."""
-    node = class_distance(coco_network("MoCov2", "ResNet-50", column[0], seed))
-    return Value(node, (("distance",),))
-
-
-def class_distance(network: Network) -> ClassDistance:
+def class_distance(network: Network) -> nodes.ClassDistance:
     """Return the distance of giraffes and zebras among the objects of COCO's validation images."""
-    return ClassDistance(network, _OBJECTS, BIASED_CLASSES)
+    return nodes.ClassDistance(network, _OBJECTS, BIASED_CLASSES)
 
 
-def _multi_bias_epoch(row: Key, column: Key, seed: int) -> Value:
-    """`multi-bias-epoch`: ResNet-50 after each hundred epochs, the mean of five draws."""
-    network = kept(row[0], int(column[0]), seed)
-    return Value(FewShot(network, _OBJECTS, BIASED_CLASSES), (("error", "mean"),))
-
-
-def kept(crop: str, epoch: int, seed: int = 0) -> Kept:
+def kept(crop: str, epoch: int, seed: int = 0) -> nodes.Kept:
     """Return MoCo v2's ResNet-50 on COCO after some epochs; `crop` is a row of `multi-bias-epoch`."""
     recipe = "moco_resnet50_coco" + ("" if crop == "MoCov2" else _CROP_POLICIES[crop])
     network = training(recipe, seed=seed)
     assert isinstance(network, Pretrain)
-    return Kept(network, epoch)
-
-
-def _multi_det(row: Key, column: Key, seed: int) -> Value:
-    """`multi-det` and `multi-supervised-det`."""
-    node = Detection(coco_network(column[0], "ResNet-50", column[1], seed), COCO_TRAIN, COCO_VAL)
-    return Value(node, (("box_ap" if row[0] == "COCO Detection" else "mask_ap",),))
+    return nodes.Kept(network, epoch)
 
 
 def in9_network(model: str, augmentation: str, seed: int) -> Pretrain:
@@ -369,25 +303,18 @@ def in9_network(model: str, augmentation: str, seed: int) -> Pretrain:
     return training(f"{METHODS[model]}_resnet18_in9{_BACKGROUND_POLICIES[augmentation.removeprefix('+')]}", seed=seed)
 
 
+def _linear_on_in9(network: Network, name: str, parts: Iterable[str]) -> Linear:
+    return Linear(network, IN9_TRAIN, tuple((part, Images(name, part)) for part in parts), IN9_HOLDOUT)
+
+
 def challenge(network: Network) -> Linear:
     """Return the linear evaluation on ImageNet-9, measured on every variant of the Backgrounds Challenge."""
-    tests = tuple((variant, Images("Backgrounds Challenge", variant)) for variant in CHALLENGE_VARIANTS)
-    return Linear(network, IN9_TRAIN, tests, IN9_HOLDOUT)
+    return _linear_on_in9(network, "Backgrounds Challenge", CHALLENGE_VARIANTS)
 
 
 def _challenge_accuracy(network: Network, name: str) -> Value:
     variant = "bg_gap" if name == _GAP else name.lower().replace("-", "_")
     return Value(challenge(network), (("accuracies", variant),))
-
-
-def _bg_main(row: Key, column: Key, seed: int) -> Value:
-    """`bg-main` and `bg-soft-hard`: one row per test set, one column per network."""
-    return _challenge_accuracy(in9_network(column[0], column[1], seed), row[0])
-
-
-def _bg_more_bg(row: Key, column: Key, seed: int) -> Value:
-    """`bg-more-bg`: one row per network, one column per test set."""
-    return _challenge_accuracy(in9_network(row[0], row[1], seed), column[0])
 
 
 def _bg_probability(row: Key, column: Key, seed: int) -> Value:
@@ -397,75 +324,85 @@ def _bg_probability(row: Key, column: Key, seed: int) -> Value:
     return _challenge_accuracy(training(recipe, seed=seed, mix_probability=mix or None), column[0])
 
 
-def _parts(name: str, parts: tuple[str, ...]) -> tuple[tuple[str, Images], ...]:
-    return tuple((part, Images(name, part)) for part in parts)
-
-
-_SHIFTED: dict[str, tuple[tuple[str, Images], ...]] = {
-    "ImageNet-9": _parts("ImageNet-9", ("val",)),
-    **{
-        name: _parts(name, ("test",))
-        for name in ("ImageNet-Sketch-9", "Stylized-ImageNet-9", "ImageNet-R-9", "ObjectNet-9")
-    },
-    "SI-Score-9": _parts("SI-Score-9", SCORED_FACTORS),
-    "ImageNet-C-9": _parts(
-        "ImageNet-C-9", tuple(f"{name}-{severity}" for name in CORRUPTIONS.values() for severity in SEVERITIES)
-    ),
+_SHIFTED: dict[str, tuple[str, ...]] = {
+    "ImageNet-9": ("val",),
+    **dict.fromkeys(("ImageNet-Sketch-9", "Stylized-ImageNet-9", "ImageNet-R-9", "ObjectNet-9"), ("test",)),
+    "SI-Score-9": SCORED_FACTORS,
+    "ImageNet-C-9": tuple(f"{name}-{severity}" for name in CORRUPTIONS.values() for severity in SEVERITIES),
 }
+"""Test parts of ImageNet-9 and of the shifted sets, which are equally large within a set."""
 
 
-def shifted(network: Network, name: str) -> Linear:
-    """Return the linear evaluation on ImageNet-9, measured on a shifted set or on its own validation images."""
-    return Linear(network, IN9_TRAIN, _SHIFTED[name], IN9_HOLDOUT)
-
-
-def _shifted_accuracy(network: Network, name: str) -> Value:
-    """Return the accuracy on a test set: the mean over its parts, which are equally large."""
-    paths: tuple[ValuePath, ...] = tuple(("accuracies", part) for part, _ in _SHIFTED[name])
-    return Value(shifted(network, name), paths)
-
-
-def _multi_shift(row: Key, column: Key, seed: int) -> Value:
-    """`multi-shift`: ResNet-50 trained on COCO."""
-    return _shifted_accuracy(coco_network(row[0], "ResNet-50", row[1], seed), column[0])
-
-
-def _bg_domain(row: Key, column: Key, seed: int) -> Value:
-    """`bg-domain`, `bg-more-dist` and `bg-more-datasets`."""
-    return _shifted_accuracy(in9_network(row[0], row[1], seed), column[0])
+def _shifted_accuracy(network: Network, name: str, parts: Iterable[str] | None = None) -> Value:
+    """Return the mean accuracy over all parts, or some, of a shifted set or of ImageNet-9's own validation images."""
+    paths = tuple(("accuracies", part) for part in parts or _SHIFTED[name])
+    return Value(_linear_on_in9(network, name, _SHIFTED[name]), paths)
 
 
 def _bg_imagenetc(row: Key, column: Key, seed: int) -> Value:
     """`bg-imagenetc`: the mean over five severities."""
-    name = CORRUPTIONS[column[1]]
-    node = shifted(in9_network(row[0], row[1], seed), "ImageNet-C-9")
-    return Value(node, tuple(("accuracies", f"{name}-{severity}") for severity in SEVERITIES))
+    parts = [f"{CORRUPTIONS[column[1]]}-{severity}" for severity in SEVERITIES]
+    return _shifted_accuracy(in9_network(row[0], row[1], seed), "ImageNet-C-9", parts)
+
+
+def _det(row: Key, column: Key, seed: int) -> Value:
+    node = nodes.Detection(coco_network(column[0], "ResNet-50", column[1], seed), COCO_TRAIN, COCO_VAL)
+    return Value(node, (("box_ap" if row[0] == "COCO Detection" else "mask_ap",),))
+
+
+def _bg_domain(row: Key, column: Key, seed: int) -> Value:
+    return _shifted_accuracy(in9_network(row[0], row[1], seed), column[0])
+
+
+def _bg_main(row: Key, column: Key, seed: int) -> Value:
+    """Compute a cell of `bg-main` and `bg-soft-hard`: one row per test set, one column per network."""
+    return _challenge_accuracy(in9_network(column[0], column[1], seed), row[0])
 
 
 _CELLS: dict[str, Callable[[Key, Key, int], Value]] = {
     "loc-main": _loc_main,
     "loc-cam": _loc_cam,
-    "loc-cam-transfer": _loc_cam_transfer,
-    "multi-main": _multi_main,
-    "multi-det": _multi_det,
-    "multi-shift": _multi_shift,
+    # The rows of `loc-cam-full` that its notes name.
+    "loc-cam-transfer": lambda row, column, seed: _loc_cam_full(
+        (*row, "✓" if row[0] == "MoCov2" else "-"), column, seed
+    ),
+    "multi-main": lambda row, column, seed: _classified_accuracy(coco_network(row[0], row[1], row[2], seed), column[0]),
+    "multi-det": _det,
+    "multi-shift": lambda row, column, seed: _shifted_accuracy(
+        coco_network(row[0], "ResNet-50", row[1], seed), column[0]
+    ),
     "bg-main": _bg_main,
     "bg-domain": _bg_domain,
-    "loc-iter": _loc_iter,
-    "loc-batch": _loc_batch,
+    "loc-iter": lambda row, column, seed: _miou(contracam(column[0], seed, num_iterations=int(row[0]))),
+    # 64 is the default and is left out, so that these masks are the same as in the other tables.
+    "loc-batch": lambda row, column, seed: _miou(
+        contracam(column[0], seed, group_size=None if row[0] == "64" else int(row[0]))
+    ),
     "loc-cam-full": _loc_cam_full,
-    "loc-saliency": _loc_saliency,
-    "multi-bias": _multi_bias,
-    "multi-bias-epoch": _multi_bias_epoch,
-    "multi-supervised-lineval": _multi_supervised_lineval,
-    "multi-supervised-det": _multi_det,
-    "multi-class-wise": _multi_class_wise,
+    "loc-saliency": lambda row, column, seed: _boxes(saliency_masks(row[0], column[0]), column[0]),
+    "multi-bias": lambda row, column, seed: Value(
+        class_distance(coco_network("MoCov2", "ResNet-50", column[0], seed)), (("distance",),)
+    ),
+    # ResNet-50 after each hundred epochs, the mean of five draws.
+    "multi-bias-epoch": lambda row, column, seed: Value(
+        nodes.FewShot(kept(row[0], int(column[0]), seed), _OBJECTS, BIASED_CLASSES), (("error", "mean"),)
+    ),
+    # ResNet-50 and the backbones of published detectors.
+    "multi-supervised-lineval": lambda row, column, seed: _classified_accuracy(
+        coco_network(row[0], "ResNet-50", row[1], seed), column[0]
+    ),
+    "multi-supervised-det": _det,
+    # CIFAR-10 by class.
+    "multi-class-wise": lambda row, column, seed: Value(
+        classified(coco_network(row[0], "ResNet-50", row[1], seed), "CIFAR10"),
+        (("class_accuracies", "test", column[0].lower()),),
+    ),
     "multi-imagenet": _multi_imagenet,
     "multi-second": _multi_second,
     "bg-soft-hard": _bg_main,
     "bg-probability": _bg_probability,
     "bg-more-dist": _bg_domain,
-    "bg-more-bg": _bg_more_bg,
+    "bg-more-bg": lambda row, column, seed: _challenge_accuracy(in9_network(row[0], row[1], seed), column[0]),
     "bg-imagenetc": _bg_imagenetc,
     "bg-more-datasets": _bg_domain,
 }
@@ -488,7 +425,7 @@ class TablePlan:
 
     def nodes(self) -> list[Node]:
         """Return all stages, each once and after the stages that it needs."""
-        return ordered(value.node for values in self.cells.values() for value in values)
+        return nodes.ordered(value.node for values in self.cells.values() for value in values)
 
 
 def plan_table(label: str, *, num_seeds: int | None = None) -> TablePlan:

@@ -18,14 +18,8 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from objectaware.config import (
-    DataConfig,
-    LocalizeConfig,
-    LocalizeExecution,
-    MeasureConfig,
-    PretrainConfig,
-    PretrainExecution,
-)
+from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution, PretrainConfig, PretrainExecution
+from objectaware.config.planning import MeasureConfig
 from objectaware.data.folder import ImageFolder, Manifest, find_images
 from objectaware.data.images import read_image, resize_image
 from objectaware.data.scenes.pictures import draw_plan, render_scene
@@ -39,16 +33,8 @@ from objectaware.localize.mask_store import read_rows
 from objectaware.methods.backbones import build_backbone, channels_last
 from objectaware.methods.checkpoint import copy_checkpoint, save_checkpoint
 from objectaware.methods.moco import MoCo
-from objectaware.planning.rates import (
-    LinearRates,
-    NetworkRates,
-    Rates,
-    StageName,
-    TrainingRates,
-    Work,
-    num_cores,
-    processor_name,
-)
+from objectaware.planning import model
+from objectaware.planning.model import Rates, StageName, TrainingRates, Work, num_cores
 from objectaware.report.gallery import Look
 from objectaware.training.inputs import build_loader, open_inputs
 from objectaware.training.loop import run_pretraining
@@ -107,9 +93,9 @@ def soft_masks(number: int, size: int) -> NDArray[np.float32]:
     return np.clip(np.stack(maps), 0, 1)
 
 
-def core_seconds(work: Callable[[], object]) -> float:
-    """Return the CPU seconds of this process, which do not depend on the machine's other processes."""
-    return _median(work, time.process_time)
+def core_seconds(work: Callable[[], object], num_units: int) -> float:
+    """Return the CPU seconds of this process per unit of work. They do not depend on the machine's other processes."""
+    return _median(work, time.process_time) / num_units
 
 
 def wall_seconds(work: Callable[[], object], *, on_gpu: bool) -> float:
@@ -121,6 +107,12 @@ def wall_seconds(work: Callable[[], object], *, on_gpu: bool) -> float:
             torch.cuda.synchronize()
 
     return _median(finished, time.perf_counter)
+
+
+def device_work(work: Callable[[], object], num_units: int, *, on_gpu: bool) -> Work:
+    """Return the work of the GPU, or of all cores, per unit of work."""
+    seconds = wall_seconds(work, on_gpu=on_gpu) / num_units
+    return Work(gpu_seconds=seconds) if on_gpu else Work(core_seconds=seconds * num_cores())
 
 
 def _median(work: Callable[[], object], now: Callable[[], float]) -> float:
@@ -158,18 +150,18 @@ def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[St
         trainings = MeasuredTrainings(config, training_data, num_files=len(files))
         pictures = [read_image(path) for path in files[:GROUP_SIZE]]
         return Rates(
-            source=f"as measured on {processor_name()}, {num_cores()} cores{gpu}",
+            source=f"as measured on {model.processor_name()}, {num_cores()} cores{gpu}",
             date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             device=config.device,
             num_cores=num_cores(),
             num_gpus=int(on_gpu),
             image_size=config.image_size,
             picture_bytes=float(np.mean([picture.nbytes for picture in pictures])),
-            decoding=core_seconds(lambda: [read_image(path) for path in files[:GROUP_SIZE]]) / len(pictures),
+            decoding=core_seconds(lambda: [read_image(path) for path in files[:GROUP_SIZE]], len(pictures)),
             views=trainings.views,
             linear=_linear(config, trainings),
             networks=tuple(
-                NetworkRates(
+                model.NetworkRates(
                     backbone=backbone,
                     num_features=build_backbone(backbone).num_features,
                     training={
@@ -221,18 +213,17 @@ class _Squashed:
 
 def _forward(config: MeasureConfig, backbone: str, pictures: list[NDArray[np.uint8]]) -> Work:
     """Measure the work per image to compute its features."""
-    device, on_gpu = torch.device(config.device), config.device == "cuda"
-    network, images = channels_last(build_backbone(backbone), device), _Squashed(pictures, config.image_size)
+    device, size = torch.device(config.device), config.image_size
+    network, images = channels_last(build_backbone(backbone), device), _Squashed(pictures, size)
     indices = [index % len(images) for index in range(config.batch_size)]
 
     def compute() -> None:
-        compute_features(network, images, indices, size=config.image_size, center_crop=False, device=device)
+        compute_features(network, images, indices, size=size, center_crop=False, device=device)
 
-    seconds = wall_seconds(compute, on_gpu=on_gpu) / len(indices)
-    return Work(gpu_seconds=seconds) if on_gpu else Work(core_seconds=seconds * num_cores())
+    return device_work(compute, len(indices), on_gpu=config.device == "cuda")
 
 
-def _linear(config: MeasureConfig, trainings: MeasuredTrainings) -> LinearRates:
+def _linear(config: MeasureConfig, trainings: MeasuredTrainings) -> model.LinearRates:
     """Measure the fit of the linear classifier on features of crops, whose class is their photo."""
     device, on_gpu = torch.device(config.device), config.device == "cuda"
     network = channels_last(build_backbone(config.backbones[0]), device)
@@ -250,7 +241,7 @@ def _linear(config: MeasureConfig, trainings: MeasuredTrainings) -> LinearRates:
     ]
     products = [number * features.shape[1] * _NUM_CLASSES for number in numbers]
     slope = max((seconds[1] - seconds[0]) / (products[1] - products[0]), 0.0)
-    return LinearRates(seconds=max(seconds[0] - slope * products[0], 0.0), seconds_per_product=slope)
+    return model.LinearRates(seconds=max(seconds[0] - slope * products[0], 0.0), seconds_per_product=slope)
 
 
 class _WatchedSession(LocalSession):
@@ -301,7 +292,7 @@ class MeasuredTrainings:
     def views(self) -> float:
         """Measure the core-seconds to cut a decoded picture's two views."""
         indices = np.arange(min(_NUM_VIEWED, NUM_STEPS * self._config.batch_size))
-        return core_seconds(lambda: self._loader.load(0, indices)) / len(indices)
+        return core_seconds(lambda: self._loader.load(0, indices), len(indices))
 
     def crops(self, num_classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         """Return both views of all pictures (2N, S, S, 3) and their classes (2N,), equal for equal files."""
@@ -377,25 +368,24 @@ class MeasuredGroup:
     def rates(self) -> dict[str, float]:
         """Measure the work per image apart from the network: fields of `Rates`."""
         storing, refining = self._storing(crf=False), self._storing(crf=True)
-        row = core_seconds(lambda: deque(coco_json(read_rows(self._store)), maxlen=0)) / GROUP_SIZE
+        row = core_seconds(lambda: deque(coco_json(read_rows(self._store)), maxlen=0), GROUP_SIZE)
         return {
-            "reading": core_seconds(lambda: group_table(self._plan, 0)) / GROUP_SIZE,
+            "reading": core_seconds(lambda: group_table(self._plan, 0), GROUP_SIZE),
             "storing": storing,
             "crf": max(refining - storing, 0.0),
             "row_seconds": row,
-            "shown_seconds": max(core_seconds(self._show) / GROUP_SIZE - row, 0.0),
+            "shown_seconds": max(core_seconds(self._show, GROUP_SIZE) - row, 0.0),
         }
 
     def iteration(self, checkpoint: Path, expansion: int) -> Work:
         """Measure the work per image of one iteration of ContraCAM."""
         actor = self._cam_actor(checkpoint, expansion)
-        seconds = wall_seconds(lambda: actor(self._table), on_gpu=self._on_gpu) / GROUP_SIZE / _NUM_ITERATIONS
-        return Work(gpu_seconds=seconds) if self._on_gpu else Work(core_seconds=seconds * num_cores())
+        return device_work(lambda: actor(self._table), GROUP_SIZE * _NUM_ITERATIONS, on_gpu=self._on_gpu)
 
     def _storing(self, *, crf: bool) -> float:
         """Measure the core-seconds for a picture's mask, boxes and row of the store, with the CRF or without."""
         actor = CrfActor(self._config(self._checkpoint, crf=crf).model_dump(), self._store)
-        return core_seconds(lambda: actor(self._masked)) / GROUP_SIZE
+        return core_seconds(lambda: actor(self._masked), GROUP_SIZE)
 
     def _show(self) -> None:
         look = Look(self._images, None)

@@ -1,8 +1,9 @@
 """Pictures of a localization's results: photos with their masks and boxes, and a gallery of them.
 
-The gallery is one HTML page that needs nothing else: no server, no network, no library. MLflow shows an HTML artifact
-in a frame that may only run scripts, so the page's inline code uses no storage, no address and no file. The page's own
-content security policy forbids everything else: a file name that got through the escaping could not load anything.
+The gallery is one HTML page, made from the template `gallery.html`, that needs nothing else: no server, no network, no
+library. MLflow shows an HTML artifact in a frame that may only run scripts, so the page's inline code uses no storage,
+no address and no file. The page's own content security policy forbids everything else: a file name that got through the
+escaping could not load anything.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from string import Template
 from typing import Literal
 
@@ -99,14 +101,8 @@ class Look:
         """Draw the panel of the first images as PNG; return None if no image can be shown."""
         if not self._panel_rows:
             return None
-        rows = [row for row, _ in self._panel_rows]
-        return localization_panel(
-            [photo for _, photo in self._panel_rows],
-            [[row.cam] for row in rows if row.cam is not None],
-            [row.mask for row in rows if row.mask is not None],
-            [row.boxes for row in rows],
-            [row.image_id for row in rows],
-        )
+        rows, photos = zip(*self._panel_rows, strict=True)
+        return rows_panel(rows, photos)
 
     def _entry(self, row: MaskRow) -> GalleryEntry:
         assert row.cam is not None, row.image_id
@@ -195,7 +191,8 @@ def gallery_html(
     if num_pictureless:
         note += f"; {num_pictureless} left out to keep this page small"
     has_truth = num_without_truth < len(figures)
-    return _PAGE.substitute(
+    page = files("objectaware.report").joinpath("gallery.html").read_text(encoding="utf-8")
+    return Template(page).substitute(
         title=html.escape(title),
         note=html.escape(note),
         disabled="" if has_truth else 'disabled title="no true masks are known for these images"',
@@ -260,6 +257,17 @@ def localization_panel(
     return _encoded(panel, "PNG")
 
 
+def rows_panel(rows: Sequence[MaskRow], photos: Sequence[NDArray[np.uint8]]) -> bytes:
+    """Draw the panel of rows of a mask store with their photos, as PNG."""
+    return localization_panel(
+        photos,
+        [[row.cam] for row in rows if row.cam is not None],
+        [row.mask for row in rows if row.mask is not None],
+        [row.boxes for row in rows],
+        [row.image_id for row in rows],
+    )
+
+
 def localization_strip(
     photo: NDArray[np.uint8],
     cam: NDArray[np.float32],
@@ -321,83 +329,3 @@ def _encoded(image: Image.Image, format: Literal["PNG", "JPEG"]) -> bytes:  # no
     buffer = io.BytesIO()
     image.save(buffer, format=format)
     return buffer.getvalue()
-
-
-_PAGE = Template("""\
-<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; form-action 'none'">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>
-body { font: 14px/1.4 system-ui, sans-serif; margin: 0 16px 16px; color: #222; background: #fff; }
-header { position: sticky; top: 0; padding: 8px 0; background: #fff; border-bottom: 1px solid #ccc; }
-h1 { font-size: 18px; margin: 0; overflow-wrap: anywhere; }
-p { margin: 0 0 6px; color: #555; }
-fieldset { display: flex; flex-wrap: wrap; gap: 6px 20px; border: 0; margin: 0; padding: 0; align-items: baseline; }
-input[type=number] { width: 4.5em; }
-main { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 480px), 1fr)); gap: 12px; }
-main { margin-top: 12px; }
-figure { margin: 0; padding: 6px; border: 1px solid #ddd; border-radius: 4px; }
-figure[data-status=failed] { background: #fdecea; }
-figure[hidden] { display: none; }
-img { display: block; width: 100%; height: auto; }
-figcaption { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 12px; font-size: 12px; }
-bdi { overflow-wrap: anywhere; }
-</style>
-</head>
-<body>
-<header>
-<h1>$title</h1>
-<p>$note. From left to right: photo, CAM, mask, boxes.</p>
-<fieldset id="filters">
-<label>status <select id="status"><option value="">all</option>
-<option>ok</option><option>failed</option></select></label>
-<span>boxes <label>from <input id="min-boxes" type="number" min="0" step="1"></label>
-<label>to <input id="max-boxes" type="number" min="0" step="1"></label></span>
-<span>mIoU <label>from <input id="min-miou" type="number" min="0" max="1" step="0.05" $disabled></label>
-<label>to <input id="max-miou" type="number" min="0" max="1" step="0.05" $disabled></label></span>
-<button id="reset" type="button">show all</button>
-<output id="shown"></output>
-</fieldset>
-</header>
-<main>
-$figures
-</main>
-<script>
-"use strict";
-const figures = [...document.querySelectorAll("figure")];
-const field = (id) => document.getElementById(id);
-
-// An empty field does not filter. A value that is not known lies in no range.
-function isWithin(value, name) {
-  const lowest = field("min-" + name).value, highest = field("max-" + name).value;
-  if (lowest === "" && highest === "") return true;
-  if (value === undefined) return false;
-  return (lowest === "" || Number(value) >= Number(lowest)) && (highest === "" || Number(value) <= Number(highest));
-}
-
-function filter() {
-  const status = field("status").value;
-  for (const figure of figures) {
-    const { status: own, boxes, miou } = figure.dataset;
-    // A failed image has no number of boxes, rather than none.
-    const known = own === "failed" ? undefined : boxes;
-    figure.hidden = !((status === "" || own === status) && isWithin(known, "boxes") && isWithin(miou, "miou"));
-  }
-  field("shown").textContent = figures.filter((figure) => !figure.hidden).length + " of " + figures.length + " shown";
-}
-
-field("filters").addEventListener("input", filter);
-field("reset").addEventListener("click", () => {
-  for (const control of field("filters").querySelectorAll("input, select")) control.value = "";
-  filter();
-});
-filter();
-</script>
-</body>
-</html>
-""")

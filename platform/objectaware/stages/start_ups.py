@@ -18,7 +18,7 @@ from objectaware.data.scenes import build_scenes
 from objectaware.localize.contracam import ContraCAM
 from objectaware.methods.moco import MoCoConfig
 from objectaware.planning.measure import measure_rates
-from objectaware.planning.rates import Rates, StageName
+from objectaware.planning.model import Rates, StageName
 from objectaware.stages.features import EvaluateExecution
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.localize import localize

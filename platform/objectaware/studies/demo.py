@@ -5,30 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from objectaware.config import (
-    PRESETS,
-    DataConfig,
-    LocalizeConfig,
-    Model,
-    PretrainConfig,
-)
+from objectaware.config import PRESETS, DataConfig, LocalizeConfig, Model, PretrainConfig
 from objectaware.config.variants import default_names
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 from objectaware.evaluate.shift import VARIANTS, mean_and_std
 from objectaware.recipes import merged
-from objectaware.report.demo import demo_tables, markdown_report
+from objectaware.report.tables import demo_tables, markdown_report
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localization import BEST_CENTER_BOX, FULL_IMAGE, LocalizationConfig
 from objectaware.stages.memory import PeakMemory
 from objectaware.stages.runner import Context
 from objectaware.studies.engine import Results, Step, open_study, run
-from objectaware.tracking import Tracker
 
 Variant = Literal["single-object", "multi-object"]
 POLICIES: dict[str, Literal["background_mixup", "object_crop"]] = {
@@ -134,18 +126,12 @@ def run_demo(context: Context, config: DemoConfig, seeds: Sequence[int]) -> dict
         if len(each) > 1:
             mean, deviation = mean_and_std([{k: v for k, v in result.items() if k != "seed"} for result in each])
             results = {"seeds": each, "mean": mean, "std": deviation}
-        _record(parent, results, config.variant)
+        for table in demo_tables(results):
+            parent.log_table(table.name, [{"row": row, **cells} for row, cells in table.rows.items()])
+            for row, cells in table.rows.items():
+                parent.log_metrics({f"{table.name}.{row}.{column}": value for column, value in cells.items()})
+        parent.log_text("report.md", markdown_report(results, variant=config.variant))
     return results
-
-
-def _record(parent: Tracker, results: Mapping[str, Any], variant: Variant) -> None:
-    """Log the study's tables and their cells."""
-    for table in demo_tables(results):
-        rows = [{"row": name, **cells} for name, cells in table.rows.items()]
-        parent.log_table(table.name, rows)
-        for name, cells in table.rows.items():
-            parent.log_metrics({f"{table.name}.{name}.{column}": value for column, value in cells.items()})
-    parent.log_text("report.md", markdown_report(results, variant=variant))
 
 
 def _run_seed(context: Context, config: DemoConfig, seed: int) -> dict[str, Any]:
@@ -158,140 +144,104 @@ def _run_seed(context: Context, config: DemoConfig, seed: int) -> dict[str, Any]
     """
     started = time.monotonic()
     with PeakMemory() as memory:
-        policy = POLICIES[config.variant]
-        results = run(context, _Steps(config, _build(context, config, seed), seed).all()).results
+        results = run(context, _steps(config, _build(context, config, seed), seed)).results
     scores = results["localization"].values["scores"]
-    accuracies = {name: dict(results[f"linear {name}"].values["accuracies"]) for name in ("baseline", policy)}
+    networks = ("baseline", POLICIES[config.variant])
     return {
         "seed": seed,
         "localization": {name: scores[row]["miou"] for name, row in _LOCALIZATION_ROWS.items()},
-        "background" if config.variant == "single-object" else "object_crop": accuracies,
+        "background" if config.variant == "single-object" else "object_crop": {
+            name: dict(results[f"linear {name}"].values["accuracies"]) for name in networks
+        },
         "seconds": time.monotonic() - started,
         "peak_memory_mib": memory.peak_mib,
     }
 
 
-def _build(context: Context, config: DemoConfig, seed: int) -> Path:
-    local = context.services.storage.local_path()
+def _build(context: Context, config: DemoConfig, seed: int) -> str:
+    """Build the scenes, or use those that exist, and return their folder."""
+    storage, progress = context.services.storage, context.services.progress
+    local = storage.local_path()
     if local is None:
-        raise InputError(
-            "storage",
-            context.services.storage.uri,
-            "is not a local folder",
-            "The demo writes its pictures to one: --storage runs.",
-        )
-    size = f"{config.num_train}-{config.num_val}-{config.image_size}"
-    root = local / "scenes" / f"{config.variant}-{size}-seed{seed}"
-    context.services.progress.start(f"build scenes seed {seed}")
-    build_scenes(
-        root,
-        variant=config.variant,
-        num_train=config.num_train,
-        num_val=config.num_val,
-        image_size=config.image_size,
-        seed=seed,
-    )
-    context.services.progress.finish(f"build scenes seed {seed}")
-    return root
+        remedy = "The demo writes its pictures to one: --storage runs."
+        raise InputError("storage", storage.uri, "is not a local folder", remedy)
+    sizes: dict[str, Any] = {"num_train": config.num_train, "num_val": config.num_val, "image_size": config.image_size}
+    root = local / "scenes" / f"{config.variant}-{'-'.join(map(str, sizes.values()))}-seed{seed}"
+    progress.start(f"build scenes seed {seed}")
+    build_scenes(root, variant=config.variant, **sizes, seed=seed)
+    progress.finish(f"build scenes seed {seed}")
+    return str(root)
 
 
-class _Steps:
-    """The demo's steps on one set of scenes."""
+def _steps(config: DemoConfig, root: str, seed: int) -> list[Step]:
+    """Return the demo's steps on one set of scenes: the network, its localizations, and the network debiased with them.
 
-    def __init__(self, config: DemoConfig, root: Path, seed: int) -> None:
-        self._config = config
-        self._root = str(root)
-        self._seed = seed
-        self._localization_size = int(config.image_size * _LOCALIZATION_SIZE[config.variant])
+    Both trainings start from the same initial weights and have the same length.
+    """
+    policy = POLICIES[config.variant]
+    localization_size = int(config.image_size * _LOCALIZATION_SIZE[config.variant])
+    train, val = _data(config, root, "train"), _data(config, root, "val")
+    val_maps = {"with": "localize val", "without": "localize val without negative signal removal"}
 
-    def all(self) -> list[Step]:
-        """Return all steps in their order: the network, its localizations, and the network debiased with them."""
-        policy = POLICIES[self._config.variant]
-
-        def debiased(results: Results) -> PretrainConfig:
-            return self._pretrain(_retrain_fields(self._config, results["localize train"].values["masks"]))
-
-        return [
-            self._step("baseline", "pretrain", self._pretrain({}), title="pretrain baseline"),
-            self._localize("localize val", "val"),
-            self._localize("localize val without negative signal removal", "val", remove_negative_signals=False),
-            self._localization(),
-            self._localize("localize train", "train"),
-            self._step(policy, "pretrain", debiased, ("localize train",), title=f"pretrain {policy}"),
-            self._linear("baseline"),
-            self._linear(policy),
-        ]
-
-    def _step(
-        self,
+    def step(
         name: str,
         kind: str,
-        config: Model | Callable[[Results], Model],
-        inputs: tuple[str, ...] = (),
+        make: Model | Callable[[Results], Model],
+        *inputs: str,
         title: str | None = None,
     ) -> Step:
-        return Step(name, kind, config, inputs, title=f"{title or name} seed {self._seed}")
+        return Step(name, kind, make, inputs, title=f"{title or name} seed {seed}")
 
-    def _data(self, split: Literal["train", "val"], variant: str | None = None) -> DataConfig:
-        if self._config.variant == "multi-object":
-            return DataConfig(root=self._root, layout="coco", split=split)
-        return DataConfig(root=self._root, layout="backgrounds-challenge", split=split, variant=variant or "original")
+    def training(fields: Mapping[str, Any]) -> PretrainConfig:
+        own = {"data": train, "image_size": config.image_size, "seed": seed}
+        return PretrainConfig.model_validate({**own, **_pretrain_fields(config, fields)})
 
-    def _pretrain(self, fields: Mapping[str, Any]) -> PretrainConfig:
-        """Train from scratch, with the same length and initial weights for every policy."""
-        return PretrainConfig.model_validate(
-            {
-                "data": self._data("train"),
-                "image_size": self._config.image_size,
-                "seed": self._seed,
-                **_pretrain_fields(self._config, fields),
-            }
-        )
+    def localize(name: str, data: DataConfig, *, remove_negative_signals: bool = True) -> Step:
+        def make(results: Results) -> LocalizeConfig:
+            fields = merged(PRESETS["scenes"], {"localizer": {"remove_negative_signals": remove_negative_signals}})
+            own = {"data": data, "checkpoint": results["baseline"].values["checkpoint"], "seed": seed}
+            return LocalizeConfig.model_validate({**own, **fields, "image_size": localization_size})
 
-    def _localize(self, name: str, split: Literal["train", "val"], *, remove_negative_signals: bool = True) -> Step:
-        """Localize a split with the baseline's network."""
+        return step(name, "localize", make, "baseline")
 
-        def config(results: Results) -> LocalizeConfig:
-            return LocalizeConfig.model_validate(
-                {
-                    "data": self._data(split),
-                    "checkpoint": results["baseline"].values["checkpoint"],
-                    "seed": self._seed,
-                    **merged(PRESETS["scenes"], {"localizer": {"remove_negative_signals": remove_negative_signals}}),
-                    "image_size": self._localization_size,
-                }
-            )
+    def score(results: Results) -> LocalizationConfig:
+        masks = {name: results[maps].values["masks"] for name, maps in val_maps.items()}
+        return LocalizationConfig(data=val, masks=masks, image_size=localization_size)
 
-        return self._step(name, "localize", config, ("baseline",))
+    def debiased(results: Results) -> PretrainConfig:
+        return training(_retrain_fields(config, results["localize train"].values["masks"]))
 
-    def _localization(self) -> Step:
-        """Score ContraCAM with and without negative signal removal on the val split, beside the baselines."""
-        found = {"with": "localize val", "without": "localize val without negative signal removal"}
+    def linear(network: str) -> Step:
+        def make(results: Results) -> LinearConfig:
+            # Objects of the scenes reach the border, and the pictures already have the network's size.
+            own = {"image_size": config.image_size, "center_crop": False, "seed": seed}
+            checkpoint = results[network].values["checkpoint"]
+            return LinearConfig.model_validate({"checkpoint": checkpoint, **_classified(config, root), **own})
 
-        def config(results: Results) -> LocalizationConfig:
-            masks = {name: results[step].values["masks"] for name, step in found.items()}
-            return LocalizationConfig(data=self._data("val"), masks=masks, image_size=self._localization_size)
+        return step(f"linear {network}", "linear", make, network, title=f"linear evaluation {network}")
 
-        return self._step("localization", "localization", config, tuple(found.values()))
+    return [
+        step("baseline", "pretrain", training({}), title="pretrain baseline"),
+        localize(val_maps["with"], val),
+        localize(val_maps["without"], val, remove_negative_signals=False),
+        step("localization", "localization", score, *val_maps.values()),
+        localize("localize train", train),
+        step(policy, "pretrain", debiased, "localize train", title=f"pretrain {policy}"),
+        linear("baseline"),
+        linear(policy),
+    ]
 
-    def _linear(self, network: str) -> Step:
-        """Evaluate a network linearly: on every background variant, or on the cropped objects."""
-        if self._config.variant == "multi-object":
-            train = DataConfig(root=self._root, layout="coco-crop", split="train")
-            tests = {"cropped_objects": DataConfig(root=self._root, layout="coco-crop", split="val")}
-        else:
-            train = self._data("train")
-            tests = {variant: self._data("val", variant) for variant in VARIANTS}
 
-        def config(results: Results) -> LinearConfig:
-            return LinearConfig(
-                checkpoint=results[network].values["checkpoint"],
-                train=train,
-                tests=tests,
-                image_size=self._config.image_size,
-                # Objects of the scenes reach the border, and the pictures already have the network's size.
-                center_crop=False,
-                seed=self._seed,
-            )
+def _data(config: DemoConfig, root: str, split: Literal["train", "val"], variant: str = "original") -> DataConfig:
+    if config.variant == "multi-object":
+        return DataConfig(root=root, layout="coco", split=split)
+    return DataConfig(root=root, layout="backgrounds-challenge", split=split, variant=variant)
 
-        return self._step(f"linear {network}", "linear", config, (network,), title=f"linear evaluation {network}")
+
+def _classified(config: DemoConfig, root: str) -> dict[str, Any]:
+    """Return the data of a linear evaluation: the cropped objects, or every background variant."""
+    if config.variant == "multi-object":
+        train, val = (DataConfig(root=root, layout="coco-crop", split=split) for split in ("train", "val"))
+        return {"train": train, "tests": {"cropped_objects": val}}
+    tests = {variant: _data(config, root, "val", variant) for variant in VARIANTS}
+    return {"train": _data(config, root, "train"), "tests": tests}

@@ -24,7 +24,7 @@ from objectaware.stages.runner import Context, StageResult
 from objectaware.tracking import Tracker, environment_tags
 
 if TYPE_CHECKING:
-    from objectaware.report.paper_tables import TableReport
+    from objectaware.report.tables import TableReport
 
 Results = Mapping[Any, StageResult]
 """Results of finished steps, by the steps' names."""

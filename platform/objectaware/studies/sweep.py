@@ -13,239 +13,52 @@ whose name is the sweep's identity:
 - `metric.png` and `result.json`: written by the driver at the end from the records, for people and `objectaware runs`.
 
 In addition, each stage has its own folder and lease (`objectaware.stages.runner`), and the runs of MLflow have spools
-(`objectaware.tracking`). Ray Tune's own folder is temporary: nothing is resumed from it. `objectaware.distributed.tune`
-runs the trials, `sweep_table.py` compares them, and `sweep_config.py` is the recipe.
+(`objectaware.tracking`). Ray Tune's own folder is temporary: nothing is resumed from it.
+
+A sweep is three files: `sweep_config.py` is the recipe and its trials, `objectaware.distributed.tune` runs trials on
+Ray Tune, and this file gives it the trials, keeps their records and compares them.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
-import itertools
 import json
 import math
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-from pydantic import ValidationError
-
 from objectaware.config import GROUND_TRUTH, Model
-from objectaware.config.variants import default_names
 from objectaware.data.storage import Storage
-from objectaware.distributed.cluster import Need, has_gpus
+from objectaware.distributed.cluster import has_gpus
 from objectaware.distributed.tune import Estimator, Report, TrialStatus, num_concurrent, run_trials
-from objectaware.errors import InputError
 from objectaware.model import points_to
-from objectaware.recipes import lay, spelt_out
+from objectaware.paper import Cell, load_table
+from objectaware.report.figures import ComparedPoint, compared_lines
 from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash, data_sets
 from objectaware.stages.progress import Progress
-from objectaware.stages.registry import all_stages, stage_named, stage_needs
-from objectaware.stages.runner import Context, EpochWatch, Mode, Services, StageResult
-from objectaware.studies.engine import open_study
-from objectaware.studies.sweep_config import Parameter, StudyStage, SweepConfig
-from objectaware.studies.sweep_table import best, compare, comparison_rows, metric_column, metric_plot, trial_rows
-from objectaware.tracking import RunStatus, Tracker, TrackingStore, environment_tags
+from objectaware.stages.registry import all_stages
+from objectaware.stages.runner import Context, EpochWatch, StageResult
+from objectaware.studies.engine import Step, open_study, run_step
+from objectaware.studies.sweep_config import (
+    PaperCells,
+    SweepConfig,
+    Trial,
+    check_sweep,
+    parameters_of,
+    planned_trials,
+    stage_config,
+    stage_parts,
+    sweep_needs,
+    value_of,
+)
+from objectaware.tracking import RunStatus, Tracker, environment_tags
 
 _SECONDS_FOR_STOPPED_TRIALS = 60.0
 _RUN_STATUS: dict[TrialStatus, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One combination of the parameters' values, with one seed.
-
-    Attributes:
-        values: Value of each parameter.
-        seed: Seed of all stages.
-    """
-
-    values: Mapping[str, Any]
-    seed: int
-
-    @property
-    def key(self) -> str:
-        """Return a short name that is unique among the trials of the sweep."""
-        text = json.dumps([dict(self.values), self.seed], sort_keys=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-    @property
-    def title(self) -> str:
-        """Return the trial in a readable form: `p_mix=0.3 seed=0`."""
-        return " ".join(f"{name}={value}" for name, value in (*self.values.items(), ("seed", self.seed)))
-
-
-def planned_trials(config: SweepConfig) -> list[Trial]:
-    """Return all trials of a sweep whose search does not depend on results: seed by seed, without duplicates.
-
-    Args:
-        config: The sweep, with any `search` except `optuna`.
-    """
-    points: list[dict[str, Any]] = []
-    for point in _POINTS[config.search](config):
-        if point not in points:
-            points.append(point)
-    return [Trial(point, seed) for seed in config.seeds for point in points]
-
-
-def _grid(config: SweepConfig) -> Iterator[dict[str, Any]]:
-    grids = [parameter.grid or () for parameter in config.parameters.values()]
-    return (dict(zip(config.parameters, values, strict=True)) for values in itertools.product(*grids))
-
-
-def _one_at_a_time(config: SweepConfig) -> Iterator[dict[str, Any]]:
-    base = {name: _value_at(config, name, parameter.paths[0]) for name, parameter in config.parameters.items()}
-    for name, parameter in config.parameters.items():
-        for value in parameter.grid or ():
-            yield {**base, name: value}
-
-
-def _value_at(config: SweepConfig, name: str, path: str) -> object:
-    """Return the value that the study's fields give a parameter."""
-    stage, *names = path.split(".")
-    value: Any = config.stages[stage].fields
-    for name_of_field in names:
-        if not isinstance(value, Mapping) or name_of_field not in value:
-            remedy = f"Write {path} among the fields of the stage."
-            raise InputError(f"parameters.{name}", path, "has no value for when others are varied", remedy)
-        value = value[name_of_field]
-    # Only the variant's name, because the values of the parameter are written as names.
-    return value["name"] if isinstance(value, Mapping) and set(value) == {"name"} else value
-
-
-def _random(config: SweepConfig) -> Iterator[dict[str, Any]]:
-    generator = np.random.default_rng(config.search_seed)
-    assert config.num_samples is not None
-    for _ in range(config.num_samples):
-        yield {name: _drawn(parameter, generator) for name, parameter in config.parameters.items()}
-
-
-def _drawn(parameter: Parameter, generator: np.random.Generator) -> Any:  # noqa: ANN401 - any value of a field
-    if parameter.choice is not None:
-        return parameter.choice[int(generator.integers(len(parameter.choice)))]
-    if parameter.uniform is not None:
-        return float(generator.uniform(*parameter.uniform))
-    assert parameter.loguniform is not None
-    low, high = map(math.log, parameter.loguniform)
-    return float(math.exp(generator.uniform(low, high)))
-
-
-_POINTS: dict[str, Callable[[SweepConfig], Iterator[dict[str, Any]]]] = {
-    "grid": _grid,
-    "one_at_a_time": _one_at_a_time,
-    "random": _random,
-}
-
-
-def stage_config(config: SweepConfig, trial: Trial, name: str, outcomes: Mapping[str, Mapping[str, Any]]) -> Model:
-    """Return the configuration of one stage of a trial.
-
-    Args:
-        config: The sweep.
-        trial: Values and seed of the trial.
-        name: Name of the stage.
-        outcomes: Values of the earlier stages.
-
-    Raises:
-        InputError: The stage's configuration refuses the values.
-    """
-    stage = config.stages[name]
-    model = stage_named(stage.stage).config
-    options = default_names(model)
-    fields = spelt_out(copy.deepcopy(stage.fields), options)
-    varied_paths = [
-        (path.split(".")[1:], value, path)
-        for parameter, value in trial.values.items()
-        for path in config.parameters[parameter].paths
-        if path.split(".")[0] == name
-    ]
-    # Set the name of an option's variant before the variant's fields, since setting the name drops them.
-    for steps, value, path in sorted(varied_paths, key=lambda one: len(one[0])):
-        lay(fields, steps, copy.deepcopy(value), options, shown=("parameters", path))
-    if "seed" in model.model_fields:
-        fields["seed"] = trial.seed
-    varied = StudyStage(stage=stage.stage, fields=fields)
-    for path, source in varied.references().items():
-        lay(fields, path.split("."), _outcome(config, source, outcomes), shown=("parameters", path))
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        raise _refusal(name, trial, error) from error
-
-
-def check_trial(config: SweepConfig, trial: Trial) -> dict[str, Model]:
-    """Return the configurations of all stages of a trial, with stand-ins for values that are not computed yet.
-
-    Raises:
-        InputError: A configuration refuses the trial's values.
-    """
-    return {name: stage_config(config, trial, name, {}) for name in config.stages}
-
-
-def parameters_of(config: SweepConfig, name: str) -> list[str]:
-    """Return the parameters that a stage's result depends on: its own, and those of the stages that it takes from."""
-    stages = {name}
-    for earlier in reversed(list(config.stages)):
-        if earlier in stages:
-            stages |= {source.split(".")[0] for source in config.stages[earlier].references().values()}
-    return [
-        parameter
-        for parameter, fields in config.parameters.items()
-        if any(path.split(".")[0] in stages for path in fields.paths)
-    ]
-
-
-def value_of(values: Mapping[str, Mapping[str, Any]], path: str) -> Any:  # noqa: ANN401 - any value of a stage
-    """Read `STAGE.value` from the stages' values.
-
-    Raises:
-        InputError: There is no such value.
-    """
-    found: Any = values
-    for part in path.split("."):
-        if not isinstance(found, Mapping) or part not in found:
-            known = ", ".join(map(str, found)) if isinstance(found, Mapping) else "no further ones"
-            raise InputError("metric", path, f"there is no {part!r}", f"There are: {known}.")
-        found = found[part]
-    return found
-
-
-def _outcome(config: SweepConfig, source: str, outcomes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: ANN401
-    name, *path = source.split(".")
-    kind = config.stages[name].stage
-    outcome = stage_named(kind).outcome
-    if not path and outcome is None:
-        problem = f"is of the kind {kind}, which has several outcomes or none"
-        raise InputError("from", source, problem, f"Name one of its values: {{from: {name}.VALUE}}.")
-    if name not in outcomes:
-        return STAND_IN
-    return value_of(outcomes, source if path else f"{name}.{outcome}")
-
-
-def _refusal(name: str, trial: Trial, error: ValidationError) -> InputError:
-    first = error.errors()[0]
-    field = ".".join(map(str, ("stages", name, *first["loc"])))
-    problem = first["msg"].removeprefix("Value error, ").rstrip(".")
-    value = "…" if isinstance(first["input"], Mapping) else first["input"]
-    return InputError(field, value, f"{problem[:1].lower()}{problem[1:]} ({trial.title})", "See docs/sweeps.md.")
-
-
-def stage_parts(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[Model]:
-    """Return the configurations that all trials' stages consist of.
-
-    Args:
-        config: The sweep.
-        checked: Configurations of the stages of its trials.
-    """
-    return [
-        part
-        for stages in checked
-        for name, each in stages.items()
-        for part in stage_named(config.stages[name].stage).parts(each)
-    ]
 
 
 def sweep_identity(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, verify: bool) -> str:
@@ -285,10 +98,10 @@ def _without_execution(value: Any) -> Any:  # noqa: ANN401 - JSON is any value
 def _file_hashes(parts: Sequence[Model]) -> dict[str, str]:
     """Return the hashes of checkpoints, classifiers and masks that no stage of the sweep makes, by address."""
     found: dict[str, str] = {}
-    for content, address in (found_one for part in parts for found_one in _addresses(part)):
-        hash_of = ADDRESS_HASHES.get(content)
-        if hash_of is not None and address not in (GROUND_TRUTH, STAND_IN, *found):
-            found[address] = hash_of(address)
+    for part in parts:
+        for content, address in _addresses(part):
+            if content in ADDRESS_HASHES and address not in (GROUND_TRUTH, STAND_IN, *found):
+                found[address] = ADDRESS_HASHES[content](address)
     return found
 
 
@@ -390,21 +203,13 @@ class TrialJob:
 
     Attributes:
         config: The sweep.
-        storage: Folder that contains all stages' folders.
-        tracking: MLflow store in use.
-        parent: The sweep's run.
+        context: Context of the stages, in which stages wait for those of other trials.
         ledger: Records of how the trials ended.
-        verify: Whether to hash the inputs' content instead of their times.
-        begun: With `fresh`, the stages that have already been started over; None without `fresh`.
     """
 
     config: SweepConfig
-    storage: Storage
-    tracking: TrackingStore
-    parent: Tracker
+    context: Context
     ledger: Ledger
-    verify: bool
-    begun: BegunStages | None
 
     def __call__(self, values: Mapping[str, Any], report: Report) -> float:
         """Run a trial's stages. Stages that another trial is computing or has computed are not computed again.
@@ -433,7 +238,9 @@ class TrialJob:
         results: dict[str, StageResult] = {}
         try:
             for name in self.config.stages:
-                results[name] = self._run_stage(trial, name, results, on_epoch, stopped)
+                is_watched = self.config.scheduler is not None and self.config.scheduler.stage == name
+                watch = EpochWatch(on_epoch if is_watched else None, stopped.is_set)
+                results[name] = self._run_stage(trial, name, results, watch)
             outcomes = _values(results)
             columns = {name: float(value_of(outcomes, path)) for name, path in self.config.all_columns().items()}
         except Exception as error:
@@ -443,29 +250,14 @@ class TrialJob:
             self.ledger.write(TrialRecord(trial, "failed", {}, text, _outline(results)))
             raise
         self.ledger.write(TrialRecord(trial, "finished", columns, None, _outline(results)))
-        return float(value_of(outcomes, self.config.metric))
+        return columns[self.config.metric_column()]
 
-    def _run_stage(
-        self,
-        trial: Trial,
-        name: str,
-        results: Mapping[str, StageResult],
-        on_epoch: Report,
-        stopped: threading.Event,
-    ) -> StageResult:
-        config = self.config
-        is_watched = config.scheduler is not None and config.scheduler.stage == name
-        context = Context(
-            Services(self.storage, self.tracking, Progress()),
-            Mode(fresh=self.begun is not None, verify=self.verify, waits=True),
-            parent=self.parent,
-            computed=set() if self.begun is None else self.begun,
-            watch=EpochWatch(on_epoch if is_watched else None, stopped.is_set),
-        )
-        varied = {parameter: trial.values[parameter] for parameter in parameters_of(config, name)}
-        title = f"{name} {Trial(varied, trial.seed).title}"
-        stage = stage_config(config, trial, name, _values(results))
-        return stage_named(config.stages[name].stage)(context, stage, title=title)
+    def _run_stage(self, trial: Trial, name: str, results: Mapping[str, StageResult], watch: EpochWatch) -> StageResult:
+        context = replace(self.context, services=replace(self.context.services, progress=Progress()), watch=watch)
+        varied = {parameter: trial.values[parameter] for parameter in parameters_of(self.config, name)}
+        config = stage_config(self.config, trial, name, _values(results))
+        step = Step(name, self.config.stages[name].stage, config, title=f"{name} {Trial(varied, trial.seed).title}")
+        return run_step(context, step, results)
 
 
 def _values(results: Mapping[str, StageResult]) -> dict[str, Mapping[str, Any]]:
@@ -502,38 +294,6 @@ class SweepResult:
     run_id: str | None
 
 
-def sweep_needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, has_gpus: bool) -> list[Sequence[Need]]:
-    """Return the processes that each stage of each trial keeps running, one stage at a time.
-
-    Args:
-        config: The sweep.
-        checked: Result of `check_sweep`.
-        has_gpus: Whether stages run on GPUs if their configuration leaves that open.
-    """
-    return [stage_needs(part, has_gpus=has_gpus) for part in stage_parts(config, checked)]
-
-
-def check_sweep(config: SweepConfig) -> list[dict[str, Model]]:
-    """Return the stages' configurations of all trials that are known beforehand, with stand-ins for their results.
-
-    Raises:
-        InputError: A configuration is not valid.
-    """
-    if config.search != "optuna":
-        return [check_trial(config, trial) for trial in planned_trials(config)]
-    extremes = []
-    for place in (0, -1):
-        values = {name: _limits(parameter)[place] for name, parameter in config.parameters.items()}
-        extremes.append(check_trial(config, Trial(values, config.seeds[0])))
-    return extremes
-
-
-def _limits(parameter: Parameter) -> Sequence[Any]:
-    limits = parameter.choice or parameter.uniform or parameter.loguniform
-    assert limits is not None
-    return limits
-
-
 def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
     """Run the trials of a sweep that have not ended yet, under one parent run.
 
@@ -560,7 +320,8 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
             context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped, leased=True
         )
         with opened as (context, parent):
-            result = _Sweep(context, config, guarded, identity, parent).run(checked)
+            ledger, begun = Ledger(guarded), BegunStages(guarded)
+            result = _Sweep(context, config, guarded, identity, parent, ledger, begun).run(checked)
     return replace(result, folder=folder)
 
 
@@ -568,26 +329,26 @@ def _ray_is_there() -> None:
     """Do nothing, in a context that is used after Ray has been started."""
 
 
+@dataclass
 class _Sweep:
     """A sweep while it runs, on the driver. It starts trials and keeps their MLflow runs (`TrialEvents`)."""
 
-    def __init__(self, context: Context, config: SweepConfig, folder: Storage, identity: str, parent: Tracker) -> None:
-        self._context = context
-        self._config = config
-        self._folder = folder
-        self._identity = identity
-        self._parent = parent
-        self._ledger = Ledger(folder)
-        self._begun = BegunStages(folder)
-        self._open_runs: dict[str, Tracker] = {}
-        self._num_run = 0
+    context: Context
+    config: SweepConfig
+    folder: Storage
+    identity: str
+    parent: Tracker
+    ledger: Ledger
+    begun: BegunStages
+    open_runs: dict[str, Tracker] = field(default_factory=dict)
+    num_run: int = 0
 
     def run(self, checked: Sequence[Mapping[str, Model]]) -> SweepResult:
         """Run the trials that have not ended yet, and gather the results of all trials."""
-        if self._context.mode.fresh:
-            self._ledger.clear()
-            self._begun.clear()
-        search = self._estimator() if self._config.search == "optuna" else self._pending()
+        if self.context.mode.fresh:
+            self.ledger.clear()
+            self.begun.clear()
+        search = self._estimator() if self.config.search == "optuna" else self._pending()
         if search:
             self._run(search, checked)
         return self._gather()
@@ -595,24 +356,25 @@ class _Sweep:
     def _pending(self) -> list[Mapping[str, Any]]:
         """Return the trials that have neither finished nor been stopped."""
         pending: list[Mapping[str, Any]] = []
-        for trial in planned_trials(self._config):
-            record = self._ledger.read(trial)
+        for trial in planned_trials(self.config):
+            record = self.ledger.read(trial)
             if record is None or record.status == "failed":
-                self._ledger.forget(trial)  # otherwise a process that dies would leave the previous error
+                self.ledger.forget(trial)  # otherwise a process that dies would leave the previous error
                 pending.append(vars(trial))
         return pending
 
     def _estimator(self) -> Estimator | None:
-        config = self._config
-        done = [record for record in self._ledger.all() if record.status != "failed"]
+        config = self.config
+        done = [record for record in self.ledger.all() if record.status != "failed"]
         assert config.num_samples is not None
         if len(done) >= config.num_samples:
             return None
-        ranges = {name: (*each.uniform, False) for name, each in config.parameters.items() if each.uniform}
-        ranges |= {name: (*each.loguniform, True) for name, each in config.parameters.items() if each.loguniform}
-        column, (seed,) = metric_column(config), config.seeds
+        parameters = config.parameters.items()
+        ranges = {name: (*each.uniform, False) for name, each in parameters if each.uniform}
+        ranges |= {name: (*each.loguniform, True) for name, each in parameters if each.loguniform}
+        column, (seed,) = config.metric_column(), config.seeds
         return Estimator(
-            choices={name: each.choice for name, each in config.parameters.items() if each.choice},
+            choices={name: each.choice for name, each in parameters if each.choice},
             ranges=ranges,
             mode=config.mode,
             seed=config.search_seed,
@@ -622,75 +384,74 @@ class _Sweep:
         )
 
     def _run(self, search: Sequence[Mapping[str, Any]] | Estimator, checked: Sequence[Mapping[str, Model]]) -> None:
-        config, context, services = self._config, self._context, self._context.services
+        config, context, services = self.config, self.context, self.context.services
         services.start_ray()
         # Tune pickles this sweep with its callbacks, and the original `start_ray` holds the command's contexts.
         services = replace(services, start_ray=_ray_is_there)
-        self._context = replace(context, services=services)
-        at_once = num_concurrent(
-            sweep_needs(config, checked, has_gpus=has_gpus()), wanted=config.execution.max_concurrent
-        )
+        self.context = replace(context, services=services, computed=self.begun)
+        needs = sweep_needs(config, checked, has_gpus=has_gpus())
+        at_once = num_concurrent(needs, wanted=config.execution.max_concurrent)
         number = search.num_trials if isinstance(search, Estimator) else len(search)
         services.progress.line(f"{config.name}: {number} trials to run, up to {at_once} at once")
-        begun = self._begun if context.mode.fresh else None
-        verify = context.mode.verify
-        job = TrialJob(config, services.storage, services.tracking, self._parent, self._ledger, verify, begun)
+        job = TrialJob(config, replace(self.context, mode=replace(context.mode, waits=True)), self.ledger)
         try:
             run_trials(job, search, self, max_concurrent=at_once, halving=config.scheduler)
         finally:
-            for tracker in self._open_runs.values():
+            for tracker in self.open_runs.values():
                 tracker.finish("KILLED", error="interrupted", timeout_seconds=0)
-        num_open = services.tracking.close_children(self._parent, timeout_seconds=_SECONDS_FOR_STOPPED_TRIALS)
+        num_open = services.tracking.close_children(self.parent, timeout_seconds=_SECONDS_FOR_STOPPED_TRIALS)
         if num_open:
             services.progress.line(f"{num_open} runs of stopped trials are still open; the next command closes them")
 
     def started(self, trial: Mapping[str, Any]) -> None:
         """Open the trial's run."""
         started = Trial(**trial)
-        if started.key in self._open_runs:
+        if started.key in self.open_runs:
             return  # Optuna may draw the same values twice
-        tags = {**environment_tags("cpu"), "stage": "trial", "sweep": self._config.name}
-        tracker = self._context.services.tracking.child_run(
-            self._parent,
+        tags = {**environment_tags("cpu"), "stage": "trial", "sweep": self.config.name}
+        tracker = self.context.services.tracking.child_run(
+            self.parent,
             name=started.title,
-            key=f"{self._identity}-{started.key}",
+            key=f"{self.identity}-{started.key}",
             tags=tags,
-            fresh=self._context.mode.fresh,
+            fresh=self.context.mode.fresh,
             leased=True,
         )
         tracker.log_config({**started.values, "seed": started.seed})
-        self._open_runs[started.key] = tracker
-        self._num_run += 1
-        self._context.services.progress.line(f"trial {started.title} …")
+        self.open_runs[started.key] = tracker
+        self.num_run += 1
+        self.context.services.progress.line(f"trial {started.title} …")
 
     def reported(self, trial: Mapping[str, Any], epoch: int, metrics: Mapping[str, float]) -> None:
         """Log an epoch's metrics."""
-        tracker = self._open_runs.get(Trial(**trial).key)
+        tracker = self.open_runs.get(Trial(**trial).key)
         if tracker is not None:
             tracker.log_metrics(metrics, step=epoch)
 
     def ended(self, trial: Mapping[str, Any], status: TrialStatus, error: str | None) -> None:
         """Close the trial's run, and make sure that the trial has a record."""
         ended = Trial(**trial)
-        tracker = self._open_runs.pop(ended.key, None)
+        tracker = self.open_runs.pop(ended.key, None)
         if tracker is None:
             return
-        record = self._ledger.read(ended)
+        record = self.ledger.read(ended)
         if record is None:  # a trial that was stopped or whose process died could not write it
             record = TrialRecord(ended, status, {}, error)
-            self._ledger.write(record)
+            self.ledger.write(record)
         tracker.log_metrics(record.columns)
         tracker.set_tags({f"run.{name}": stage["run_id"] for name, stage in record.stages.items() if stage["run_id"]})
         tracker.set_tags({"trial_status": record.status})
         reason = "stopped by the scheduler" if record.status == "stopped" else record.error
         tracker.finish(_RUN_STATUS[record.status], error=reason, timeout_seconds=0)
         outcome = ", ".join(f"{name} {value:.4g}" for name, value in record.columns.items()) or reason
-        self._context.services.progress.line(f"trial {ended.title}: {record.status}: {outcome}")
+        self.context.services.progress.line(f"trial {ended.title}: {record.status}: {outcome}")
 
     def _gather(self) -> SweepResult:
-        config, parent = self._config, self._parent
-        planned = [] if config.search == "optuna" else [self._ledger.read(trial) for trial in planned_trials(config)]
-        records = self._ledger.all() if config.search == "optuna" else [each for each in planned if each is not None]
+        config, parent = self.config, self.parent
+        if config.search == "optuna":
+            records = self.ledger.all()
+        else:
+            records = [one for trial in planned_trials(config) if (one := self.ledger.read(trial)) is not None]
         comparisons = compare(config, records)
         rows, trials = comparison_rows(config, comparisons), trial_rows(config, records)
         parent.log_table("comparison", rows)
@@ -698,11 +459,153 @@ class _Sweep:
         picture = metric_plot(config, comparisons)
         if picture is not None:
             parent.log_png("metric.png", picture)
-            self._folder.write_bytes("metric.png", picture)
+            self.folder.write_bytes("metric.png", picture)
         top, num_failed = best(config, comparisons), sum(record.status == "failed" for record in records)
         if top is not None:
-            parent.log_metrics({f"best.{metric_column(config)}": top.columns[metric_column(config)].mean})
+            column = config.metric_column()
+            parent.log_metrics({f"best.{column}": top.columns[column].mean})
             parent.set_tags({"best": json.dumps(dict(top.values))})
-        self._folder.write_json("result.json", {"rows": rows, "trials": trials})
+        self.folder.write_json("result.json", {"rows": rows, "trials": trials})
         best_values = None if top is None else top.values
-        return SweepResult(self._folder, rows, trials, best_values, self._num_run, num_failed, parent.run_id)
+        return SweepResult(self.folder, rows, trials, best_values, self.num_run, num_failed, parent.run_id)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One combination of values.
+
+    Attributes:
+        values: Value of each parameter.
+        columns: Mean and deviation of our numbers over the seeds, by column; empty if no trial has finished.
+        paper: The paper's numbers by column, if it has any.
+        counts: Number of trials by status.
+    """
+
+    values: Mapping[str, Any]
+    columns: Mapping[str, Cell]
+    paper: Mapping[str, float]
+    counts: Counter[TrialStatus]
+
+
+def comparison_rows(config: SweepConfig, comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """Return the comparison as a table: parameters, our numbers, the paper's, and counts of unfinished trials."""
+    with_paper = {name for comparison in comparisons for name in comparison.paper}
+    rows = []
+    for comparison in comparisons:
+        row: dict[str, Any] = dict(comparison.values)
+        for name in config.all_columns():
+            number = comparison.columns.get(name)
+            row[name] = None if number is None else number.mean
+            if len(config.seeds) > 1:
+                row[f"{name} std"] = None if number is None else number.std
+            if name in with_paper:
+                row[f"{name} paper"] = comparison.paper.get(name)
+        counts = comparison.counts
+        rows.append({**row, "seeds": counts["finished"], "stopped": counts["stopped"], "failed": counts["failed"]})
+    return rows
+
+
+def plotted_parameter(config: SweepConfig, comparisons: Sequence[Comparison]) -> str | None:
+    """Return the parameter along the axis: the one that the sweep names, or the first whose values are numbers."""
+    if config.plot is not None:
+        return config.plot
+    for name in config.parameters:
+        values = [comparison.values[name] for comparison in comparisons]
+        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+            return name
+    return None
+
+
+def metric_plot(config: SweepConfig, comparisons: Sequence[Comparison]) -> bytes | None:
+    """Draw the metric against a parameter, with one line per combination of the other parameters' values.
+
+    Error bars show one standard deviation over the seeds, if there are several. The paper's numbers are dashed. In a
+    sweep that varies one parameter at a time, the line uses the trials in which the others have the fields' values.
+
+    Returns:
+        PNG; None if no parameter has numbers as values, or no trial has finished.
+    """
+    name, column = plotted_parameter(config, comparisons), config.metric_column()
+    finished = [comparison for comparison in comparisons if column in comparison.columns]
+    if name is None or not finished:
+        return None
+    lines: dict[str, list[ComparedPoint]] = {}
+    for each in sorted(finished, key=lambda each: each.values[name]):
+        others = ", ".join(f"{other} = {value}" for other, value in each.values.items() if other != name)
+        number = each.columns[column]
+        point = ComparedPoint(each.values[name], number.mean, number.std, each.paper.get(column))
+        lines.setdefault(others, []).append(point)
+    is_logarithmic = config.parameters[name].loguniform is not None
+    return compared_lines(lines, title=config.name, x_title=name, y_title=column, is_logarithmic=is_logarithmic)
+
+
+def compare(config: SweepConfig, records: Iterable[TrialRecord]) -> list[Comparison]:
+    """Gather trials over their seeds, in the given order, and look up the paper's numbers."""
+    groups: dict[str, list[TrialRecord]] = {}
+    for record in records:
+        groups.setdefault(str(_in_order(config, record)), []).append(record)
+    comparisons = []
+    for group in groups.values():
+        values = _in_order(config, group[0])
+        finished = [record.columns for record in group if record.status == "finished"]
+        names = config.all_columns() if finished else ()
+        columns = {name: Cell.over_seeds([columns[name] for columns in finished]) for name in names}
+        counts = Counter(record.status for record in group)
+        comparisons.append(Comparison(values, columns, paper_numbers(config, values), counts))
+    return comparisons
+
+
+def _in_order(config: SweepConfig, record: TrialRecord) -> dict[str, Any]:
+    """Return a trial's values in the order of the sweep's parameters. A record's file has them sorted by name."""
+    return {name: record.trial.values[name] for name in config.parameters}
+
+
+def paper_numbers(config: SweepConfig, values: Mapping[str, Any]) -> dict[str, float]:
+    """Return the paper's numbers for a combination of values, by column of the sweep."""
+    found: dict[str, float] = {}
+    for cells in config.paper:
+        if all(values[name] == value for name, value in cells.where.items()):
+            found |= _numbers_in(cells, values)
+    return found
+
+
+def _numbers_in(cells: PaperCells, values: Mapping[str, Any]) -> dict[str, float]:
+    table, parts = load_table(cells.table), [values[parameter] for parameter in cells.rows]
+    for row in table.rows:
+        if all(_is_value(name, cells.names, value) for name, value in zip(row.name, parts, strict=True)):
+            numbers = {" ".join(column): cell for column, cell in zip(table.columns, row.cells, strict=True)}
+            found = {name: numbers[column] for name, column in cells.columns.items()}
+            return {name: cell.mean for name, cell in found.items() if cell is not None}
+    return {}
+
+
+def _is_value(part: str, names: Mapping[str, str], value: object) -> bool:
+    """Return whether the paper's text stands for a parameter's value: 0 is printed as 0.0."""
+    if names.get(str(value), str(value)) == part:
+        return True
+    try:
+        return isinstance(value, int | float) and math.isclose(float(part), value)
+    except ValueError:
+        return False
+
+
+def trial_rows(config: SweepConfig, records: Iterable[TrialRecord]) -> list[dict[str, Any]]:
+    """Return one row per trial: its values, seed, status, numbers, and the reason of a failure."""
+    return [
+        {
+            **_in_order(config, record),
+            "seed": record.trial.seed,
+            "status": record.status,
+            **record.columns,
+            "error": record.error,
+        }
+        for record in records
+    ]
+
+
+def best(config: SweepConfig, comparisons: Iterable[Comparison]) -> Comparison | None:
+    """Return the combination with the best mean of the metric, or None if no trial has finished."""
+    name = config.metric_column()
+    ranked = [comparison for comparison in comparisons if name in comparison.columns]
+    sign = 1 if config.mode == "max" else -1
+    return max(ranked, key=lambda comparison: sign * comparison.columns[name].mean, default=None)

@@ -1,21 +1,33 @@
-"""Configuration of a sweep: a study of several stages, and the parameters that are varied."""
+"""Configuration of a sweep, and its trials: the stages of each trial with one combination of values and one seed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import copy
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+import numpy as np
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from objectaware.config.variants import default_names
+from objectaware.distributed.cluster import Need
+from objectaware.errors import InputError
 from objectaware.model import Execution, Model, Positive
-from objectaware.stages.registry import all_stages, stage_named
+from objectaware.recipes import lay, spelt_out
+from objectaware.stages.identity import STAND_IN
+from objectaware.stages.registry import all_stages, stage_named, stage_needs
 
 
 def _is_kind(kind: str) -> str:
     try:
         return stage_named(kind).kind
     except KeyError:
-        raise ValueError(f"there is no kind of stage {kind}; there are {', '.join(all_stages())}") from None
+        raise ValueError(f"{kind} is not a kind of stage; choose one of {', '.join(all_stages())}") from None
 
 
 StageKind = Annotated[str, AfterValidator(_is_kind)]
@@ -188,18 +200,18 @@ class SweepConfig(Model):
         for name, stage in self.stages.items():
             for field, source in stage.references().items():
                 if source.split(".")[0] not in earlier:
-                    return f"stages.{name}.{field} is taken from {source!r}, which is no stage before it"
+                    return f"stages.{name}.{field} is taken from {source!r}, which is not an earlier stage"
             earlier.add(name)
         for name, parameter in self.parameters.items():
             for path in parameter.paths:
                 if path.split(".")[0] not in earlier or "." not in path:
-                    return f"parameters.{name} is the value of {path!r}, which is no field of a stage"
+                    return f"parameters.{name} is the value of {path!r}, which is not a field of a stage"
         return None
 
     def _search_problem(self) -> str | None:
         drawn = self.search in ("random", "optuna")
         if drawn and self.num_samples is None:
-            return f"num_samples is missing: search = {self.search} draws so many"
+            return f"num_samples is missing: search = {self.search} needs it"
         if not drawn and self.num_samples is not None:
             return f"num_samples has no meaning for search = {self.search}; leave it out"
         for name, parameter in self.parameters.items():
@@ -207,26 +219,26 @@ class SweepConfig(Model):
                 forms = "choice, uniform or loguniform" if drawn else "a grid"
                 return f"parameters.{name}: search = {self.search} takes {forms}"
         if self.search == "optuna" and len(self.seeds) > 1:
-            return "optuna searches with one seed; run what it finds with several by a grid"
+            return "optuna searches with one seed; run the values that it finds with several seeds as a grid"
         if len(set(self.seeds)) < len(self.seeds):
-            return f"seeds = {list(self.seeds)} has one twice"
+            return f"seeds = {list(self.seeds)} contains a seed twice"
         return None
 
     def _results_problem(self) -> str | None:
         for name, path in (("metric", self.metric), *((f"columns.{key}", path) for key, path in self.columns.items())):
             if path.split(".")[0] not in self.stages or "." not in path:
-                return f"{name} = {path!r} is no value of a stage: write STAGE.value"
+                return f"{name} = {path!r} is not a value of a stage: write STAGE.value"
         if self.scheduler is not None:
             watched = self.stages.get(self.scheduler.stage)
             if watched is None or watched.stage != "pretrain":
-                return f"scheduler.stage = {self.scheduler.stage!r} is no pretraining: only epochs can be compared"
+                return f"scheduler.stage = {self.scheduler.stage!r} is not a pretraining: only epochs can be compared"
         for cells in self.paper:
             unknown = [name for name in (*cells.rows, *cells.where) if name not in self.parameters]
             unknown += [name for name in cells.columns if name not in self.all_columns()]
             if unknown:
                 return f"paper: {', '.join(unknown)} is neither a parameter nor a column"
         if self.plot is not None and self.plot not in self.parameters:
-            return f"plot = {self.plot!r} is no parameter"
+            return f"plot = {self.plot!r} is not a parameter"
         return None
 
     def all_columns(self) -> dict[str, str]:
@@ -234,3 +246,218 @@ class SweepConfig(Model):
         if self.metric in self.columns.values():
             return dict(self.columns)
         return {self.metric: self.metric, **self.columns}
+
+    def metric_column(self) -> str:
+        """Return the column that holds the metric."""
+        return next(name for name, path in self.all_columns().items() if path == self.metric)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One combination of the parameters' values, with one seed.
+
+    Attributes:
+        values: Value of each parameter.
+        seed: Seed of all stages.
+    """
+
+    values: Mapping[str, Any]
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Return a short name that is unique among the trials of the sweep."""
+        text = json.dumps([dict(self.values), self.seed], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def title(self) -> str:
+        """Return the trial in a readable form: `p_mix=0.3 seed=0`."""
+        return " ".join(f"{name}={value}" for name, value in (*self.values.items(), ("seed", self.seed)))
+
+
+def planned_trials(config: SweepConfig) -> list[Trial]:
+    """Return all trials of a sweep whose search does not depend on results: seed by seed, without duplicates.
+
+    Args:
+        config: The sweep, with any `search` except `optuna`.
+    """
+    draw = {"grid": _grid, "one_at_a_time": _one_at_a_time, "random": _random}[config.search]
+    points: list[dict[str, Any]] = []
+    for point in draw(config):
+        if point not in points:
+            points.append(point)
+    return [Trial(point, seed) for seed in config.seeds for point in points]
+
+
+def _grid(config: SweepConfig) -> Iterator[dict[str, Any]]:
+    grids = [parameter.grid or () for parameter in config.parameters.values()]
+    return (dict(zip(config.parameters, values, strict=True)) for values in itertools.product(*grids))
+
+
+def _one_at_a_time(config: SweepConfig) -> Iterator[dict[str, Any]]:
+    base = {name: _value_at(config, name, parameter.paths[0]) for name, parameter in config.parameters.items()}
+    for name, parameter in config.parameters.items():
+        for value in parameter.grid or ():
+            yield {**base, name: value}
+
+
+def _value_at(config: SweepConfig, name: str, path: str) -> object:
+    """Return the value that the study's fields give a parameter."""
+    stage, *names = path.split(".")
+    value: Any = config.stages[stage].fields
+    for name_of_field in names:
+        if not isinstance(value, Mapping) or name_of_field not in value:
+            remedy = f"Write {path} among the fields of the stage."
+            raise InputError(
+                f"parameters.{name}", path, "has no value to keep while other parameters are varied", remedy
+            )
+        value = value[name_of_field]
+    # Only the variant's name, because the values of the parameter are written as names.
+    return value["name"] if isinstance(value, Mapping) and set(value) == {"name"} else value
+
+
+def _random(config: SweepConfig) -> Iterator[dict[str, Any]]:
+    generator = np.random.default_rng(config.search_seed)
+    assert config.num_samples is not None
+    for _ in range(config.num_samples):
+        yield {name: _drawn(parameter, generator) for name, parameter in config.parameters.items()}
+
+
+def _drawn(parameter: Parameter, generator: np.random.Generator) -> Any:  # noqa: ANN401 - any value of a field
+    if parameter.choice is not None:
+        return parameter.choice[int(generator.integers(len(parameter.choice)))]
+    if parameter.uniform is not None:
+        return float(generator.uniform(*parameter.uniform))
+    assert parameter.loguniform is not None
+    low, high = map(math.log, parameter.loguniform)
+    return float(math.exp(generator.uniform(low, high)))
+
+
+def stage_config(config: SweepConfig, trial: Trial, name: str, outcomes: Mapping[str, Mapping[str, Any]]) -> Model:
+    """Return the configuration of one stage of a trial.
+
+    Args:
+        config: The sweep.
+        trial: Values and seed of the trial.
+        name: Name of the stage.
+        outcomes: Values of the earlier stages.
+
+    Raises:
+        InputError: The stage's configuration refuses the values.
+    """
+    stage = config.stages[name]
+    model = stage_named(stage.stage).config
+    options = default_names(model)
+    fields = spelt_out(copy.deepcopy(stage.fields), options)
+    varied_paths = [
+        (path.split(".")[1:], value, path)
+        for parameter, value in trial.values.items()
+        for path in config.parameters[parameter].paths
+        if path.split(".")[0] == name
+    ]
+    # Set the name of an option's variant before the variant's fields, since setting the name drops them.
+    for steps, value, path in sorted(varied_paths, key=lambda one: len(one[0])):
+        lay(fields, steps, copy.deepcopy(value), options, shown=("parameters", path))
+    if "seed" in model.model_fields:
+        fields["seed"] = trial.seed
+    varied = StudyStage(stage=stage.stage, fields=fields)
+    for path, source in varied.references().items():
+        lay(fields, path.split("."), _outcome(config, source, outcomes), shown=("parameters", path))
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = first["msg"].removeprefix("Value error, ").rstrip(".")
+        problem = f"{problem[:1].lower()}{problem[1:]} ({trial.title})"
+        field = ".".join(map(str, ("stages", name, *first["loc"])))
+        given = "…" if isinstance(first["input"], Mapping) else first["input"]
+        raise InputError(field, given, problem, "See docs/sweeps.md.") from error
+
+
+def check_trial(config: SweepConfig, trial: Trial) -> dict[str, Model]:
+    """Return the configurations of all stages of a trial, with stand-ins for values that are not computed yet.
+
+    Raises:
+        InputError: A configuration refuses the trial's values.
+    """
+    return {name: stage_config(config, trial, name, {}) for name in config.stages}
+
+
+def parameters_of(config: SweepConfig, name: str) -> list[str]:
+    """Return the parameters that a stage's result depends on: its own, and those of the stages that it takes from."""
+    stages = {name}
+    for earlier in reversed(list(config.stages)):
+        if earlier in stages:
+            stages |= {source.split(".")[0] for source in config.stages[earlier].references().values()}
+    return [
+        parameter
+        for parameter, fields in config.parameters.items()
+        if any(path.split(".")[0] in stages for path in fields.paths)
+    ]
+
+
+def value_of(values: Mapping[str, Mapping[str, Any]], path: str) -> Any:  # noqa: ANN401 - any value of a stage
+    """Read `STAGE.value` from the stages' values.
+
+    Raises:
+        InputError: There is no such value.
+    """
+    found: Any = values
+    for part in path.split("."):
+        if not isinstance(found, Mapping) or part not in found:
+            known = ", ".join(map(str, found)) if isinstance(found, Mapping) else "none"
+            raise InputError("metric", path, f"has no {part!r}", f"Its values are: {known}.")
+        found = found[part]
+    return found
+
+
+def _outcome(config: SweepConfig, source: str, outcomes: Mapping[str, Mapping[str, Any]]) -> Any:  # noqa: ANN401
+    name, *path = source.split(".")
+    kind = config.stages[name].stage
+    outcome = stage_named(kind).outcome
+    if not path and outcome is None:
+        problem = f"is of the kind {kind}, which has several outcomes or none"
+        raise InputError("from", source, problem, f"Name one of its values: {{from: {name}.VALUE}}.")
+    if name not in outcomes:
+        return STAND_IN
+    return value_of(outcomes, source if path else f"{name}.{outcome}")
+
+
+def stage_parts(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[Model]:
+    """Return the configurations that all trials' stages consist of.
+
+    Args:
+        config: The sweep.
+        checked: Configurations of the stages of its trials.
+    """
+    return [
+        part
+        for stages in checked
+        for name, each in stages.items()
+        for part in stage_named(config.stages[name].stage).parts(each)
+    ]
+
+
+def sweep_needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, has_gpus: bool) -> list[Sequence[Need]]:
+    """Return the processes that each stage of each trial keeps running, one stage at a time.
+
+    Args:
+        config: The sweep.
+        checked: Result of `check_sweep`.
+        has_gpus: Whether stages run on GPUs if their configuration leaves that open.
+    """
+    return [stage_needs(part, has_gpus=has_gpus) for part in stage_parts(config, checked)]
+
+
+def check_sweep(config: SweepConfig) -> list[dict[str, Model]]:
+    """Return the stages' configurations of all trials that are known beforehand, with stand-ins for their results.
+
+    Raises:
+        InputError: A configuration is not valid.
+    """
+    if config.search != "optuna":
+        return [check_trial(config, trial) for trial in planned_trials(config)]
+    limits = {name: one.choice or one.uniform or one.loguniform or () for name, one in config.parameters.items()}
+    extremes = [{name: values[place] for name, values in limits.items()} for place in (0, -1)]
+    return [check_trial(config, Trial(values, config.seeds[0])) for values in extremes]

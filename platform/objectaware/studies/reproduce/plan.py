@@ -1,23 +1,170 @@
-"""The cost of a table or figure: its stages and which are finished, its data sets, and GPU hours."""
+"""The cost of a table or figure: its stages and which are finished, its data sets, and GPU hours.
+
+The hours are estimated before the stages run, with measured rates or the paper's.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from objectaware.config import LocalizeConfig, Localizer, MethodConfig
 from objectaware.data.published import published_set
-from objectaware.paper.nodes import Images, Node, images_of, is_stage, title
-from objectaware.planning.model import Machine, format_hours
-from objectaware.planning.rates import Rates
-from objectaware.studies.reproduce.estimate import Cost, cost_of
-from objectaware.studies.reproduce.full import published_number
-from objectaware.studies.reproduce.workshop import Workshop, obstacles
+from objectaware.errors import InputError
+from objectaware.paper import nodes
+from objectaware.paper.nodes import Images, Node, images_of
+from objectaware.paper.plan import recipe_parts
+from objectaware.planning import model
+from objectaware.planning.model import Machine, Rates, StageWork, Work, format_hours
+from objectaware.studies.reproduce.workshop import Workshop, obstacles, published_number
 
 if TYPE_CHECKING:
     from objectaware.stages.runner import Context, StageResult
+
+PAPER_RATES: Final = (183.0, 46.0)
+"""Images per second on which a GeForce RTX 2080 Ti trains, from the paper's training times: 800 epochs of COCO's
+118,287 images in 1.5 days on 4 GPUs (ResNet-18) and in 3 days on 8 (ResNet-50)."""
+
+_PAPER_SOURCE = "a GeForce RTX 2080 Ti by the paper's days"
+# A training step runs two views forwards and backwards, and both forwards through the target network.
+_FORWARDS_PER_TRAINED_IMAGE = 8
+# pydensecrf on a picture of 224 × 224 pixels, in one process (official-implementation §2).
+_CRF_SECONDS = 0.048
+# A compressed soft mask of 224 × 224 bytes, with its mask and boxes.
+_BYTES_PER_MASK = 20_000
+# Mask R-CNN R50-C4 for 180,000 iterations on 8 V100: 0.58 s per iteration in detectron2's model zoo.
+_DETECTION_GPU_HOURS = 180_000 * 0.58 * 8 / 3600
+
+
+def stated_rates(images_per_second: tuple[float, float] | None = None) -> Rates:
+    """Return rates of a GPU for which only the training speed is known; all else is the paper's or counts as free.
+
+    Args:
+        images_per_second: Training speed with a ResNet-18 and with a ResNet-50. By default the paper's.
+
+    Raises:
+        InputError: A rate is zero or negative.
+    """
+    speeds = images_per_second or PAPER_RATES
+    for speed in speeds:
+        if speed <= 0:
+            raise InputError("images-per-second", speed, "is not a valid rate", "Give two positive numbers.")
+    source = _PAPER_SOURCE if images_per_second is None else "as given"
+    return Rates(
+        source=f"at {speeds[0]:g} images/s (ResNet-18) and {speeds[1]:g} (ResNet-50) per GPU ({source})",
+        device="cuda",
+        num_cores=1,
+        num_gpus=1,
+        image_size=224,
+        picture_bytes=1,
+        crf=_CRF_SECONDS,
+        networks=(_stated("resnet18", 512, speeds[0]), _stated("resnet50", 2048, speeds[1])),
+        start_seconds={"pretrain": 0, "localize": 0, "linear": 0},
+    )
+
+
+def _stated(backbone: str, num_features: int, images_per_second: float) -> model.NetworkRates:
+    step = model.TrainingRates(step=Work(gpu_seconds=1 / images_per_second))
+    forward = Work(gpu_seconds=1 / images_per_second / _FORWARDS_PER_TRAINED_IMAGE)
+    return model.NetworkRates(
+        backbone=backbone,
+        num_features=num_features,
+        training=dict.fromkeys(MethodConfig.variants(), step),
+        forward=forward,
+        iteration=dict.fromkeys((1, 2, 4), forward),
+    )
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a stage.
+
+    Attributes:
+        gpu_hours: Hours of work of GPUs.
+        cpu_hours: Hours of work of cores, beside the GPUs or in their place.
+        disk_bytes: Size of its mask store in bytes.
+        hours: Elapsed hours on the machine that is planned for.
+        bottleneck: The resource that it waits for there; None if it takes no time.
+        is_known: Whether the number of its images is known. Otherwise the cost is not counted.
+    """
+
+    gpu_hours: float = 0.0
+    cpu_hours: float = 0.0
+    disk_bytes: float = 0.0
+    hours: float = 0.0
+    bottleneck: model.Resource | None = None
+    is_known: bool = True
+
+
+def cost_of(workshop: Workshop, node: Node, rates: Rates, machine: Machine) -> Cost:
+    """Estimate a stage from its images, its epochs or iterations, and the rates.
+
+    Fits of linear classifiers are left out, because the number of classes is known only when the labels are read.
+
+    Raises:
+        InputError: The rates lack a network, a method or an expansion.
+    """
+    numbers = [workshop.scale.num_images(images) for images in images_of(node)]
+    if None in numbers:
+        return Cost(is_known=False)
+    work = _work(workshop, node, rates, sum(number for number in numbers if number is not None))
+    if work is None:
+        return Cost()
+    total, time = work.total(), work.on(machine)
+    return Cost(
+        gpu_hours=total.gpu_seconds / 3600,
+        cpu_hours=total.core_seconds / 3600,
+        disk_bytes=numbers[0] * _BYTES_PER_MASK if isinstance(node, nodes.Localize) and numbers[0] is not None else 0.0,
+        hours=time.seconds / 3600,
+        bottleneck=time.bottleneck,
+    )
+
+
+def _work(workshop: Workshop, node: Node, rates: Rates, num_images: int) -> StageWork | None:
+    """Return the work of a stage, or None if it is negligible."""
+    match node:
+        case nodes.Pretrain():
+            config = workshop.pretrain_config(node, "masks")
+            return model.pretrain_work(
+                rates,
+                backbone=_backbone(node),
+                method=config.method.name,
+                num_images=num_images,
+                num_epochs=config.num_epochs,
+                cache_mib=config.execution.cache_mib,
+                checkpoint_interval=config.execution.checkpoint_interval,
+            )
+        case nodes.Localize():
+            fields = node.options.fields()
+            defaults = {name: LocalizeConfig.model_fields[name].default for name in ("crf", "group_size")}
+            chosen = {name: fields.get(name, default) for name, default in defaults.items()}
+            return model.localize_work(rates, num_images=num_images, soft_mask=_soft_mask(node, rates), **chosen)
+        case nodes.Linear() | nodes.FewShot() | nodes.ClassDistance():
+            parts = model.feature_parts(rates, backbone=_backbone(node.network), num_images=num_images)
+            return StageWork("linear", rates.start_seconds["linear"], parts)
+        case nodes.Detection() if isinstance(node.network, nodes.Pretrain):
+            return StageWork("detection", 0.0, (model.Part(1, Work(gpu_seconds=3600 * _DETECTION_GPU_HOURS)),))
+        case _:
+            return None
+
+
+def _backbone(network: nodes.Network | None) -> str:
+    """Return a network's backbone. Networks of others are ResNet-50."""
+    training = network.training if isinstance(network, nodes.Kept) else network
+    return recipe_parts(training.recipe)[1] if isinstance(training, nodes.Pretrain) else "resnet50"
+
+
+def _soft_mask(node: nodes.Localize, rates: Rates) -> Work:
+    """Return the work for one image's soft mask."""
+    fields = node.options.fields()["localizer"]
+    if node.classifier is not None:
+        fields["classifier"] = "classifier"
+    localizer = Localizer.variants()[fields["name"]].model_validate(fields)
+    return model.soft_mask_work(rates, backbone=_backbone(node.network), cost=localizer.cost)
+
 
 State = Literal["done", "to do", "cannot run"]
 
@@ -95,8 +242,11 @@ class PlanReport:
 
     def text(self) -> str:
         """Return the plan for the terminal, with the mark on every line."""
-        lines = [f"{self.name}: {len(self.stages)} stages", *self._stage_lines(), *self._data_lines()]
-        lines += [*self._obstacles(), *self._sums()]
+        lines = [f"{self.name}: {len(self.stages)} stages", *map(self._stage_line, self.stages), "data sets:"]
+        lines += [f"  {line.name} ({', '.join(line.parts)}): {line.state()}" for line in self.data]
+        reasons = Counter(line.reason for line in self.stages if line.reason)
+        lines += [f"{number} stages cannot run: {reason}" for reason, number in reasons.items()]
+        lines += self._sums()
         start = f"{self.mark} | " if self.mark else ""
         return "\n".join(start + line for line in lines)
 
@@ -113,47 +263,33 @@ class PlanReport:
 
     def as_data(self) -> dict[str, Any]:
         """Return the plan as plain values."""
-        values = {**asdict(self), "totals": asdict(self.totals())}
-        return {**values, "rates": self.rates.model_dump(mode="json")}
+        return {**asdict(self), "totals": asdict(self.totals()), "rates": self.rates.model_dump(mode="json")}
 
-    def _stage_lines(self) -> list[str]:
-        lines = []
-        for line in self.stages:
-            hours = f"  {line.cost.gpu_hours:.1f} GPU h" if line.cost.gpu_hours >= 0.05 else ""
-            if self.machine is not None and line.cost.bottleneck is not None:
-                hours += f"  {format_hours(3600 * line.cost.hours)}, waits for {line.cost.bottleneck}"
-            lines.append(f"  {line.state:10}  {line.title}{hours}")
-        return lines
-
-    def _obstacles(self) -> list[str]:
-        reasons = Counter(line.reason for line in self.stages if line.reason)
-        return [f"{number} stages cannot run: {reason}" for reason, number in reasons.items()]
-
-    def _data_lines(self) -> list[str]:
-        return ["data sets:", *(f"  {line.name} ({', '.join(line.parts)}): {line.state()}" for line in self.data)]
+    def _stage_line(self, line: StageLine) -> str:
+        hours = f"  {line.cost.gpu_hours:.1f} GPU h" if line.cost.gpu_hours >= 0.05 else ""
+        if self.machine is not None and line.cost.bottleneck is not None:
+            hours += f"  {format_hours(3600 * line.cost.hours)}, waits for {line.cost.bottleneck}"
+        return f"  {line.state:10}  {line.title}{hours}"
 
     def _sums(self) -> list[str]:
-        totals = self.totals()
-        counts = {state: sum(line.state == state for line in self.stages) for state in ("done", "to do", "cannot run")}
+        totals, machine = self.totals(), self.machine
+        counts = Counter(line.state for line in self.stages)
         unknown = "" if totals.is_known else ", without stages on images that are not here to be counted"
-        return [
-            ", ".join(f"{number} {state}" for state, number in counts.items()),
+        lines = [
+            ", ".join(f"{counts[state]} {state}" for state in get_args(State)),
             f"not done: about {totals.gpu_hours:.0f} GPU hours {self.rates.source}{unknown}",
             f"not done: about {totals.cpu_hours:.1f} core hours, {totals.disk_bytes / 1e9:.1f} GB of masks",
-            *self._elapsed(),
         ]
-
-    def _elapsed(self) -> list[str]:
-        if self.machine is None:
-            return []
-        on = f"{self.machine.num_gpus} GPUs and {self.machine.num_cores} cores"
-        return [f"not done: about {format_hours(3600 * self.totals().hours)} on {on}, one stage after the other"]
+        if machine is not None:
+            on = f"{machine.num_gpus} GPUs and {machine.num_cores} cores"
+            lines.append(f"not done: about {format_hours(3600 * totals.hours)} on {on}, one stage after the other")
+        return lines
 
 
 def plan_report(
     workshop: Workshop,
     name: str,
-    nodes: Sequence[Node],
+    planned: Sequence[Node],
     rates: Rates,
     *,
     machine: Machine | None = None,
@@ -165,30 +301,34 @@ def plan_report(
     Args:
         workshop: Workshop that would make the stages' configurations.
         name: Name of the table or figure.
-        nodes: All nodes of the plan, each after those that it needs.
+        planned: All nodes of the plan, each after those that it needs.
         rates: Rates to compute hours with.
         machine: Machine to compute elapsed hours for; None leaves them out.
         done: Nodes that are `finished`.
         shown: Images that a figure shows without a stage.
     """
-    missing = obstacles(workshop, nodes)
+    missing = obstacles(workshop, planned)
     lines = []
-    for node in filter(is_stage, nodes):
+    for node in filter(nodes.is_stage, planned):
         state: State = "cannot run" if node in missing else "done" if node in done else "to do"
         cost = Cost() if state == "done" else cost_of(workshop, node, rates, machine or Machine.of(rates))
-        lines.append(StageLine(title(node), type(node).__name__, state, cost, missing.get(node, "")))
-    return PlanReport(name, tuple(lines), data_lines(workshop, nodes, shown), rates, machine, workshop.scale.mark)
+        lines.append(StageLine(nodes.title(node), type(node).__name__, state, cost, missing.get(node, "")))
+    wanted: dict[str, list[Images]] = {}
+    for images in dict.fromkeys([*(images for node in planned for images in images_of(node)), *shown]):
+        wanted.setdefault(images.name, []).append(images)
+    data = tuple(_data_line(workshop, name, parts) for name, parts in wanted.items())
+    return PlanReport(name, tuple(lines), data, rates, machine, workshop.scale.mark)
 
 
 def finished(
-    context: Context, workshop: Workshop, nodes: Sequence[Node], missing: dict[Node, str]
+    context: Context, workshop: Workshop, planned: Sequence[Node], missing: dict[Node, str]
 ) -> dict[Node, StageResult]:
     """Find the finished stages of a plan. A stage above an unfinished one cannot be finished.
 
     Args:
         context: A context with `only_finished` set, so that nothing is computed.
         workshop: Workshop that would make the stages' configurations.
-        nodes: The nodes, each after those that it needs.
+        planned: The nodes, each after those that it needs.
         missing: Nodes that cannot run, with the reason.
     """
     # Imported here: a plan without finished stages would otherwise wait for Ray and MLflow.
@@ -198,19 +338,11 @@ def finished(
 
     assert context.mode.only_finished
     found: dict[Any, StageResult] = {}
-    for step in steps_of(workshop, [node for node in nodes if node not in missing]):
+    for step in steps_of(workshop, [node for node in planned if node not in missing]):
         if all(name in found for name in step.inputs):
             with suppress(NotFinishedError):
                 found[step.name] = run_step(context, step, found)
     return found
-
-
-def data_lines(workshop: Workshop, nodes: Iterable[Node], shown: Iterable[Images] = ()) -> tuple[DataLine, ...]:
-    """Return the data sets of a plan and those that are shown without a stage: their parts, and what is missing."""
-    parts: dict[str, list[Images]] = {}
-    for images in dict.fromkeys([*(images for node in nodes for images in images_of(node)), *shown]):
-        parts.setdefault(images.name, []).append(images)
-    return tuple(_data_line(workshop, name, wanted) for name, wanted in parts.items())
 
 
 def _data_line(workshop: Workshop, name: str, wanted: Sequence[Images]) -> DataLine:

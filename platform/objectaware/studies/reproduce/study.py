@@ -1,20 +1,52 @@
-"""A table of the paper: all of its stages under one study, and its numbers beside the paper's."""
+"""A table or figure of the paper: its stages under one study, then its numbers beside the paper's, or its pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 
+import numpy as np
+import torch
+
+from objectaware.augment.background import BACKGROUND_THRESHOLD, background_only, mix_background
+from objectaware.augment.crop import NUM_CROP_DRAWS, sample_crops
+from objectaware.augment.randomness import counter_uniforms
+from objectaware.data.dataset import Dataset
+from objectaware.data.folder import ImageFolder
+from objectaware.data.images import read_image, resize_image
+from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.paper.nodes import Node, Value, is_stage, ordered, stage_kind, stages_below
-from objectaware.paper.plan import TablePlan
-from objectaware.report.paper_tables import Measured, TableReport
+from objectaware.evaluate.features import compute_features
+from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, read_rows
+from objectaware.methods.checkpoint import load_encoder, local_checkpoint
+from objectaware.methods.classifier import load_classifier
+from objectaware.paper import Cell
+from objectaware.paper.figures import CROPS, EPOCHS, FigurePlan
+from objectaware.paper.nodes import Images, Linear, Localize, Node, Value, is_stage, ordered, stage_kind, stages_below
+from objectaware.paper.plan import BIASED_CLASSES, TablePlan
+from objectaware.report.figures import Tile, box_histogram, curves, iteration_panel, scatter, tiles_png
+from objectaware.report.gallery import rows_panel
+from objectaware.report.tables import Measured, TableReport
+from objectaware.stages.linear import LinearConfig
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult
 from objectaware.studies.engine import Step, open_study, run
-from objectaware.studies.reproduce.workshop import Workshop, obstacles
-from objectaware.tracking import Tracker
+from objectaware.studies.reproduce.workshop import Workshop, images_with, obstacles
+from objectaware.tracking import Tracker, TrackingStore
+from objectaware.tracking.browse import metric_history
+
+Pictures = dict[str, bytes]
+"""PNGs by the names of their files."""
+
+_NUM_ROWS = 4
+_NUM_PANEL_ROWS = 6
+_SEED = 0
+# Number of pictures that are searched for those with the most boxes.
+_SEARCHED = 200
 
 
 class MarkedProgress(Progress):
@@ -38,12 +70,12 @@ class MarkedProgress(Progress):
         super().update(f"{self._mark}: {text}" if self._stream.isatty() else text)
 
 
-def steps_of(workshop: Workshop, nodes: Iterable[Node]) -> list[Step]:
+def steps_of(workshop: Workshop, planned: Iterable[Node]) -> list[Step]:
     """Return the steps of a plan, with the nodes as their names.
 
     Args:
         workshop: Workshop that makes configurations of nodes.
-        nodes: The nodes, each after those that it needs. Those that are not stages are left out.
+        planned: The nodes, each after those that it needs. Those that are not stages are left out.
     """
 
     def step(node: Node) -> Step:
@@ -55,7 +87,7 @@ def steps_of(workshop: Workshop, nodes: Iterable[Node]) -> list[Step]:
             title=workshop.name(node),
         )
 
-    return [step(node) for node in nodes if is_stage(node)]
+    return [step(node) for node in planned if is_stage(node)]
 
 
 def run_table(context: Context, workshop: Workshop, plan: TablePlan) -> TableReport:
@@ -73,31 +105,32 @@ def run_table(context: Context, workshop: Workshop, plan: TablePlan) -> TableRep
         InputError: None of its cells can be computed.
         StagesFailedError: Some stages failed. The table was logged without them.
     """
-    cells = {place: [adapted(workshop, value) for value in values] for place, values in plan.cells.items()}
+    scale = workshop.scale
+    cells = {
+        place: [Value(scale.adapted(value.node), tuple(map(scale.path, value.paths))) for value in values]
+        for place, values in plan.cells.items()
+    }
     nodes = ordered(value.node for values in cells.values() for value in values)
     missing = obstacles(workshop, nodes)
     if all(values[0].node in missing for values in cells.values()):
-        reasons = "; ".join(dict.fromkeys(missing.values()))
-        remedy = f"`objectaware reproduce {plan.table.label} --plan` says what it takes."
-        raise InputError("table", plan.table.label, f"cannot be computed with what is here ({reasons})", remedy)
-    with open_paper_study(context, workshop, plan.table.label, plan.table.datasets, plan.seeds) as (context, parent):
+        raise _missing("table", plan.table.label, plan.table.label, "computed", missing.values())
+    with _open_study(context, workshop, plan.table.label, plan.table.datasets, plan.seeds) as (context, parent):
         outcome = run(context, steps_of(workshop, [node for node in nodes if node not in missing]), keep_going=True)
         reasons_by_node = {**missing, **outcome.failures}
         measured = {place: _measure(values, outcome.results, reasons_by_node) for place, values in cells.items()}
-        report = TableReport(plan.table, measured, plan.seeds, workshop.scale.mark)
+        report = TableReport(plan.table, measured, plan.seeds, scale.mark)
         _record(parent, report)
         outcome.raise_failures(report)
     return report
 
 
-def adapted(workshop: Workshop, value: Value) -> Value:
-    """Return a cell's value at the scale in use."""
-    scale = workshop.scale
-    return Value(scale.adapted(value.node), tuple(map(scale.path, value.paths)))
+def _missing(kind: str, label: str, argument: str, done: str, reasons: Iterable[str]) -> InputError:
+    problem = f"cannot be {done} with what is here ({'; '.join(dict.fromkeys(reasons))})"
+    return InputError(kind, label, problem, f"`objectaware reproduce {argument} --plan` lists what it needs.")
 
 
 @contextmanager
-def open_paper_study(
+def _open_study(
     context: Context, workshop: Workshop, label: str, datasets: Sequence[str], seeds: Sequence[int]
 ) -> Iterator[tuple[Context, Tracker]]:
     """Open the study of a table or figure. Under the context that it yields, every line of progress names the scale."""
@@ -114,7 +147,7 @@ def _measure(values: Sequence[Value], results: Mapping[Node, StageResult], reaso
     reason = next((reasons[value.node] for value in values if value.node in reasons), None)
     if reason is not None:
         return Measured(None, reason)
-    return Measured.of([value.read(results[value.node].values) for value in values])
+    return Measured(Cell.over_seeds([value.read(results[value.node].values) for value in values]))
 
 
 def _record(parent: Tracker, report: TableReport) -> None:
@@ -128,3 +161,320 @@ def _record(parent: Tracker, report: TableReport) -> None:
     }
     parent.log_metrics(numbers)
     parent.log_text("report.md", report.markdown())
+
+
+def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[str]:
+    """Run a figure's stages under one study, draw it, and log its pictures there.
+
+    Args:
+        context: Context of the stages.
+        workshop: Workshop that makes the stages' configurations.
+        plan: Plan of the figure.
+
+    Returns:
+        Addresses of its PNGs, in the storage's folder `figures`.
+
+    Raises:
+        InputError: A required input is missing.
+        StagesFailedError: Some stages failed.
+    """
+    scale, label = workshop.scale, plan.figure.label
+    plan = replace(plan, stages={name: scale.adapted(node) for name, node in plan.stages.items()})
+    shown = (scale.images_problem(images) for images in plan.images.values())
+    missing = [*obstacles(workshop, plan.nodes()).values(), *(problem for problem in shown if problem is not None)]
+    if missing:
+        raise _missing("figure", label, f"figure:{label}", "drawn", missing)
+    name = f"{label}-smoke" if scale.mark else label
+    with _open_study(context, workshop, f"figure:{label}", plan.figure.datasets, (0,)) as (context, parent):
+        outcome = run(context, steps_of(workshop, plan.nodes()), keep_going=True)
+        outcome.raise_failures()
+        pictures = DRAWINGS[label](Materials(workshop, plan, outcome.results, context.services.tracking))
+        folder = context.services.storage.child("figures").child(name)
+        for file, png in pictures.items():
+            folder.write_bytes(file, png)
+            parent.log_png(f"{name}/{file}", png)
+    return [f"{folder.uri}/{file}" for file in pictures]
+
+
+@dataclass
+class Materials:
+    """The materials from which a figure is drawn.
+
+    Attributes:
+        workshop: Workshop whose scale knows where images lie.
+        plan: The figure's plan, at the scale in use.
+        results: Results of its stages.
+        tracking: MLflow store with the stages' metrics.
+    """
+
+    workshop: Workshop
+    plan: FigurePlan
+    results: Mapping[Node, StageResult]
+    tracking: TrackingStore
+
+    def stage(self, name: str) -> StageResult:
+        """Return the result of a stage by its name in the plan."""
+        return self.results[self.plan.stages[name]]
+
+    def masks(self, name: str) -> dict[str, MaskRow]:
+        """Return the masks of a localization by image, in the order of its groups, which is random."""
+        rows = read_rows(Storage.from_uri(self.workshop.address(self.plan.stages[name], self.results)))
+        return {row.image_id: row for row in rows if row.status == "ok"}
+
+    def folder(self, images: Images) -> ImageFolder:
+        """Open a part of a data set."""
+        opened = self.workshop.scale.data(images).open()
+        assert isinstance(opened, ImageFolder), "pictures that are shown are files"
+        return opened
+
+    def localized(self, name: str) -> ImageFolder:
+        """Return the images of a localization."""
+        node = self.plan.stages[name]
+        assert isinstance(node, Localize)
+        return self.folder(node.images)
+
+    def tiles(self, rows: Sequence[Sequence[Tile]], title: str = "") -> bytes:
+        """Return rows of pictures as PNG, with the scale's mark above them."""
+        return tiles_png(rows, title=", ".join(filter(None, (title, self.workshop.scale.mark))))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of the plan's localizations, in order."""
+        return tuple(name for name, node in self.plan.stages.items() if isinstance(node, Localize))
+
+
+def intro(materials: Materials) -> Pictures:
+    """Draw random crops of one picture, the accuracy over the epochs, and predictions that depend on the background."""
+    return {
+        "crops.png": _crops(materials),
+        "epochs.png": _accuracies(materials),
+        "predictions.png": _predictions(materials),
+    }
+
+
+def _crops(materials: Materials) -> bytes:
+    images = materials.plan.images["crops"]
+    folder, shown = materials.folder(images), images_with(BIASED_CLASSES[0], materials.workshop, images)[:_NUM_ROWS]
+    rows = []
+    for number, image_id in enumerate(shown):
+        photo = read_image(folder.root / image_id)
+        height, width = photo.shape[:2]
+        uniforms = counter_uniforms(_SEED, 0, np.array([2 * number, 2 * number + 1]), NUM_CROP_DRAWS)
+        crops = sample_crops(uniforms, np.array([height] * 2), np.array([width] * 2), min_scale=0.08)
+        corners = [[left, top, left + w, top + h] for top, left, h, w in crops.tolist()]
+        boxes = np.array(corners) / [width, height, width, height]
+        cut = [photo[top : top + h, left : left + w] for top, left, h, w in crops.tolist()]
+        rows.append([Tile(photo, image_id, boxes=boxes), *(Tile(one, "random crop") for one in cut)])
+    return materials.tiles(rows, "positives of contrastive learning")
+
+
+def _accuracies(materials: Materials) -> bytes:
+    """Draw the accuracy of linear evaluation over the epochs."""
+    scale, series = materials.workshop.scale, {}
+    for crop in CROPS:
+        accuracies = [materials.stage(f"{crop} {epoch}").values["accuracies"]["test"] for epoch in EPOCHS]
+        series[crop] = list(map(scale.epoch, EPOCHS)), accuracies
+    return curves(series, x_title="epoch", y_title="accuracy in per cent")
+
+
+def _predictions(materials: Materials) -> bytes:
+    """Draw pictures, and objects on other backgrounds, with the predictions of the baseline's classifier."""
+    node = materials.plan.stages["classifier"]
+    assert isinstance(node, Linear)
+    folders = [materials.folder(materials.plan.images[name]) for name in ("original", "mixed_rand")]
+    num_images = min(map(len, folders))
+    places = sorted(np.random.default_rng(_SEED).permutation(num_images)[:_NUM_ROWS].tolist())
+    rows = []
+    for folder in folders:
+        said = _predicted(materials, node, folder, places)
+        rows.append([Tile(folder.read(place), f"says {name}") for place, name in zip(places, said, strict=True)])
+    return materials.tiles(rows, "above: original, below: another background")
+
+
+def _predicted(materials: Materials, node: Linear, folder: ImageFolder, places: Sequence[int]) -> list[str]:
+    """Return the class that a linear evaluation's classifier predicts for each picture, among those of its training."""
+    scale, fields = materials.workshop.scale, materials.workshop.scale.fields(node)
+    train = scale.data(node.train).open()
+    assert train.labels is not None
+    names = [train.class_names[label] for label in np.unique(train.labels)]
+    classifier = load_classifier(materials.workshop.address(node, materials.results))
+    with local_checkpoint(materials.workshop.address(node.network, materials.results)) as local:
+        features = compute_features(
+            load_encoder(local).backbone,
+            folder,
+            places,
+            size=fields.get("image_size", LinearConfig.model_fields["image_size"].default),
+            center_crop=fields.get("center_crop", LinearConfig.model_fields["center_crop"].default),
+            device=torch.device("cpu"),
+        )
+    scores = features.values @ classifier.weight.T + classifier.bias
+    return [names[label] for label in scores.argmax(dim=1).tolist()]
+
+
+def maps(materials: Materials, only: Sequence[str] | None = None) -> Pictures:
+    """Draw one row per photo, with the soft map of each localization beside it."""
+    found = {name: materials.masks(name) for name in materials.columns}
+    root = materials.localized(materials.columns[0]).root
+    first = list(found[materials.columns[0]])
+    chosen = [image_id for image_id in first if only is None or image_id in only][:_NUM_ROWS]
+    rows = []
+    for image_id in chosen:
+        photo = read_image(root / image_id)
+        heats = [Tile(photo, name, found[name][image_id].cam) for name in materials.columns]
+        rows.append([Tile(photo, "Original"), *heats])
+    return {"figure.png": materials.tiles(rows)}
+
+
+def giraffe_batch(materials: Materials) -> Pictures:
+    """Draw maps of pictures that show the class of the negatives."""
+    node = materials.plan.stages["Giraffe-only batch"]
+    assert isinstance(node, Localize)
+    assert node.negatives is not None
+    return maps(materials, images_with(node.negatives, materials.workshop, node.images))
+
+
+def examples(materials: Materials) -> Pictures:
+    """Draw one panel per data set: photo, soft mask, mask and boxes."""
+    pictures = {}
+    for name in materials.columns:
+        root, rows = materials.localized(name).root, list(materials.masks(name).values())[:_NUM_PANEL_ROWS]
+        pictures[f"{name}.png"] = rows_panel(rows, [read_image(root / row.image_id) for row in rows])
+    return pictures
+
+
+def iterations(materials: Materials) -> Pictures:
+    """Draw the growth of the mask from iteration to iteration."""
+    stage, root = materials.stage("ContraCAM"), materials.localized("ContraCAM").root
+    with np.load(io.BytesIO(stage.folder.read_bytes(ITERATIONS_NAME))) as kept:
+        image_ids, cams = kept["image_ids"].tolist()[:_NUM_ROWS], kept["cams"][:, :_NUM_ROWS]
+    return {"figure.png": iteration_panel([read_image(root / name) for name in image_ids], cams, image_ids)}
+
+
+def background_mixup(materials: Materials) -> Pictures:
+    """Draw background mixup step by step: picture, soft mask, the other picture's background tiled, and the mixture."""
+    root, found = materials.localized("masks").root, list(materials.masks("masks").values())
+    rows: list[list[Tile]] = []
+    for row, donor in pairwise(found):
+        assert row.cam is not None
+        assert donor.cam is not None
+        photo, other = read_image(root / row.image_id), read_image(root / donor.image_id)
+        background = background_only(other, donor.cam)
+        if background is None:
+            continue
+        soft = resize_image(np.repeat(np.rint(row.cam * 255).astype(np.uint8)[..., None], 3, axis=2), photo.shape[:2])
+        behind = resize_image(background, (photo.shape[0], photo.shape[1]))
+        foreground = np.where(donor.cam >= BACKGROUND_THRESHOLD, 255, 0).astype(np.uint8)
+        rows.append(
+            [
+                Tile(photo, "image 1"),
+                Tile(soft, "its CAM"),
+                Tile(other, "image 2"),
+                Tile(foreground, "its foreground"),
+                Tile(behind, "its background, tiled"),
+                Tile(mix_background(photo, soft[..., 0], behind), "mixed"),
+            ]
+        )
+        if len(rows) == _NUM_ROWS:
+            break
+    if not rows:
+        remedy = "Localize with a network that was trained longer."
+        raise InputError("masks", materials.stage("masks").folder.uri, "leave no picture any background", remedy)
+    return {"figure.png": materials.tiles(rows)}
+
+
+def variants(materials: Materials) -> Pictures:
+    """Draw one column per variant, with the same picture in each row if the variants share its name."""
+    folders = {name: materials.folder(images) for name, images in materials.plan.images.items()}
+    original = folders["original"]
+    chosen = np.random.default_rng(_SEED).permutation(len(original))[:_NUM_ROWS]
+    rows = []
+    for place in sorted(chosen.tolist()):
+        row = []
+        for name, images in folders.items():
+            same = original.image_ids[place]
+            index = images.image_ids.index(same) if same in images.image_ids else min(place, len(images) - 1)
+            row.append(Tile(images.read(index), name))
+        rows.append(row)
+    return {"figure.png": materials.tiles(rows)}
+
+
+def dogs(materials: Materials) -> Pictures:
+    """Draw a picture of a dog from each of the shifted sets."""
+    wanted = materials.workshop.scale.class_name("dog")
+    row = []
+    for name, images in materials.plan.images.items():
+        folder = materials.folder(images)
+        assert folder.labels is not None, name
+        label = next(index for index, known in enumerate(folder.class_names) if known.lower().endswith(wanted))
+        row.append(Tile(folder.read(int(np.flatnonzero(folder.labels == label)[0])), name))
+    return {"figure.png": materials.tiles([row])}
+
+
+def box_counts(materials: Materials) -> Pictures:
+    """Draw the histogram of the number of boxes per picture."""
+    counts = materials.stage("boxes").values["boxes_per_image"]
+    found, truth = ({int(count): number for count, number in counts[key].items()} for key in ("found", "truth"))
+    return {"figure.png": box_histogram(found, truth)}
+
+
+def box_pictures(materials: Materials) -> Pictures:
+    """Draw ContraCAM's boxes beside the true ones, on the pictures with the most true boxes, where they differ most."""
+    node = materials.plan.stages["boxes"]
+    assert isinstance(node, Localize)
+    images = materials.localized("boxes")
+    truth = Dataset(materials.workshop.scale.data(node.images)).truth_of(images.image_ids)
+    place = {image_id: index for index, image_id in enumerate(images.image_ids)}
+    found = list(materials.masks("boxes").values())[:_SEARCHED]
+    found.sort(key=lambda row: -len(truth.boxes(place[row.image_id])))
+    rows = []
+    for row in found[:_NUM_ROWS]:
+        photo = read_image(images.root / row.image_id)
+        rows.append(
+            [
+                Tile(photo, "CAM boxes", boxes=row.boxes),
+                Tile(photo, "GT boxes", boxes=truth.boxes(place[row.image_id])),
+            ]
+        )
+    return {"figure.png": materials.tiles(rows)}
+
+
+def losses(materials: Materials) -> Pictures:
+    """Draw the loss of each training over its epochs, as recorded in MLflow."""
+    series = {}
+    for name in materials.plan.stages:
+        history = metric_history(materials.tracking, materials.stage(name).identity, "loss")
+        if not history:
+            problem = f"has no losses in the experiment {materials.tracking.experiment}"
+            raise InputError("figure", name, problem, "Give the --experiment that it was trained with.")
+        series[name] = [step + 1 for step, _ in history], [value for _, value in history]
+    return {"figure.png": curves(series, x_title="epoch", y_title="loss")}
+
+
+def embeddings(materials: Materials) -> Pictures:
+    """Draw t-SNE of two classes, one picture per network."""
+    pictures = {}
+    for name in materials.plan.stages:
+        points: dict[str, list[tuple[float, float]]] = {}
+        for x, y, of in materials.stage(name).values["tsne"]:
+            points.setdefault(of, []).append((x, y))
+        pictures[f"{name}.png"] = scatter(points)
+    return pictures
+
+
+DRAWINGS: dict[str, Callable[[Materials], Pictures]] = {
+    "intro": intro,
+    "method-iconcam": iterations,
+    "method-bg": background_mixup,
+    "loc-cam": examples,
+    "bg-challenge": variants,
+    "dist-shifts": dogs,
+    "loc-neg": maps,
+    "batch-giraffe": giraffe_batch,
+    "loc-clfcon": maps,
+    "loc-saliency": maps,
+    "hard-loss": losses,
+    "hard-hist": box_counts,
+    "hard-box": box_pictures,
+    "multi-bias": embeddings,
+}
+"""The function that draws each figure, by label."""

@@ -1,48 +1,43 @@
-"""The configurations of a plan's stages, made from its nodes at the scale in use."""
+"""The configurations of a plan's stages, made from its nodes at a scale.
+
+A scale decides what the plan's data sets, networks and settings become. `Full` is the paper's own scale: published data
+sets from the user's folders, and networks of others from files. `Smoke` runs the same plan on scenes, in minutes. Both
+have the same methods. `Workshop` makes the configurations.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from objectaware.config import (
     GROUND_TRUTH,
-    DetectionConfig,
+    DataConfig,
     DetectionExecution,
     LocalizeConfig,
+    MethodConfig,
     Model,
     PretrainConfig,
 )
 from objectaware.config.variants import default_names
 from objectaware.data.dataset import Dataset
+from objectaware.data.published import published_data, published_set
+from objectaware.data.scenes import CLASS_NAMES, build_scenes
+from objectaware.data.scenes.pictures import CLASS_FOLDERS
+from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.errors import InputError
-from objectaware.paper.nodes import (
-    ClassDistance,
-    Detection,
-    FewShot,
-    Images,
-    Kept,
-    Linear,
-    Localize,
-    MaskScore,
-    Node,
-    Pretrain,
-    Published,
-    needs,
-    title,
-)
+from objectaware.paper import nodes
+from objectaware.paper.nodes import Images, Node, Published, ValuePath, images_of
+from objectaware.paper.plan import MOCO_IMAGENET, training
+from objectaware.plain_yaml import read_yaml
 from objectaware.recipes import merged, read_recipe
-from objectaware.studies.reproduce.scale import Scale
 
 if TYPE_CHECKING:
-    from objectaware.stages.class_distance import ClassDistanceConfig
-    from objectaware.stages.few_shot import FewShotConfig
-    from objectaware.stages.linear import LinearConfig
-    from objectaware.stages.localization import LocalizationConfig
     from objectaware.stages.runner import StageResult
 
+Fields = dict[str, Any]
 Results: TypeAlias = "Mapping[Node, StageResult]"
 """Results of the stages that a node needs, by node."""
 
@@ -51,6 +46,286 @@ DETECTION_RECIPE = "detection_coco.yaml"
 
 FOUND = "found"
 """Name of the masks that are scored."""
+
+
+@dataclass(frozen=True)
+class Full:
+    """The paper's data sets and settings.
+
+    Attributes:
+        data_folder: Folder in which data sets lie under their usual names.
+        folders: Folders of the data sets that lie elsewhere, by name.
+        networks: Files of networks and masks of others, by the name in the paper's tables.
+        mark: Empty, since the full scale needs no mark.
+    """
+
+    data_folder: Path
+    folders: Mapping[str, str] = field(default_factory=dict)
+    networks: Mapping[str, str] = field(default_factory=dict)
+    mark: str = ""
+    _seen: dict[Images, int | str] = field(default_factory=dict, compare=False, repr=False)
+
+    def adapted(self, node: Node) -> Node:
+        """Return the node itself."""
+        return node
+
+    def problem(self, node: Node) -> str | None:
+        """Return what is missing of a node's own images or of others' files, or None."""
+        if isinstance(node, Published):
+            return self._file_problem(node)
+        problems = (self.images_problem(images) for images in images_of(node))
+        return next((problem for problem in problems if problem is not None), None)
+
+    def images_problem(self, images: Images) -> str | None:
+        """Return why a part of a data set cannot be opened, in one line, or None if it can."""
+        seen = self._look(images)
+        return seen if isinstance(seen, str) else None
+
+    def num_images(self, images: Images) -> int | None:
+        """Return the number of images that exist, else the published number, or None if neither is known."""
+        seen = self._look(images)
+        return seen if isinstance(seen, int) else published_number(images)
+
+    def _look(self, images: Images) -> int | str:
+        """Return the number of images, or why they cannot be opened. Each part is opened once."""
+        if images not in self._seen:
+            try:
+                self._seen[images] = len(self.data(images).open())
+            except InputError as error:
+                self._seen[images] = f"{images.name} {images.part}: {error}"
+        return self._seen[images]
+
+    def _file_problem(self, node: Published) -> str | None:
+        if node.name not in self.networks:
+            return f"{node.name}: no file of it is named (--networks)"
+        address = self.networks[node.name]
+        missing = "://" not in address and not Path(address).exists()
+        return f"{node.name}: {address} does not exist" if missing else None
+
+    def data(self, images: Images) -> DataConfig:
+        """Return a part of a data set, or those of its images that a list in the data folder names."""
+        data = published_data(images.name, images.part, self.data_folder, self.folders)
+        if images.subset is None:
+            return data
+        return DataConfig.model_validate({**data.model_dump(), "subset": str(self.data_folder / images.subset)})
+
+    def file(self, node: Published) -> str:
+        """Return the address that the user has given."""
+        return self.networks[node.name]
+
+    def class_name(self, name: str) -> str:
+        """Return the paper's name, which is also the data sets'."""
+        return name
+
+    def path(self, path: ValuePath) -> ValuePath:
+        """Return the path unchanged."""
+        return path
+
+    def epoch(self, epoch: int) -> int:
+        """Return the epoch unchanged."""
+        return epoch
+
+    def fields(self, node: Node) -> dict[str, Any]:
+        """Return no fields, since the plan defines everything."""
+        return {}
+
+
+def published_number(images: Images) -> int | None:
+    """Return the published number of images of a part, or None if it is not known."""
+    return None if images.subset is not None else published_set(images.name).num_images.get(images.part)
+
+
+SMOKE_MARK = "smoke on scenes"
+_SIZE = 32
+_NUM_TRAIN = 90
+_NUM_VAL = 45
+# Sets with several objects per picture. All others become scenes of one object.
+_MULTI_OBJECT = {"COCO": "coco", "COCO-Crop": "coco-crop"}
+_SHIFTED = {
+    "ImageNet-Sketch-9": "only_fg",
+    "Stylized-ImageNet-9": "mixed_rand",
+    "ImageNet-R-9": "mixed_same",
+    "ObjectNet-9": "mixed_next",
+}
+"""Variants of scenes that stand for shifted sets. Sets of many parts use all variants in turn."""
+_SHIFTED_IN_PARTS = ("SI-Score-9", "ImageNet-C-9")
+# Classes of scenes that stand for the paper's. The first two occur together, as giraffes and zebras do.
+_CLASSES = (
+    *("giraffe", "zebra", "airplane", "automobile", "bird", "cat"),
+    *("deer", "dog", "frog", "horse", "ship", "truck"),
+)
+# The curves over the epochs need eight checkpoints. One epoch of scenes has three steps.
+_EPOCHS_PER_HUNDRED = 1
+_ONE_CORE = {"num_loader_threads": 1, "num_compute_threads": 1}
+_EVALUATION: Fields = {"image_size": _SIZE, "center_crop": False}
+_DETECTION: Fields = {
+    "num_iterations": 2,
+    "decay_iterations": (),
+    "num_warmup_iterations": 0,
+    "batch_size": 2,
+    "short_sides": (_SIZE,),
+    "test_short_side": _SIZE,
+    "max_side": 2 * _SIZE,
+    "num_regions": 8,
+    "num_train_proposals": 20,
+    "num_test_proposals": 8,
+    "num_precise_batches": 1,
+    "precision": "fp32",
+    "log_interval": 2,
+    "execution": _ONE_CORE,
+}
+_SMOKE_FIELDS: dict[type, Fields] = {
+    nodes.Localize: {"image_size": _SIZE, "execution": {"num_crf_actors": 1, "num_compute_threads": 1}},
+    nodes.Linear: {**_EVALUATION, "holdout_fraction": 0.2, "num_penalties": 3},
+    nodes.MaskScore: {"image_size": _SIZE},
+    nodes.FewShot: _EVALUATION,
+    # There are only a dozen pictures of each class.
+    nodes.ClassDistance: {**_EVALUATION, "perplexity": 3.0},
+    nodes.Detection: _DETECTION,
+}
+
+
+@dataclass(frozen=True)
+class Smoke:
+    """The same plan on scenes, with small networks and a few steps of training.
+
+    Networks that others published are replaced by trainings on scenes, and their masks by a centred box.
+
+    Attributes:
+        single: Folder of scenes with one object, in the layout of the Backgrounds Challenge.
+        multi: Folder of scenes with several objects, in COCO's layout.
+        mark: `SMOKE_MARK`.
+    """
+
+    single: Path
+    multi: Path
+    mark: str = SMOKE_MARK
+
+    @classmethod
+    def build(cls, folder: Path) -> Smoke:
+        """Build the scenes in a folder, or use those that exist."""
+        smoke = cls(folder / "single-object", folder / "multi-object")
+        sizes: Fields = {"num_train": _NUM_TRAIN, "num_val": _NUM_VAL, "image_size": _SIZE}
+        build_scenes(smoke.single, variant="single-object", **sizes)
+        build_scenes(smoke.multi, variant="multi-object", **sizes)
+        return smoke
+
+    def adapted(self, node: Node) -> Node:
+        """Return the node with stand-ins for everything that others have published."""
+        return nodes.rewrite(node, _stand_in)
+
+    def problem(self, node: Node) -> str | None:
+        """Return None, since nothing is missing."""
+        return None
+
+    def images_problem(self, images: Images) -> str | None:
+        """Return None, since nothing is missing."""
+        return None
+
+    def num_images(self, images: Images) -> int | None:
+        """Return the number of pictures that are built. Parts of single objects have several per picture."""
+        return _NUM_TRAIN if "train" in images.part else _NUM_VAL
+
+    def data(self, images: Images) -> DataConfig:
+        """Return the scenes that stand for a data set. Shifted sets become variants of them."""
+        fields = {"root": str(self.single), "layout": "backgrounds-challenge"}
+        fields["split"] = "train" if "train" in images.part else "val"
+        if images.name in _MULTI_OBJECT:
+            return DataConfig.model_validate({**fields, "root": str(self.multi), "layout": _MULTI_OBJECT[images.name]})
+        variant = _SHIFTED.get(images.name, "original")
+        if images.name == "Backgrounds Challenge":
+            variant = images.part
+        elif images.name in _SHIFTED_IN_PARTS:
+            # Chosen by the part's name, so that every process agrees. The 75 corruptions share eight variants.
+            variant = VARIANTS[sum(images.part.encode()) % len(VARIANTS)]
+        return DataConfig.model_validate({**fields, "variant": variant})
+
+    def file(self, node: Published) -> str:
+        """Refuse: every published file has a stand-in, so this is never called."""
+        raise AssertionError(node.name)
+
+    def class_name(self, name: str) -> str:
+        """Return the class of scenes that stands for a class of the paper. There are nine."""
+        return CLASS_NAMES[_CLASSES.index(name) % len(CLASS_NAMES)]
+
+    def path(self, path: ValuePath) -> ValuePath:
+        """Return the path with the classes named by their folders."""
+        return tuple(
+            CLASS_FOLDERS[_CLASSES.index(key) % len(CLASS_FOLDERS)] if key in _CLASSES else key for key in path
+        )
+
+    def epoch(self, epoch: int) -> int:
+        """Return one epoch for each hundred of the paper."""
+        return epoch // 100 * _EPOCHS_PER_HUNDRED
+
+    def fields(self, node: Node) -> Fields:
+        """Return fields for small pictures, small networks and one core."""
+        if not isinstance(node, nodes.Pretrain):
+            return _SMOKE_FIELDS.get(type(node), {})
+        method = MethodConfig.variants()[node.recipe.split("_")[0]]
+        return {
+            "backbone": "resnet10_narrow",
+            "image_size": _SIZE,
+            "num_epochs": self.epoch(800) if node.images.name == "COCO" else 1,
+            "batch_size": 30,
+            "precision": "fp32",
+            "method": dict(method.smoke_fields),
+            "execution": {**_ONE_CORE, "evaluation_interval": 100, "keep_every": 1, "checkpoint_interval": 4},
+        }
+
+
+def _stand_in(node: Node) -> Node:
+    if not isinstance(node, Published):
+        return node
+    if node.kind == "masks":
+        assert node.images is not None, node.name
+        box = nodes.options(localizer={"name": "center_box", "side_fraction": 0.7}, crf=False)
+        return nodes.Localize(node.images, None, box)
+    return training("moco_resnet18_in9" if node == MOCO_IMAGENET else "supervised_resnet18_in9")
+
+
+Scale = Full | Smoke
+
+
+def lacking(full: Full, planned: Iterable[Node], shown: Iterable[Images] = ()) -> list[str]:
+    """Return what a plan lacks: names of data sets with a missing part, and of networks and masks of others.
+
+    Args:
+        full: The scale, which knows where data sets and files lie.
+        planned: Nodes of the plan.
+        shown: Images that are shown without a stage.
+    """
+    known = list(planned)
+    parts = dict.fromkeys([*(images for node in known for images in images_of(node)), *shown])
+    sets = [images.name for images in parts if full.images_problem(images) is not None]
+    others = [node.name for node in known if isinstance(node, Published) and full.problem(node) is not None]
+    return list(dict.fromkeys([*sets, *others]))
+
+
+def read_names(file: Path | None, field_name: str, known: tuple[str, ...] = ()) -> dict[str, str]:
+    """Read a YAML file of paths by name.
+
+    Args:
+        file: The file, or None for no names.
+        field_name: Name of the field in messages: `datasets` or `networks`.
+        known: Names that are allowed; for `datasets` those of the published sets.
+
+    Raises:
+        InputError: The file is missing or malformed, or a name is not known.
+    """
+    if file is None:
+        return {}
+    if not file.is_file():
+        raise InputError(field_name, file, "does not exist", "Give a YAML file of `name: path` lines.")
+    content = read_yaml(file, field=field_name)
+    if not isinstance(content, dict) or not all(isinstance(path, str) for path in content.values()):
+        raise InputError(field_name, file, "is not a mapping of names to paths", "Write `name: path` lines.")
+    if field_name == "datasets":
+        return {published_set(str(name)).name: path for name, path in content.items()}
+    for name in content:
+        if name not in known:
+            raise InputError(field_name, name, "is not used by any table", f"Use one of: {', '.join(known)}.")
+    return {str(name): path for name, path in content.items()}
 
 
 @dataclass(frozen=True)
@@ -67,7 +342,7 @@ class Workshop:
 
     def name(self, node: Node) -> str:
         """Return the title of the node's stage, with the scale's mark."""
-        return title(node) if not self.scale.mark else f"{self.scale.mark}: {title(node)}"
+        return nodes.title(node) if not self.scale.mark else f"{self.scale.mark}: {nodes.title(node)}"
 
     def config(self, node: Node, results: Results) -> Model:
         """Make the configuration of a node's stage.
@@ -76,26 +351,56 @@ class Workshop:
             node: A node that `is_stage`.
             results: Results of all stages that it needs.
         """
-        match node:
-            case Pretrain():
-                masks = None if node.masks is None else self.address(node.masks, results)
-                return self.pretrain_config(node, masks)
-            case Localize():
-                return self.localize_config(node, results)
-            case Linear():
-                return self.linear_config(node, results)
-            case MaskScore():
-                return self.score_config(node, results)
-            case FewShot():
-                return self.few_shot_config(node, results)
-            case ClassDistance():
-                return self.class_distance_config(node, results)
-            case Detection():
-                return self.detection_config(node, results)
-            case _:
-                raise AssertionError(f"{title(node)} is not a stage")
+        # Imported on demand, since showing a plan needs few stages.
+        from objectaware.stages.registry import stage_named
 
-    def pretrain_config(self, node: Pretrain, masks: str | None) -> PretrainConfig:
+        if isinstance(node, nodes.Pretrain):
+            return self.pretrain_config(node, None if node.masks is None else self.address(node.masks, results))
+        return stage_named(nodes.stage_kind(node)).config.model_validate(self._fields(node, results))
+
+    def _fields(self, node: Node, results: Results) -> Fields:
+        """Return the fields of a stage that is not a training."""
+        scale = self.scale
+        scaled = scale.fields(node)
+        match node:
+            case nodes.Localize():
+                return self._localize_fields(node, results)
+            case nodes.Linear():
+                chosen_by = "holdout_size" if isinstance(node.holdout, int) else "holdout_fraction"
+                holdout = {} if node.holdout is None else {chosen_by: node.holdout}
+                tests = {name: scale.data(images) for name, images in node.tests}
+                fields = {"train": scale.data(node.train), "tests": tests, **(scaled or holdout)}
+            case nodes.MaskScore():
+                masks = {FOUND: self.address(node.masks, results)}
+                return {"data": scale.data(node.images), "masks": masks, **scaled}
+            case nodes.FewShot() | nodes.ClassDistance():
+                class_names = tuple(map(scale.class_name, node.classes))
+                fields = {"data": scale.data(node.images), "class_names": class_names, **scaled}
+                if isinstance(node, nodes.FewShot):
+                    fields |= {"num_shots": node.num_shots, "seeds": tuple(range(node.num_seeds))}
+            case nodes.Detection():
+                recipe, test = read_recipe(self.recipes / DETECTION_RECIPE), scale.data(node.test)
+                if isinstance(node.network, Published):
+                    return {"test": test, "published": scale.file(node.network), "execution": recipe["execution"]}
+                fields = {**recipe, "test": test, "data": scale.data(node.train), **scaled}
+            case _:
+                raise AssertionError(f"{nodes.title(node)} is not a stage of this kind")
+        return {**fields, "checkpoint": self.address(node.network, results)}
+
+    def _localize_fields(self, node: nodes.Localize, results: Results) -> Fields:
+        fields: Fields = {"data": self.scale.data(node.images), **node.options.fields()}
+        if node.network is not None:
+            fields["checkpoint"] = self.address(node.network, results)
+        if node.classifier is not None:
+            fields["localizer"]["classifier"] = self.address(node.classifier, results)
+        if node.negatives is not None:
+            fields["localizer"]["negatives"] = images_with(node.negatives, self, node.images)
+        fields |= self.scale.fields(node)
+        if node.record_iterations:
+            fields["execution"] = {**fields.get("execution", {}), "record_iterations": True}
+        return fields
+
+    def pretrain_config(self, node: nodes.Pretrain, masks: str | None) -> PretrainConfig:
         """Return the configuration of a training.
 
         Args:
@@ -105,7 +410,7 @@ class Workshop:
         options = default_names(PretrainConfig)
         recipe = read_recipe(self.recipes / f"{node.recipe}.yaml", options)
         policy: Any = recipe.get("policy", {})
-        chosen: dict[str, Any] = {}
+        chosen: Fields = {}
         if policy.get("masks") not in (None, GROUND_TRUTH):
             chosen["masks"] = masks
         if node.mix_probability is not None:
@@ -116,115 +421,41 @@ class Workshop:
         fields = {**recipe, "data": self.scale.data(node.images), "seed": node.seed, **scaled}
         return PretrainConfig.model_validate(fields)
 
-    def localize_config(self, node: Localize, results: Results) -> LocalizeConfig:
-        """Return the configuration of a localization."""
-        data = self.scale.data(node.images)
-        fields: dict[str, Any] = {"data": data, **node.options.fields()}
-        if node.network is not None:
-            fields["checkpoint"] = self.address(node.network, results)
-        if node.classifier is not None:
-            fields["localizer"]["classifier"] = self.address(node.classifier, results)
-        if node.negatives is not None:
-            fields["localizer"]["negatives"] = images_with(node.negatives, self, node.images)
-        fields |= self.scale.fields(node)
-        if node.record_iterations:
-            fields["execution"] = {**fields.get("execution", {}), "record_iterations": True}
-        return LocalizeConfig.model_validate(fields)
-
-    def linear_config(self, node: Linear, results: Results) -> LinearConfig:
-        """Return the configuration of a linear evaluation."""
-        holdout: dict[str, Any] = {}
-        if node.holdout is not None:
-            holdout["holdout_size" if isinstance(node.holdout, int) else "holdout_fraction"] = node.holdout
-        fields = {
-            "checkpoint": self.address(node.network, results),
-            "train": self.scale.data(node.train),
-            "tests": {name: self.scale.data(images) for name, images in node.tests},
-            **(self.scale.fields(node) or holdout),
-        }
-        return _model("linear").model_validate(fields)
-
-    def score_config(self, node: MaskScore, results: Results) -> LocalizationConfig:
-        """Return the configuration of a scoring."""
-        fields = {
-            "data": self.scale.data(node.images),
-            "masks": {FOUND: self.address(node.masks, results)},
-            **self.scale.fields(node),
-        }
-        return _model("localization").model_validate(fields)
-
-    def few_shot_config(self, node: FewShot, results: Results) -> FewShotConfig:
-        """Return the configuration of a few-shot evaluation."""
-        draws = {"num_shots": node.num_shots, "seeds": tuple(range(node.num_seeds))}
-        return _model("few_shot").model_validate({**self._class_pair(node, results), **draws})
-
-    def class_distance_config(self, node: ClassDistance, results: Results) -> ClassDistanceConfig:
-        """Return the configuration of a distance between two classes."""
-        return _model("class_distance").model_validate(self._class_pair(node, results))
-
-    def _class_pair(self, node: FewShot | ClassDistance, results: Results) -> dict[str, Any]:
-        return {
-            "checkpoint": self.address(node.network, results),
-            "data": self.scale.data(node.images),
-            "class_names": tuple(map(self.scale.class_name, node.classes)),
-            **self.scale.fields(node),
-        }
-
-    def detection_config(self, node: Detection, results: Results) -> DetectionConfig:
-        """Return the configuration of a fine-tuned detector, or of a published one."""
-        recipe = read_recipe(self.recipes / DETECTION_RECIPE)
-        fields: dict[str, Any] = {"test": self.scale.data(node.test)}
-        if isinstance(node.network, Published):
-            return DetectionConfig.model_validate(
-                {**fields, "published": self.scale.file(node.network), "execution": recipe["execution"]}
-            )
-        fields |= {"checkpoint": self.address(node.network, results), "data": self.scale.data(node.train)}
-        return DetectionConfig.model_validate({**recipe, **fields, **self.scale.fields(node)})
-
     def detection_execution(self) -> DetectionExecution:
         """Return the execution with which detectors are fine-tuned."""
         return DetectionExecution.model_validate(read_recipe(self.recipes / DETECTION_RECIPE)["execution"])
 
     def address(self, node: Node, results: Results) -> str:
         """Return the address of a node's outcome: a checkpoint, masks or a classifier."""
-        match node:
-            case Published():
-                return self.scale.file(node)
-            case Kept():
-                # Imported here: otherwise every plan would wait for PyTorch.
-                from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name
+        if isinstance(node, Published):
+            return self.scale.file(node)
+        if isinstance(node, nodes.Kept):
+            # Imported here: otherwise every plan would wait for PyTorch.
+            from objectaware.training.checkpoints import KEPT_FOLDER, checkpoint_name
 
-                # The folder's name contains the epoch's number, counted from 0.
-                epoch = self.scale.epoch(node.epoch) - 1
-                return f"{results[node.training].folder.uri}/train/{KEPT_FOLDER}/{checkpoint_name(epoch)}"
-            case Pretrain():
-                return str(results[node].values["checkpoint"])
-            case Localize():
-                return str(results[node].values["masks"])
-            case _:
-                return str(results[node].values["classifier"])
+            # The folder's name contains the epoch's number, counted from 0.
+            epoch = self.scale.epoch(node.epoch) - 1
+            return f"{results[node.training].folder.uri}/train/{KEPT_FOLDER}/{checkpoint_name(epoch)}"
+        from objectaware.stages.registry import stage_named
+
+        outcome = stage_named(nodes.stage_kind(node)).outcome
+        assert outcome is not None, f"{nodes.title(node)} has no outcome"
+        return str(results[node].values[outcome])
 
 
-def _model(kind: str) -> Any:  # noqa: ANN401 - the model of a kind of stage
-    """Return the configuration model of a kind of stage. It is imported on demand, since showing a plan needs few."""
-    from objectaware.stages.registry import stage_named
-
-    return stage_named(kind).config
-
-
-def obstacles(workshop: Workshop, nodes: Sequence[Node]) -> dict[Node, str]:
+def obstacles(workshop: Workshop, planned: Sequence[Node]) -> dict[Node, str]:
     """Return the reasons why nodes of a plan cannot run, before any of them has run.
 
     Args:
         workshop: Workshop that would make the stages' configurations.
-        nodes: The nodes, each after those that it needs.
+        planned: The nodes, each after those that it needs.
 
     Returns:
         The reason by node, for those that cannot run: their own problem, or that of a node that they need.
     """
     found: dict[Node, str] = {}
-    for node in nodes:
-        reason = next((found[needed] for needed in needs(node) if needed in found), None)
+    for node in planned:
+        reason = next((found[needed] for needed in nodes.needs(node) if needed in found), None)
         reason = reason or workshop.scale.problem(node)
         if reason is not None:
             found[node] = reason
@@ -246,5 +477,5 @@ def images_with(class_name: str, workshop: Workshop, images: Images) -> tuple[st
         if any(coco.category_names[one.category_index] == name for one in coco.annotations(index))
     ]
     if not shown:
-        raise InputError("class", name, f"is in no picture of {data.root}", "Give a data set that shows it.")
+        raise InputError("class", name, f"is not shown in any picture of {data.root}", "Give a data set that shows it.")
     return tuple(shown[: LocalizeConfig.model_fields["group_size"].default])
