@@ -183,11 +183,12 @@ def _with(key: Key, headers: Key, values: dict[str, str]) -> Key:
     return tuple(values.get(header, part) for header, part in zip(headers, key, strict=True))
 
 
-def _read(*names: str) -> Any:  # noqa: ANN401 - YAML is any value
+def read_data(*names: str) -> Any:  # noqa: ANN401 - YAML is any value
+    """Read a YAML file beside this one, by the parts of its path."""
     return yaml.safe_load(files(__name__).joinpath(*names).read_text(encoding="utf-8"))
 
 
-TABLE_LABELS: tuple[str, ...] = tuple(_read("tables.yaml"))
+TABLE_LABELS: tuple[str, ...] = tuple(read_data("tables.yaml"))
 """Labels of the paper's tables, without `tab:`, in its order."""
 
 
@@ -203,10 +204,10 @@ def load_table(label: str) -> Table:
     """
     if label not in TABLE_LABELS:
         raise InputError("table", label, "is not a table of the paper", "objectaware reproduce list shows them all.")
-    return Table.model_validate(_read("tables", f"{label}.yaml"))
+    return Table.model_validate(read_data("tables", f"{label}.yaml"))
 
 
 @cache
 def load_figures() -> tuple[Figure, ...]:
     """Read the list of the figures, in the order of the paper."""
-    return tuple(Figure.model_validate(entry) for entry in _read("figures.yaml"))
+    return tuple(Figure.model_validate(entry) for entry in read_data("figures.yaml"))

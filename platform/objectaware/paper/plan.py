@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from objectaware.config import PRESETS
 from objectaware.errors import InputError
-from objectaware.paper import Key, Place, Table, load_table, nodes
+from objectaware.paper import Key, Place, Table, load_table, nodes, read_data
 from objectaware.paper.nodes import (
     Images,
     Linear,
@@ -49,6 +49,7 @@ CROP: nodes.Options = options(PRESETS["crop"])
 MIXUP: nodes.Options = options(PRESETS["mixup"])
 """nodes.Options for background mixup's soft masks."""
 
+_NAMES: dict[str, dict[str, str]] = read_data("names.yaml")
 METHODS = {"MoCov2": "moco", "BYOL": "byol"}
 """Methods in the names of recipes, by the paper's names."""
 
@@ -81,15 +82,7 @@ _IMAGENET_CLASSIFIER = Linear(
     MOCO_IMAGENET, Images("ImageNet", "train"), (("val", Images("ImageNet", "val")),), holdout=10000
 )
 
-_CROP_POLICIES = {
-    "-": "",
-    "Baseline": "",
-    "CAM": "_object_crop",
-    "OA-Crop (CAM)": "_object_crop",
-    "+OA-Crop": "_object_crop",
-    "GT": "_object_crop_ground_truth",
-    "OA-Crop (GT)": "_object_crop_ground_truth",
-}
+_CROP_POLICIES = _NAMES["crops"]
 """Ends of recipes' names by the paper's names of the crops."""
 _PUBLISHED = {"Faster R-CNN": FASTER_RCNN, "Mask R-CNN": MASK_RCNN}
 
@@ -103,38 +96,14 @@ IN9_TRAIN = Images("ImageNet-9", "train")
 IN9_HOLDOUT = 0.05
 """Share of the training images that chooses the penalty (appendix B.3)."""
 
-_BACKGROUND_POLICIES = {
-    "Baseline": "",
-    "Mixup": "_mixup",
-    "CutMix": "_cutmix",
-    "BG-Mixup (CAM)": "_background_mixup",
-    "BG-Mixup (ours)": "_background_mixup",
-    "BG-HardMix (CAM)": "_background_hardmix",
-    "BG-HardMix (GT)": "_background_hardmix_ground_truth",
-}
+_BACKGROUND_POLICIES = _NAMES["backgrounds"]
 """Ends of recipes' names by the paper's names of the augmentations."""
 
 CHALLENGE_VARIANTS = ("original", "only_bg_b", "only_bg_t", "only_fg", "mixed_same", "mixed_rand", "mixed_next")
 """Variants of the Backgrounds Challenge in the table's order; the paper prints no `no_fg`."""
 _GAP = "BG-Gap"
 
-CORRUPTIONS = {
-    "Gaussian": "gaussian_noise",
-    "Shot": "shot_noise",
-    "Impulse": "impulse_noise",
-    "Defocus": "defocus_blur",
-    "Glass": "glass_blur",
-    "Motion": "motion_blur",
-    "Zoom": "zoom_blur",
-    "Snow": "snow",
-    "Frost": "frost",
-    "Fog": "fog",
-    "Brightness": "brightness",
-    "Contrast": "contrast",
-    "Elastic": "elastic_transform",
-    "Pixel": "pixelate",
-    "JPEG": "jpeg_compression",
-}
+CORRUPTIONS = _NAMES["corruptions"]
 """Folders of ImageNet-C by the paper's names of the corruptions; a test compares them with the data set."""
 SEVERITIES = range(1, 6)
 SCORED_FACTORS = ("size", "location", "rotation")
@@ -234,20 +203,16 @@ def _boxes(masks: Localize, column: str) -> Value:
     return Value(MaskScore(masks, masks.images), (("scores", "found", measure),))
 
 
-def _classified(name: str, train: str, test: str, holdout: int | None) -> tuple[Images, Images, int | None]:
-    return Images(name, train), Images(name, test), holdout
-
-
-CLASSIFIED = {
-    "COCO-Crop": _classified("COCO-Crop", "train", "val", 10000),
-    "CIFAR10": _classified("CIFAR-10", "train", "test", 10000),
-    "CIFAR100": _classified("CIFAR-100", "train", "test", 10000),
-    "CUB": _classified("CUB-200-2011", "train", "test", 1000),
-    "Flowers": _classified("Flowers102", "train", "test", None),
-    "Food": _classified("Food-101", "train", "test", 7575),
-    "Pets": _classified("Oxford-IIIT Pets", "train", "test", 740),
+_CLASSIFIED = {
+    "COCO-Crop": ("COCO-Crop", "val", 10000),
+    "CIFAR10": ("CIFAR-10", "test", 10000),
+    "CIFAR100": ("CIFAR-100", "test", 10000),
+    "CUB": ("CUB-200-2011", "test", 1000),
+    "Flowers": ("Flowers102", "test", None),
+    "Food": ("Food-101", "test", 7575),
+    "Pets": ("Oxford-IIIT Pets", "test", 740),
 }
-"""Data sets of linear evaluation: training part, test part, number of training images that choose the penalty."""
+"""Data sets of linear evaluation: name, test part, number of training images that choose the penalty."""
 
 
 def coco_network(model: str, backbone: str, crop: str, seed: int) -> Network:
@@ -259,8 +224,8 @@ def coco_network(model: str, backbone: str, crop: str, seed: int) -> Network:
 
 def classified(network: Network, name: str) -> Linear:
     """Return the linear evaluation on a data set, by its name in the tables."""
-    train, test, holdout = CLASSIFIED[name]
-    return Linear(network, train, (("test", test),), holdout)
+    data, test, holdout = _CLASSIFIED[name]
+    return Linear(network, Images(data, "train"), (("test", Images(data, test)),), holdout)
 
 
 def _classified_accuracy(network: Network, name: str) -> Value:
