@@ -38,8 +38,10 @@ def published_tests(names: Sequence[str], data_folder: str) -> dict[str, DataCon
         for part in parts:
             test = found.name if len(parts) == 1 else part
             if test in tests:
-                problem = f"has a test set {test}, as another of them has"
-                raise InputError("sets", name, problem, "Name one of them, or give the other in the recipe's tests.")
+                problem = f"has a test set {test}, and so has another data set"
+                raise InputError(
+                    "sets", name, problem, "Name only one of them, and give the other in the recipe's tests."
+                )
             tests[test] = published_data(name, part, data_folder)
     return tests
 

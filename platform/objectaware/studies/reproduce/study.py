@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -77,17 +77,11 @@ def steps_of(workshop: Workshop, planned: Iterable[Node]) -> list[Step]:
         workshop: Workshop that makes configurations of nodes.
         planned: The nodes, each after those that it needs. Those that are not stages are left out.
     """
-
-    def step(node: Node) -> Step:
-        return Step(
-            name=node,
-            kind=stage_kind(node),
-            config=lambda results: workshop.config(node, results),
-            inputs=stages_below(node),
-            title=workshop.name(node),
-        )
-
-    return [step(node) for node in planned if is_stage(node)]
+    return [
+        Step(node, stage_kind(node), partial(workshop.config, node), stages_below(node), workshop.name(node))
+        for node in planned
+        if is_stage(node)
+    ]
 
 
 def run_table(context: Context, workshop: Workshop, plan: TablePlan) -> TableReport:
@@ -119,28 +113,29 @@ def run_table(context: Context, workshop: Workshop, plan: TablePlan) -> TableRep
         reasons_by_node = {**missing, **outcome.failures}
         measured = {place: _measure(values, outcome.results, reasons_by_node) for place, values in cells.items()}
         report = TableReport(plan.table, measured, plan.seeds, scale.mark)
-        _record(parent, report)
+        parent.log_table(f"{plan.table.label} ({scale.mark})" if scale.mark else plan.table.label, report.rows())
+        numbers = {(*row, *column): one.cell.mean for (row, column), one in measured.items() if one.cell is not None}
+        parent.log_metrics({".".join((plan.table.label, *names)): mean for names, mean in numbers.items()})
+        parent.log_text("report.md", report.markdown())
         outcome.raise_failures(report)
     return report
 
 
 def _missing(kind: str, label: str, argument: str, done: str, reasons: Iterable[str]) -> InputError:
-    problem = f"cannot be {done} with what is here ({'; '.join(dict.fromkeys(reasons))})"
+    problem = f"cannot be {done} with the data and networks at hand ({'; '.join(dict.fromkeys(reasons))})"
     return InputError(kind, label, problem, f"`objectaware reproduce {argument} --plan` lists what it needs.")
 
 
-@contextmanager
 def _open_study(
     context: Context, workshop: Workshop, label: str, datasets: Sequence[str], seeds: Sequence[int]
-) -> Iterator[tuple[Context, Tracker]]:
+) -> AbstractContextManager[tuple[Context, Tracker]]:
     """Open the study of a table or figure. Under the context that it yields, every line of progress names the scale."""
     mark = workshop.scale.mark
     described = {"label": label, "seeds": list(seeds), "scale": mark or "full"}
     if mark:
         context = replace(context, services=replace(context.services, progress=MarkedProgress(mark)))
     name = f"{label} ({mark})" if mark else label
-    with open_study(context, "paper", name=name, dataset=mark or ", ".join(datasets), config=described) as opened:
-        yield opened
+    return open_study(context, "paper", name=name, dataset=mark or ", ".join(datasets), config=described)
 
 
 def _measure(values: Sequence[Value], results: Mapping[Node, StageResult], reasons: Mapping[Node, str]) -> Measured:
@@ -148,19 +143,6 @@ def _measure(values: Sequence[Value], results: Mapping[Node, StageResult], reaso
     if reason is not None:
         return Measured(None, reason)
     return Measured(Cell.over_seeds([value.read(results[value.node].values) for value in values]))
-
-
-def _record(parent: Tracker, report: TableReport) -> None:
-    """Log the table, its cells and the report."""
-    name = report.table.label + (f" ({report.mark})" if report.mark else "")
-    parent.log_table(name, report.rows())
-    numbers = {
-        ".".join((report.table.label, *row, *column)): one.cell.mean
-        for (row, column), one in report.measured.items()
-        if one.cell is not None
-    }
-    parent.log_metrics(numbers)
-    parent.log_text("report.md", report.markdown())
 
 
 def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[str]:
@@ -293,20 +275,15 @@ def _predictions(materials: Materials) -> bytes:
 
 def _predicted(materials: Materials, node: Linear, folder: ImageFolder, places: Sequence[int]) -> list[str]:
     """Return the class that a linear evaluation's classifier predicts for each picture, among those of its training."""
-    scale, fields = materials.workshop.scale, materials.workshop.scale.fields(node)
-    train = scale.data(node.train).open()
+    config = materials.workshop.config(node, materials.results)
+    assert isinstance(config, LinearConfig)
+    train, size, center_crop = config.train.open(), config.image_size, config.center_crop
     assert train.labels is not None
     names = [train.class_names[label] for label in np.unique(train.labels)]
     classifier = load_classifier(materials.workshop.address(node, materials.results))
-    with local_checkpoint(materials.workshop.address(node.network, materials.results)) as local:
-        features = compute_features(
-            load_encoder(local).backbone,
-            folder,
-            places,
-            size=fields.get("image_size", LinearConfig.model_fields["image_size"].default),
-            center_crop=fields.get("center_crop", LinearConfig.model_fields["center_crop"].default),
-            device=torch.device("cpu"),
-        )
+    with local_checkpoint(config.checkpoint) as local:
+        backbone, device = load_encoder(local).backbone, torch.device("cpu")
+        features = compute_features(backbone, folder, places, size=size, center_crop=center_crop, device=device)
     scores = features.values @ classifier.weight.T + classifier.bias
     return [names[label] for label in scores.argmax(dim=1).tolist()]
 
@@ -378,7 +355,7 @@ def background_mixup(materials: Materials) -> Pictures:
             break
     if not rows:
         remedy = "Localize with a network that was trained longer."
-        raise InputError("masks", materials.stage("masks").folder.uri, "leave no picture any background", remedy)
+        raise InputError("masks", materials.stage("masks").folder.uri, "leave no background in any picture", remedy)
     return {"figure.png": materials.tiles(rows)}
 
 
