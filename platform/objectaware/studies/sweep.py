@@ -41,7 +41,7 @@ from objectaware.report.figures import ComparedPoint, compared_lines
 from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash, data_sets
 from objectaware.stages.progress import Progress
 from objectaware.stages.registry import all_stages
-from objectaware.stages.runner import Context, EpochWatch, StageResult
+from objectaware.stages.runner import Context, EpochWatch, Mode, Services, StageResult
 from objectaware.studies.engine import Step, open_study, run_step
 from objectaware.studies.sweep_config import (
     PaperCells,
@@ -55,7 +55,7 @@ from objectaware.studies.sweep_config import (
     sweep_needs,
     value_of,
 )
-from objectaware.tracking import RunStatus, Tracker, environment_tags
+from objectaware.tracking import RunStatus, Tracker, TrackingStore, environment_tags
 
 _SECONDS_FOR_STOPPED_TRIALS = 60.0
 _RUN_STATUS: dict[TrialStatus, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -203,13 +203,21 @@ class TrialJob:
 
     Attributes:
         config: The sweep.
-        context: Context of the stages, in which stages wait for those of other trials.
+        storage: Folder that contains all stages' folders.
+        tracking: MLflow store in use.
+        parent: The sweep's run.
         ledger: Records of how the trials ended.
+        begun: Stages that have already been started over; used with `fresh` only.
+        mode: How the trials treat existing results.
     """
 
     config: SweepConfig
-    context: Context
+    storage: Storage
+    tracking: TrackingStore
+    parent: Tracker
     ledger: Ledger
+    begun: BegunStages
+    mode: Mode
 
     def __call__(self, values: Mapping[str, Any], report: Report) -> float:
         """Run a trial's stages. Stages that another trial is computing or has computed are not computed again.
@@ -253,7 +261,8 @@ class TrialJob:
         return columns[self.config.metric_column()]
 
     def _run_stage(self, trial: Trial, name: str, results: Mapping[str, StageResult], watch: EpochWatch) -> StageResult:
-        context = replace(self.context, services=replace(self.context.services, progress=Progress()), watch=watch)
+        services = Services(self.storage, self.tracking, Progress())
+        context = Context(services, self.mode, parent=self.parent, computed=self.begun, watch=watch)
         varied = {parameter: trial.values[parameter] for parameter in parameters_of(self.config, name)}
         config = stage_config(self.config, trial, name, _values(results))
         step = Step(name, self.config.stages[name].stage, config, title=f"{name} {Trial(varied, trial.seed).title}")
@@ -388,12 +397,13 @@ class _Sweep:
         services.start_ray()
         # Tune pickles this sweep with its callbacks, and the original `start_ray` holds the command's contexts.
         services = replace(services, start_ray=_ray_is_there)
-        self.context = replace(context, services=services, computed=self.begun)
+        self.context = replace(context, services=services)
         needs = sweep_needs(config, checked, has_gpus=has_gpus())
         at_once = num_concurrent(needs, wanted=config.execution.max_concurrent)
         number = search.num_trials if isinstance(search, Estimator) else len(search)
         services.progress.line(f"{config.name}: {number} trials to run, up to {at_once} at once")
-        job = TrialJob(config, replace(self.context, mode=replace(context.mode, waits=True)), self.ledger)
+        mode = replace(context.mode, waits=True)
+        job = TrialJob(config, services.storage, services.tracking, self.parent, self.ledger, self.begun, mode)
         try:
             run_trials(job, search, self, max_concurrent=at_once, halving=config.scheduler)
         finally:
