@@ -99,9 +99,8 @@ class Variant(Model):
             return value
         fields = {"name": value} if isinstance(value, str) else value
         if not isinstance(fields, Mapping):
-            raise PydanticCustomError(
-                "option", "give a name, or a mapping with one: {names}", {"names": ", ".join(cls.variants())}
-            )
+            names = ", ".join(cls.variants())
+            raise PydanticCustomError("option", "give a name, or a mapping with one: {names}", {"names": names})
         name = fields.get("name") or cls.default_name
         variant = cls.variants().get(str(name))
         if variant is None:

@@ -271,7 +271,7 @@ class BatchPlan:
 
 
 def load_batches(
-    images: TrainingImages, plan: BatchPlan, first: int, *, session: Session, num_threads: int
+    images: TrainingImages, plan: BatchPlan, first: int, session: Session, num_threads: int
 ) -> Iterator[Batch]:
     """Load one worker's share of the batch of every iteration onto its device, without end.
 

@@ -117,9 +117,7 @@ class FineTuner(TrainingLoop[Batch]):
         num_steps = min(self._config.log_interval, self._config.num_iterations - start)
         if self._stream is None:
             num_threads = self._config.execution.num_loader_threads
-            self._stream = load_batches(
-                self._images, self._plan, start + first, session=self._session, num_threads=num_threads
-            )
+            self._stream = load_batches(self._images, self._plan, start + first, self._session, num_threads)
         stream = self._stream
         return num_steps, (next(stream) for _ in range(first, num_steps))
 

@@ -89,8 +89,7 @@ class LocalSession:
     """
 
     def __init__(self, folder: Path, device: torch.device | None = None) -> None:
-        self.rank = 0
-        self.world_size = 1
+        self.rank, self.world_size = 0, 1
         self.device = device or torch.device("cpu")
         self.cache_folder = folder / "cache"
         self.kept_folder = Storage.from_uri(folder / "kept")
