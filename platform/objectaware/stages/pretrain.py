@@ -47,7 +47,7 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
 
     def check(config: PretrainConfig) -> None:
         check_image_size(config.backbone, config.image_size)
-        opened = open_inputs(config)
+        opened = open_inputs(config, data)
         config.policy.open_truth(config.data, opened.images)
         if opened.notice:
             context.services.progress.line(f"{name}: {opened.notice}")

@@ -129,13 +129,17 @@ class TrainingInputs:
     notice: str
 
 
-def open_inputs(config: PretrainConfig) -> TrainingInputs:
+def open_inputs(config: PretrainConfig, data: Dataset | None = None) -> TrainingInputs:
     """Open the images, labels and plan of batches of a configuration.
+
+    Args:
+        config: The configuration.
+        data: Its data set, if it is open already.
 
     Raises:
         InputError: The images or their labels do not fit the configuration.
     """
-    data = Dataset(config.data)
+    data = data or Dataset(config.data)
     images = data.images
     if config.method.needs_labels:
         if images.labels is None:
