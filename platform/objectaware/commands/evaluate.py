@@ -22,6 +22,7 @@ from objectaware.commands.common import (
     with_each_checkpoint,
     write_json,
 )
+from objectaware.commands.fields import command
 from objectaware.commands.registry import subcommand
 from objectaware.errors import InputError
 
@@ -90,37 +91,30 @@ def evaluate_few_shot(program: str, arguments: list[str]) -> None:
         print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
 
-@subcommand("evaluate losses", "--runs NAME=DIR …", "Draw the loss of several pretrainings over their epochs.")
-def evaluate_losses(program: str, arguments: list[str]) -> None:
-    """Run `objectaware evaluate losses --runs NAME=DIR …`."""
+@command("evaluate losses", "--runs NAME=DIR …", "Draw the loss of several pretrainings over their epochs.")
+def evaluate_losses(runs: list[str], common: CommonArguments = DEFAULTS, metric: str = "loss") -> None:
+    """Draw the loss of several pretrainings over their epochs, in one picture.
 
-    def command(runs: list[str], common: CommonArguments = DEFAULTS, metric: str = "loss") -> None:
-        """Draw the loss of several pretrainings over their epochs, in one picture.
+    Args:
+        runs: NAME=DIR for each pretraining: its name in the legend, and its folder or that of its checkpoint.
+        common: Settings of every command.
+        metric: Metric of pretraining to be drawn (docs/pretraining.md).
+    """
+    from objectaware.studies.curves import run_losses
 
-        Args:
-            runs: NAME=DIR for each pretraining: its name in the legend, and its folder or that of its checkpoint.
-            common: Settings of every command.
-            metric: Metric of pretraining to be drawn (docs/pretraining.md).
-        """
-        from objectaware.studies.curves import run_losses
-
-        named: dict[str, str] = {}
-        for one in runs:
-            name, equals, folder = one.partition("=")
-            if not (name and equals and folder) or name in named:
-                raise InputError(
-                    "runs", one, "is not NAME=DIR, or the name comes twice", "Give baseline=runs/pretrain/…"
-                )
-            named[name] = folder
-        with open_records(common) as context:
-            values = run_losses(context, named, metric=metric)
-            write_json(common, values)
-            for name, curve in values["curves"].items():
-                print(f"{name}: {metric} {curve['values'][-1]:.4g} after epoch {curve['epochs'][-1]}")
-            print(f"picture: {values['picture']}")
-            print(f"MLflow UI: {context.services.tracking.ui_command()}")
-
-    tyro.cli(command, prog=program, args=arguments)
+    named: dict[str, str] = {}
+    for one in runs:
+        name, equals, folder = one.partition("=")
+        if not (name and equals and folder) or name in named:
+            raise InputError("runs", one, "is not NAME=DIR, or the name comes twice", "Give baseline=runs/pretrain/…")
+        named[name] = folder
+    with open_records(common) as context:
+        values = run_losses(context, named, metric=metric)
+        write_json(common, values)
+        for name, curve in values["curves"].items():
+            print(f"{name}: {metric} {curve['values'][-1]:.4g} after epoch {curve['epochs'][-1]}")
+        print(f"picture: {values['picture']}")
+        print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
 
 @subcommand(
