@@ -120,18 +120,19 @@ def linear_evaluation(
         InputError: Features are not finite, labels are out of range, a class has no sample, or no sample can
             be held out.
     """
+    is_streamed = isinstance(train_features, FeatureBatches)
     if isinstance(train_features, FeatureBatches):
         batches = train_features
     else:
-        assert train_labels is not None
+        assert train_labels is not None, "only FeatureBatches bring their own labels"
         features, labels = as_checked(train_features, train_labels, "train_")
         whole = features, labels.to(features.device, torch.int64)
         batches = FeatureBatches(lambda: iter([whole]))
 
     def problem_of(chosen: FeatureBatches, dtype: torch.dtype) -> ScaledProblem:
-        if batches is train_features:
+        if is_streamed:
             return StreamedProblem(chosen, classes, dtype)
-        ((rows, of_rows),) = chosen.read()
+        rows, of_rows = next(iter(chosen.read()))  # all rows, since they are in memory
         return LogisticProblem(rows, of_rows, classes, dtype)
 
     all_labels = batches.labels()
@@ -143,8 +144,9 @@ def linear_evaluation(
     penalties = np.geomspace(max_penalty, min_penalty, num_values)
     # Models along the path are compared by their accuracy only; float32 is twice as fast.
     is_double = next(iter(batches.read()))[0].dtype == torch.float64
-    problem = problem_of(kept_batches, torch.float64 if is_double else torch.float32)
-    path = solution_path(problem, penalties.tolist(), tolerance=PATH_TOLERANCE)
+    dtype = torch.float64 if is_double else torch.float32
+    # The problem has no name here, so that the exhausted path frees its copy of the features before the exact fit.
+    path = solution_path(problem_of(kept_batches, dtype), penalties.tolist(), tolerance=PATH_TOLERANCE)
     best, best_model, accuracies = _best_of(path, held_batches)
     penalty = float(penalties[best])
     exact = problem_of(batches if refit else kept_batches, torch.float64)

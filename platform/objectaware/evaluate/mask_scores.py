@@ -213,7 +213,8 @@ def max_box_acc(
     num_images = 0
     for score_map, true_boxes in itertools.zip_longest(score_maps, boxes):
         if score_map is None or true_boxes is None:
-            raise InputError("boxes", "another number", "not as many lists of boxes as maps", "Give one per map.")
+            problem = "are fewer lists than maps" if true_boxes is None else "are more lists than maps"
+            raise InputError("boxes", f"after {num_images}", problem, "Give one list of boxes per map.")
         hits += box_hits(score_map, true_boxes, iou_thresholds=iou_thresholds, multi_contour=multi_contour)
         num_images += 1
     if num_images == 0:

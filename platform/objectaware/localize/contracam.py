@@ -212,7 +212,8 @@ def contracam(
         features: images -> last spatial activation A (N, C, h, w), in evaluation mode, which is averaged over the
             positions; or A with another pooling, such as a `Backbone`'s `activations`. It is called once per
             iteration, without gradients, and may compute in bfloat16. Scores and gradients are float32.
-        projector: Pooled features (N, C) float32 -> projection (N, D), in evaluation mode, such as `nn.Identity()`.
+        projector: Pooled features (N, C) float32 -> projection (N, D), in evaluation mode. `nn.Identity()` compares
+            the features themselves.
         num_iterations: T, at least 1.
         remove_negative_signals: Whether to keep only positive α, the trick of eq. 2; False is the paper's ablation.
         temperature: τ of the score; the official code uses 1.

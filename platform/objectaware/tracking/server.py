@@ -179,8 +179,8 @@ class Server:
         if parent_id is not None:
             tags[PARENT_TAG] = parent_id
         if not opened.is_link:
-            for same in self.find_originals(experiment_id, opened.identity)[:1]:
-                tags[SAME_TAG] = same.info.run_id
+            if same := self.find_originals(experiment_id, opened.identity):
+                tags[SAME_TAG] = same[0].info.run_id
         elif opened.source_run_id is not None:
             tags[SOURCE_TAG] = opened.source_run_id
         else:
@@ -353,7 +353,8 @@ def recorded_runs(store: TrackingStore) -> list[RecordedRun]:
         return []
     order = ["attributes.start_time ASC"]
     search = partial(client.search_runs, [experiment.experiment_id], max_results=1000, order_by=order)
-    found = [*(page := search())]
+    page = search()
+    found = list(page)
     while page.token:
         page = search(page_token=page.token)
         found += page

@@ -550,13 +550,16 @@ def first_batch(lines: Iterable[tuple[Record | None, int]], start: int) -> Batch
             and num_parameters <= MAX_PARAMETERS
             and num_tags <= MAX_TAGS
         )
-        is_alone = any(not isinstance(one, BatchedRecord | None) for one in (record, *records[-1:]))
-        if records and (is_alone or not fits):
+        if records and not (fits and _joins_batches(record) and _joins_batches(records[-1])):
             break
         end += num_bytes
         if record is not None:
             records.append(record)
     return Batch(tuple(records), end) if end > start else None
+
+
+def _joins_batches(record: Record | None) -> bool:
+    return record is None or isinstance(record, BatchedRecord)
 
 
 @contextmanager

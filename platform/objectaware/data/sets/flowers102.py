@@ -91,7 +91,8 @@ class Flowers102(Layout):
         numbers = _read_numbers(base / "setid.mat", _VARIABLES[place.split])
         labels = _read_numbers(base / "imagelabels.mat", "labels")
         if not ((numbers >= 1) & (numbers <= len(labels))).all() or not (labels >= 1).all():
-            raise _RELEASE.malformed(base / "setid.mat", f"names images that {base / 'imagelabels.mat'} gives no label")
+            problem = f"names images that {base / 'imagelabels.mat'} gives no label"
+            raise InputError(_RELEASE.field, base / "setid.mat", problem, "Take both files from the same release.")
         class_names = [f"{number:03d}" for number in range(1, int(labels.max()) + 1)]
         image_ids = [f"image_{number:05d}.jpg" for number in numbers]
         return ImageFolder(base / "jpg", image_ids, labels[numbers - 1] - 1, class_names)

@@ -173,7 +173,7 @@ def _ground_truth(kit: Path) -> dict[str, str]:
     return {f"ILSVRC2012_val_{place:08}": wnid for place, wnid in enumerate(labels, start=1)}
 
 
-class WnidFolders(Layout):
+class ImageNetClasses(Layout):
     """Base of the layouts whose classes are ImageNet's."""
 
     labels = "class of ImageNet"
@@ -185,7 +185,7 @@ class WnidFolders(Layout):
 
 
 @register_layout
-class ImageNet(WnidFolders):
+class ImageNet(ImageNetClasses):
     """ILSVRC 2012. Labels are the numbers of classes, 0 to 999; class names are wnids."""
 
     name = "imagenet"

@@ -18,7 +18,7 @@ from objectaware.data.layouts import Layout, Place, PublishedSet, register_layou
 from objectaware.data.sets.imagenet import (
     IMAGENET_TERMS,
     NUM_IN_370_CLASSES,
-    WnidFolders,
+    ImageNetClasses,
     class_of_si_score,
     common_superclass,
     is_wnid,
@@ -42,7 +42,7 @@ CORRUPTED_VARIANTS = tuple(
 """Variants of ImageNet-C, such as `gaussian_noise-3`."""
 
 
-class _Shifted(WnidFolders):
+class _Shifted(ImageNetClasses):
     """Base of the sets with one folder per class, named by its wnid."""
 
     def open(self, place: Place) -> ImageFolder:
@@ -115,7 +115,7 @@ _UNPACKED = {"size": "area", "location": "location20_area02_min0pc", "rotation":
 
 
 @register_layout
-class SiScore(WnidFolders):
+class SiScore(ImageNetClasses):
     """SI-Score: objects pasted onto backgrounds in many sizes, places and angles.
 
     One folder per class, named in words. Labels are the numbers of ImageNet's classes, 0 to 999; class names are wnids.
@@ -138,7 +138,7 @@ class SiScore(WnidFolders):
 
 _LABELS = "mappings/folder_to_objectnet_label.json"
 _BORDER = 2
-_OBJECTNET = Release("objectnet", ("objectnet-1.0",), (_LABELS, "images"))
+_OBJECTNET_RELEASE = Release("objectnet", ("objectnet-1.0",), (_LABELS, "images"))
 
 
 class BorderlessImages:
@@ -204,12 +204,12 @@ class ObjectNet(Layout):
 
     def open(self, place: Place) -> BorderlessImages:
         """List the pictures. A folder that has no name in the mapping is refused."""
-        base = _OBJECTNET.base(place.root)
+        base = _OBJECTNET_RELEASE.base(place.root)
         folders = ImageFolder.from_classes(base / "images")
         label_of_folder = _read_mapping(base / _LABELS)
         for folder in folders.class_names:
             if folder not in label_of_folder:
-                raise _OBJECTNET.malformed(base / _LABELS, f"has no entry for the folder {folder}")
+                raise _OBJECTNET_RELEASE.malformed(base / _LABELS, f"has no entry for the folder {folder}")
         names = [str(label_of_folder[folder]) for folder in folders.class_names]
         return BorderlessImages(ImageFolder(folders.root, folders.image_ids, folders.labels, names))
 
@@ -220,13 +220,13 @@ class ObjectNet(Layout):
         one class in the published mappings, Bicycle (444 and 671, wheeled vehicle); the paper does not say which
         classes its ObjectNet-9 had.
         """
-        mappings = _OBJECTNET.base(place.root) / "mappings"
+        mappings = _OBJECTNET_RELEASE.base(place.root) / "mappings"
         names_of_label = _read_mapping(mappings / "objectnet_to_imagenet_1k.json")
         class_of_line = {
             int(line): int(number)
             for number, line in _read_mapping(mappings / "pytorch_to_imagenet_2012_id.json").items()
         }
-        lines = _OBJECTNET.lines(mappings / "imagenet_to_label_2012_v2")
+        lines = _OBJECTNET_RELEASE.lines(mappings / "imagenet_to_label_2012_v2")
         class_of_name = {name: class_of_line[line] for line, name in enumerate(lines) if line in class_of_line}
         superclasses = []
         for label in self.open(place).class_names:
@@ -234,18 +234,18 @@ class ObjectNet(Layout):
             unknown = [name for name in names if name not in class_of_name]
             if unknown:
                 problem = f"has no line {unknown[0]!r}, which stands for {label}"
-                raise _OBJECTNET.malformed(mappings / "imagenet_to_label_2012_v2", problem)
+                raise _OBJECTNET_RELEASE.malformed(mappings / "imagenet_to_label_2012_v2", problem)
             superclasses.append(common_superclass([class_of_name[name] for name in names]))
         return np.array(superclasses, dtype=np.int64)
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads("\n".join(_OBJECTNET.lines(path)))
+        content = json.loads("\n".join(_OBJECTNET_RELEASE.lines(path)))
     except json.JSONDecodeError as error:
-        raise _OBJECTNET.malformed(path, f"is not JSON ({error})") from error
+        raise _OBJECTNET_RELEASE.malformed(path, f"is not JSON ({error})") from error
     if not isinstance(content, dict):
-        raise _OBJECTNET.malformed(path, "is not a mapping")
+        raise _OBJECTNET_RELEASE.malformed(path, "is not a mapping")
     return content
 
 
