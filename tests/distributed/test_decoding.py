@@ -17,6 +17,7 @@ from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import require_resources
 from objectaware.distributed.decoding import DecodedViews, Decoder, stream_places
 from objectaware.distributed.train import training_needs
+from objectaware.distributed.train_session import RaySession
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import load_state
 from objectaware.training.inputs import build_loader, open_inputs, worker_share
@@ -83,7 +84,9 @@ def test_who_decodes_decides_which_processes_run(ray_session: None) -> None:
 
 
 class StoppedSession(LocalSession):
-    """Is told to end at a step, counted from 1."""
+    """Takes its views as a worker of Ray does, and is asked to end at a step, counted from 1."""
+
+    view_source = RaySession.view_source
 
     def __init__(self, folder: Path, stop_at: int = -1) -> None:
         super().__init__(folder)
@@ -92,10 +95,6 @@ class StoppedSession(LocalSession):
     def should_stop(self) -> bool:
         self._steps_left -= 1
         return self._steps_left == 0
-
-
-def _train(config: PretrainConfig, session: LocalSession, folder: Path) -> None:
-    run_pretraining(config, session)
 
 
 @slow
@@ -116,7 +115,7 @@ def test_training_on_decoded_views_is_training_on_ones_own_to_the_bit(
     config = _config(pack, decode_on="cluster", num_decoders=2)
     with pytest.raises(StoppedError):
         run_pretraining(config, StoppedSession(tmp_path / "decoded", stop_at=3))
-    run_pretraining(config, LocalSession(tmp_path / "decoded"))
+    run_pretraining(config, StoppedSession(tmp_path / "decoded"))
     assert asked == [(0, 0), (1, 1)]  # 44 images are two steps
     found = load_state(tmp_path / "decoded" / "checkpoint")
     assert found["method"].keys() == expected["method"].keys()
@@ -134,5 +133,5 @@ def test_what_a_decoder_refuses_reaches_the_worker_as_it_is(ray_session: None, t
         {**_config(tmp_path, decode_on="cluster").model_dump(), "data": DataConfig(root=str(tmp_path))}
     )
     with pytest.raises(InputError, match="hold none that can be read") as refusal:
-        run_pretraining(config, LocalSession(tmp_path / "run"))
+        run_pretraining(config, StoppedSession(tmp_path / "run"))
     assert type(refusal.value) is InputError

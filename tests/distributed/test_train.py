@@ -187,7 +187,7 @@ def _state(checkpoint: Path) -> dict[str, Any]:
 
 
 @slow
-@pytest.mark.chaos(fault="a training worker killed, another told to end", holds="no step lost or recorded twice")
+@pytest.mark.chaos(fault="a training worker killed, another asked to end", holds="no step lost or recorded twice")
 def test_two_workers_of_which_one_is_killed_and_one_told_to_end_lose_nothing(
     trained: Trained, tiny_images: Path, tmp_path: Path
 ) -> None:

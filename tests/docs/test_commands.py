@@ -55,7 +55,7 @@ LINES = [pytest.param(line, id=f"{page.stem}: {' '.join(line)}") for page in PAG
 
 
 class ReachedStages(BaseException):
-    """The command line was parsed and its configuration is valid."""
+    """The command line was parsed and its configuration is valid. `run` would catch an `Exception`."""
 
 
 def _no_records(*_: object) -> None:

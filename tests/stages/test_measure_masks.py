@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,9 +26,11 @@ from objectaware.stages.localization import (
     CENTER_MAP,
     FULL_IMAGE,
     LocalizationConfig,
+    localization,
     measure_masks,
     measure_truth,
 )
+from objectaware.stages.runner import Context
 from published_trees import KINDS, write_part
 
 OF_MASKS = {"miou", "miou_1_255", "px_ap"}
@@ -82,6 +86,23 @@ def test_the_truth_itself_has_all_of_the_measures_that_its_layout_allows(tmp_pat
     for name in {FULL_IMAGE, BEST_CENTER_BOX} & baselines.keys():
         assert baselines[name].keys() == scores.keys(), name
     assert len(measure_truth(config)["boxes_per_image"]) == len(image_ids)
+
+
+def test_masks_that_are_named_truth_leave_the_baselines(
+    context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def in_process(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], **_: object) -> list[Any]:
+        return [function(*task) for task in tasks]
+
+    monkeypatch.setattr("objectaware.stages.localization.run_tasks", in_process)
+    data = write_part(tmp_path, "cub")
+    system = _write_masks(tmp_path / "masks", *_perfect(data))
+    rows = {}
+    for name in ("truth", "ours"):
+        values = localization(context, LocalizationConfig(data=data, masks={name: system}, image_size=224)).values
+        rows[name] = [{row.replace(name, "masks") for row in values[part]} for part in ("scores", "coverage")]
+    assert rows["truth"] == rows["ours"]
+    assert {FULL_IMAGE, "masks"} <= rows["truth"][0]
 
 
 def test_ignored_pixels_change_nothing(tmp_path: Path) -> None:

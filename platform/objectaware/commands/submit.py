@@ -126,24 +126,20 @@ def job_environment(given: Mapping[str, str], working_dir: Path, shape: ClusterS
     environment = {"PYTHONPATH": "platform"} if (working_dir / "platform" / "objectaware").is_dir() else {}
     alone_here = shape.is_this_machine and not shape.has_several_nodes
     storage = given.get(STORAGE_VARIABLE) or (str(working_dir / "runs") if alone_here else None)
-    for name, address, scheme, remedy in (
-        (
-            STORAGE_VARIABLE,
-            storage,
-            "",
-            _SHARED,
-        ),
-        (_TRACKING_VARIABLE, given.get(_TRACKING_VARIABLE), "sqlite:///", _SERVER),
-    ):
-        if not address:
-            continue
-        _refuse_password(name, address)
-        path = Path(address.removeprefix(scheme))
-        # The job itself checks whether all nodes share an absolute path of a storage.
-        is_local = address.startswith("sqlite:") if scheme else "://" not in address and not path.is_absolute()
-        if is_local and not alone_here:
-            raise InputError(name, address, "lies on this machine alone", remedy)
-        environment[name] = f"{scheme}{path.absolute()}" if is_local else address
+    if storage:
+        _refuse_password(STORAGE_VARIABLE, storage)
+        # The job itself checks whether all nodes share an absolute path.
+        is_relative = "://" not in storage and not Path(storage).is_absolute()
+        if is_relative and not alone_here:
+            raise InputError(STORAGE_VARIABLE, storage, "is a folder of this machine alone", _SHARED)
+        environment[STORAGE_VARIABLE] = str(Path(storage).absolute()) if is_relative else storage
+    if tracking := given.get(_TRACKING_VARIABLE):
+        _refuse_password(_TRACKING_VARIABLE, tracking)
+        is_file = tracking.startswith("sqlite:")
+        if is_file and not alone_here:
+            raise InputError(_TRACKING_VARIABLE, tracking, "is a file of this machine alone", _SERVER)
+        path = Path(tracking.removeprefix("sqlite:///")).absolute()
+        environment[_TRACKING_VARIABLE] = f"sqlite:///{path}" if is_file else tracking
     return environment
 
 

@@ -188,7 +188,9 @@ class PretrainConfig(WithOptions):
         for workers in self.execution.worker_counts():
             share, rest = divmod(self.batch_size, workers * passes)
             if rest:
-                named = self.execution.named(workers) + f" × num_accumulation_steps = {passes}" * (passes > 1)
+                named = self.execution.named(workers)
+                if passes > 1:
+                    named += f" × num_accumulation_steps = {passes}"
                 sum_ = f"{self.batch_size} = {share} · {workers * passes} + {rest}"
                 return f"batch_size = {self.batch_size} is not a multiple of {named}: {sum_}"
         if self.batch_size // passes < 2:

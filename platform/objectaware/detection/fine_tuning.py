@@ -94,7 +94,7 @@ class FineTuner(TrainingLoop[Batch]):
         description = {"backbone": backbone, "category_names": list(images.category_names)}
         options = LoopOptions(
             num_epochs=config.num_epochs,
-            learning_rate=f"learning_rate (now {config.learning_rate:g})",
+            learning_rate_text=f"learning_rate (now {config.learning_rate:g})",
             checkpoint_interval=config.execution.checkpoint_interval,
             epoch_size=config.log_interval,
             description={**config.model_dump(mode="json"), **description},
@@ -109,6 +109,7 @@ class FineTuner(TrainingLoop[Batch]):
     def restore(self, state: Mapping[str, Any]) -> int:
         """Return the interval to continue with."""
         first = int(state["iteration"]) - int(state["totals"]["num_iterations"])
+        # Rounded up: the last interval may be shorter, and after it `first` is the number of all iterations.
         return -(-first // self._config.log_interval)
 
     def batches(self, epoch: int, first: int) -> tuple[int, Generator[Batch, None, None]]:

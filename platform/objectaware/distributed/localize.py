@@ -169,9 +169,14 @@ def _run(
             no_progress_seconds=_NO_PROGRESS_SECONDS,
         )
         return
-    logging.getLogger("ray.data").setLevel(logging.ERROR)  # it warns that its progress display is off
-    for row in _pipeline(config, plan_reference, pending, store).iter_rows():
-        count(row)
+    logger = logging.getLogger("ray.data")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns that its progress display is off
+    try:
+        for row in _pipeline(config, plan_reference, pending, store).iter_rows():
+            count(row)
+    finally:
+        logger.setLevel(level)
 
 
 def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Storage) -> Dataset:  # noqa: ANN401

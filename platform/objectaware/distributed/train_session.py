@@ -267,7 +267,7 @@ class RaySession:
         self._open.close()
 
     def view_source(self, loader: ViewLoader, config: PretrainConfig) -> ViewSource:
-        """Return the loader, or the decoders on other machines that feed it (`execution.num_decoders`)."""
+        """Return the loader, or the decoders on other machines that feed it (`execution.decode_on`)."""
         if config.execution.decode_on == "workers":
             return loader
         from objectaware.distributed.decoding import DecodedViews  # Ray Data takes over a second to import

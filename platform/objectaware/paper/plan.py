@@ -45,9 +45,9 @@ SEGMENTED_IMAGES = {
 """Images whose masks are scored, by the tables' names of the data sets."""
 
 CROP: nodes.Options = options(PRESETS["crop"])
-"""nodes.Options for object crop's boxes and for the masks that are scored."""
+"""Options for object crop's boxes and for the masks that are scored."""
 MIXUP: nodes.Options = options(PRESETS["mixup"])
-"""nodes.Options for background mixup's soft masks."""
+"""Options for background mixup's soft masks."""
 
 _NAMES: dict[str, dict[str, str]] = read_data("names.yaml")
 METHODS = {"MoCov2": "moco", "BYOL": "byol"}

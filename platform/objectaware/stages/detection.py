@@ -51,7 +51,7 @@ def _needs(config: DetectionConfig) -> list[Need]:
 
 @stage(
     "detection",
-    version=2,
+    version=3,
     outcome="checkpoint",
     outputs=(*TRAINING_OUTPUTS, "shares/share-*.json", RESULTS_NAME),
     needs=_needs,

@@ -193,7 +193,7 @@ def delete_outputs(folder: Storage, patterns: Sequence[str]) -> list[str]:
 
     Args:
         folder: Folder of the stage.
-        patterns: Patterns of the paths that the stage writes; see `objectaware.stages.registry.Stage.outputs`.
+        patterns: Patterns of the paths that the stage writes; see `objectaware.stages.runner.Stage.outputs`.
 
     Returns:
         Names of the files that are not outputs of the stage and stay.

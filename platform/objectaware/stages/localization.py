@@ -96,8 +96,9 @@ def localization(context: Context, config: LocalizationConfig) -> Computation[Lo
         if truth["notice"]:
             run.progress.line(truth["notice"])
         found = {"truth": truth, **dict(zip(config.masks, measured, strict=True))}
-        scores = {row: cells for values in found.values() for row, cells in values["scores"].items()}
-        coverage = {name: one for values in found.values() for name, one in values["coverage"].items()}
+        # Not of `found`, in which masks that are named `truth` stand in its place.
+        scores = {row: cells for values in (truth, *measured) for row, cells in values["scores"].items()}
+        coverage = {name: one for values in (truth, *measured) for name, one in values["coverage"].items()}
         histograms = {name: box_count_histogram(values["boxes_per_image"]) for name, values in found.items()}
         for name, values in zip(config.masks, measured, strict=True):
             picture = box_histogram(Counter(values["boxes_per_image"]), Counter(truth["boxes_per_image"]))

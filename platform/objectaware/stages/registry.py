@@ -46,17 +46,17 @@ def stage(
     def register(function: Function[Config]) -> Stage[Config]:
         return _registered(
             Stage(
-                kind,
-                command or _evaluate(kind),
-                get_type_hints(function)["config"],
-                _summary(function),
-                function,
-                version,
-                outcome,
-                outputs,
-                measures,
-                long_values,
-                needs,
+                kind=kind,
+                command=command or _evaluate(kind),
+                config=get_type_hints(function)["config"],
+                summary=_summary(function),
+                work=function,
+                version=version,
+                outcome=outcome,
+                outputs=outputs,
+                measures=measures,
+                long_values=long_values,
+                needs=needs,
             )
         )
 

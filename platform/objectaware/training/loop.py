@@ -75,8 +75,8 @@ def prefetched(
         waiting.extend((item, submit(item)) for item in islice(rest, ahead + 1 - len(waiting)))
         if not waiting:
             return
-        item, futures = waiting.popleft()
-        yield item, [future.result() for future in futures]
+        # No name holds the results while the caller works with them, so that they can be freed.
+        yield waiting[0][0], [future.result() for future in waiting.popleft()[1]]
 
 
 def autocast(precision: str, device: torch.device) -> torch.autocast:
@@ -177,7 +177,7 @@ class LoopOptions:
 
     Attributes:
         num_epochs: Epochs in all.
-        learning_rate: The field that says the learning rate, and its value, for the message of a divergence.
+        learning_rate_text: The field that says the learning rate, and its value, for the message of a divergence.
         description: Content of `config.json` beside a checkpoint; has the key `backbone`.
         syncs_batch_norm: Whether batch norm has the statistics of all workers' samples.
         checkpoint_interval: Interval between checkpoints, rounded up to whole epochs; the last epoch always makes one.
@@ -188,7 +188,7 @@ class LoopOptions:
     """
 
     num_epochs: int
-    learning_rate: str
+    learning_rate_text: str
     description: Mapping[str, object]
     checkpoint_interval: int
     epoch_size: int = 1
@@ -311,7 +311,7 @@ class TrainingLoop(ABC, Generic[Batch]):
                 if not math.isfinite(values["loss"]):
                     raise TrainingDivergedError(
                         f"the loss is {values['loss']} at {self._named(place)}: training has diverged. Lower "
-                        f"{self._options.learning_rate} or use precision fp32."
+                        f"{self._options.learning_rate_text} or use precision fp32."
                     )
                 totals.add(values)
                 self._after_step(place, totals)
@@ -337,8 +337,9 @@ class TrainingLoop(ABC, Generic[Batch]):
     def _report(self, epoch: int, metrics: Mapping[str, float]) -> None:
         options, number = self._options, epoch + 1
         kept = options.kept if number % options.keep_every == 0 else None
-        before, after = (end * options.epoch_size // options.checkpoint_interval for end in (epoch, number))
-        if kept is None and number < options.num_epochs and before == after:
+        size, interval = options.epoch_size, options.checkpoint_interval
+        is_due = number * size // interval > epoch * size // interval or number == options.num_epochs
+        if kept is None and not is_due:
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
         with self.checkpoint(number) as folder:

@@ -210,7 +210,7 @@ class Trainer(TrainingLoop[PreparedViews]):
         self._is_unreadable = torch.zeros(training.num_samples, dtype=torch.uint8)
         options = LoopOptions(
             num_epochs=config.num_epochs,
-            learning_rate=f"optimizer.base_learning_rate (now {scaled_learning_rate(config):g} after scaling)",
+            learning_rate_text=f"optimizer.base_learning_rate (now {scaled_learning_rate(config):g} after scaling)",
             description=config.model_dump(mode="json"),
             syncs_batch_norm=not training.method.keeps_batch_norm_local,
             checkpoint_interval=config.execution.checkpoint_interval,
@@ -247,12 +247,12 @@ class Trainer(TrainingLoop[PreparedViews]):
         step = place.epoch * place.num_steps + place.step
         set_learning_rate(self._config, self.optimizer, step, place.num_steps)
         self.method.begin_step(step, self._config.num_epochs * place.num_steps)
-        values = {"loss": self._step(*batch), **observe(self.method)}
+        values = {"loss": self._update_weights(*batch), **observe(self.method)}
         samples = batch[1]
         self._is_unreadable[samples.indices[samples.unreadable]] = 1
         return values
 
-    def _step(self, views: list[Tensor], batch: ViewBatch) -> float:
+    def _update_weights(self, views: list[Tensor], batch: ViewBatch) -> float:
         # Mix here and not ahead of the step, so that the policy's state is always that of the steps taken.
         mixed, mixing = self.training.policy.mix_batch(views[0], batch.mix_draws, batch.masks)
         labels = None

@@ -162,7 +162,7 @@ def is_terminated() -> bool:
 
 
 def any_worker(wish: bool, device: torch.device) -> bool:
-    """Return whether any worker has the wish, by one reduction of four bytes.
+    """Return whether any worker has the wish, by one reduction of four bytes if there are several.
 
     All workers call it in the same step and get the same answer.
     """

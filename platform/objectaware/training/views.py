@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import starmap
 from typing import Protocol
 
 import numpy as np
@@ -108,8 +109,8 @@ class ViewLoader:
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
         """Yield an epoch's batches in order (`ViewSource.epoch`)."""
         with ThreadPoolExecutor(self.num_threads, thread_name_prefix="views") as pool:
-            for loaded in prefetched(batches[first:], lambda indices: self.submit(pool, epoch, indices), ahead=2):
-                yield self.assemble(*loaded)
+            loaded = prefetched(batches[first:], lambda indices: self.submit(pool, epoch, indices), ahead=2)
+            yield from starmap(self.assemble, loaded)
 
     def submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[ViewPart]]:
         """Load some samples in the pool's threads, in parts of equal size and in order."""

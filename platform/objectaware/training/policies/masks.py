@@ -27,7 +27,7 @@ class LocatedPolicyConfig(MaskedPolicyConfig):
         return _true_boxes(self, data, images) if self.takes == "boxes" else _true_masks(self, data, images)
 
     def open_boxes(self, inputs: PolicyInputs) -> Boxes:
-        """Open each image's boxes; none for an image whose localization failed, or for which another one stands in.
+        """Open each image's boxes: none if its localization failed, and no true ones if another image stands in.
 
         Raises:
             InputError: The boxes are missing or malformed.
@@ -43,7 +43,7 @@ class LocatedPolicyConfig(MaskedPolicyConfig):
         return read
 
     def open_masks(self, inputs: PolicyInputs, *, binary: bool) -> Masks:
-        """Open each image's mask; None for an image whose localization failed, or for which another one stands in.
+        """Open each image's mask: None if its localization failed, and no true one if another image stands in.
 
         Args:
             inputs: The images, and the folder for the mask store's copy.
