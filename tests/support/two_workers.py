@@ -42,16 +42,16 @@ class SharedSession(WorkerSession):
 
 def in_double(trainer: Trainer) -> Trainer:
     """Views in 64 bits, so that a difference of the arithmetic is told from one of its rounding."""
-    step = trainer._step
-    trainer._step = lambda views, batch: step([view.double() for view in views], batch)  # type: ignore[method-assign]
+    step = trainer._update_weights
+    trainer._update_weights = lambda views, batch: step([view.double() for view in views], batch)  # type: ignore[method-assign]
     return trainer
 
 
 def run_losses(trainer: Trainer, num_epochs: int) -> tuple[list[float], dict[str, float]]:
     """Losses of each step, and the metrics of the last epoch."""
     losses: list[float] = []
-    step = trainer._step
-    trainer._step = lambda *given: losses.append(step(*given)) or losses[-1]  # type: ignore[func-returns-value, method-assign]
+    step = trainer._update_weights
+    trainer._update_weights = lambda *given: losses.append(step(*given)) or losses[-1]  # type: ignore[func-returns-value, method-assign]
     for epoch in range(num_epochs):
         metrics = trainer._train_epoch(epoch)
     return losses, metrics

@@ -130,7 +130,7 @@ def test_a_run_that_is_killed_goes_on_from_the_last_interval(
     whole: dict[str, tuple[dict[str, torch.Tensor], list[float]]], tmp_path: Path
 ) -> None:
     killed = _trainer(LocalSession(tmp_path), interval=3)
-    step = killed._step
+    step = killed._update_weights
     calls = []
 
     def die_at_the_eighth(*views: torch.Tensor) -> float:
@@ -139,7 +139,7 @@ def test_a_run_that_is_killed_goes_on_from_the_last_interval(
             raise ConnectionError
         return step(*views)
 
-    killed._step = die_at_the_eighth  # type: ignore[method-assign]
+    killed._update_weights = die_at_the_eighth  # type: ignore[method-assign]
     with pytest.raises(ConnectionError):
         killed.run()
     session = StoppingSession(tmp_path)
