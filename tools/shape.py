@@ -30,7 +30,7 @@ VARIANTS = {
     "a method (byol)": (r"methods/byol\.py", r"\bBYOL\b|\bbyol\b"),
     "a localizer (smoothgrad)": (r"localize/smoothgrad\.py", r"\b[Ss]mooth_?[Gg]rad\w*"),
     "a policy (cutmix)": (r"training/policies/cutmix\.py", r"\b[Cc]ut[Mm]ix\b"),
-    "a data set (cub)": (r"(data|datasets)/cub\.py", r"\b(CUB|Cub|cub)\w*"),
+    "a data set (cub)": (r"data/(sets/)?cub\.py", r"\b(CUB|Cub|cub)\w*"),
     "a stage kind (few shot)": (r"stages/few_shot\.py", r"\b(few_shot|FewShot)\w*|\bfew-shot\b"),
 }
 _NOT_CODE = {

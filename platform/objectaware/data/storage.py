@@ -1,4 +1,8 @@
-"""Files of a run, on a local disk or in an object store, behind one small interface."""
+"""Files of a run, on a local disk or in an object store, behind one small interface.
+
+The file systems are Arrow's, which Ray and Parquet use too. fsspec would need s3fs and gcsfs beside them. The guard,
+the replacement of a file in one step and the exclusive creation of a file would still be ours.
+"""
 
 from __future__ import annotations
 
