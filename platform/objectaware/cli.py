@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -30,20 +31,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
         its traceback.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
-        from objectaware.commands.registry import usage_text
-
-        print(usage_text())
-        return 0 if arguments else 2
-    if arguments[0] == "--version":
-        from objectaware import __version__
-
-        print(f"objectaware {__version__}")
-        return 0
-    collector.relax()
     try:
+        if not arguments or arguments[0] in ("-h", "--help", "help"):
+            from objectaware.commands.registry import usage_text
+
+            print(usage_text(), flush=True)
+            return 0 if arguments else 2
+        if arguments[0] == "--version":
+            from objectaware import __version__
+
+            print(f"objectaware {__version__}", flush=True)
+            return 0
+        collector.relax()
         command, words = _find_command(arguments)
         command(f"objectaware {' '.join(words)}", arguments[len(words) :])
+        sys.stdout.flush()
     except InputError as error:
         return _failed(error, status=2)
     except ExplainedError as error:
@@ -51,6 +53,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             traceback.print_exception(error.__cause__)
         return _failed(error)
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _is_reader_gone():
+            return 1
         if is_refused_path(error):
             place = "" if error.filename is None else f"{os.fspath(error.filename)}: "
             return _failed(f"{place}{system_reason(error)}. Give another path, or the right to it.", status=2)
@@ -76,6 +80,16 @@ def _failed_unexpectedly(error: Exception) -> int:
     traceback.print_exception(error)
     # Repeat the message: a worker's traceback follows it, and readers look at the end of a job's log.
     return _failed(f"{type(error).__name__}: {error}")
+
+
+def _is_reader_gone() -> bool:
+    """Return whether the reader of what is printed, such as `head`, has ended. If so, print nothing more."""
+    printed = select.poll()
+    printed.register(sys.stdout, 0)
+    if not any(event & select.POLLERR for _, event in printed.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it exits
+    return True
 
 
 def _behind(error: Exception) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -31,6 +32,17 @@ def test_help_lists_the_commands_within_a_second() -> None:
     assert b"objectaware demo" in done.stdout
     # The import of torch alone would take longer; a loaded machine gets some slack.
     assert time.perf_counter() - started < 3
+
+
+@pytest.mark.parametrize("words", [["--help"], ["data", "list"]])
+def test_a_reader_that_has_seen_enough_ends_a_command_quietly(words: list[str]) -> None:
+    """Such as `head`. The pipe's reading end is closed before the command prints."""
+    command = [sys.executable, "-m", "objectaware.cli", *words]
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @pytest.mark.parametrize(
