@@ -278,14 +278,9 @@ def run_stage(
 
 def possible_needs(configs: Iterable[Model]) -> list[Sequence[Need]]:
     """Return the processes of each stage, both with and without GPUs if its configuration leaves that open."""
-    from objectaware.stages.machine import on_device
-    from objectaware.stages.registry import computing_stage
+    from objectaware.stages.registry import stage_needs
 
-    needs: list[Sequence[Need]] = []
-    for config in configs:
-        on_both = [on_device(config, has_gpus=choice) for choice in (False, True)]
-        needs += map(computing_stage(config).needs, on_both)
-    return needs
+    return stage_needs(configs, has_gpus=(False, True))
 
 
 def require_local_precision(config: Model) -> None:

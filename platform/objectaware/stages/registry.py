@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import inspect
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
@@ -139,11 +139,15 @@ def computing_stage(config: Model) -> Stage[Any]:
     return next(one for one in all_stages().values() if one.version is not None and one.config is type(config))
 
 
-def stage_needs(config: Model, *, has_gpus: bool) -> Sequence[Need]:
-    """Return the processes that a stage keeps running at once.
+def stage_needs(configs: Iterable[Model], *, has_gpus: Sequence[bool]) -> list[Sequence[Need]]:
+    """Return the processes that each of several stages keeps running at once.
 
     Args:
-        config: The stage's configuration.
-        has_gpus: Whether it runs on GPUs if its configuration leaves that open.
+        configs: Configurations of the stages.
+        has_gpus: For each answer, whether a stage runs on GPUs if its configuration leaves that open.
     """
-    return computing_stage(config).needs(on_device(config, has_gpus=has_gpus))
+    needs: list[Sequence[Need]] = []
+    for config in configs:
+        on_devices = [on_device(config, has_gpus=choice) for choice in has_gpus]
+        needs += map(computing_stage(config).needs, on_devices)
+    return needs

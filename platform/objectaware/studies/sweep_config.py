@@ -447,7 +447,7 @@ def sweep_needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, 
         checked: Result of `check_sweep`.
         has_gpus: Whether stages run on GPUs if their configuration leaves that open.
     """
-    return [stage_needs(part, has_gpus=has_gpus) for part in stage_parts(config, checked)]
+    return stage_needs(stage_parts(config, checked), has_gpus=(has_gpus,))
 
 
 def check_sweep(config: SweepConfig) -> list[dict[str, Model]]:
