@@ -297,6 +297,11 @@ def feature_computation(
     )
 
 
+def labelled_sets(train: DataConfig, tests: Mapping[str, DataConfig]) -> dict[str, Dataset]:
+    """Return the data sets of an evaluation by name: `train`, and `test NAME` for each test set."""
+    return {"train": Dataset(train), **{f"test {name}": Dataset(data) for name, data in tests.items()}}
+
+
 def check_sources(
     config: FeatureConfig, *, sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None = None
 ) -> None:

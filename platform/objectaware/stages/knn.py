@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from objectaware.config import DataConfig
-from objectaware.data.dataset import Dataset
 from objectaware.evaluate.features import knn_accuracy
 from objectaware.model import Positive
 from objectaware.stages.features import (
@@ -16,6 +15,7 @@ from objectaware.stages.features import (
     LabelledFeatures,
     compute_device,
     feature_computation,
+    labelled_sets,
     log_accuracies,
     run_on_features,
 )
@@ -59,7 +59,7 @@ def knn(context: Context, config: KnnConfig) -> Computation[KnnConfig]:
         log_accuracies(run.tracker, "knn", values["accuracies"], values["coverage"])
         return values
 
-    sets = {"train": Dataset(config.train), **{f"test {name}": Dataset(data) for name, data in config.tests.items()}}
+    sets = labelled_sets(config.train, config.tests)
     return feature_computation(context, config, sets, measure, title="nearest neighbours")
 
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from objectaware.config import DataConfig
-from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.evaluate.features import check_features
 from objectaware.evaluate.linear import LinearResult, bg_gap, linear_evaluation, official_linear_evaluation
@@ -24,6 +23,7 @@ from objectaware.stages.features import (
     LabelledFeatures,
     compute_device,
     feature_computation,
+    labelled_sets,
     log_accuracies,
     run_on_features,
 )
@@ -117,12 +117,8 @@ def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
         run.tracker.log_metrics({"holdout_accuracy": values["holdout_accuracy"]})
         return {**values, "classifier": run.folder.uri, "streamed": streamed}
 
-    return feature_computation(context, config, labelled_sets(config), measure, title="linear evaluation")
-
-
-def labelled_sets(config: LinearConfig) -> dict[str, Dataset]:
-    """Return the data sets of a linear evaluation by name."""
-    return {"train": Dataset(config.train), **{f"test {name}": Dataset(data) for name, data in config.tests.items()}}
+    sets = labelled_sets(config.train, config.tests)
+    return feature_computation(context, config, sets, measure, title="linear evaluation")
 
 
 def _has_to_stream(run: StageRun, config: LinearConfig, train: LabelledFeatures) -> bool:

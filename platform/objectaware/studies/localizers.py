@@ -10,9 +10,8 @@ from typing import Any
 
 from objectaware.data.dataset import Dataset
 from objectaware.report.tables import format_table
-from objectaware.stages.features import check_sources
+from objectaware.stages.features import check_sources, labelled_sets
 from objectaware.stages.identity import masks_hash
-from objectaware.stages.linear import labelled_sets
 from objectaware.stages.localization import titled
 from objectaware.stages.localize import check_localize
 from objectaware.stages.localizers import LocalizersConfig
@@ -49,7 +48,7 @@ def _check(config: LocalizersConfig) -> None:
         check_localize(row, Dataset(row.data))
     if config.linear is not None:
         classifier = config.linear_config()
-        check_sources(classifier, sets=labelled_sets(classifier))
+        check_sources(classifier, sets=labelled_sets(classifier.train, classifier.tests))
     for address in config.masks.values():
         masks_hash(address)
     Dataset(config.data).truth().content_hash()
