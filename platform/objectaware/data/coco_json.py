@@ -340,7 +340,7 @@ def union_mask(segmentations: Iterable[Polygons | RunLengths], height: int, widt
     Raises:
         ValueError: A segmentation is malformed.
     """
-    from pycocotools import mask as coco_mask  # here, as whatever reads a configuration imports this module
+    from pycocotools import mask as coco_mask  # here, since every reader of a configuration imports this module
 
     codes: list[object] = []
     for segmentation in segmentations:

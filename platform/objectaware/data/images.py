@@ -543,7 +543,7 @@ def normalise(
     Returns:
         float32 of shape (N, 3, H, W), contiguous: (value / 255 - mean) / std for each channel.
     """
-    import torch  # here, as whatever reads a configuration imports this module
+    import torch  # here, since every reader of a configuration imports this module
 
     assert images.dtype == np.uint8, images.dtype
     assert images.ndim == 4, images.shape

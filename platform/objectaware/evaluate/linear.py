@@ -141,6 +141,9 @@ def linear_evaluation(
     is_held = torch.zeros(len(all_labels), dtype=torch.bool)
     is_held[held] = True
     kept_batches, held_batches = batches.select(~is_held), batches.select(is_held)
+    if not is_streamed:
+        cut_out = list(held_batches.read())  # once, and not for the model of each penalty
+        held_batches = FeatureBatches(lambda: iter(cut_out))
     penalties = np.geomspace(max_penalty, min_penalty, num_values)
     # Models along the path are compared by their accuracy only; float32 is twice as fast.
     is_double = next(iter(batches.read()))[0].dtype == torch.float64
