@@ -6,9 +6,12 @@ and which actors it held.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sys
 import threading
+from dataclasses import dataclass
+from pathlib import Path
 
 import ray
 from ray.cluster_utils import Cluster
@@ -36,6 +39,23 @@ def config(images: str, checkpoint: str) -> LocalizeConfig:
     )
 
 
+@dataclass(frozen=True)
+class Gate:
+    """Let the first shards be written, and the others once the lock on a file is released.
+
+    Without it a busy machine may finish all groups before the driver hears of the first one. Ray Data reads some blocks
+    ahead before it hands on the first one, so that one shard is not enough.
+    """
+
+    store: str
+    lock: Path
+
+    def __call__(self) -> None:
+        if len(finished_shards(Storage.from_uri(self.store))) >= 8:
+            with self.lock.open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH)
+
+
 def main(images: str, checkpoint: str, store: str) -> None:
     """Localizes, and takes a node with actors away once the first groups are done."""
     # Ray's own choice of a port is always the same.
@@ -44,18 +64,18 @@ def main(images: str, checkpoint: str, store: str) -> None:
     # Six processes; what is left when one node has gone has room for the four actors, and for a reader.
     others = {node.node_id: node for node in (cluster.add_node(num_cpus=3) for _ in range(2))}
     ray.init(address=cluster.address, log_to_driver=False)
-    has_begun, has_gone = threading.Event(), threading.Event()
+    has_begun = threading.Event()
     errors: list[BaseException] = []
-
-    def on_record(record: dict[str, object]) -> None:
-        has_begun.set()
-        has_gone.wait()
+    lock_path = Path(f"{store}.lock")
+    lock = lock_path.open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    gated = Storage.from_uri(store).guarded(Gate(store, lock_path))
 
     def work() -> None:
         settings = config(images, checkpoint)
         try:
             manifest = Manifest.of(ImageFolder.scan(settings.data.root))
-            localize(settings, manifest=manifest, store=Storage.from_uri(store), on_record=on_record)
+            localize(settings, manifest=manifest, store=gated, on_record=lambda _: has_begun.set())
         except BaseException as error:
             errors.append(error)
             has_begun.set()
@@ -68,7 +88,7 @@ def main(images: str, checkpoint: str, store: str) -> None:
     num_shards = len(finished_shards(Storage.from_uri(store)))
     if ours:
         cluster.remove_node(others[ours[0].node_id], allow_graceful=False)
-    has_gone.set()
+    lock.close()
     thread.join()
     if errors:
         raise errors[0]
