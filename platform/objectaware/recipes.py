@@ -11,8 +11,8 @@ all aliases written out.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -241,24 +241,34 @@ def lay(
     place[field] = value
 
 
-def split_overrides(
-    arguments: list[str], *, flags: Collection[str], options: Collection[str]
-) -> tuple[list[str], list[str]]:
+def split_overrides(arguments: list[str], own: Mapping[str, object]) -> tuple[list[str], list[str]]:
     """Separate a command's own arguments from the overrides of its recipe.
 
     Args:
         arguments: All arguments.
-        flags: Names of the command's own arguments that stand alone.
-        options: Names of the command's own arguments that are followed by a value.
+        own: Default values of the command's own options, by name. An option that is true or false stands alone. One
+            whose default is a tuple is followed by all words up to the next option, any other by one word.
 
     Returns:
         The command's own arguments, and the overrides.
+
+    Raises:
+        InputError: No word follows an option that takes several.
     """
     known: list[str] = []
     overrides: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        is_own = word in flags or word.partition("=")[0] in options or not word.startswith("--")
-        has_value = word in options or not is_own
-        (known if is_own else overrides).extend([word, *islice(words, int(has_value))])
+    place = 0
+    while place < len(arguments):
+        word, following = arguments[place], arguments[place + 1 :]
+        name, equals, _ = word.removeprefix("--").replace("-", "_").partition("=")
+        is_own = not word.startswith("--") or name in own
+        num_values = 1
+        if not word.startswith("--") or isinstance(own.get(name), bool) or (is_own and equals):
+            num_values = 0
+        elif isinstance(own.get(name), tuple):
+            num_values = next((n for n, one in enumerate(following) if one.startswith("--")), len(following))
+            if not num_values:
+                raise InputError("arguments", word, "is followed by nothing", f"Write {word} and its value.")
+        (known if is_own else overrides).extend([word, *following[:num_values]])
+        place += 1 + num_values
     return known, overrides

@@ -7,12 +7,14 @@ that --help imports neither pydantic nor torch. `make schema` writes the file, a
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import pkgutil
 import shutil
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from dataclasses import is_dataclass
+from functools import cache, partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, U
 import tyro
 
 from objectaware.commands.registry import subcommand
+from objectaware.recipes import split_overrides
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., None])
 SCHEMA = Path(__file__).with_name("schema.json")
+OVERRIDABLE = "Fields of the recipe, each overridden by --FIELD VALUE:"
 
 Field = dict[str, Any]
 """`type`, `meaning`, and `default` unless the field is required. If the value, or each value of a mapping or list, has
@@ -36,44 +40,74 @@ fields itself: the name of their `model`, and in `below` the text that leads to 
 option: the model of each of its `variants`, by name."""
 
 
-def command(words: str, usage: str, meaning: str) -> Callable[[Command], Command]:
+def command(
+    words: str, usage: str, meaning: str, *models: str, title: str = OVERRIDABLE
+) -> Callable[[Command], Command]:
     """Register a function as a subcommand whose arguments are the function's parameters.
 
-    tyro parses the arguments by the parameters' types. --help shows the function's docstring.
+    tyro parses the arguments by the parameters' types. --help shows the function's docstring, and then the fields of
+    models. A function whose first parameter is `overrides` takes there the `--field value` pairs that override fields
+    of its recipe.
 
     Args:
         words: Words after `objectaware`, such as `export boxes`.
         usage: Its arguments, as `objectaware --help` shows them.
         meaning: One line that says what it does.
+        models: Names of the models of configuration that the command's recipe follows.
+        title: Line above their fields.
     """
 
     def register(function: Command) -> Command:
-        subcommand(words, usage, meaning)(lambda program, arguments: tyro.cli(function, prog=program, args=arguments))
+        subcommand(words, usage, meaning)(partial(run_function, function, models, title))
         return function
 
     return register
 
 
-@contextmanager
-def listing_fields(arguments: Sequence[str], title: str, *models: str) -> Iterator[None]:
-    """End the --help of a command with the fields of its recipe.
+def run_function(
+    function: Callable[..., None],
+    models: Sequence[str],
+    title: str,
+    program: str,
+    arguments: list[str],
+    *,
+    description: str | None = None,
+) -> None:
+    """Call a function with the arguments of a command; see `command`.
 
     Args:
-        arguments: Arguments of the command.
+        function: The function.
+        models: Names of the models whose fields --help lists.
         title: Line above the fields.
-        models: Names of the models of configuration that the recipe follows.
+        program: Name of the command.
+        arguments: Arguments that follow the name.
+        description: Description of the command for --help. By default the function's docstring.
     """
+    if "overrides" in inspect.signature(function).parameters:
+        arguments, overrides = split_overrides(arguments, _own_options(function))
+        function = partial(function, overrides)
     try:
-        yield
+        tyro.cli(function, prog=program, description=description, args=arguments)
     except SystemExit as end:
-        if end.code in (0, None) and not {"-h", "--help"}.isdisjoint(arguments):
+        if models and end.code in (0, None) and not {"-h", "--help"}.isdisjoint(arguments):
             print("\n\n".join([title, *map(format_fields, models)]))
         raise
 
 
+def _own_options(function: Callable[..., None]) -> dict[str, object]:
+    """Return the default values of a command's own options by name, with --help."""
+    own: dict[str, object] = {"help": False}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if is_dataclass(parameter.default):
+            own |= vars(parameter.default)
+        elif parameter.default is not parameter.empty:
+            own[name] = parameter.default
+    return own | {f"no_{name}": default for name, default in own.items() if isinstance(default, bool)}
+
+
 def format_fields(model: str) -> str:
     """Return the fields of a model as text. Nested fields have dotted names."""
-    schema: dict[str, Any] = json.loads(SCHEMA.read_text())["models"]
+    schema = _schema(SCHEMA)["models"]
     width = min(shutil.get_terminal_size().columns, 100)
     return "\n".join([f"{model}:", *_lines(schema, model, "", {}, width)])
 
@@ -129,13 +163,18 @@ def describe_models() -> dict[str, Any]:
 
 def described_options(model: str) -> dict[str, str]:
     """Return the options of a model, each with the name of its default variant."""
-    fields: dict[str, Field] = json.loads(SCHEMA.read_text())["models"][model]["fields"]
+    fields: dict[str, Field] = _schema(SCHEMA)["models"][model]["fields"]
     return {name: str(field["default"]) for name, field in fields.items() if "variants" in field}
 
 
 def described_stages() -> dict[str, dict[str, str]]:
     """Return the kinds of stages by name, each with its `command`, the name of its `model` and its `summary`."""
-    return dict(json.loads(SCHEMA.read_text())["stages"])
+    return dict(_schema(SCHEMA)["stages"])
+
+
+@cache
+def _schema(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text()))
 
 
 def write_schema() -> None:

@@ -55,7 +55,7 @@ def subcommand(words: str, usage: str, meaning: str) -> Callable[[Function], Fun
 def all_subcommands() -> dict[str, Subcommand]:
     """Return every subcommand by its words, sorted by words."""
     from objectaware import commands
-    from objectaware.commands.common import run_stage
+    from objectaware.commands.common import run_recipe
     from objectaware.commands.fields import described_stages
 
     for module in pkgutil.iter_modules(commands.__path__):
@@ -63,7 +63,7 @@ def all_subcommands() -> dict[str, Subcommand]:
     found = dict(_SUBCOMMANDS)
     for kind, described in described_stages().items():
         if described["command"] not in found:
-            run = partial(run_stage, kind)
+            run = partial(run_recipe, kind)
             found[described["command"]] = Subcommand(run, "RECIPE [--key value …]", described["summary"])
     return dict(sorted(found.items()))
 

@@ -11,19 +11,15 @@ import tyro
 
 from objectaware.commands.common import (
     DEFAULTS,
-    FLAGS,
-    OPTIONS,
-    Common,
     CommonArguments,
     open_context,
     require_local_precision,
     validated,
     write_json,
 )
-from objectaware.commands.fields import listing_fields
-from objectaware.commands.registry import subcommand
+from objectaware.commands.fields import command
 from objectaware.errors import InputError
-from objectaware.recipes import find_recipe, merged, override, read_recipe, split_overrides
+from objectaware.recipes import find_recipe, merged, override, read_recipe
 
 if TYPE_CHECKING:
     from objectaware.config import Model
@@ -31,29 +27,52 @@ if TYPE_CHECKING:
     from objectaware.studies.sweep_config import SweepConfig
 
 
-@subcommand(
+@command(
     "sweep",
     "SWEEP [--key value …]",
     "Run a study for every combination of parameters' values, and compare with the paper.",
+    "SweepConfig",
+    title="Fields of the sweep, each overridden by --FIELD VALUE:",
 )
-def sweep(program: str, arguments: list[str]) -> None:
-    """Run `objectaware sweep SWEEP [--key value …]`."""
+def sweep(
+    overrides: list[str], sweep: Annotated[Path, tyro.conf.Positional], common: CommonArguments = DEFAULTS
+) -> None:
+    """Run a study for every combination of the parameters' values, and compare the results.
 
-    def command(sweep: Annotated[Path, tyro.conf.Positional], common: CommonArguments = DEFAULTS) -> None:
-        """Run a study for every combination of the parameters' values, and compare the results.
+    Every field can be overridden: --seeds "[0, 1, 2]", --stages.pretrain.fields.num_epochs 3. The same command
+    continues an interrupted sweep, and runs failed trials again.
 
-        Every field can be overridden: --seeds "[0, 1, 2]", --stages.pretrain.fields.num_epochs 3. The same command
-        continues an interrupted sweep, and runs failed trials again.
+    Args:
+        overrides: Overrides of the sweep's fields.
+        sweep: YAML file of SweepConfig (docs/sweeps.md), or the name of one that comes with the package (p_mix).
+        common: Settings of every command.
+    """
+    fields = read_sweep(sweep, overrides)
 
-        Args:
-            sweep: YAML file of SweepConfig (docs/sweeps.md), or the name of one that comes with the package (p_mix).
-            common: Settings of every command.
-        """
-        _run(common, read_sweep(sweep, overrides))
+    from objectaware.report.tables import format_rows
+    from objectaware.studies.sweep import run_sweep
+    from objectaware.studies.sweep_config import SweepConfig, check_sweep, stage_parts
 
-    known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
-    with listing_fields(known, "Fields of the sweep, each overridden by --FIELD VALUE:", "SweepConfig"):
-        tyro.cli(command, prog=program, args=known)
+    config: SweepConfig = validated(SweepConfig, fields)
+    checked = check_sweep(config)
+    for part in stage_parts(config, checked):
+        require_local_precision(part)
+    with open_context(common, *_needs(config, checked)) as context:
+        result = run_sweep(context, config)
+        write_json(common, {**vars(result), "folder": result.folder.uri})
+        print(format_rows(result.rows))
+        if result.best is not None:
+            print("best: " + ", ".join(f"{name} = {value}" for name, value in result.best.items()))
+        for row in result.trials:
+            if row["error"] is not None:
+                print(f"failed: {row}")
+        print(f"{result.num_run} trials were run now")
+        print(f"folder: {result.folder.uri}")
+        if result.run_id is not None:
+            print(f"MLflow run: {context.services.tracking.run_url(result.run_id)}")
+        print(f"MLflow UI: {context.services.tracking.ui_command()}")
+    if result.num_failed:
+        raise SystemExit(f"objectaware: {result.num_failed} trials failed. The same command runs them again.")
 
 
 def read_sweep(path: Path, overrides: list[str]) -> dict[str, Any]:
@@ -86,33 +105,6 @@ def _with_recipe(folder: Path, stage: object) -> object:
     options = {} if kind is None else default_names(kind.config)
     recipe = read_recipe(folder / str(stage["recipe"]), options)
     return {**rest, "fields": merged(recipe, rest.get("fields", {}), options)}
-
-
-def _run(common: Common, fields: Mapping[str, object]) -> None:
-    from objectaware.report.tables import format_rows
-    from objectaware.studies.sweep import run_sweep
-    from objectaware.studies.sweep_config import SweepConfig, check_sweep, stage_parts
-
-    config: SweepConfig = validated(SweepConfig, fields)
-    checked = check_sweep(config)
-    for part in stage_parts(config, checked):
-        require_local_precision(part)
-    with open_context(common, *_needs(config, checked)) as context:
-        result = run_sweep(context, config)
-        write_json(common, {**vars(result), "folder": result.folder.uri})
-        print(format_rows(result.rows))
-        if result.best is not None:
-            print("best: " + ", ".join(f"{name} = {value}" for name, value in result.best.items()))
-        for row in result.trials:
-            if row["error"] is not None:
-                print(f"failed: {row}")
-        print(f"{result.num_run} trials were run now")
-        print(f"folder: {result.folder.uri}")
-        if result.run_id is not None:
-            print(f"MLflow run: {context.services.tracking.run_url(result.run_id)}")
-        print(f"MLflow UI: {context.services.tracking.ui_command()}")
-    if result.num_failed:
-        raise SystemExit(f"objectaware: {result.num_failed} trials failed. The same command runs them again.")
 
 
 def _needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[list[Need]]:
