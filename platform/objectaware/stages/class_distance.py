@@ -9,7 +9,6 @@ import numpy as np
 from pydantic import Field
 from torch.nn.functional import normalize
 
-from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.evaluate.features import class_distance as distance
 from objectaware.evaluate.features import plane
@@ -72,9 +71,7 @@ def class_distance(context: Context, config: ClassDistanceConfig) -> Computation
         return {**values, "num_images": found.counts(), "coverage": coverage}
 
     title = f"distance of {' and '.join(config.class_names)}"
-    return feature_computation(
-        context, config, {"data": Dataset(config.data)}, measure, title=title, class_names=config.class_names
-    )
+    return feature_computation(context, config, measure, title=title)
 
 
 def measure_class_distance(config: ClassDistanceConfig, found: LabelledFeatures) -> dict[str, Any]:

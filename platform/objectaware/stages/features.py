@@ -86,23 +86,16 @@ class FeatureConfig(Model):
     execution: EvaluateExecution = EvaluateExecution()
 
 
-class ContextualConfig(FeatureConfig):
-    """Two classes of a data set, seen by a network.
+class TestsConfig(FeatureConfig):
+    """Images with known classes and images whose classes are found out, seen by a network.
 
     Attributes:
-        data: Images of both classes. With the layout `coco-crop`, each object is one image. With `coco`, the images are
-            whole pictures that show exactly one of the two classes. With any other labelled layout, the label counts.
-        class_names: Names of the two classes. The paper's are giraffe and zebra.
+        train: Labelled images that the classes are learnt from.
+        tests: Labelled images to be classified, by name.
     """
 
-    data: DataConfig
-    class_names: tuple[str, str] = ("giraffe", "zebra")
-
-    @model_validator(mode="after")
-    def _two_classes(self) -> Self:
-        if self.class_names[0] == self.class_names[1]:
-            raise ValueError(f"class_names has {self.class_names[0]} twice; name two different classes")
-        return self
+    train: DataConfig
+    tests: dict[str, DataConfig]
 
 
 class FeaturesConfig(FeatureConfig):
@@ -115,6 +108,37 @@ class FeaturesConfig(FeatureConfig):
 
     data: DataConfig
     class_names: tuple[str, ...] | None = None
+
+
+class ContextualConfig(FeaturesConfig):
+    """Two classes of a data set, seen by a network.
+
+    Attributes:
+        data: Images of both classes. With the layout `coco-crop`, each object is one image. With `coco`, the images are
+            whole pictures that show exactly one of the two classes. With any other labelled layout, the label counts.
+        class_names: Names of the two classes. The paper's are giraffe and zebra.
+    """
+
+    class_names: tuple[str, str] = ("giraffe", "zebra")
+
+    @model_validator(mode="after")
+    def _two_classes(self) -> Self:
+        if self.class_names[0] == self.class_names[1]:
+            raise ValueError(f"class_names has {self.class_names[0]} twice; name two different classes")
+        return self
+
+
+def data_sets_of(config: FeatureConfig) -> dict[str, Dataset]:
+    """Return the data sets of an evaluation by name: `data`, or `train` and `test NAME` for each test set."""
+    if isinstance(config, FeaturesConfig):
+        return {"data": Dataset(config.data)}
+    assert isinstance(config, TestsConfig)
+    return {"train": Dataset(config.train), **{f"test {name}": Dataset(data) for name, data in config.tests.items()}}
+
+
+def _class_names(config: FeatureConfig) -> tuple[str, ...] | None:
+    """Return the names of the classes that count, or None if all count."""
+    return config.class_names if isinstance(config, FeaturesConfig) else None
 
 
 @dataclass(frozen=True)
@@ -204,10 +228,6 @@ class LabelledFeatures:
         labels = self.row_labels()
         return {name: int((labels == number).sum()) for number, name in enumerate(self.class_names)}
 
-    def shown_classes(self, field: str) -> tuple[str, ...]:
-        """Return the names of the classes that the rows show; see `objectaware.evaluate.coverage.shown_classes`."""
-        return shown_classes(field, self.row_labels(), self.class_names)
-
     def matched(self, known: Sequence[str]) -> LabelledFeatures:
         """Return a copy whose labels are numbered by the classes that training knows; -1 stands for all others."""
         return replace(self, labels=match_labels(self.labels, self.class_names, known), class_names=tuple(known))
@@ -259,32 +279,29 @@ class Part:
 def feature_computation(
     context: Context,
     config: Config,
-    sets: Mapping[str, Dataset],
     measure: Callable[[StageRun, Config, dict[str, LabelledFeatures]], Mapping[str, Any]],
     *,
     title: str,
-    class_names: tuple[str, ...] | None = None,
 ) -> Computation[Config]:
     """Return the computation of a stage that measures features.
 
     Args:
         context: The context of the command's stages.
         config: The stage's configuration.
-        sets: Data sets by name. The first one tags the MLflow run.
         measure: Function that takes the run, the configuration with `execution.use_gpu` filled in, and the features by
-            name. It returns the stage's values except `unreadable`, the number of unreadable images in all sets.
+            the names of `data_sets_of`. It returns the stage's values except `unreadable`, the number of unreadable
+            images in all sets.
         title: Title of the stage.
-        class_names: Names of the classes that count; see `open_labelled`.
 
     Raises:
         InputError: An input is missing or malformed.
     """
-    assert "checkpoint" not in sets
+    sets = data_sets_of(config)
     hashes = {name: data.content_hash(context.mode.verify) for name, data in sets.items()}
     inputs = {"checkpoint": checkpoint_hash(config.checkpoint), **hashes}
 
     def compute(run: StageRun, config: Config) -> Mapping[str, Any]:
-        found = feature_sets(context, config, sets, inputs, class_names=class_names)
+        found = feature_sets(context, config, sets, inputs)
         unreadable = sum(len(one.features.unreadable) for one in found.values())
         return {**measure(run, config, found), "unreadable": unreadable}
 
@@ -293,30 +310,28 @@ def feature_computation(
         inputs=inputs,
         compute=compute,
         tags={"dataset": next(iter(sets.values())).config.root},
-        check=partial(check_sources, sets=sets, class_names=class_names),
+        check=partial(check_sources, sets=sets),
     )
 
 
-def labelled_sets(train: DataConfig, tests: Mapping[str, DataConfig]) -> dict[str, Dataset]:
-    """Return the data sets of an evaluation by name: `train`, and `test NAME` for each test set."""
-    return {"train": Dataset(train), **{f"test {name}": Dataset(data) for name, data in tests.items()}}
-
-
 def check_sources(
-    config: FeatureConfig, *, sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None = None
+    config: FeatureConfig, *, sets: Mapping[str, Dataset] | None = None, checkpoints: Sequence[str] = ()
 ) -> None:
-    """Open the data sets that features are computed from, and the network that computes them.
+    """Open the data sets that features are computed from, and the networks that compute them.
 
     Args:
-        config: Configuration that names the checkpoint.
-        sets: Data sets by name.
-        class_names: Names of the classes that count; see `open_labelled`.
+        config: Configuration of an evaluation.
+        sets: Its data sets, if they are open already.
+        checkpoints: Addresses of the networks' checkpoints. By default that of the configuration.
 
     Raises:
-        InputError: As for `check_sets`, or the checkpoint cannot be used.
+        InputError: As for `check_sets`; or a checkpoint is missing, cannot be used, or does not take images of this
+            size.
     """
-    check_sets(sets, class_names)
-    check_checkpoint(config.checkpoint, config.image_size)
+    check_sets(sets or data_sets_of(config), _class_names(config))
+    for address in checkpoints or [config.checkpoint]:
+        with local_checkpoint(address) as folder:
+            load_encoder(folder).backbone.check_size(config.image_size, config.image_size)
 
 
 def check_sets(sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None = None) -> dict[str, LabelledImages]:
@@ -345,27 +360,8 @@ def check_sets(sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None 
     return opened
 
 
-def check_checkpoint(address: str, image_size: int) -> None:
-    """Load a checkpoint's network to see that it can be used.
-
-    Args:
-        address: Address of the checkpoint.
-        image_size: Side in pixels of the images that it will see.
-
-    Raises:
-        InputError: The checkpoint is missing, cannot be used, or does not take images of this size.
-    """
-    with local_checkpoint(address) as folder:
-        load_encoder(folder).backbone.check_size(image_size, image_size)
-
-
 def feature_sets(
-    context: Context,
-    config: FeatureConfig,
-    sets: Mapping[str, Dataset],
-    hashes: Mapping[str, str],
-    *,
-    class_names: tuple[str, ...] | None = None,
+    context: Context, config: FeatureConfig, sets: Mapping[str, Dataset], hashes: Mapping[str, str]
 ) -> dict[str, LabelledFeatures]:
     """Find the features of several data sets in storage, and compute the missing parts of all sets together.
 
@@ -377,11 +373,11 @@ def feature_sets(
         config: Checkpoint, size, crop, and how to compute.
         sets: Data sets by name.
         hashes: Content hash of the checkpoint and of each data set, by name.
-        class_names: Names of the classes that count; see `open_labelled`.
 
     Raises:
         InputError: As for `check_sets`; or a data set has no readable image, or the checkpoint does not fit.
     """
+    class_names = _class_names(config)
     opened = check_sets(sets, class_names)
     assert features.version is not None
     shared = {name: getattr(config, name) for name in FeatureConfig.model_fields}
@@ -413,6 +409,29 @@ def run_on_features(function: Callable[..., Result], config: FeatureConfig, *arg
     use_gpu = bool(config.execution.use_gpu)
     num_cpus = 1 if use_gpu else config.execution.num_compute_threads
     return run_task(function, config, *arguments, use_gpu=use_gpu, num_cpus=num_cpus)
+
+
+def known_classes(
+    config: TestsConfig, found: Mapping[str, LabelledFeatures]
+) -> tuple[tuple[str, ...], dict[str, dict[str, Any]]]:
+    """Return the classes that a training set shows, and what they cover of each test set.
+
+    A small data set may lack some classes of a large one's list, and a classifier knows only those it was shown.
+
+    Args:
+        config: Configuration that names the test sets.
+        found: Features by the names of `data_sets_of`.
+
+    Returns:
+        The names of the classes, and `Coverage.values` by test set.
+
+    Raises:
+        InputError: The training set shows only one class, or a test set has none of its classes.
+    """
+    train = found["train"]
+    known = shown_classes("train", train.row_labels(), train.class_names)
+    sets = {name: f"test {name}" for name in config.tests}
+    return known, {name: found[key].coverage(key, known).values() for name, key in sets.items()}
 
 
 def log_accuracies(
@@ -520,11 +539,4 @@ def features(context: Context, config: FeaturesConfig) -> Computation[FeaturesCo
     def measure(run: StageRun, config: FeaturesConfig, found: Mapping[str, LabelledFeatures]) -> Mapping[str, Any]:
         return found["data"].values()
 
-    return feature_computation(
-        context,
-        config,
-        {"data": Dataset(config.data)},
-        measure,
-        title=f"features of {config.data.root}",
-        class_names=config.class_names,
-    )
+    return feature_computation(context, config, measure, title=f"features of {config.data.root}")

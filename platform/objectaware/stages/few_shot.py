@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from objectaware.data.dataset import Dataset
 from objectaware.errors import InputError
 from objectaware.evaluate.linear import few_shot_error, mean_and_std
 from objectaware.model import Positive
@@ -71,9 +70,7 @@ def few_shot(context: Context, config: FewShotConfig) -> Computation[FewShotConf
         }
 
     title = f"{config.num_shots}-shot {' or '.join(config.class_names)}"
-    return feature_computation(
-        context, config, {"data": Dataset(config.data)}, measure, title=title, class_names=config.class_names
-    )
+    return feature_computation(context, config, measure, title=title)
 
 
 def measure_few_shot(config: FewShotConfig, found: LabelledFeatures) -> list[float]:

@@ -7,15 +7,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from objectaware.config import DataConfig
 from objectaware.evaluate.features import knn_accuracy
 from objectaware.model import Positive
 from objectaware.stages.features import (
-    FeatureConfig,
     LabelledFeatures,
+    TestsConfig,
     compute_device,
     feature_computation,
-    labelled_sets,
+    known_classes,
     log_accuracies,
     run_on_features,
 )
@@ -23,7 +22,7 @@ from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
 
 
-class KnnConfig(FeatureConfig):
+class KnnConfig(TestsConfig):
     """Nearest neighbours: how well features separate classes without training a classifier.
 
     Attributes:
@@ -33,8 +32,6 @@ class KnnConfig(FeatureConfig):
         temperature: Temperature τ of the votes, exp(cosine similarity / τ).
     """
 
-    train: DataConfig
-    tests: dict[str, DataConfig]
     num_neighbours: Positive = 20
     temperature: Annotated[float, Field(gt=0)] = 0.07
 
@@ -54,27 +51,22 @@ def knn(context: Context, config: KnnConfig) -> Computation[KnnConfig]:
     """
 
     def measure(run: StageRun, config: KnnConfig, found: Mapping[str, LabelledFeatures]) -> Mapping[str, Any]:
-        tests = {name: found[f"test {name}"] for name in config.tests}
-        values = run_on_features(measure_knn, config, found["train"], tests)
+        values = run_on_features(measure_knn, config, found)
         log_accuracies(run.tracker, "knn", values["accuracies"], values["coverage"])
         return values
 
-    sets = labelled_sets(config.train, config.tests)
-    return feature_computation(context, config, sets, measure, title="nearest neighbours")
+    return feature_computation(context, config, measure, title="nearest neighbours")
 
 
-def measure_knn(
-    config: KnnConfig, train: LabelledFeatures, tests: Mapping[str, LabelledFeatures]
-) -> dict[str, dict[str, Any]]:
+def measure_knn(config: KnnConfig, found: Mapping[str, LabelledFeatures]) -> dict[str, dict[str, Any]]:
     """Return `accuracies`, in per cent, and `coverage`, both by test set."""
     device = compute_device(config)
-    known = train.shown_classes("train")
-    coverage = {name: test.coverage(f"test {name}", known) for name, test in tests.items()}
-    bank, bank_labels = train.matched(known).load()
+    known, coverage = known_classes(config, found)
+    bank, bank_labels = found["train"].matched(known).load()
     bank = bank.to(device)
     accuracies = {}
-    for name, test in tests.items():
-        values, labels = test.matched(known).load()
+    for name in config.tests:
+        values, labels = found[f"test {name}"].matched(known).load()
         is_known = labels >= 0
         accuracies[name] = knn_accuracy(
             bank,
@@ -84,4 +76,4 @@ def measure_knn(
             num_neighbours=config.num_neighbours,
             temperature=config.temperature,
         )
-    return {"accuracies": accuracies, "coverage": {name: one.values() for name, one in coverage.items()}}
+    return {"accuracies": accuracies, "coverage": coverage}
