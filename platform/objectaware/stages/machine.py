@@ -235,6 +235,11 @@ def _try_storage(storage: Storage, name: str, note: bytes) -> str:
     return ""
 
 
+def uses_gpu(config: object) -> bool | None:
+    """Return whether a stage's processes take GPUs; None if its configuration leaves that open."""
+    return getattr(getattr(config, "execution", None), "use_gpu", False)
+
+
 def on_device(config: Config, *, has_gpus: bool) -> Config:
     """Return the configuration with `execution.use_gpu` filled in if it is open.
 
@@ -242,9 +247,9 @@ def on_device(config: Config, *, has_gpus: bool) -> Config:
         config: Configuration of a stage.
         has_gpus: Value that is filled in: whether GPUs are available.
     """
-    execution = getattr(config, "execution", None)
-    if getattr(execution, "use_gpu", False) is not None:  # written out, or a stage without that choice
+    if uses_gpu(config) is not None:  # written out, or a stage without that choice
         return config
+    execution = getattr(config, "execution", None)
     assert isinstance(execution, Model)
     return config.model_copy(update={"execution": execution.model_copy(update={"use_gpu": has_gpus})})
 
@@ -255,18 +260,9 @@ def on_available_device(config: Config) -> Config:
     A cluster with fewer GPUs than the stage has processes is refused later, with the numbers in the message. Training
     on CPUs instead would silently take weeks.
     """
-    execution = getattr(config, "execution", None)
-    if getattr(execution, "use_gpu", False) is not None:
-        return config
     from objectaware.distributed.cluster import has_gpus
 
-    return on_device(config, has_gpus=has_gpus())
-
-
-def device_name(config: object) -> str:
-    """Return `cuda` or `cpu`, the device on which the stage computes, for its tags."""
-    execution = getattr(config, "execution", None)
-    return "cuda" if getattr(execution, "use_gpu", False) else "cpu"
+    return config if uses_gpu(config) is not None else on_device(config, has_gpus=has_gpus())
 
 
 class PeakMemory(Background):

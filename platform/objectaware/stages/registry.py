@@ -15,7 +15,6 @@ from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from objectaware.config import Model
-from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need
 from objectaware.stages.machine import on_device
 from objectaware.stages.runner import Computation, Context, Stage, StageResult, one_task
@@ -45,19 +44,16 @@ def stage(
 
     def register(function: Function[Config]) -> Stage[Config]:
         return _registered(
-            Stage(
-                kind=kind,
-                command=command or _evaluate(kind),
-                config=get_type_hints(function)["config"],
-                summary=_summary(function),
-                work=function,
-                version=version,
-                outcome=outcome,
-                outputs=outputs,
-                measures=measures,
-                long_values=long_values,
-                needs=needs,
-            )
+            function,
+            kind,
+            command=command or f"evaluate {kind.replace('_', '-')}",
+            work=function,
+            version=version,
+            outcome=outcome,
+            outputs=outputs,
+            measures=measures,
+            long_values=long_values,
+            needs=needs,
         )
 
     return register
@@ -69,41 +65,24 @@ def stage_of_parts(
     """Register a kind of stage that runs stages of other kinds and has no folder of its own.
 
     Args:
-        kind: Name of the kind.
+        kind: Name of the kind. The command is `evaluate KIND`.
         parts: Function that returns the configurations of the stages that it runs.
         outcome: As for `stage`.
     """
 
     def register(function: FunctionOfParts[Config]) -> Stage[Config]:
-        class StageOfParts(Stage[Config]):
-            """Calling it runs the stages of other kinds."""
-
-            def __call__(
-                self, context: Context, config: Config, *, title: str | None = None, out: Storage | None = None
-            ) -> StageResult:
-                assert out is None, f"{kind} has no folder of its own"
-                return function(context, config, title)
-
-        config = get_type_hints(function)["config"]
-        return _registered(
-            StageOfParts(kind, _evaluate(kind), config, _summary(function), outcome=outcome, parts=parts)
-        )
+        command = f"evaluate {kind.replace('_', '-')}"
+        return _registered(function, kind, command=command, run_parts=function, outcome=outcome, parts=parts)
 
     return register
 
 
-def _evaluate(kind: str) -> str:
-    return f"evaluate {kind.replace('_', '-')}"
-
-
-def _summary(function: Callable[..., object]) -> str:
-    return " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
-
-
-def _registered(new: Stage[Config]) -> Stage[Config]:
-    assert new.kind not in _STAGES, f"{new.kind} is registered twice"
-    _STAGES[new.kind] = new
-    return new
+def _registered(function: Callable[..., object], kind: str, **described: Any) -> Stage[Any]:  # noqa: ANN401 - of `Stage`
+    """Register a kind of stage with the configuration that its function takes, and the summary of its docstring."""
+    assert kind not in _STAGES, f"{kind} is registered twice"
+    summary = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
+    _STAGES[kind] = Stage(kind, config=get_type_hints(function)["config"], summary=summary, **described)
+    return _STAGES[kind]
 
 
 def all_stages() -> dict[str, Stage[Any]]:
