@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 _MAX_PRINTED = 10
 """Number of unreadable images that `data pack` names."""
+_MAX_LISTED = 100
+"""Number of unreadable images that it writes with `--json`, each with the reason."""
 
 
 @command("data build scenes", "--out DIR", "Write the embedded data set.")
@@ -134,25 +137,61 @@ def pack(
         num_threads: Number of threads that read and encode.
         json: File to which the printed results are written as data.
     """
-    from objectaware.stages.export import run_pack
+    from objectaware.data.dataset import Dataset
+    from objectaware.data.folder import ImageFolder
+    from objectaware.data.pack import pack_images
+    from objectaware.stages.progress import Progress
 
     common, target = require_json(Common(json=json)), output_folder(out)
     data = _files({"root": root, "layout": layout, "variant": variant, "split": split})
-    values = run_pack(
-        data,
+    _require_detail(short_side, image_size, min_crop_scale)
+    opened = Dataset(data)
+    images = opened.images
+    assert isinstance(images, ImageFolder)
+    truth, truth_notice = opened.find_truth()
+    if truth is not None and not truth.has_masks:
+        truth = None  # a pack cannot hold boxes without masks
+    truth_hash: str | None = None
+    if truth is not None:  # of all files that masks and boxes come from
+        truth_hash = hashlib.sha256((opened.annotation_hash + truth.content_hash()).encode()).hexdigest()
+    progress = Progress()
+    progress.start(f"pack {data.root}")
+    for notice in filter(None, [images.notice, truth_notice]):
+        progress.line(f"  {notice}")
+    packed = pack_images(
+        images,
         target,
+        source=data.model_dump(mode="json", exclude_none=True),
+        truth=truth,
+        truth_hash=truth_hash,
         short_side=short_side,
-        image_size=image_size,
-        min_crop_scale=min_crop_scale,
         shard_bytes=shard_mib * 2**20,
         num_threads=num_threads,
+        on_shard=lambda done, total: progress.update(f"shard {done}/{total}"),
     )
-    write_json(common, values)
-    unreadable = values.pop("unreadable")
+    progress.finish(f"pack {data.root}")
+    counts = {"num_images": packed.num_images, "num_unreadable": len(packed.unreadable)}
+    values = {"pack": target.uri, **counts, "num_shards": packed.num_shards}
+    # The pack's `index.parquet` lists all unreadable images.
+    unreadable = sorted(packed.unreadable.items())[:_MAX_LISTED]
+    write_json(common, {**values, "unreadable": unreadable})
     for key, value in values.items():
         print(f"{key}: {value}")
     for image_id, reason in unreadable[:_MAX_PRINTED]:
         print(f"  {image_id}: {reason}")
+
+
+def _require_detail(short_side: int | None, image_size: int, min_crop_scale: float) -> None:
+    """Refuse a short side at which crops of the smallest scale have fewer pixels than views of the size."""
+    from objectaware.augment.crop import least_short_side
+
+    least = least_short_side(image_size, min_scale=min_crop_scale)
+    if short_side is not None and short_side < least:
+        problem = (
+            f"is less than {least} = image_size {image_size} / sqrt(min_crop_scale {min_crop_scale:g} · 3/4), where "
+            "the smallest random crops begin to lose detail"
+        )
+        raise InputError("short_side", short_side, problem, "Give more, or the recipe's own values of the two.")
 
 
 @command("data list", "[ROOT]", "List the layouts of data sets, or what a folder holds.")
