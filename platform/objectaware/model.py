@@ -43,7 +43,10 @@ CheckpointAddress = Annotated[str, AfterValidator(_absolute), PointsTo("checkpoi
 ClassifierAddress = Annotated[str, AfterValidator(_absolute), PointsTo("classifier")]
 MasksAddress = Annotated[str, AfterValidator(_absolute), PointsTo("masks")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
+Side = Annotated[int, Field(ge=32)]
+PositiveNumber = Annotated[float, Field(gt=0)]
 Minutes = Annotated[float, Field(gt=0)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from objectaware.config.variants import BackboneName, MethodConfig
-from objectaware.model import Address, Model, filled
+from objectaware.model import Address, Model, Side, filled
 
 # On a CPU a step of 256 images takes minutes.
 _BATCH_SIZES = {"cpu": 32, "cuda": 256}
@@ -41,7 +41,7 @@ class MeasureConfig(Model):
     backbones: Annotated[tuple[BackboneName, ...], Field(min_length=1)] = ("resnet18",)
     methods: Annotated[tuple[MethodName, ...], Field(min_length=1)] = (MethodConfig.default_name,)
     expansions: Annotated[tuple[Literal[1, 2, 4], ...], Field(min_length=1)] = (1, 2)
-    image_size: Annotated[int, Field(ge=32)] = 224
+    image_size: Side = 224
     batch_size: Annotated[int, Field(ge=2)]
     images: Address | None = None
 

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from objectaware.config import DataConfig
 from objectaware.evaluate.linear import VARIANTS
-from objectaware.model import Address
+from objectaware.model import Address, Count
 from objectaware.stages.features import FeatureConfig
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.registry import stage_of_parts
@@ -24,7 +20,7 @@ class BackgroundConfig(FeatureConfig):
     """
 
     root: Address
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Count = 0
 
 
 def background_linear(config: BackgroundConfig) -> LinearConfig:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 from torch.nn.functional import normalize
 
 from objectaware.errors import InputError
 from objectaware.evaluate.features import class_distance as distance
 from objectaware.evaluate.features import plane
-from objectaware.model import Positive
+from objectaware.model import Count, Positive, PositiveNumber
 from objectaware.report.figures import scatter
 from objectaware.stages.features import (
     ContextualConfig,
@@ -35,8 +34,8 @@ class ClassDistanceConfig(ContextualConfig):
     """
 
     num_points: Positive = 500
-    perplexity: Annotated[float, Field(gt=0)] = 30.0
-    seed: Annotated[int, Field(ge=0)] = 0
+    perplexity: PositiveNumber = 30.0
+    seed: Count = 0
 
 
 @stage("class_distance", version=2, outputs=("embedding.png",), long_values=("tsne",))

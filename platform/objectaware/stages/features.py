@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor
 
 from objectaware.config import DataConfig, Model
@@ -33,7 +33,7 @@ from objectaware.evaluate.coverage import (
 from objectaware.evaluate.features import PART_SIZE, FeatureSet, compute_features, finished_parts, write_part
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
-from objectaware.model import CheckpointAddress, Execution, Positive
+from objectaware.model import CheckpointAddress, Execution, Positive, Side
 from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, checkpoint_hash, recipe, stage_identity
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
@@ -81,7 +81,7 @@ class FeatureConfig(Model):
     """
 
     checkpoint: CheckpointAddress
-    image_size: Annotated[int, Field(ge=32)] = 224
+    image_size: Side = 224
     center_crop: bool = True
     execution: EvaluateExecution = EvaluateExecution()
 

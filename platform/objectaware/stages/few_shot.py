@@ -11,7 +11,7 @@ from pydantic import Field
 
 from objectaware.errors import InputError
 from objectaware.evaluate.linear import few_shot_error, mean_and_std
-from objectaware.model import Positive
+from objectaware.model import Count, Positive
 from objectaware.stages.features import (
     ContextualConfig,
     LabelledFeatures,
@@ -32,7 +32,7 @@ class FewShotConfig(ContextualConfig):
     """
 
     num_shots: Positive = 1
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0, 1, 2, 3, 4)
+    seeds: Annotated[tuple[Count, ...], Field(min_length=1)] = (0, 1, 2, 3, 4)
 
 
 @stage("few_shot", version=2)

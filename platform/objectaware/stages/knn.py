@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from objectaware.evaluate.features import knn_accuracy
-from objectaware.model import Positive
+from objectaware.model import Positive, PositiveNumber
 from objectaware.stages.features import (
     LabelledFeatures,
     TestsConfig,
@@ -33,7 +31,7 @@ class KnnConfig(TestsConfig):
     """
 
     num_neighbours: Positive = 20
-    temperature: Annotated[float, Field(gt=0)] = 0.07
+    temperature: PositiveNumber = 0.07
 
 
 @stage("knn", version=2)

@@ -16,7 +16,7 @@ from objectaware.evaluate.features import check_features
 from objectaware.evaluate.linear import LinearResult, bg_gap, linear_evaluation, official_linear_evaluation
 from objectaware.evaluate.logistic import Batch, FeatureBatches, LogisticModel
 from objectaware.methods.checkpoint import CLASSIFIER_NAME, Classifier, classifier_file
-from objectaware.model import Positive, filled
+from objectaware.model import Count, Positive, filled
 from objectaware.stages.features import (
     LabelledFeatures,
     TestsConfig,
@@ -57,7 +57,7 @@ class LinearConfig(TestsConfig):
     refit: bool = True
     num_penalties: Positive = 45
     compat: Literal["official"] | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Count = 0
 
     @model_validator(mode="before")
     @classmethod

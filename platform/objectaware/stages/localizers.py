@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from objectaware.config import LocalizeConfig, Model
 from objectaware.config.localize import Localizer
 from objectaware.config.variants import default_names
-from objectaware.model import CheckpointAddress, MasksAddress
+from objectaware.model import CheckpointAddress, Count, MasksAddress
 from objectaware.recipes import merged
 from objectaware.stages.identity import STAND_IN
 from objectaware.stages.linear import LinearConfig, linear
@@ -42,7 +42,7 @@ class LocalizersConfig(Model):
     shared: dict[str, Any] = Field(default_factory=dict)
     linear: dict[str, Any] | None = None
     masks: dict[str, MasksAddress] = Field(default_factory=dict)
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Count = 0
 
     @model_validator(mode="after")
     def _parts_are_valid(self) -> Self:
