@@ -9,7 +9,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -209,16 +209,10 @@ def storage_problems(storage: Storage) -> dict[str, str]:
     """
     from objectaware.distributed.cluster import run_on_nodes
 
-    with _note(storage) as (name, note):
-        return run_on_nodes(_try_storage, storage, name, note, timeout_seconds=_NODE_SECONDS)
-
-
-@contextmanager
-def _note(storage: Storage) -> Iterator[tuple[str, bytes]]:
     name, note = f"check-{uuid.uuid4().hex}", uuid.uuid4().bytes
     storage.write_bytes(name, note)
     try:
-        yield name, note
+        return run_on_nodes(_try_storage, storage, name, note, timeout_seconds=_NODE_SECONDS)
     finally:
         storage.delete(name)
 
