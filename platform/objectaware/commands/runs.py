@@ -96,9 +96,9 @@ def prune_runs(common: CommonArguments = DEFAULTS, older_than: float | None = No
     print(format_rows(rows))
     size = format_bytes(sum(run.num_bytes for run in leaving))
     if yes:
-        pruned = prune(leaving)
-        print(f"{len(leaving)} runs deleted, {format_bytes(pruned.num_bytes)} freed")
-        for folder, names in pruned.kept.items():
+        num_bytes, kept = prune(leaving)
+        print(f"{len(leaving)} runs deleted, {format_bytes(num_bytes)} freed")
+        for folder, names in kept.items():
             print(f"{folder} keeps files that objectaware did not write: {shown_names(names)}")
     else:
         print(f"{len(leaving)} runs, {size}. Nothing was deleted; --yes deletes them.")
