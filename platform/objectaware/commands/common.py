@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from objectaware.commands.fields import OVERRIDABLE, described_options, described_stages, run_function
+from objectaware.commands.fields import described_options, described_stages
+from objectaware.commands.registry import OVERRIDABLE, run_function
 from objectaware.data.user_files import require_writable_file, require_writable_folder
 from objectaware.errors import InputError
 from objectaware.process import submission_id

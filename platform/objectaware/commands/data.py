@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from objectaware.commands.common import Common, output_file, output_folder, require_json, validated, write_json
-from objectaware.commands.fields import command
+from objectaware.commands.registry import command
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:

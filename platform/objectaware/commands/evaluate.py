@@ -20,7 +20,7 @@ from objectaware.commands.common import (
     validated,
     with_each_checkpoint,
 )
-from objectaware.commands.fields import command
+from objectaware.commands.registry import command
 from objectaware.errors import InputError
 
 

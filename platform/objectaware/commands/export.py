@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from objectaware.commands.common import output_file, output_folder
-from objectaware.commands.fields import command
+from objectaware.commands.registry import command
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The arguments of commands, and the fields of recipes, as --help lists them: name, type, default and meaning.
+"""The fields of recipes, as --help lists them: name, type, default and meaning.
 
 The fields are read from schema.json, which is generated from the models of configuration and ships with the package, so
 that --help imports neither pydantic nor torch. `make schema` writes the file, and a test compares it with the models.
@@ -6,23 +6,16 @@ that --help imports neither pydantic nor torch. `make schema` writes the file, a
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import json
-import pkgutil
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import is_dataclass
-from functools import cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
-import tyro
-
-from objectaware.commands.registry import subcommand
-from objectaware.recipes import split_overrides
+from objectaware.process import import_modules
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -30,79 +23,12 @@ if TYPE_CHECKING:
     from objectaware.config import Model
     from objectaware.config.variants import Variant
 
-Command = TypeVar("Command", bound=Callable[..., None])
 SCHEMA = Path(__file__).with_name("schema.json")
-OVERRIDABLE = "Fields of the recipe, each overridden by --FIELD VALUE:"
 
 Field = dict[str, Any]
 """`type`, `meaning`, and `default` unless the field is required. If the value, or each value of a mapping or list, has
 fields itself: the name of their `model`, and in `below` the text that leads to them (`.`, `.NAME.`, `[].`). For an
 option: the model of each of its `variants`, by name."""
-
-
-def command(
-    words: str, usage: str, meaning: str, *models: str, title: str = OVERRIDABLE
-) -> Callable[[Command], Command]:
-    """Register a function as a subcommand whose arguments are the function's parameters.
-
-    tyro parses the arguments by the parameters' types. --help shows the function's docstring, and then the fields of
-    models. A function whose first parameter is `overrides` takes there the `--field value` pairs that override fields
-    of its recipe.
-
-    Args:
-        words: Words after `objectaware`, such as `export boxes`.
-        usage: Its arguments, as `objectaware --help` shows them.
-        meaning: One line that says what it does.
-        models: Names of the models of configuration that the command's recipe follows.
-        title: Line above their fields.
-    """
-
-    def register(function: Command) -> Command:
-        subcommand(words, usage, meaning)(partial(run_function, function, models, title))
-        return function
-
-    return register
-
-
-def run_function(
-    function: Callable[..., None],
-    models: Sequence[str],
-    title: str,
-    program: str,
-    arguments: list[str],
-    *,
-    description: str | None = None,
-) -> None:
-    """Call a function with the arguments of a command; see `command`.
-
-    Args:
-        function: The function.
-        models: Names of the models whose fields --help lists.
-        title: Line above the fields.
-        program: Name of the command.
-        arguments: Arguments that follow the name.
-        description: Description of the command for --help. By default the function's docstring.
-    """
-    if "overrides" in inspect.signature(function).parameters:
-        arguments, overrides = split_overrides(arguments, _own_options(function))
-        function = partial(function, overrides)
-    try:
-        tyro.cli(function, prog=program, description=description, args=arguments)
-    except SystemExit as end:
-        if models and end.code in (0, None) and not {"-h", "--help"}.isdisjoint(arguments):
-            print("\n\n".join([title, *map(format_fields, models)]))
-        raise
-
-
-def _own_options(function: Callable[..., None]) -> dict[str, object]:
-    """Return the default values of a command's own options by name, with --help."""
-    own: dict[str, object] = {"help": False}
-    for name, parameter in inspect.signature(function).parameters.items():
-        if is_dataclass(parameter.default):
-            own |= vars(parameter.default)
-        elif parameter.default is not parameter.empty:
-            own[name] = parameter.default
-    return own | {f"no_{name}": default for name, default in own.items() if isinstance(default, bool)}
 
 
 def format_fields(model: str) -> str:
@@ -184,14 +110,14 @@ def write_schema() -> None:
 
 def _models() -> Iterator[type[Model]]:
     """Yield the models of configuration: those of data sets, options' variants, stages and studies."""
-    from objectaware import config, stages, studies
+    from objectaware.config import DataConfig, Model
     from objectaware.config.variants import Variant
 
-    yield config.DataConfig
-    for package in (config, stages, studies):
-        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            for one in vars(importlib.import_module(found.name)).values():
-                if isinstance(one, type) and issubclass(one, config.Model) and one.__module__ == found.name:
+    yield DataConfig
+    for package in ("config", "stages", "studies"):
+        for module in import_modules(f"objectaware.{package}"):
+            for one in vars(module).values():
+                if isinstance(one, type) and issubclass(one, Model) and one.__module__ == module.__name__:
                     # An option has no fields of its own, only those of its variants.
                     yield from _own_variants(one).values() if issubclass(one, Variant) else [one]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from objectaware.commands.common import Common, open_context, output_file, require_json, validated, write_json
-from objectaware.commands.fields import command
+from objectaware.commands.registry import command
 
 _EXPERIMENT = "objectaware-plan"
 

@@ -20,7 +20,7 @@ from objectaware.commands.common import (
     storage_address,
     write_json,
 )
-from objectaware.commands.fields import command
+from objectaware.commands.registry import command
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from objectaware.commands.common import DEFAULTS, Common, CommonArguments, require_json, storage_address, write_json
-from objectaware.commands.fields import command
+from objectaware.commands.registry import command
 
 if TYPE_CHECKING:
     from objectaware.stages.runs import StoredRun

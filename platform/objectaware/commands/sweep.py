@@ -17,7 +17,7 @@ from objectaware.commands.common import (
     validated,
     write_json,
 )
-from objectaware.commands.fields import command
+from objectaware.commands.registry import command
 from objectaware.errors import InputError
 from objectaware.recipes import find_recipe, merged, override, read_recipe
 

@@ -21,7 +21,6 @@ imported when the first value is validated, not before, since code that only rea
 from __future__ import annotations
 
 import difflib
-import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from objectaware.data.dataset import DataConfig
 from objectaware.data.layouts import layout_named, layouts
 from objectaware.errors import InputError
 from objectaware.model import MasksAddress, Model, load_entry_points
+from objectaware.process import import_modules
 
 if TYPE_CHECKING:
     from objectaware.config.training import PretrainConfig
@@ -129,8 +129,7 @@ def load_variants(package: str) -> None:
     Raises:
         InputError: A module of another distribution cannot be imported.
     """
-    for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-        importlib.import_module(found.name)
+    import_modules(package)
     load_entry_points()
 
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import pkgutil
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from objectaware.config import Model
 from objectaware.distributed.cluster import Need
+from objectaware.process import import_modules
 from objectaware.stages.machine import on_device
 from objectaware.stages.runner import Computation, Context, Stage, StageResult, one_task
 
@@ -87,17 +86,8 @@ def _registered(function: Callable[..., object], kind: str, **described: Any) ->
 
 def all_stages() -> dict[str, Stage[Any]]:
     """Return every kind of stage by its name, sorted by name."""
-    _import_files()
+    import_modules("objectaware.stages")
     return dict(sorted(_STAGES.items()))
-
-
-@cache  # `runs` and sweeps ask for every address and every trial, and the folder would be listed each time
-def _import_files() -> None:
-    from objectaware import stages
-
-    for module in pkgutil.iter_modules(stages.__path__):
-        if not module.ispkg:
-            importlib.import_module(f"{stages.__name__}.{module.name}")
 
 
 def stage_named(kind: str) -> Stage[Any]:
