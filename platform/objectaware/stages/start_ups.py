@@ -61,12 +61,6 @@ def measure_start_ups(context: Context, folder: Path, *, use_gpu: bool) -> dict[
         Seconds, by stage.
     """
     build_scenes(folder, variant="single-object", num_train=2 * _BATCH_SIZE, num_val=_BATCH_SIZE, image_size=_SIZE)
-    for seed in range(2):  # a seed of its own, so that nothing is reused
-        taken = _run_once(context, folder, seed, use_gpu=use_gpu)
-    return taken
-
-
-def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> dict[StageName, float]:
     seconds: dict[StageName, float] = {}
 
     def timed(name: StageName, stage: Stage[Config], config: Config) -> Mapping[str, Any]:
@@ -77,35 +71,36 @@ def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> di
 
     # Only pictures, as most users have: with labels, a training would also measure k-NN accuracy.
     photos = DataConfig(root=str(folder / "original" / "train"))
-    training = PretrainConfig(
-        data=photos,
-        backbone="resnet10_narrow",
-        image_size=_SIZE,
-        batch_size=_BATCH_SIZE,
-        num_epochs=1,
-        method=MoCoConfig(queue_size=_BATCH_SIZE),
-        seed=seed,
-        execution=PretrainExecution(use_gpu=use_gpu),
-    )
-    checkpoint = timed("pretrain", pretrain, training)["checkpoint"]
-    localization = LocalizeConfig(
-        data=photos,
-        localizer=ContraCAM(num_iterations=1),
-        checkpoint=checkpoint,
-        image_size=_SIZE,
-        crf=False,
-        execution=LocalizeExecution(use_gpu=use_gpu),
-    )
-    timed("localize", localize, localization)
     train, val = (DataConfig(root=str(folder), layout="backgrounds-challenge", split=name) for name in ("train", "val"))
-    evaluation = LinearConfig(
-        checkpoint=checkpoint,
-        image_size=_SIZE,
-        train=train,
-        tests={"val": val},
-        num_penalties=1,
-        holdout_size=_BATCH_SIZE,
-        execution=EvaluateExecution(use_gpu=use_gpu),
-    )
-    timed("linear", linear, evaluation)
+    for seed in range(2):  # a seed of its own, so that nothing is reused
+        training = PretrainConfig(
+            data=photos,
+            backbone="resnet10_narrow",
+            image_size=_SIZE,
+            batch_size=_BATCH_SIZE,
+            num_epochs=1,
+            method=MoCoConfig(queue_size=_BATCH_SIZE),
+            seed=seed,
+            execution=PretrainExecution(use_gpu=use_gpu),
+        )
+        checkpoint = timed("pretrain", pretrain, training)["checkpoint"]
+        localization = LocalizeConfig(
+            data=photos,
+            localizer=ContraCAM(num_iterations=1),
+            checkpoint=checkpoint,
+            image_size=_SIZE,
+            crf=False,
+            execution=LocalizeExecution(use_gpu=use_gpu),
+        )
+        timed("localize", localize, localization)
+        evaluation = LinearConfig(
+            checkpoint=checkpoint,
+            image_size=_SIZE,
+            train=train,
+            tests={"val": val},
+            num_penalties=1,
+            holdout_size=_BATCH_SIZE,
+            execution=EvaluateExecution(use_gpu=use_gpu),
+        )
+        timed("linear", linear, evaluation)
     return seconds
