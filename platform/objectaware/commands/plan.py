@@ -39,8 +39,9 @@ def plan_measure(
     import torch
 
     output_file(out)
-    from objectaware.config import LocalizeExecution, MeasureConfig
+    from objectaware.config import LocalizeExecution
     from objectaware.distributed.localize import localize_needs
+    from objectaware.planning.measure import MeasureConfig
     from objectaware.planning.model import write_rates
     from objectaware.stages.start_ups import measure_all
 

@@ -7,19 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from objectaware.config import (
-    DataConfig,
-    LocalizeConfig,
-    LocalizeExecution,
-    MeasureConfig,
-    Model,
-    PretrainConfig,
-    PretrainExecution,
-)
+from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution, Model, PretrainConfig, PretrainExecution
 from objectaware.data.scenes import build_scenes
 from objectaware.localize.contracam import ContraCAM
 from objectaware.methods.moco import MoCoConfig
-from objectaware.planning.measure import measure_rates
+from objectaware.planning.measure import MeasureConfig, measure_rates
 from objectaware.planning.model import Rates, StageName
 from objectaware.stages.features import EvaluateExecution
 from objectaware.stages.linear import LinearConfig, linear
