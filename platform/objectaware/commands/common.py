@@ -76,19 +76,14 @@ def validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # n
     """Validate a configuration. A refusal names the field, the value and the problem."""
     from pydantic import ValidationError
 
+    from objectaware.model import first_fault
+
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "recipe"
-        value = "…" if isinstance(first["input"], Mapping) else first["input"]
-        problem = first["msg"].removeprefix("Value error, ").rstrip(".")
-        raise InputError(
-            field,
-            value,
-            problem[:1].lower() + problem[1:],
-            f"--help of the command lists the fields of {model.__name__}.",
-        ) from error
+        place, given, problem = first_fault(error)
+        remedy = f"--help of the command lists the fields of {model.__name__}."
+        raise InputError(".".join(place) or "recipe", given, problem, remedy) from error
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, model_validator
 from objectaware.config import LocalizeConfig, Model
 from objectaware.config.localize import Localizer
 from objectaware.config.variants import default_names
-from objectaware.model import CheckpointAddress, Count, MasksAddress
+from objectaware.model import CheckpointAddress, Count, MasksAddress, first_fault
 from objectaware.recipes import merged
 from objectaware.stages.identity import STAND_IN
 from objectaware.stages.linear import LinearConfig, linear
@@ -102,10 +102,8 @@ def _named(field: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join([field, *map(str, first["loc"])])
-        problem = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{place}: {problem[:1].lower()}{problem[1:]}") from error
+        place, _, problem = first_fault(error)
+        raise ValueError(f"{'.'.join([field, *place])}: {problem}") from error
 
 
 def localizers_parts(config: LocalizersConfig) -> list[Model]:
