@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
+from tyro.conf import Positional
 
 from objectaware.commands.fields import described_options, described_stages
 from objectaware.commands.registry import OVERRIDABLE, run_function
@@ -195,9 +196,7 @@ def run_recipe(kind: str, program: str, arguments: list[str]) -> None:
     described = described_stages()[kind]
     model = described["model"]
 
-    def run(
-        overrides: list[str], recipe: Annotated[Path, tyro.conf.Positional], common: CommonArguments = DEFAULTS
-    ) -> None:
+    def run(overrides: list[str], recipe: Positional[Path], common: CommonArguments = DEFAULTS) -> None:
         """Run the recipe.
 
         Args:

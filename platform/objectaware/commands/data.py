@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
+from tyro.conf import Positional
 
 from objectaware.commands.common import Common, output_file, output_folder, require_json, validated, write_json
 from objectaware.commands.registry import command
@@ -64,7 +65,7 @@ def build_scenes(
 
 @command("data subset", "ROOT --fraction F --out FILE", "Draw a list of images.")
 def draw_subset(
-    root: Annotated[Path, tyro.conf.Positional],
+    root: Positional[Path],
     fraction: float,
     out: Path,
     layout: str = "folder",
@@ -107,7 +108,7 @@ def _files(fields: dict[str, str | None]) -> DataConfig:
 
 @command("data pack", "ROOT --out URI", "Pack a data set into shards that training streams from any store.")
 def pack(
-    root: Annotated[str, tyro.conf.Positional],
+    root: Positional[str],
     out: str,
     layout: str = "folder",
     variant: str | None = None,
@@ -195,7 +196,7 @@ def _require_detail(short_side: int | None, image_size: int, min_crop_scale: flo
 
 
 @command("data list", "[ROOT]", "List the layouts of data sets, or what a folder holds.")
-def list_data(root: Annotated[Path | None, tyro.conf.Positional] = None, reasons: bool = False) -> None:
+def list_data(root: Positional[Path | None] = None, reasons: bool = False) -> None:
     """List the layouts of data sets, or those that a folder has.
 
     Args:
@@ -227,7 +228,7 @@ def list_data(root: Annotated[Path | None, tyro.conf.Positional] = None, reasons
 
 @command("data check", "NAME", "Check whether a published data set is whole, and say where to get it.")
 def check_data(
-    name: Annotated[str | None, tyro.conf.Positional] = None,
+    name: Positional[str | None] = None,
     root: Path | None = None,
     data_folder: Path | None = None,
     every: Annotated[bool, tyro.conf.arg(name="all")] = False,
@@ -278,7 +279,7 @@ def check_data(
 
 @command("data build imagenet9", "IMAGENET --out DIR", "Collect the classes of ImageNet-9 from ImageNet.")
 def build_imagenet9(
-    imagenet: Annotated[Path, tyro.conf.Positional],
+    imagenet: Positional[Path],
     out: Path,
     seed: int = 0,
     num_per_class: int = 5045,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import tyro
+from tyro.conf import Positional
 
 from objectaware.commands.common import output_file, output_folder
 from objectaware.commands.registry import command
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @command("export backbone", "CHECKPOINT --out FILE", "Write a checkpoint's backbone as safetensors.")
-def export_backbone(checkpoint: Annotated[str, tyro.conf.Positional], out: Path) -> None:
+def export_backbone(checkpoint: Positional[str], out: Path) -> None:
     """Write a checkpoint's backbone as safetensors under torchvision's names, which timm accepts too.
 
     Args:
@@ -36,7 +36,7 @@ def export_backbone(checkpoint: Annotated[str, tyro.conf.Positional], out: Path)
 
 @command("export boxes", "STORE --out OUT", "Write boxes of a mask store as the official text file or COCO JSON.")
 def export_boxes(
-    store: Annotated[str, tyro.conf.Positional],
+    store: Positional[str],
     out: str,
     format: Literal["coco", "coco-results", "official"] = "coco",  # noqa: A002 - the option's name
     numbers: Path | None = None,
@@ -65,7 +65,7 @@ def export_boxes(
 
 @command("export masks", "STORE --out OUT", "Write masks of a mask store as PNGs.")
 def export_masks(
-    store: Annotated[str, tyro.conf.Positional],
+    store: Positional[str],
     out: str,
     format: Literal["png", "coco-results"] = "png",  # noqa: A002 - the option's name
     numbers: Path | None = None,
@@ -93,7 +93,7 @@ def export_masks(
 
 
 @command("export detectron2", "CHECKPOINT --out FILE", "Write a checkpoint's backbone as detectron2 loads it.")
-def export_detectron2(checkpoint: Annotated[str, tyro.conf.Positional], out: Path) -> None:
+def export_detectron2(checkpoint: Positional[str], out: Path) -> None:
     """Write a checkpoint's backbone in the form that detectron2 loads (MODEL.WEIGHTS).
 
     Args:
@@ -107,7 +107,7 @@ def export_detectron2(checkpoint: Annotated[str, tyro.conf.Positional], out: Pat
 
 
 @command("export detector", "CHECKPOINT --out FILE", "Write a fine-tuned detector as safetensors.")
-def export_detector(checkpoint: Annotated[str, tyro.conf.Positional], out: Path) -> None:
+def export_detector(checkpoint: Positional[str], out: Path) -> None:
     """Write a fine-tuned detector as safetensors.
 
     Args:

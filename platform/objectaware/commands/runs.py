@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
+from tyro.conf import Positional
 
 from objectaware.commands.common import DEFAULTS, Common, CommonArguments, require_json, storage_address, write_json
 from objectaware.commands.registry import command
@@ -34,7 +34,7 @@ def list_runs(common: CommonArguments = DEFAULTS, stage: str | None = None) -> N
 
 
 @command("runs show", "RUN", "Show a run, what it was made from, and what was made from it.")
-def show_run(identity: Annotated[str, tyro.conf.Positional], common: CommonArguments = DEFAULTS) -> None:
+def show_run(identity: Positional[str], common: CommonArguments = DEFAULTS) -> None:
     """Show one run: its configuration, results and metrics, its sources, and the runs made from it.
 
     Args:
@@ -52,9 +52,7 @@ def show_run(identity: Annotated[str, tyro.conf.Positional], common: CommonArgum
 
 
 @command("runs compare", "RUN RUN", "Compare two runs.")
-def compare_runs(
-    identities: Annotated[tuple[str, ...], tyro.conf.Positional], common: CommonArguments = DEFAULTS
-) -> None:
+def compare_runs(identities: Positional[tuple[str, ...]], common: CommonArguments = DEFAULTS) -> None:
     """Show runs side by side: the differences of their configurations, and their numbers.
 
     Args:
