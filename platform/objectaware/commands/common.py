@@ -289,28 +289,36 @@ def finish(common: Common, context: Context, result: StageResult, *, hidden: Seq
         result: Result of the stage.
         hidden: Names of long values, which are written but not printed.
     """
-    values = dict(result.values)
-    write_json(common, {**values, "identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id})
-    for key, value in values.items():
-        if key not in hidden:
-            print(f"{key}: {json.dumps(value)}")
-    print(f"folder: {result.folder.uri}")
-    if result.run_id is not None:
-        print(f"MLflow run: {context.services.tracking.run_url(result.run_id)}")
-    print(f"MLflow UI: {context.services.tracking.ui_command()}")
+    described = {"identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id}
+    lines = [f"{key}: {json.dumps(value)}" for key, value in result.values.items() if key not in hidden]
+    finish_study(common, context, {**result.values, **described}, lines, folder=result.folder, run_id=result.run_id)
 
 
-def finish_study(common: Common, context: Context, values: object, text: str) -> None:
-    """Print a study's results as text, and write them as data if the user wants that.
+def finish_study(
+    common: Common,
+    context: Context,
+    values: object,
+    lines: Sequence[str],
+    *,
+    folder: Storage | None = None,
+    run_id: str | None = None,
+) -> None:
+    """Print a study's results and their place, and write them as data if the user wants that.
 
     Args:
         common: Settings of every command.
         context: Context of the command's stages.
         values: The results.
-        text: Text that shows them.
+        lines: Lines of text that show them.
+        folder: Folder that holds them.
+        run_id: MLflow run that shows them.
     """
     write_json(common, values)
-    print(text)
+    print("\n".join(lines))
+    if folder is not None:
+        print(f"folder: {folder.uri}")
+    if run_id is not None:
+        print(f"MLflow run: {context.services.tracking.run_url(run_id)}")
     print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
 

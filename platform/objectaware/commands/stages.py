@@ -167,7 +167,7 @@ def evaluate_shift(
     every = with_each_checkpoint(ShiftConfig, fields, checkpoints)
     with open_context(common) as context:
         values = run_shift(context, every[0], [config.checkpoint for config in every])
-        finish_study(common, context, values, shift_table(values))
+        finish_study(common, context, values, [shift_table(values)])
 
 
 @command(
@@ -207,7 +207,7 @@ def evaluate_few_shot(
         for point in values["curve"]:
             place = point["checkpoint"] if point["epoch"] is None else f"epoch {point['epoch']}"
             lines.append(f"{place}: error {point['mean']:.1f} ± {point['std']:.1f}%")
-        finish_study(common, context, values, "\n".join(lines))
+        finish_study(common, context, values, lines)
 
 
 @command("evaluate losses", "--runs NAME=DIR …", "Draw the loss of several pretrainings over their epochs.")
@@ -233,7 +233,7 @@ def evaluate_losses(runs: list[str], common: CommonArguments = DEFAULTS, metric:
             f"{name}: {metric} {curve['values'][-1]:.4g} after epoch {curve['epochs'][-1]}"
             for name, curve in values["curves"].items()
         ]
-        finish_study(common, context, values, "\n".join([*lines, f"picture: {values['picture']}"]))
+        finish_study(common, context, values, [*lines, f"picture: {values['picture']}"])
 
 
 @command(
@@ -261,7 +261,7 @@ def evaluate_localizers(overrides: list[str], recipe: Positional[Path], common: 
     config = validated(LocalizersConfig, fields)
     with open_context(common, *possible_needs(localizers.parts(config))) as context:
         values = run_localizers(context, config)
-        finish_study(common, context, values, localizers_table(values))
+        finish_study(common, context, values, [localizers_table(values)])
 
 
 @command(
@@ -320,18 +320,13 @@ def sweep(overrides: list[str], sweep: Positional[Path], common: CommonArguments
         require_local_precision(part)
     with open_context(common, *_needs(config, checked)) as context:
         result = run_sweep(context, config)
-        write_json(common, {**vars(result), "folder": result.folder.uri})
-        print(format_rows(result.rows))
+        lines = [format_rows(result.rows)]
         if result.best is not None:
-            print("best: " + ", ".join(f"{name} = {value}" for name, value in result.best.items()))
-        for row in result.trials:
-            if row["error"] is not None:
-                print(f"failed: {row}")
-        print(f"{result.num_run} trials were run now")
-        print(f"folder: {result.folder.uri}")
-        if result.run_id is not None:
-            print(f"MLflow run: {context.services.tracking.run_url(result.run_id)}")
-        print(f"MLflow UI: {context.services.tracking.ui_command()}")
+            lines.append("best: " + ", ".join(f"{name} = {value}" for name, value in result.best.items()))
+        lines += [f"failed: {row}" for row in result.trials if row["error"] is not None]
+        lines.append(f"{result.num_run} trials were run now")
+        values = {**vars(result), "folder": result.folder.uri}
+        finish_study(common, context, values, lines, folder=result.folder, run_id=result.run_id)
     if result.num_failed:
         raise SystemExit(f"objectaware: {result.num_failed} trials failed. The same command runs them again.")
 
