@@ -7,7 +7,7 @@ from objectaware.evaluate.linear import VARIANTS
 from objectaware.model import Address, Count
 from objectaware.stages.features import FeatureConfig
 from objectaware.stages.linear import LinearConfig, linear
-from objectaware.stages.registry import stage_of_parts
+from objectaware.stages.registry import stage
 from objectaware.stages.runner import Context, StageResult
 
 
@@ -39,7 +39,7 @@ def background_linear(config: BackgroundConfig) -> LinearConfig:
     )
 
 
-@stage_of_parts("background", parts=lambda config: [background_linear(config)], outcome=linear.outcome)
+@stage("background", parts=lambda config: [background_linear(config)], outcome=linear.outcome)
 def background(context: Context, config: BackgroundConfig, title: str | None) -> StageResult:
     """Measure accuracy on every variant of a Backgrounds Challenge folder, and the BG-Gap.
 

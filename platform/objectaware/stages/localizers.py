@@ -18,7 +18,7 @@ from objectaware.stages.identity import STAND_IN
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.localization import LocalizationConfig, MeasurableData, localization
 from objectaware.stages.localize import localize
-from objectaware.stages.registry import stage_of_parts
+from objectaware.stages.registry import stage
 from objectaware.stages.runner import Context, StageResult
 
 
@@ -113,7 +113,7 @@ def localizers_parts(config: LocalizersConfig) -> list[Model]:
     return [*rows, *classifier, _scoring(config, config.masks)]
 
 
-@stage_of_parts("localizers", parts=localizers_parts)
+@stage("localizers", parts=localizers_parts)
 def localizers(context: Context, config: LocalizersConfig, title: str | None) -> StageResult:
     """Localize the same images with each localizer and score all masks.
 

@@ -16,7 +16,7 @@ from objectaware.config import Model
 from objectaware.distributed.cluster import Need
 from objectaware.process import import_modules
 from objectaware.stages.machine import on_device
-from objectaware.stages.runner import Computation, Context, Stage, StageResult, one_task
+from objectaware.stages.runner import Computation, Context, Stage, StageResult
 
 Config = TypeVar("Config", bound=Model)
 Function = Callable[[Context, Config], Computation[Config]]
@@ -28,60 +28,32 @@ _STAGES: dict[str, Stage[Any]] = {}
 def stage(
     kind: str,
     *,
-    version: int,
     command: str | None = None,
-    outcome: str | None = None,
-    outputs: tuple[str, ...] = (),
-    measures: bool = True,
-    long_values: tuple[str, ...] = (),
-    needs: Callable[[Any], Sequence[Need]] = one_task,
-) -> Callable[[Function[Config]], Stage[Config]]:
-    """Register a kind of stage: a function that returns the work of a configuration.
+    **described: Any,  # noqa: ANN401 - of `Stage`
+) -> Callable[[Function[Config] | FunctionOfParts[Config]], Stage[Config]]:
+    """Register a kind of stage.
 
-    The attributes of `Stage` describe the arguments. By default, the command is `evaluate KIND`.
-    """
-
-    def register(function: Function[Config]) -> Stage[Config]:
-        return _registered(
-            function,
-            kind,
-            command=command or f"evaluate {kind.replace('_', '-')}",
-            work=function,
-            version=version,
-            outcome=outcome,
-            outputs=outputs,
-            measures=measures,
-            long_values=long_values,
-            needs=needs,
-        )
-
-    return register
-
-
-def stage_of_parts(
-    kind: str, *, parts: Callable[[Any], Sequence[Model]], outcome: str | None = None
-) -> Callable[[FunctionOfParts[Config]], Stage[Config]]:
-    """Register a kind of stage that runs stages of other kinds and has no folder of its own.
+    The function takes a context and a configuration and returns the work. With `parts`, it takes also a title, and runs
+    stages of other kinds; such a kind has no folder of its own. The first paragraph of its docstring is the summary.
 
     Args:
-        kind: Name of the kind. The command is `evaluate KIND`.
-        parts: Function that returns the configurations of the stages that it runs.
-        outcome: As for `stage`.
+        kind: Name of the kind.
+        command: Words after `objectaware` that run it. By default `evaluate KIND`.
+        described: `version`, or `parts`, and other attributes of `Stage`.
     """
 
-    def register(function: FunctionOfParts[Config]) -> Stage[Config]:
-        command = f"evaluate {kind.replace('_', '-')}"
-        return _registered(function, kind, command=command, run_parts=function, outcome=outcome, parts=parts)
+    def register(function: Function[Config] | FunctionOfParts[Config]) -> Stage[Config]:
+        assert kind not in _STAGES, f"{kind} is registered twice"
+        _STAGES[kind] = Stage(
+            kind,
+            command or f"evaluate {kind.replace('_', '-')}",
+            get_type_hints(function)["config"],
+            summary=" ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split()),
+            **{"run_parts" if "parts" in described else "work": function, **described},
+        )
+        return _STAGES[kind]
 
     return register
-
-
-def _registered(function: Callable[..., object], kind: str, **described: Any) -> Stage[Any]:  # noqa: ANN401 - of `Stage`
-    """Register a kind of stage with the configuration that its function takes, and the summary of its docstring."""
-    assert kind not in _STAGES, f"{kind} is registered twice"
-    summary = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
-    _STAGES[kind] = Stage(kind, config=get_type_hints(function)["config"], summary=summary, **described)
-    return _STAGES[kind]
 
 
 def all_stages() -> dict[str, Stage[Any]]:
