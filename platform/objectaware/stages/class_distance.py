@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from torch.nn.functional import normalize
 
-from objectaware.errors import InputError
 from objectaware.evaluate.features import class_distance as distance
 from objectaware.evaluate.features import plane
 from objectaware.model import Count, Positive, PositiveNumber
@@ -75,14 +74,8 @@ def class_distance(context: Context, config: ClassDistanceConfig) -> Computation
 
 def measure_class_distance(config: ClassDistanceConfig, found: LabelledFeatures) -> dict[str, Any]:
     """Return the distances, and the points of the picture."""
-    device = compute_device(config)
-    values, labels = found.load()
-    features = values.to(device)
-    classes = [features[(labels == number).to(device)] for number in range(len(config.class_names))]
-    for name, members in zip(config.class_names, classes, strict=True):
-        if not len(members):
-            remedy = "Give a data set that shows both classes."
-            raise InputError("class_names", name, f"has no readable image in {config.data.root}", remedy)
+    features, labels = found.load_each_class(compute_device(config), config.data.root)
+    classes = [features[labels == number] for number in range(len(config.class_names))]
     generator = np.random.default_rng(config.seed)
     drawn = [generator.permutation(len(members))[: config.num_points] for members in classes]
     shown = np.concatenate([members.cpu().numpy()[rows] for members, rows in zip(classes, drawn, strict=True)])

@@ -218,10 +218,18 @@ class LabelledFeatures:
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
 
-    def load(self) -> tuple[Tensor, Tensor]:
-        """Read all rows: features (M, C) float32 and labels (M,) int64, on the CPU."""
+    def load(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Read all rows: features (M, C) float32 on a device, and labels (M,) int64 on the CPU."""
         values, indices = self.features.load()
-        return values, torch.from_numpy(self.labels[indices])
+        return values.to(device), torch.from_numpy(self.labels[indices])
+
+    def load_each_class(self, device: torch.device, root: str) -> tuple[Tensor, Tensor]:
+        """Read all rows as `load` does, and refuse a data set at `root` that has no row of one of the classes."""
+        for name, number in self.counts().items():
+            if not number:
+                remedy = "Give a data set that shows each of the classes."
+                raise InputError("class_names", name, f"has no readable image in {root}", remedy)
+        return self.load(device)
 
     def counts(self) -> dict[str, int]:
         """Return the number of rows by class."""

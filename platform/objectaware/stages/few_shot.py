@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import Field
 
-from objectaware.errors import InputError
 from objectaware.evaluate.linear import few_shot_error, mean_and_std
 from objectaware.model import Count, Positive
 from objectaware.stages.features import (
@@ -75,10 +73,5 @@ def few_shot(context: Context, config: FewShotConfig) -> Computation[FewShotConf
 
 def measure_few_shot(config: FewShotConfig, found: LabelledFeatures) -> list[float]:
     """Return the error in per cent for each seed."""
-    device = compute_device(config)
-    values, labels = found.load()
-    if len(np.unique(labels.numpy())) < len(config.class_names):
-        problem = f"lacks images of a class; it has {found.counts()}"
-        raise InputError("data", config.data.root, problem, "Give a data set that shows both classes.")
-    features = values.to(device)
+    features, labels = found.load_each_class(compute_device(config), config.data.root)
     return [few_shot_error(features, labels, num_shots=config.num_shots, seed=seed) for seed in config.seeds]

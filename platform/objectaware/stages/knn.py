@@ -60,16 +60,15 @@ def measure_knn(config: KnnConfig, found: Mapping[str, LabelledFeatures]) -> dic
     """Return `accuracies`, in per cent, and `coverage`, both by test set."""
     device = compute_device(config)
     known, coverage = known_classes(config, found)
-    bank, bank_labels = found["train"].matched(known).load()
-    bank = bank.to(device)
+    bank, bank_labels = found["train"].matched(known).load(device)
     accuracies = {}
     for name in config.tests:
-        values, labels = found[f"test {name}"].matched(known).load()
+        values, labels = found[f"test {name}"].matched(known).load(device)
         is_known = labels >= 0
         accuracies[name] = knn_accuracy(
             bank,
             bank_labels,
-            values[is_known].to(device),
+            values[is_known],
             labels[is_known],
             num_neighbours=config.num_neighbours,
             temperature=config.temperature,

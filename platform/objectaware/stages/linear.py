@@ -183,8 +183,7 @@ def _fit(config: LinearConfig, train: LabelledFeatures, device: torch.device, st
                 yield values.to(device), torch.from_numpy(train.labels[indices]).to(device)
 
         return linear_evaluation(FeatureBatches(read), refit=config.refit, **holdout)
-    values, labels = train.load()
-    features = values.to(device)
+    features, labels = train.load(device)
     if config.compat == "official":
         return official_linear_evaluation(features, labels, **holdout)
     return linear_evaluation(features, labels, refit=config.refit, **holdout)
