@@ -169,11 +169,9 @@ def _check_nodes(storage: Storage) -> Iterator[Finding]:
         yield Finding("storage of all nodes", "ok", f"{storage.uri} is one for {len(problems)} nodes")
     free = run_on_nodes(_free_shared_memory, timeout_seconds=_NODE_SECONDS)
     small = [f"{size:.2f} GiB on {address}" for address, size in free.items() if size < _OBJECT_STORE_GIB]
-    if small:
-        remedy = "Ray falls back to files, which is slow: start the containers with --shm-size=2g."
-        yield Finding("shared memory of all nodes", "limited", f"free: {', '.join(small)}", remedy)
-    else:
-        yield Finding("shared memory of all nodes", "ok", f"{min(free.values()):.1f} GiB free or more")
+    found = f"free: {', '.join(small)}" if small else f"{min(free.values()):.1f} GiB free or more"
+    remedy = "Ray falls back to files, which is slow: start the containers with --shm-size=2g."
+    yield _rated("shared memory of all nodes", found, not small, remedy)
 
 
 def _free_shared_memory() -> float:
