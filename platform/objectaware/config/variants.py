@@ -24,7 +24,6 @@ import difflib
 import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origin
 
@@ -111,8 +110,13 @@ class Variant(Model):
 
     @classmethod
     def variants(cls) -> dict[str, type[Self]]:
-        """Return all variants of an option by name, in alphabetical order."""
-        load_variants(cls.package)
+        """Return all variants of an option by name, in alphabetical order.
+
+        Raises:
+            InputError: A module of another distribution that registers variants cannot be imported.
+        """
+        import_modules(cls.package)
+        load_entry_points()
         found: dict[str, Any] = cls._registered
         return {name: found[name] for name in sorted(found) if issubclass(found[name], cls)}
 
@@ -120,17 +124,6 @@ class Variant(Model):
     def default_field(cls) -> Any:  # noqa: ANN401 - as pydantic's Field
         """Return the default of a field typed by an option: the default variant, which is made when it is needed."""
         return Field(default_factory=lambda: cls.variants()[cls.default_name].model_validate({}))
-
-
-@cache
-def load_variants(package: str) -> None:
-    """Import the modules of a package, and those of other distributions that register variants.
-
-    Raises:
-        InputError: A module of another distribution cannot be imported.
-    """
-    import_modules(package)
-    load_entry_points()
 
 
 def option_fields(model: type[Model]) -> dict[str, type[Variant]]:
