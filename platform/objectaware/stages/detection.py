@@ -69,13 +69,11 @@ def detection(context: Context, config: DetectionConfig) -> Computation[Detectio
         InputError: An input is missing or malformed, or training and test have no category in common.
     """
     inputs = {"test": data_hash(config.test, verify=context.mode.verify)}
-    if config.checkpoint is not None:
-        assert config.data is not None
-        inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
+    if config.data is not None:
         inputs["data"] = data_hash(config.data, verify=context.mode.verify)
-    else:
-        assert config.published is not None
-        inputs["published"] = checkpoint_hash(config.published)
+    for name, address in (("checkpoint", config.checkpoint), ("published", config.published)):
+        if address is not None:
+            inputs[name] = checkpoint_hash(address)
 
     def compute(run: StageRun, config: DetectionConfig) -> Mapping[str, Any]:
         known = known_categories(config)
