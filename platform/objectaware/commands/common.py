@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,13 +148,11 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
         # Before Ray starts, since only one process may initialise a fresh SQLite store.
         context = stack.enter_context(open_records(common))
 
+        @cache  # once for all stages
         def start_ray() -> None:
-            if not is_started:
-                stack.enter_context(ray_cluster(min_cpus=min_cpus))
-                require_shared(context.services.storage, context.services.tracking)
-                is_started.append(True)
+            stack.enter_context(ray_cluster(min_cpus=min_cpus))
+            require_shared(context.services.storage, context.services.tracking)
 
-        is_started: list[bool] = []
         yield replace(context, services=replace(context.services, start_ray=start_ray))
 
 
