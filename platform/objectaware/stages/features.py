@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -37,9 +37,6 @@ from objectaware.model import CheckpointAddress, Execution, Positive, Side
 from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, checkpoint_hash, recipe, stage_identity
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
-
-if TYPE_CHECKING:
-    from objectaware.tracking import Tracker
 
 Result = TypeVar("Result")
 Config = TypeVar("Config", bound="FeatureConfig")
@@ -443,20 +440,20 @@ def known_classes(
 
 
 def log_accuracies(
-    tracker: Tracker, table: str, accuracies: Mapping[str, float], coverage: Mapping[str, Mapping[str, Any]]
+    run: StageRun, table: str, accuracies: Mapping[str, float], coverage: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Log the accuracy on each test set with the number of samples that it covers.
 
     Args:
-        tracker: The stage's MLflow run.
+        run: The stage.
         table: Name of the table.
         accuracies: Accuracies in per cent by test set, and the values derived from them.
         coverage: Coverage by test set, from `Coverage.values`.
     """
     counts = {name: coverage_columns(one) for name, one in coverage.items()}
     rows = [{"test set": name, "accuracy": value, **counts.get(name, {})} for name, value in accuracies.items()]
-    tracker.log_table(table, rows)
-    tracker.log_metrics({f"accuracy.{name}": value for name, value in accuracies.items()})
+    run.tracker.log_table(table, rows)
+    run.tracker.log_metrics({f"accuracy.{name}": value for name, value in accuracies.items()})
 
 
 def compute_device(config: FeatureConfig) -> torch.device:

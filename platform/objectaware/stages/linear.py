@@ -103,7 +103,7 @@ def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
         accuracies = values["accuracies"]
         if {"mixed_same", "mixed_rand"} <= accuracies.keys():
             accuracies["bg_gap"] = bg_gap(accuracies)
-        log_accuracies(run.tracker, "linear", accuracies, values["coverage"])
+        log_accuracies(run, "linear", accuracies, values["coverage"])
         by_class = [
             {"test set": name, "class": label, "accuracy": value}
             for name, cells in values["class_accuracies"].items()
