@@ -17,17 +17,10 @@ from typing import Final
 
 from harness import Result, compare, exit_status, parser, seconds, write_results
 from objectaware.commands.common import Common, open_context
-from objectaware.config import (
-    DataConfig,
-    LocalizeConfig,
-    LocalizeExecution,
-    MeasureConfig,
-    PretrainConfig,
-    PretrainExecution,
-)
+from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution, PretrainConfig, PretrainExecution
 from objectaware.distributed.localize import localize_needs
 from objectaware.localize.contracam import ContraCAM
-from objectaware.planning.measure import repeated, source_files
+from objectaware.planning.measure import MeasureConfig, repeated, source_files
 from objectaware.planning.model import (
     Machine,
     Rates,

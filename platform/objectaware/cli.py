@@ -9,14 +9,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from objectaware import collector
-from objectaware.errors import (
-    ExplainedError,
-    InputError,
-    is_explained,
-    is_full_disk,
-    is_refused_path,
-    system_reason,
-)
+from objectaware.errors import ExplainedError, InputError, is_explained, is_full_disk, is_refused_path, system_reason
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -62,7 +55,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return _failed(f"{error}. Make room there, then run the same command again: it resumes.")
         return _failed_unexpectedly(error)
     except MemoryError as error:
-        return _failed(f"out of memory{_behind(error)}. Run the same command again: it resumes.")
+        reason = f"out of memory: {error}" if str(error) else "out of memory"
+        return _failed(f"{reason}. Run the same command again: it resumes.")
     except KeyboardInterrupt:
         print("\nobjectaware: interrupted. Run the same command again: it resumes.", file=sys.stderr)
         return 130
@@ -90,11 +84,6 @@ def _is_reader_gone() -> bool:
         return False
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more when it exits
     return True
-
-
-def _behind(error: Exception) -> str:
-    """Return an error's message after a colon, or nothing if it has none."""
-    return f": {error}" if str(error) else ""
 
 
 def _find_command(arguments: list[str]) -> tuple[Callable[[str, list[str]], None], list[str]]:

@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from objectaware.errors import InputError
 
@@ -43,7 +43,10 @@ CheckpointAddress = Annotated[str, AfterValidator(_absolute), PointsTo("checkpoi
 ClassifierAddress = Annotated[str, AfterValidator(_absolute), PointsTo("classifier")]
 MasksAddress = Annotated[str, AfterValidator(_absolute), PointsTo("masks")]
 Fraction = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[int, Field(ge=1)]
+Side = Annotated[int, Field(ge=32)]
+PositiveNumber = Annotated[float, Field(gt=0)]
 Minutes = Annotated[float, Field(gt=0)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 
@@ -76,6 +79,14 @@ def _points_to(annotation: object, metadata: Sequence[object] = ()) -> str | Non
 def filled(values: dict[str, object], defaults: Mapping[str, object]) -> dict[str, object]:
     """Fill in defaults for fields that are missing or None, so that stored recipes are complete."""
     return {**values, **{name: value for name, value in defaults.items() if values.get(name) is None}}
+
+
+def first_fault(error: ValidationError) -> tuple[tuple[str, ...], object, str]:
+    """Return the first fault that a validation found: the place, the value there (… for a mapping) and the problem."""
+    first = error.errors()[0]
+    given = "…" if isinstance(first["input"], Mapping) else first["input"]
+    problem = first["msg"].removeprefix("Value error, ").rstrip(".")
+    return tuple(map(str, first["loc"])), given, problem[:1].lower() + problem[1:]
 
 
 @cache

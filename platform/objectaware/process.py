@@ -1,12 +1,15 @@
-"""This process: the Ray job that it drives, as Ray's job supervisor describes it, and threads beside a `with` block."""
+"""This process: its Ray job, as Ray's job supervisor describes it, its modules, and threads beside a `with` block."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import pkgutil
 import threading
 from abc import ABC, abstractmethod
-from types import TracebackType
+from functools import cache
+from types import ModuleType, TracebackType
 from typing import Any, Self
 
 CONFIG_VARIABLE = "RAY_JOB_CONFIG_JSON_ENV_VAR"
@@ -30,6 +33,13 @@ def job_variables() -> dict[str, str]:
 
 def _section(name: str) -> dict[str, Any]:
     return json.loads(os.environ.get(CONFIG_VARIABLE, "{}")).get(name) or {}
+
+
+@cache  # `runs` and sweeps ask for every address and every trial, and the folder would be listed each time
+def import_modules(package: str) -> list[ModuleType]:
+    """Import and return all modules of a package, by its full name. They may register themselves with it."""
+    path = importlib.import_module(package).__path__
+    return [importlib.import_module(found.name) for found in pkgutil.iter_modules(path, f"{package}.")]
 
 
 class Background(ABC):

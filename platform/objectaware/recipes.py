@@ -11,8 +11,8 @@ all aliases written out.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -49,8 +49,10 @@ Options = Mapping[str, str]
 `method: {name: moco}`. Fields that override an option belong to the variant that is named with them.
 """
 
+NO_OPTIONS: Options = {}
 
-def read_recipe(path: Path, options: Options | None = None) -> dict[str, object]:
+
+def read_recipe(path: Path, options: Options = NO_OPTIONS) -> dict[str, object]:
     """Read a YAML recipe, and merge it with the recipe that it names as its `base`.
 
     A base is a path relative to the recipe's folder. The recipe's own values replace the values of the base. Mappings,
@@ -80,14 +82,14 @@ def read_recipe(path: Path, options: Options | None = None) -> dict[str, object]
     return merged(below, recipe, options)
 
 
-def spelt_out(recipe: Mapping[str, object], options: Options | None = None) -> dict[str, object]:
+def spelt_out(recipe: Mapping[str, object], options: Options = NO_OPTIONS) -> dict[str, object]:
     """Return the recipe with each option that is only a name written as a mapping, such as `{name: moco}`."""
-    names = [field for field, value in recipe.items() if field in (options or {}) and isinstance(value, str)]
+    names = [field for field, value in recipe.items() if field in options and isinstance(value, str)]
     return {**recipe, **{field: {"name": recipe[field]} for field in names}}
 
 
 def merged(
-    below: Mapping[str, object], above: Mapping[str, object], options: Options | None = None
+    below: Mapping[str, object], above: Mapping[str, object], options: Options = NO_OPTIONS
 ) -> dict[str, object]:
     """Override fields with others. Mappings are merged field by field, unless they are two variants of an option.
 
@@ -96,14 +98,13 @@ def merged(
         above: Fields that override them.
         options: Fields that are options.
     """
-    names = options or {}
-    result = spelt_out(below, names)
-    for field, value in spelt_out(above, names).items():
+    result = spelt_out(below, options)
+    for field, value in spelt_out(above, options).items():
         under = result.get(field)
         if isinstance(under, dict) and isinstance(value, dict):
             # Fields of an option that name no variant belong to the variant below.
-            variant = under.get("name", names.get(field))
-            if field not in names or value.get("name", variant) == variant:
+            variant = under.get("name", options.get(field))
+            if field not in options or value.get("name", variant) == variant:
                 value = merged(under, value)
         result[field] = value
     return result
@@ -185,7 +186,7 @@ def _expanded_size(node: yaml.Node, known: dict[yaml.Node, float]) -> float:
     return known[node]
 
 
-def override(recipe: dict[str, object], arguments: list[str], options: Options | None = None) -> dict[str, object]:
+def override(recipe: dict[str, object], arguments: list[str], options: Options = NO_OPTIONS) -> dict[str, object]:
     """Override fields of a recipe by `--field value` pairs. Dots reach into nested fields; values are YAML.
 
     Args:
@@ -211,7 +212,7 @@ def lay(
     fields: dict[str, object],
     path: Sequence[str],
     value: object,
-    options: Options | None = None,
+    options: Options = NO_OPTIONS,
     *,
     shown: tuple[str, str],
 ) -> None:
@@ -227,9 +228,8 @@ def lay(
     Raises:
         InputError: The path leads through a single value.
     """
-    names = options or {}
-    if path[0] in names and (path[1:] == ["name"] or (len(path) == 1 and isinstance(value, str))):
-        fields.update(merged(fields, {path[0]: {"name": value}}, names))
+    if path[0] in options and (path[1:] == ["name"] or (len(path) == 1 and isinstance(value, str))):
+        fields.update(merged(fields, {path[0]: {"name": value}}, options))
         return
     *parents, field = path
     place: dict[str, object] = fields
@@ -241,24 +241,34 @@ def lay(
     place[field] = value
 
 
-def split_overrides(
-    arguments: list[str], *, flags: Collection[str], options: Collection[str]
-) -> tuple[list[str], list[str]]:
+def split_overrides(arguments: list[str], own: Mapping[str, object]) -> tuple[list[str], list[str]]:
     """Separate a command's own arguments from the overrides of its recipe.
 
     Args:
         arguments: All arguments.
-        flags: Names of the command's own arguments that stand alone.
-        options: Names of the command's own arguments that are followed by a value.
+        own: Default values of the command's own options, by name. An option that is true or false stands alone. One
+            whose default is a tuple is followed by all words up to the next option, any other by one word.
 
     Returns:
         The command's own arguments, and the overrides.
+
+    Raises:
+        InputError: No word follows an option that takes several.
     """
     known: list[str] = []
     overrides: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        is_own = word in flags or word.partition("=")[0] in options or not word.startswith("--")
-        has_value = word in options or not is_own
-        (known if is_own else overrides).extend([word, *islice(words, int(has_value))])
+    place = 0
+    while place < len(arguments):
+        word, following = arguments[place], arguments[place + 1 :]
+        name, equals, _ = word.removeprefix("--").replace("-", "_").partition("=")
+        is_own = not word.startswith("--") or name in own
+        num_values = 1
+        if not word.startswith("--") or isinstance(own.get(name), bool) or (is_own and equals):
+            num_values = 0
+        elif isinstance(own.get(name), tuple):
+            num_values = next((n for n, one in enumerate(following) if one.startswith("--")), len(following))
+            if not num_values:
+                raise InputError("arguments", word, "is followed by nothing", f"Write {word} and its value.")
+        (known if is_own else overrides).extend([word, *following[:num_values]])
+        place += 1 + num_values
     return known, overrides

@@ -91,7 +91,7 @@ def test_a_command_answers_from_any_folder(words: str, shown: str, installed: Pa
 def test_every_trial_of_a_sweep_that_comes_with_the_package_is_valid(installed: Path, tmp_path: Path) -> None:
     code = """
 from pathlib import Path
-from objectaware.commands.sweep import read_sweep
+from objectaware.commands.stages import read_sweep
 from objectaware.studies.sweep_config import SweepConfig
 from objectaware.studies.sweep_config import check_sweep
 print(len(check_sweep(SweepConfig.model_validate(read_sweep(Path("sweeps/p_mix.yaml"), [])))))

@@ -19,7 +19,7 @@ import ray
 from PIL import Image
 
 from objectaware.cli import run
-from objectaware.commands import common, evaluate, stages, sweep
+from objectaware.commands import common, stages
 from objectaware.commands.registry import all_subcommands
 from objectaware.data.storage import Storage
 from objectaware.localize.mask_store import MaskRow, write_shard
@@ -93,9 +93,9 @@ def test_the_documentation_shows_commands() -> None:
 # Those that end in a stage stop before it; of the others, `ui` never ends, and the rest is run by the next test.
 @pytest.mark.parametrize("line", LINES)
 def test_the_program_takes_it(line: list[str], place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (common, evaluate, stages, sweep):
+    for module in (common, stages):
         monkeypatch.setattr(module, "open_context", _no_stages)
-    monkeypatch.setattr(evaluate, "open_records", _no_records)
+    monkeypatch.setattr(stages, "open_records", _no_records)
     # The documentation's data sets are somewhere else.
     monkeypatch.setattr("objectaware.data.dataset.Dataset.require_root", lambda data: None)
     is_name_alone = " ".join(line) in all_subcommands()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from objectaware.commands.sweep import read_sweep
+from objectaware.commands.stages import read_sweep
 from objectaware.config import PRESETS, LocalizeConfig, PretrainConfig
 from objectaware.data.published import published_data
 from objectaware.paper import load_table

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from objectaware.config import MeasureConfig
 from objectaware.errors import InputError
 from objectaware.planning import measure
+from objectaware.planning.measure import MeasureConfig
 from objectaware.planning.model import Rates, StageName
 
 STARTS: dict[StageName, float] = {"pretrain": 3.0, "localize": 2.0, "linear": 1.0}

@@ -1,8 +1,10 @@
 import io
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from objectaware.stages.progress import Progress, format_seconds, worker_notice
+from objectaware.stages.progress import Progress, TrainingRecorder, format_seconds
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59, "59 s"), (185, "3 min 05 s"), (7860, "2 h 11 min")])
@@ -35,7 +37,11 @@ def test_a_terminal_gets_one_line_written_over() -> None:
 
 
 def test_workers_that_are_stuck_or_stop_are_told_of_and_others_are_not() -> None:
-    stuck = {"kind": "stuck", "rank": 1, "seconds": 3600.0, "place": "in read"}
-    assert worker_notice(stuck) == "worker 1 made no step for 1 h 00 min and is stopped; it was at\nin read"
-    assert "saving" in str(worker_notice({"kind": "stopping"}))
-    assert worker_notice({"kind": "stopped"}) is None
+    lines: list[str] = []
+    recorder = TrainingRecorder(cast(Any, SimpleNamespace(progress=SimpleNamespace(line=lines.append))), lambda *_: "")
+    recorder({"kind": "stuck", "rank": 1, "seconds": 3600.0, "place": "in read"})
+    recorder({"kind": "stopping"})
+    recorder({"kind": "stopped"})
+    assert lines[0] == "worker 1 made no step for 1 h 00 min and is stopped; it was at\nin read"
+    assert "saving" in lines[1]
+    assert len(lines) == 2

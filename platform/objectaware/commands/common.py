@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import tyro
+from tyro.conf import Positional
 
-from objectaware.commands.fields import described_options, described_stages, listing_fields
+from objectaware.commands.fields import described_options, described_stages
+from objectaware.commands.registry import OVERRIDABLE, run_function
 from objectaware.data.user_files import require_writable_file, require_writable_folder
 from objectaware.errors import InputError
 from objectaware.process import submission_id
-from objectaware.recipes import override, read_recipe, split_overrides
+from objectaware.recipes import override, read_recipe
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -48,66 +51,20 @@ class Common:
 
 
 STORAGE_VARIABLE = "OBJECTAWARE_STORAGE"
-OPTIONS = ("--storage", "--experiment", "--json")
-FLAGS = ("--fresh", "--no-fresh", "--verify", "--no-verify", "--help", "-h")
 CommonArguments = tyro.conf.OmitArgPrefixes[Common]
 DEFAULTS = Common()
 
 
-def parse_recipe(
-    program: str, arguments: list[str], *, description: str, models: Sequence[str]
-) -> tuple[Common, dict[str, object]]:
-    """Parse a command on a recipe, of which every field can be overridden.
+def recipe_fields(model: str, recipe: Path, overrides: list[str]) -> dict[str, object]:
+    """Return the fields of a recipe with the user's overrides.
 
     Args:
-        program: Name of the command.
-        arguments: Arguments that follow the name.
-        description: Description of the command, for --help.
-        models: Names of the models of configuration whose fields --help lists. The recipe's model comes first.
-
-    Returns:
-        The common settings, and the recipe's fields with the user's overrides.
+        model: Name of the model of configuration that the recipe follows.
+        recipe: YAML file, or the name of a recipe that comes with the package.
+        overrides: Pairs `--field value`.
     """
-
-    def read(
-        recipe: Annotated[Path, tyro.conf.Positional], common: CommonArguments = DEFAULTS
-    ) -> tuple[Common, dict[str, object]]:
-        """Run the recipe.
-
-        Args:
-            recipe: YAML file of the fields below, or the name of a recipe that comes with the package.
-            common: Settings of every command.
-        """
-        options = described_options(models[0])
-        return common, override(read_recipe(recipe, options), overrides, options)
-
-    known, overrides = split_overrides(arguments, flags=FLAGS, options=OPTIONS)
-    with listing_fields(known, "Fields of the recipe, each overridden by --FIELD VALUE:", *models):
-        return tyro.cli(read, prog=program, description=description, args=known)
-
-
-def take_list(arguments: list[str], option: str) -> tuple[list[str], list[str]]:
-    """Take an option with the words that follow it, up to the next option, out of a command's arguments.
-
-    Args:
-        arguments: All arguments.
-        option: Name of the option, such as `--checkpoints`.
-
-    Returns:
-        The option's words, none if it is not given, and the other arguments.
-
-    Raises:
-        InputError: No word follows the option.
-    """
-    if option not in arguments:
-        return [], arguments
-    begin = arguments.index(option)
-    end = begin + 1
-    while end < len(arguments) and not arguments[end].startswith("--"):
-        end += 1
-    if end == begin + 1:
-        raise InputError("arguments", option, "is followed by nothing", f"Write {option} and its value.")
-    return arguments[begin + 1 : end], arguments[:begin] + arguments[end:]
+    options = described_options(model)
+    return override(read_recipe(recipe, options), overrides, options)
 
 
 def with_each_checkpoint(model: type[BaseModel], fields: Mapping[str, object], checkpoints: Sequence[str]) -> list[Any]:
@@ -121,19 +78,14 @@ def validated(model: type[BaseModel], values: Mapping[str, object]) -> Any:  # n
     """Validate a configuration. A refusal names the field, the value and the problem."""
     from pydantic import ValidationError
 
+    from objectaware.model import first_fault
+
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "recipe"
-        value = "…" if isinstance(first["input"], Mapping) else first["input"]
-        problem = first["msg"].removeprefix("Value error, ").rstrip(".")
-        raise InputError(
-            field,
-            value,
-            problem[:1].lower() + problem[1:],
-            f"--help of the command lists the fields of {model.__name__}.",
-        ) from error
+        place, given, problem = first_fault(error)
+        remedy = f"--help of the command lists the fields of {model.__name__}."
+        raise InputError(".".join(place) or "recipe", given, problem, remedy) from error
 
 
 @contextmanager
@@ -196,13 +148,11 @@ def open_context(common: Common, *needs: Sequence[Need]) -> Iterator[Context]:
         # Before Ray starts, since only one process may initialise a fresh SQLite store.
         context = stack.enter_context(open_records(common))
 
+        @cache  # once for all stages
         def start_ray() -> None:
-            if not is_started:
-                stack.enter_context(ray_cluster(min_cpus=min_cpus))
-                require_shared(context.services.storage, context.services.tracking)
-                is_started.append(True)
+            stack.enter_context(ray_cluster(min_cpus=min_cpus))
+            require_shared(context.services.storage, context.services.tracking)
 
-        is_started: list[bool] = []
         yield replace(context, services=replace(context.services, start_ray=start_ray))
 
 
@@ -234,33 +184,42 @@ def output_file(address: str | Path, *, field: str = "out") -> None:
         require_writable_file(local, field=field)
 
 
-Parsed = tuple[Common, Mapping[str, object]]
-
-
-def run_stage(
-    kind: str, program: str, arguments: list[str], parse: Callable[[str, list[str]], Parsed] | None = None
-) -> None:
-    """Run a kind of stage as a command, and print its results.
+def run_recipe(kind: str, program: str, arguments: list[str]) -> None:
+    """Run a kind of stage by a recipe, as a command.
 
     Args:
         kind: Kind of the stage. Its module is imported only when there is something to run, so that --help is fast.
         program: Name of the command.
         arguments: Arguments that follow the name.
-        parse: Function from the last two to the common settings and the configuration's fields. By default the
-            arguments are a recipe and its overrides.
+    """
+    described = described_stages()[kind]
+    model = described["model"]
+
+    def run(overrides: list[str], recipe: Positional[Path], common: CommonArguments = DEFAULTS) -> None:
+        """Run the recipe.
+
+        Args:
+            overrides: Overrides of the recipe's fields.
+            recipe: YAML file of the fields below, or the name of a recipe that comes with the package.
+            common: Settings of every command.
+        """
+        run_stage(kind, common, recipe_fields(model, recipe, overrides))
+
+    description = f"{described['summary']} By a recipe of {model}, of which every field can be overridden."
+    run_function(run, [model], OVERRIDABLE, program, arguments, description=description)
+
+
+def run_stage(kind: str, common: Common, fields: Mapping[str, object]) -> None:
+    """Run a kind of stage and print its results.
+
+    Args:
+        kind: Kind of the stage.
+        common: Settings of every command.
+        fields: Fields of its configuration.
 
     Raises:
         InputError: A field is not valid, or an input is missing.
     """
-    fields: Mapping[str, object]
-    if parse is None:
-        described = described_stages()[kind]
-        model = described["model"]
-        description = f"{described['summary']} By a recipe of {model}, of which every field can be overridden."
-        common, fields = parse_recipe(program, arguments, description=description, models=[model])
-    else:
-        common, fields = parse(program, arguments)
-
     from objectaware.data.dataset import Dataset
     from objectaware.stages.identity import data_sets
     from objectaware.stages.registry import stage_named
@@ -329,14 +288,36 @@ def finish(common: Common, context: Context, result: StageResult, *, hidden: Seq
         result: Result of the stage.
         hidden: Names of long values, which are written but not printed.
     """
-    values = dict(result.values)
-    write_json(common, {**values, "identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id})
-    for key, value in values.items():
-        if key not in hidden:
-            print(f"{key}: {json.dumps(value)}")
-    print(f"folder: {result.folder.uri}")
-    if result.run_id is not None:
-        print(f"MLflow run: {context.services.tracking.run_url(result.run_id)}")
+    described = {"identity": result.identity, "folder": result.folder.uri, "run_id": result.run_id}
+    lines = [f"{key}: {json.dumps(value)}" for key, value in result.values.items() if key not in hidden]
+    finish_study(common, context, {**result.values, **described}, lines, folder=result.folder, run_id=result.run_id)
+
+
+def finish_study(
+    common: Common,
+    context: Context,
+    values: object,
+    lines: Sequence[str],
+    *,
+    folder: Storage | None = None,
+    run_id: str | None = None,
+) -> None:
+    """Print a study's results and their place, and write them as data if the user wants that.
+
+    Args:
+        common: Settings of every command.
+        context: Context of the command's stages.
+        values: The results.
+        lines: Lines of text that show them.
+        folder: Folder that holds them.
+        run_id: MLflow run that shows them.
+    """
+    write_json(common, values)
+    print("\n".join(lines))
+    if folder is not None:
+        print(f"folder: {folder.uri}")
+    if run_id is not None:
+        print(f"MLflow run: {context.services.tracking.run_url(run_id)}")
     print(f"MLflow UI: {context.services.tracking.ui_command()}")
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
+from tyro.conf import Positional
 
 from objectaware.commands.common import Common, output_file, output_folder, require_json, validated, write_json
-from objectaware.commands.fields import command
+from objectaware.commands.registry import command
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 _MAX_PRINTED = 10
 """Number of unreadable images that `data pack` names."""
+_MAX_LISTED = 100
+"""Number of unreadable images that it writes with `--json`, each with the reason."""
 
 
 @command("data build scenes", "--out DIR", "Write the embedded data set.")
@@ -61,7 +65,7 @@ def build_scenes(
 
 @command("data subset", "ROOT --fraction F --out FILE", "Draw a list of images.")
 def draw_subset(
-    root: Annotated[Path, tyro.conf.Positional],
+    root: Positional[Path],
     fraction: float,
     out: Path,
     layout: str = "folder",
@@ -104,7 +108,7 @@ def _files(fields: dict[str, str | None]) -> DataConfig:
 
 @command("data pack", "ROOT --out URI", "Pack a data set into shards that training streams from any store.")
 def pack(
-    root: Annotated[str, tyro.conf.Positional],
+    root: Positional[str],
     out: str,
     layout: str = "folder",
     variant: str | None = None,
@@ -134,29 +138,65 @@ def pack(
         num_threads: Number of threads that read and encode.
         json: File to which the printed results are written as data.
     """
-    from objectaware.stages.export import run_pack
+    from objectaware.data.dataset import Dataset
+    from objectaware.data.folder import ImageFolder
+    from objectaware.data.pack import pack_images
+    from objectaware.stages.progress import Progress
 
     common, target = require_json(Common(json=json)), output_folder(out)
     data = _files({"root": root, "layout": layout, "variant": variant, "split": split})
-    values = run_pack(
-        data,
+    _require_detail(short_side, image_size, min_crop_scale)
+    opened = Dataset(data)
+    images = opened.images
+    assert isinstance(images, ImageFolder)
+    truth, truth_notice = opened.find_truth()
+    if truth is not None and not truth.has_masks:
+        truth = None  # a pack cannot hold boxes without masks
+    truth_hash: str | None = None
+    if truth is not None:  # of all files that masks and boxes come from
+        truth_hash = hashlib.sha256((opened.annotation_hash + truth.content_hash()).encode()).hexdigest()
+    progress = Progress()
+    progress.start(f"pack {data.root}")
+    for notice in filter(None, [images.notice, truth_notice]):
+        progress.line(f"  {notice}")
+    packed = pack_images(
+        images,
         target,
+        source=data.model_dump(mode="json", exclude_none=True),
+        truth=truth,
+        truth_hash=truth_hash,
         short_side=short_side,
-        image_size=image_size,
-        min_crop_scale=min_crop_scale,
         shard_bytes=shard_mib * 2**20,
         num_threads=num_threads,
+        on_shard=lambda done, total: progress.update(f"shard {done}/{total}"),
     )
-    write_json(common, values)
-    unreadable = values.pop("unreadable")
+    progress.finish(f"pack {data.root}")
+    counts = {"num_images": packed.num_images, "num_unreadable": len(packed.unreadable)}
+    values = {"pack": target.uri, **counts, "num_shards": packed.num_shards}
+    # The pack's `index.parquet` lists all unreadable images.
+    unreadable = sorted(packed.unreadable.items())[:_MAX_LISTED]
+    write_json(common, {**values, "unreadable": unreadable})
     for key, value in values.items():
         print(f"{key}: {value}")
     for image_id, reason in unreadable[:_MAX_PRINTED]:
         print(f"  {image_id}: {reason}")
 
 
+def _require_detail(short_side: int | None, image_size: int, min_crop_scale: float) -> None:
+    """Refuse a short side at which crops of the smallest scale have fewer pixels than views of the size."""
+    from objectaware.augment.crop import least_short_side
+
+    least = least_short_side(image_size, min_scale=min_crop_scale)
+    if short_side is not None and short_side < least:
+        problem = (
+            f"is less than {least} = image_size {image_size} / sqrt(min_crop_scale {min_crop_scale:g} · 3/4), where "
+            "the smallest random crops begin to lose detail"
+        )
+        raise InputError("short_side", short_side, problem, "Give more, or the recipe's own values of the two.")
+
+
 @command("data list", "[ROOT]", "List the layouts of data sets, or what a folder holds.")
-def list_data(root: Annotated[Path | None, tyro.conf.Positional] = None, reasons: bool = False) -> None:
+def list_data(root: Positional[Path | None] = None, reasons: bool = False) -> None:
     """List the layouts of data sets, or those that a folder has.
 
     Args:
@@ -188,7 +228,7 @@ def list_data(root: Annotated[Path | None, tyro.conf.Positional] = None, reasons
 
 @command("data check", "NAME", "Check whether a published data set is whole, and say where to get it.")
 def check_data(
-    name: Annotated[str | None, tyro.conf.Positional] = None,
+    name: Positional[str | None] = None,
     root: Path | None = None,
     data_folder: Path | None = None,
     every: Annotated[bool, tyro.conf.arg(name="all")] = False,
@@ -239,7 +279,7 @@ def check_data(
 
 @command("data build imagenet9", "IMAGENET --out DIR", "Collect the classes of ImageNet-9 from ImageNet.")
 def build_imagenet9(
-    imagenet: Annotated[Path, tyro.conf.Positional],
+    imagenet: Positional[Path],
     out: Path,
     seed: int = 0,
     num_per_class: int = 5045,

@@ -1,4 +1,4 @@
-"""The arguments of commands, and the fields of recipes, as --help lists them: name, type, default and meaning.
+"""The fields of recipes, as --help lists them: name, type, default and meaning.
 
 The fields are read from schema.json, which is generated from the models of configuration and ships with the package, so
 that --help imports neither pydantic nor torch. `make schema` writes the file, and a test compares it with the models.
@@ -6,20 +6,16 @@ that --help imports neither pydantic nor torch. `make schema` writes the file, a
 
 from __future__ import annotations
 
-import importlib
 import json
-import pkgutil
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, TypeVar, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
-import tyro
-
-from objectaware.commands.registry import subcommand
+from objectaware.process import import_modules
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -27,7 +23,6 @@ if TYPE_CHECKING:
     from objectaware.config import Model
     from objectaware.config.variants import Variant
 
-Command = TypeVar("Command", bound=Callable[..., None])
 SCHEMA = Path(__file__).with_name("schema.json")
 
 Field = dict[str, Any]
@@ -36,44 +31,9 @@ fields itself: the name of their `model`, and in `below` the text that leads to 
 option: the model of each of its `variants`, by name."""
 
 
-def command(words: str, usage: str, meaning: str) -> Callable[[Command], Command]:
-    """Register a function as a subcommand whose arguments are the function's parameters.
-
-    tyro parses the arguments by the parameters' types. --help shows the function's docstring.
-
-    Args:
-        words: Words after `objectaware`, such as `export boxes`.
-        usage: Its arguments, as `objectaware --help` shows them.
-        meaning: One line that says what it does.
-    """
-
-    def register(function: Command) -> Command:
-        subcommand(words, usage, meaning)(lambda program, arguments: tyro.cli(function, prog=program, args=arguments))
-        return function
-
-    return register
-
-
-@contextmanager
-def listing_fields(arguments: Sequence[str], title: str, *models: str) -> Iterator[None]:
-    """End the --help of a command with the fields of its recipe.
-
-    Args:
-        arguments: Arguments of the command.
-        title: Line above the fields.
-        models: Names of the models of configuration that the recipe follows.
-    """
-    try:
-        yield
-    except SystemExit as end:
-        if end.code in (0, None) and not {"-h", "--help"}.isdisjoint(arguments):
-            print("\n\n".join([title, *map(format_fields, models)]))
-        raise
-
-
 def format_fields(model: str) -> str:
     """Return the fields of a model as text. Nested fields have dotted names."""
-    schema: dict[str, Any] = json.loads(SCHEMA.read_text())["models"]
+    schema = _schema(SCHEMA)["models"]
     width = min(shutil.get_terminal_size().columns, 100)
     return "\n".join([f"{model}:", *_lines(schema, model, "", {}, width)])
 
@@ -129,13 +89,18 @@ def describe_models() -> dict[str, Any]:
 
 def described_options(model: str) -> dict[str, str]:
     """Return the options of a model, each with the name of its default variant."""
-    fields: dict[str, Field] = json.loads(SCHEMA.read_text())["models"][model]["fields"]
+    fields: dict[str, Field] = _schema(SCHEMA)["models"][model]["fields"]
     return {name: str(field["default"]) for name, field in fields.items() if "variants" in field}
 
 
 def described_stages() -> dict[str, dict[str, str]]:
     """Return the kinds of stages by name, each with its `command`, the name of its `model` and its `summary`."""
-    return dict(json.loads(SCHEMA.read_text())["stages"])
+    return dict(_schema(SCHEMA)["stages"])
+
+
+@cache
+def _schema(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text()))
 
 
 def write_schema() -> None:
@@ -145,14 +110,14 @@ def write_schema() -> None:
 
 def _models() -> Iterator[type[Model]]:
     """Yield the models of configuration: those of data sets, options' variants, stages and studies."""
-    from objectaware import config, stages, studies
+    from objectaware.config import DataConfig, Model
     from objectaware.config.variants import Variant
 
-    yield config.DataConfig
-    for package in (config, stages, studies):
-        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-            for one in vars(importlib.import_module(found.name)).values():
-                if isinstance(one, type) and issubclass(one, config.Model) and one.__module__ == found.name:
+    yield DataConfig
+    for package in ("config", "stages", "studies"):
+        for module in import_modules(f"objectaware.{package}"):
+            for one in vars(module).values():
+                if isinstance(one, type) and issubclass(one, Model) and one.__module__ == module.__name__:
                     # An option has no fields of its own, only those of its variants.
                     yield from _own_variants(one).values() if issubclass(one, Variant) else [one]
 

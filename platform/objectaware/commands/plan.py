@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from objectaware.commands.common import Common, open_context, output_file, require_json, validated, write_json
-from objectaware.commands.fields import command
+from objectaware.commands.registry import command
 
 _EXPERIMENT = "objectaware-plan"
 
@@ -39,8 +39,9 @@ def plan_measure(
     import torch
 
     output_file(out)
-    from objectaware.config import LocalizeExecution, MeasureConfig
+    from objectaware.config import LocalizeExecution
     from objectaware.distributed.localize import localize_needs
+    from objectaware.planning.measure import MeasureConfig
     from objectaware.planning.model import write_rates
     from objectaware.stages.start_ups import measure_all
 

@@ -6,9 +6,10 @@ import io
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
+from tyro.conf import Positional
 
 from objectaware.commands.common import (
     DEFAULTS,
@@ -20,7 +21,7 @@ from objectaware.commands.common import (
     storage_address,
     write_json,
 )
-from objectaware.commands.fields import command
+from objectaware.commands.registry import command
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def list_paper(at: PlaceArguments = HERE, json: Path | None = None) -> None:
 
 
 @command("reproduce show", "TABLE", "Print a table of the paper.")
-def show_table(table: Annotated[str, tyro.conf.Positional], json: Path | None = None) -> None:
+def show_table(table: Positional[str], json: Path | None = None) -> None:
     """Print a table of the paper, with gains computed from its numbers, and its requirements.
 
     Args:
@@ -130,7 +131,7 @@ def show_table(table: Annotated[str, tyro.conf.Positional], json: Path | None = 
 
 @command("reproduce", "TABLE|figure:LABEL [--plan] [--scale smoke|full]", "Compute a table or figure of the paper.")
 def reproduce_table(
-    table: Annotated[str, tyro.conf.Positional],
+    table: Positional[str],
     common: CommonArguments = DEFAULTS,
     at: PlaceArguments = HERE,
     plan: bool = False,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import tyro
+from tyro.conf import Positional
 
 from objectaware.commands.common import DEFAULTS, Common, CommonArguments, require_json, storage_address, write_json
-from objectaware.commands.fields import command
+from objectaware.commands.registry import command
 
 if TYPE_CHECKING:
     from objectaware.stages.runs import StoredRun
@@ -34,7 +34,7 @@ def list_runs(common: CommonArguments = DEFAULTS, stage: str | None = None) -> N
 
 
 @command("runs show", "RUN", "Show a run, what it was made from, and what was made from it.")
-def show_run(identity: Annotated[str, tyro.conf.Positional], common: CommonArguments = DEFAULTS) -> None:
+def show_run(identity: Positional[str], common: CommonArguments = DEFAULTS) -> None:
     """Show one run: its configuration, results and metrics, its sources, and the runs made from it.
 
     Args:
@@ -52,9 +52,7 @@ def show_run(identity: Annotated[str, tyro.conf.Positional], common: CommonArgum
 
 
 @command("runs compare", "RUN RUN", "Compare two runs.")
-def compare_runs(
-    identities: Annotated[tuple[str, ...], tyro.conf.Positional], common: CommonArguments = DEFAULTS
-) -> None:
+def compare_runs(identities: Positional[tuple[str, ...]], common: CommonArguments = DEFAULTS) -> None:
     """Show runs side by side: the differences of their configurations, and their numbers.
 
     Args:
@@ -96,9 +94,9 @@ def prune_runs(common: CommonArguments = DEFAULTS, older_than: float | None = No
     print(format_rows(rows))
     size = format_bytes(sum(run.num_bytes for run in leaving))
     if yes:
-        pruned = prune(leaving)
-        print(f"{len(leaving)} runs deleted, {format_bytes(pruned.num_bytes)} freed")
-        for folder, names in pruned.kept.items():
+        num_bytes, kept = prune(leaving)
+        print(f"{len(leaving)} runs deleted, {format_bytes(num_bytes)} freed")
+        for folder, names in kept.items():
             print(f"{folder} keeps files that objectaware did not write: {shown_names(names)}")
     else:
         print(f"{len(leaving)} runs, {size}. Nothing was deleted; --yes deletes them.")

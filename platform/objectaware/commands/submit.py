@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import tyro
-
 from objectaware.commands.common import STORAGE_VARIABLE
-from objectaware.commands.registry import subcommand
+from objectaware.commands.registry import all_subcommands, command
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,53 +25,49 @@ _SERVER = "Start an MLflow server that the cluster reaches (docs/cluster.md), an
 _INTERPRETERS = ("python", "python3", "bash", "sh")
 
 
-@subcommand("submit", "[--address URL] -- COMMAND …", "Run the same command as a Ray job.")
-def submit(program: str, arguments: list[str]) -> None:
-    """Run `objectaware submit [--address URL] -- COMMAND …`."""
-    place = arguments.index("--") if "--" in arguments else len(arguments)
-    words = arguments[place + 1 :]
+@command("submit", "[--address URL] -- COMMAND …", "Run the same command as a Ray job.")
+def submit(
+    words: list[str], address: str | None = None, working_dir: Path = Path(), submission_id: str | None = None
+) -> None:
+    """Run a command, written after --, as a Ray job, follow its log and exit with its status.
 
-    def command(address: str | None = None, working_dir: Path = Path(), submission_id: str | None = None) -> None:
-        """Run a command, written after --, as a Ray job, follow its log and exit with its status.
+    The working directory is uploaded without data, runs and history. MLFLOW_TRACKING_URI and
+    OBJECTAWARE_STORAGE are passed on. If they are not set here, the values of the cluster's nodes apply, or ./runs
+    if this machine is the whole cluster. Ctrl-C stops the job.
 
-        The working directory is uploaded without data, runs and history. MLFLOW_TRACKING_URI and
-        OBJECTAWARE_STORAGE are passed on. If they are not set here, the values of the cluster's nodes apply, or ./runs
-        if this machine is the whole cluster. Ctrl-C stops the job.
+    Args:
+        words: The command.
+        address: Address of the cluster's dashboard. By default RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or
+            http://127.0.0.1:8265.
+        working_dir: Folder that is uploaded, a clone or any folder with the recipe.
+        submission_id: Name of the job. A cluster takes each name once, so that a command sent twice under the same
+            name runs once.
+    """
+    folder = working_dir.resolve()
+    entrypoint = job_command(words, folder)
 
-        Args:
-            address: Address of the cluster's dashboard. By default RAY_API_SERVER_ADDRESS, RAY_ADDRESS, or
-                http://127.0.0.1:8265.
-            working_dir: Folder that is uploaded, a clone or any folder with the recipe.
-            submission_id: Name of the job. A cluster takes each name once, so that a command sent twice under the same
-                name runs once.
-        """
-        folder = working_dir.resolve()
-        entrypoint = job_command(words, folder)
+    from objectaware.distributed import submit as jobs
+    from objectaware.tracking.environment import git_commit
 
-        from objectaware.distributed import submit as jobs
-        from objectaware.tracking.environment import git_commit
-
-        client = jobs.connect_jobs(address)
-        environment = job_environment(os.environ, folder, jobs.cluster_shape())
-        commit = git_commit(folder / "pyproject.toml")
-        name = submission_id or f"objectaware-{uuid.uuid4().hex[:16]}"
-        jobs.submit_job(
-            client,
-            name,
-            shlex.join(entrypoint),
-            working_dir=folder,
-            environment=environment,
-            excludes=_own_storage(environment.get(STORAGE_VARIABLE), folder),
-            metadata={} if commit is None else {"git_commit": commit},
-        )
-        for key, value in {"job": name, **environment}.items():
-            print(f"{key}: {value}", flush=True)
-        status = jobs.follow_job(client, name, partial(print, end="", flush=True))
-        if status:
-            print(f"objectaware: job {name} ended with {status}", file=sys.stderr)
-            sys.exit(status)
-
-    tyro.cli(command, prog=program, args=arguments[:place])
+    client = jobs.connect_jobs(address)
+    environment = job_environment(os.environ, folder, jobs.cluster_shape())
+    commit = git_commit(folder / "pyproject.toml")
+    name = submission_id or f"objectaware-{uuid.uuid4().hex[:16]}"
+    jobs.submit_job(
+        client,
+        name,
+        shlex.join(entrypoint),
+        working_dir=folder,
+        environment=environment,
+        excludes=_own_storage(environment.get(STORAGE_VARIABLE), folder),
+        metadata={} if commit is None else {"git_commit": commit},
+    )
+    for key, value in {"job": name, **environment}.items():
+        print(f"{key}: {value}", flush=True)
+    status = jobs.follow_job(client, name, partial(print, end="", flush=True))
+    if status:
+        print(f"objectaware: job {name} ended with {status}", file=sys.stderr)
+        sys.exit(status)
 
 
 def job_command(words: Sequence[str], working_dir: Path) -> list[str]:
@@ -86,8 +80,6 @@ def job_command(words: Sequence[str], working_dir: Path) -> list[str]:
     Raises:
         InputError: There is no such command, or a recipe is not uploaded with the working directory.
     """
-    from objectaware.commands.registry import all_subcommands
-
     if not words:
         raise InputError("command", "", "is missing", "Write it after --: objectaware submit -- pretrain RECIPE.")
     rest = list(words[1:] if words[0] == "objectaware" else words)

@@ -4,7 +4,6 @@ A model's fields are its recipe, which decides the result. `execution` decides o
 """
 
 from objectaware.config.localize import PRESETS, LocalizeConfig, LocalizeExecution, Localizer
-from objectaware.config.planning import MeasureConfig
 from objectaware.config.training import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.config.variants import (
     GROUND_TRUTH,
@@ -28,7 +27,6 @@ __all__ = [
     "LocalizeExecution",
     "Localizer",
     "MaskedPolicyConfig",
-    "MeasureConfig",
     "MethodConfig",
     "Model",
     "OptimizerConfig",

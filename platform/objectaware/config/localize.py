@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from objectaware.config.variants import Variant, WithOptions
 from objectaware.data.dataset import DataConfig
 from objectaware.data.masks import MIN_BOX_AREA, OBJECT_MARGIN
-from objectaware.model import CheckpointAddress, Execution, Fraction, Positive
+from objectaware.model import CheckpointAddress, Count, Execution, Fraction, Positive, Side
 
 
 class LocalizeExecution(Execution):
@@ -116,11 +116,11 @@ class LocalizeConfig(WithOptions):
     checkpoint: CheckpointAddress | None = None
     crf: bool = True
     mask_threshold: Fraction = 0.5
-    image_size: Annotated[int, Field(ge=32)] = 224
+    image_size: Side = 224
     min_box_area: Fraction = MIN_BOX_AREA
     box_margin: Annotated[float, Field(ge=0)] = OBJECT_MARGIN
     group_size: Annotated[int, Field(ge=2)] = 64
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Count = 0
     execution: LocalizeExecution = LocalizeExecution()
 
     @model_validator(mode="after")

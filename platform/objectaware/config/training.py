@@ -9,11 +9,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from objectaware.config.variants import BackboneName, MethodConfig, OptimizerConfig, PolicyConfig, WithOptions
 from objectaware.data.dataset import DataConfig
 from objectaware.data.layouts import layout_named, layouts
-from objectaware.model import CheckpointAddress, Execution, Fraction, Minutes, Model, Positive, filled
+from objectaware.model import CheckpointAddress, Count, Execution, Fraction, Minutes, Model, Positive, Side, filled
 
-Count = Annotated[int, Field(ge=0)]
 Precision = Literal["fp32", "bf16"]
-Side = Annotated[int, Field(ge=32)]
 
 
 class TrainingExecution(Execution):

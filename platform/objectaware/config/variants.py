@@ -21,11 +21,9 @@ imported when the first value is validated, not before, since code that only rea
 from __future__ import annotations
 
 import difflib
-import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, get_args, get_origin
 
@@ -36,6 +34,7 @@ from objectaware.data.dataset import DataConfig
 from objectaware.data.layouts import layout_named, layouts
 from objectaware.errors import InputError
 from objectaware.model import MasksAddress, Model, load_entry_points
+from objectaware.process import import_modules
 
 if TYPE_CHECKING:
     from objectaware.config.training import PretrainConfig
@@ -111,8 +110,13 @@ class Variant(Model):
 
     @classmethod
     def variants(cls) -> dict[str, type[Self]]:
-        """Return all variants of an option by name, in alphabetical order."""
-        load_variants(cls.package)
+        """Return all variants of an option by name, in alphabetical order.
+
+        Raises:
+            InputError: A module of another distribution that registers variants cannot be imported.
+        """
+        import_modules(cls.package)
+        load_entry_points()
         found: dict[str, Any] = cls._registered
         return {name: found[name] for name in sorted(found) if issubclass(found[name], cls)}
 
@@ -120,18 +124,6 @@ class Variant(Model):
     def default_field(cls) -> Any:  # noqa: ANN401 - as pydantic's Field
         """Return the default of a field typed by an option: the default variant, which is made when it is needed."""
         return Field(default_factory=lambda: cls.variants()[cls.default_name].model_validate({}))
-
-
-@cache
-def load_variants(package: str) -> None:
-    """Import the modules of a package, and those of other distributions that register variants.
-
-    Raises:
-        InputError: A module of another distribution cannot be imported.
-    """
-    for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-        importlib.import_module(found.name)
-    load_entry_points()
 
 
 def option_fields(model: type[Model]) -> dict[str, type[Variant]]:

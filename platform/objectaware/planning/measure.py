@@ -11,15 +11,17 @@ from datetime import UTC, datetime
 from functools import cached_property, partial
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Annotated, Literal
 
 import cv2
 import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, model_validator
 
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution, PretrainConfig, PretrainExecution
-from objectaware.config.planning import MeasureConfig
+from objectaware.config.variants import BackboneName, MethodConfig
 from objectaware.data.folder import ImageFolder, Manifest, find_images
 from objectaware.data.images import read_image, resize_image
 from objectaware.data.scenes.pictures import draw_plan, render_scene
@@ -33,6 +35,7 @@ from objectaware.localize.mask_store import read_rows
 from objectaware.methods.backbones import build_backbone, channels_last
 from objectaware.methods.checkpoint import copy_checkpoint, save_checkpoint
 from objectaware.methods.moco import MoCo
+from objectaware.model import Address, Model, Side, filled
 from objectaware.planning import model
 from objectaware.planning.model import Rates, StageName, TrainingRates, Work, num_cores
 from objectaware.report.gallery import Look
@@ -59,6 +62,50 @@ GROUP_SIZE = 64
 """Images in the measured group, as many as in a stage's."""
 
 _NUM_ITERATIONS = 2
+
+# On a CPU a step of 256 images takes minutes.
+_BATCH_SIZES = {"cpu": 32, "cuda": 256}
+
+
+def _measurable(name: str) -> str:
+    """Refuse a method that needs labels, since the photos for measuring have no classes."""
+    names = [name for name, variant in MethodConfig.variants().items() if not variant.needs_labels]
+    if name not in names:
+        raise ValueError(f"choose {' | '.join(names)}")
+    return name
+
+
+MethodName = Annotated[str, AfterValidator(_measurable)]
+
+
+class MeasureConfig(Model):
+    """Measurements on one machine.
+
+    Attributes:
+        device: Device on which networks compute.
+        backbones: Networks to measure.
+        methods: Methods with which the networks are trained.
+        expansions: Expansions of ContraCAM to measure.
+        image_size: Side in pixels of the networks' input.
+        batch_size: Images per step; by default 32 on a CPU and 256 on a GPU.
+        images: Folder of photos; by default scenes of 480 pixels.
+    """
+
+    device: Literal["cpu", "cuda"]
+    backbones: Annotated[tuple[BackboneName, ...], Field(min_length=1)] = ("resnet18",)
+    methods: Annotated[tuple[MethodName, ...], Field(min_length=1)] = (MethodConfig.default_name,)
+    expansions: Annotated[tuple[Literal[1, 2, 4], ...], Field(min_length=1)] = (1, 2)
+    image_size: Side = 224
+    batch_size: Annotated[int, Field(ge=2)]
+    images: Address | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_batch_size(cls, values: object) -> object:
+        """Fill in the default that depends on the device."""
+        if isinstance(values, dict) and values.get("device") in _BATCH_SIZES:
+            return filled(values, {"batch_size": _BATCH_SIZES[str(values["device"])]})
+        return values
 
 
 def source_files(images: str | None, folder: Path) -> list[Path]:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
 from objectaware.config import DataConfig
 from objectaware.evaluate.linear import VARIANTS
-from objectaware.model import Address
+from objectaware.model import Address, Count
 from objectaware.stages.features import FeatureConfig
 from objectaware.stages.linear import LinearConfig, linear
-from objectaware.stages.registry import stage_of_parts
+from objectaware.stages.registry import stage
 from objectaware.stages.runner import Context, StageResult
 
 
@@ -24,7 +20,7 @@ class BackgroundConfig(FeatureConfig):
     """
 
     root: Address
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Count = 0
 
 
 def background_linear(config: BackgroundConfig) -> LinearConfig:
@@ -43,7 +39,7 @@ def background_linear(config: BackgroundConfig) -> LinearConfig:
     )
 
 
-@stage_of_parts("background", parts=lambda config: [background_linear(config)], outcome=linear.outcome)
+@stage("background", parts=lambda config: [background_linear(config)], outcome=linear.outcome)
 def background(context: Context, config: BackgroundConfig, title: str | None) -> StageResult:
     """Measure accuracy on every variant of a Backgrounds Challenge folder, and the BG-Gap.
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 from torch.nn.functional import normalize
 
-from objectaware.data.dataset import Dataset
-from objectaware.errors import InputError
 from objectaware.evaluate.features import class_distance as distance
 from objectaware.evaluate.features import plane
-from objectaware.model import Positive
+from objectaware.model import Count, Positive, PositiveNumber
 from objectaware.report.figures import scatter
 from objectaware.stages.features import (
     ContextualConfig,
@@ -36,8 +33,8 @@ class ClassDistanceConfig(ContextualConfig):
     """
 
     num_points: Positive = 500
-    perplexity: Annotated[float, Field(gt=0)] = 30.0
-    seed: Annotated[int, Field(ge=0)] = 0
+    perplexity: PositiveNumber = 30.0
+    seed: Count = 0
 
 
 @stage("class_distance", version=2, outputs=("embedding.png",), long_values=("tsne",))
@@ -72,21 +69,13 @@ def class_distance(context: Context, config: ClassDistanceConfig) -> Computation
         return {**values, "num_images": found.counts(), "coverage": coverage}
 
     title = f"distance of {' and '.join(config.class_names)}"
-    return feature_computation(
-        context, config, {"data": Dataset(config.data)}, measure, title=title, class_names=config.class_names
-    )
+    return feature_computation(context, config, measure, title=title)
 
 
 def measure_class_distance(config: ClassDistanceConfig, found: LabelledFeatures) -> dict[str, Any]:
     """Return the distances, and the points of the picture."""
-    device = compute_device(config)
-    values, labels = found.load()
-    features = values.to(device)
-    classes = [features[(labels == number).to(device)] for number in range(len(config.class_names))]
-    for name, members in zip(config.class_names, classes, strict=True):
-        if not len(members):
-            remedy = "Give a data set that shows both classes."
-            raise InputError("class_names", name, f"has no readable image in {config.data.root}", remedy)
+    features, labels = found.load_each_class(compute_device(config), config.data.root)
+    classes = [features[labels == number] for number in range(len(config.class_names))]
     generator = np.random.default_rng(config.seed)
     drawn = [generator.permutation(len(members))[: config.num_points] for members in classes]
     shown = np.concatenate([members.cpu().numpy()[rows] for members, rows in zip(classes, drawn, strict=True)])

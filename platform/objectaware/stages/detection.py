@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ from objectaware.distributed.train import train_on_ray, training_needs
 from objectaware.evaluate.coverage import Coverage
 from objectaware.methods.checkpoint import local_checkpoint
 from objectaware.stages.identity import TRAINING_OUTPUTS, checkpoint_hash, data_hash
-from objectaware.stages.progress import format_seconds, worker_notice
+from objectaware.stages.progress import TrainingRecorder, format_seconds
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
 
@@ -70,23 +69,20 @@ def detection(context: Context, config: DetectionConfig) -> Computation[Detectio
         InputError: An input is missing or malformed, or training and test have no category in common.
     """
     inputs = {"test": data_hash(config.test, verify=context.mode.verify)}
-    if config.checkpoint is not None:
-        assert config.data is not None
-        inputs["checkpoint"] = checkpoint_hash(config.checkpoint)
+    if config.data is not None:
         inputs["data"] = data_hash(config.data, verify=context.mode.verify)
-    else:
-        assert config.published is not None
-        inputs["published"] = checkpoint_hash(config.published)
+    for name, address in (("checkpoint", config.checkpoint), ("published", config.published)):
+        if address is not None:
+            inputs[name] = checkpoint_hash(address)
 
     def compute(run: StageRun, config: DetectionConfig) -> Mapping[str, Any]:
         known = known_categories(config)
         values: dict[str, Any] = {"coverage": {"test": object_coverage(open_test(config), known).values()}}
         network = config.published
         if config.checkpoint is not None:
-            metrics: dict[str, float] = {}
-            record = partial(_record, run, metrics)
-            network = train_on_ray(run_fine_tuning, config, name="train", storage=run.folder, on_record=record)
-            values |= {"checkpoint": network, **metrics}
+            recorder = TrainingRecorder(run, _progress_text)
+            network = train_on_ray(run_fine_tuning, config, name="train", storage=run.folder, on_record=recorder)
+            values |= {"checkpoint": network, **recorder.last_metrics}
         assert network is not None
         run.progress.update(f"finding objects in {config.test.root}")
         return {**values, **_measure(run, config, network, known)}
@@ -137,18 +133,10 @@ def _measure(run: StageRun, config: DetectionConfig, network: str, known: Sequen
     return values
 
 
-def _record(run: StageRun, last_metrics: dict[str, float], record: Mapping[str, Any]) -> None:
-    """Log the metrics in a record of the workers and keep them, or show the workers' progress."""
-    if record["kind"] == "epoch":
-        metrics = {key: float(value) for key, value in record.items() if key not in ("kind", "epoch", "iteration")}
-        last_metrics.update(metrics)
-        run.tracker.log_metrics(metrics, step=int(record["iteration"]))
-    elif record["kind"] == "progress":
-        iteration, last = int(record["iteration"]), int(record["num_iterations"])
-        left = format_seconds((last - iteration) * float(record["seconds_per_iteration"]))
-        run.progress.update(f"iteration {iteration}/{last} · loss {record['loss']:.3f} · {left} left")
-    elif (notice := worker_notice(record)) is not None:
-        run.progress.line(notice)
+def _progress_text(record: Mapping[str, Any], _: Mapping[str, float]) -> str:
+    iteration, last = int(record["iteration"]), int(record["num_iterations"])
+    left = format_seconds((last - iteration) * float(record["seconds_per_iteration"]))
+    return f"iteration {iteration}/{last} · loss {record['loss']:.3f} · {left} left"
 
 
 def find_share(config: DetectionConfig, network: str, kept: Storage, share: int, num_shares: int) -> list[Record]:

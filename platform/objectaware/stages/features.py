@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor
 
 from objectaware.config import DataConfig, Model
@@ -33,13 +33,10 @@ from objectaware.evaluate.coverage import (
 from objectaware.evaluate.features import PART_SIZE, FeatureSet, compute_features, finished_parts, write_part
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.checkpoint import load_encoder, local_checkpoint
-from objectaware.model import CheckpointAddress, Execution, Positive
+from objectaware.model import CheckpointAddress, Execution, Positive, Side
 from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, checkpoint_hash, recipe, stage_identity
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
-
-if TYPE_CHECKING:
-    from objectaware.tracking import Tracker
 
 Result = TypeVar("Result")
 Config = TypeVar("Config", bound="FeatureConfig")
@@ -81,28 +78,21 @@ class FeatureConfig(Model):
     """
 
     checkpoint: CheckpointAddress
-    image_size: Annotated[int, Field(ge=32)] = 224
+    image_size: Side = 224
     center_crop: bool = True
     execution: EvaluateExecution = EvaluateExecution()
 
 
-class ContextualConfig(FeatureConfig):
-    """Two classes of a data set, seen by a network.
+class TestsConfig(FeatureConfig):
+    """Images with known classes and images whose classes are found out, seen by a network.
 
     Attributes:
-        data: Images of both classes. With the layout `coco-crop`, each object is one image. With `coco`, the images are
-            whole pictures that show exactly one of the two classes. With any other labelled layout, the label counts.
-        class_names: Names of the two classes. The paper's are giraffe and zebra.
+        train: Labelled images that the classes are learnt from.
+        tests: Labelled images to be classified, by name.
     """
 
-    data: DataConfig
-    class_names: tuple[str, str] = ("giraffe", "zebra")
-
-    @model_validator(mode="after")
-    def _two_classes(self) -> Self:
-        if self.class_names[0] == self.class_names[1]:
-            raise ValueError(f"class_names has {self.class_names[0]} twice; name two different classes")
-        return self
+    train: DataConfig
+    tests: dict[str, DataConfig]
 
 
 class FeaturesConfig(FeatureConfig):
@@ -115,6 +105,37 @@ class FeaturesConfig(FeatureConfig):
 
     data: DataConfig
     class_names: tuple[str, ...] | None = None
+
+
+class ContextualConfig(FeaturesConfig):
+    """Two classes of a data set, seen by a network.
+
+    Attributes:
+        data: Images of both classes. With the layout `coco-crop`, each object is one image. With `coco`, the images are
+            whole pictures that show exactly one of the two classes. With any other labelled layout, the label counts.
+        class_names: Names of the two classes. The paper's are giraffe and zebra.
+    """
+
+    class_names: tuple[str, str] = ("giraffe", "zebra")
+
+    @model_validator(mode="after")
+    def _two_classes(self) -> Self:
+        if self.class_names[0] == self.class_names[1]:
+            raise ValueError(f"class_names has {self.class_names[0]} twice; name two different classes")
+        return self
+
+
+def data_sets_of(config: FeatureConfig) -> dict[str, Dataset]:
+    """Return the data sets of an evaluation by name: `data`, or `train` and `test NAME` for each test set."""
+    if isinstance(config, FeaturesConfig):
+        return {"data": Dataset(config.data)}
+    assert isinstance(config, TestsConfig)
+    return {"train": Dataset(config.train), **{f"test {name}": Dataset(data) for name, data in config.tests.items()}}
+
+
+def _class_names(config: FeatureConfig) -> tuple[str, ...] | None:
+    """Return the names of the classes that count, or None if all count."""
+    return config.class_names if isinstance(config, FeaturesConfig) else None
 
 
 @dataclass(frozen=True)
@@ -194,19 +215,23 @@ class LabelledFeatures:
     labels: NDArray[np.int64]
     class_names: tuple[str, ...]
 
-    def load(self) -> tuple[Tensor, Tensor]:
-        """Read all rows: features (M, C) float32 and labels (M,) int64, on the CPU."""
+    def load(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Read all rows: features (M, C) float32 on a device, and labels (M,) int64 on the CPU."""
         values, indices = self.features.load()
-        return values, torch.from_numpy(self.labels[indices])
+        return values.to(device), torch.from_numpy(self.labels[indices])
+
+    def load_each_class(self, device: torch.device, root: str) -> tuple[Tensor, Tensor]:
+        """Read all rows as `load` does, and refuse a data set at `root` that has no row of one of the classes."""
+        for name, number in self.counts().items():
+            if not number:
+                remedy = "Give a data set that shows each of the classes."
+                raise InputError("class_names", name, f"has no readable image in {root}", remedy)
+        return self.load(device)
 
     def counts(self) -> dict[str, int]:
         """Return the number of rows by class."""
         labels = self.row_labels()
         return {name: int((labels == number).sum()) for number, name in enumerate(self.class_names)}
-
-    def shown_classes(self, field: str) -> tuple[str, ...]:
-        """Return the names of the classes that the rows show; see `objectaware.evaluate.coverage.shown_classes`."""
-        return shown_classes(field, self.row_labels(), self.class_names)
 
     def matched(self, known: Sequence[str]) -> LabelledFeatures:
         """Return a copy whose labels are numbered by the classes that training knows; -1 stands for all others."""
@@ -259,32 +284,29 @@ class Part:
 def feature_computation(
     context: Context,
     config: Config,
-    sets: Mapping[str, Dataset],
     measure: Callable[[StageRun, Config, dict[str, LabelledFeatures]], Mapping[str, Any]],
     *,
     title: str,
-    class_names: tuple[str, ...] | None = None,
 ) -> Computation[Config]:
     """Return the computation of a stage that measures features.
 
     Args:
         context: The context of the command's stages.
         config: The stage's configuration.
-        sets: Data sets by name. The first one tags the MLflow run.
         measure: Function that takes the run, the configuration with `execution.use_gpu` filled in, and the features by
-            name. It returns the stage's values except `unreadable`, the number of unreadable images in all sets.
+            the names of `data_sets_of`. It returns the stage's values except `unreadable`, the number of unreadable
+            images in all sets.
         title: Title of the stage.
-        class_names: Names of the classes that count; see `open_labelled`.
 
     Raises:
         InputError: An input is missing or malformed.
     """
-    assert "checkpoint" not in sets
+    sets = data_sets_of(config)
     hashes = {name: data.content_hash(context.mode.verify) for name, data in sets.items()}
     inputs = {"checkpoint": checkpoint_hash(config.checkpoint), **hashes}
 
     def compute(run: StageRun, config: Config) -> Mapping[str, Any]:
-        found = feature_sets(context, config, sets, inputs, class_names=class_names)
+        found = feature_sets(context, config, sets, inputs)
         unreadable = sum(len(one.features.unreadable) for one in found.values())
         return {**measure(run, config, found), "unreadable": unreadable}
 
@@ -293,30 +315,28 @@ def feature_computation(
         inputs=inputs,
         compute=compute,
         tags={"dataset": next(iter(sets.values())).config.root},
-        check=partial(check_sources, sets=sets, class_names=class_names),
+        check=partial(check_sources, sets=sets),
     )
 
 
-def labelled_sets(train: DataConfig, tests: Mapping[str, DataConfig]) -> dict[str, Dataset]:
-    """Return the data sets of an evaluation by name: `train`, and `test NAME` for each test set."""
-    return {"train": Dataset(train), **{f"test {name}": Dataset(data) for name, data in tests.items()}}
-
-
 def check_sources(
-    config: FeatureConfig, *, sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None = None
+    config: FeatureConfig, *, sets: Mapping[str, Dataset] | None = None, checkpoints: Sequence[str] = ()
 ) -> None:
-    """Open the data sets that features are computed from, and the network that computes them.
+    """Open the data sets that features are computed from, and the networks that compute them.
 
     Args:
-        config: Configuration that names the checkpoint.
-        sets: Data sets by name.
-        class_names: Names of the classes that count; see `open_labelled`.
+        config: Configuration of an evaluation.
+        sets: Its data sets, if they are open already.
+        checkpoints: Addresses of the networks' checkpoints. By default that of the configuration.
 
     Raises:
-        InputError: As for `check_sets`, or the checkpoint cannot be used.
+        InputError: As for `check_sets`; or a checkpoint is missing, cannot be used, or does not take images of this
+            size.
     """
-    check_sets(sets, class_names)
-    check_checkpoint(config.checkpoint, config.image_size)
+    check_sets(sets or data_sets_of(config), _class_names(config))
+    for address in checkpoints or [config.checkpoint]:
+        with local_checkpoint(address) as folder:
+            load_encoder(folder).backbone.check_size(config.image_size, config.image_size)
 
 
 def check_sets(sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None = None) -> dict[str, LabelledImages]:
@@ -345,27 +365,8 @@ def check_sets(sets: Mapping[str, Dataset], class_names: tuple[str, ...] | None 
     return opened
 
 
-def check_checkpoint(address: str, image_size: int) -> None:
-    """Load a checkpoint's network to see that it can be used.
-
-    Args:
-        address: Address of the checkpoint.
-        image_size: Side in pixels of the images that it will see.
-
-    Raises:
-        InputError: The checkpoint is missing, cannot be used, or does not take images of this size.
-    """
-    with local_checkpoint(address) as folder:
-        load_encoder(folder).backbone.check_size(image_size, image_size)
-
-
 def feature_sets(
-    context: Context,
-    config: FeatureConfig,
-    sets: Mapping[str, Dataset],
-    hashes: Mapping[str, str],
-    *,
-    class_names: tuple[str, ...] | None = None,
+    context: Context, config: FeatureConfig, sets: Mapping[str, Dataset], hashes: Mapping[str, str]
 ) -> dict[str, LabelledFeatures]:
     """Find the features of several data sets in storage, and compute the missing parts of all sets together.
 
@@ -377,11 +378,11 @@ def feature_sets(
         config: Checkpoint, size, crop, and how to compute.
         sets: Data sets by name.
         hashes: Content hash of the checkpoint and of each data set, by name.
-        class_names: Names of the classes that count; see `open_labelled`.
 
     Raises:
         InputError: As for `check_sets`; or a data set has no readable image, or the checkpoint does not fit.
     """
+    class_names = _class_names(config)
     opened = check_sets(sets, class_names)
     assert features.version is not None
     shared = {name: getattr(config, name) for name in FeatureConfig.model_fields}
@@ -415,21 +416,44 @@ def run_on_features(function: Callable[..., Result], config: FeatureConfig, *arg
     return run_task(function, config, *arguments, use_gpu=use_gpu, num_cpus=num_cpus)
 
 
+def known_classes(
+    config: TestsConfig, found: Mapping[str, LabelledFeatures]
+) -> tuple[tuple[str, ...], dict[str, dict[str, Any]]]:
+    """Return the classes that a training set shows, and what they cover of each test set.
+
+    A small data set may lack some classes of a large one's list, and a classifier knows only those it was shown.
+
+    Args:
+        config: Configuration that names the test sets.
+        found: Features by the names of `data_sets_of`.
+
+    Returns:
+        The names of the classes, and `Coverage.values` by test set.
+
+    Raises:
+        InputError: The training set shows only one class, or a test set has none of its classes.
+    """
+    train = found["train"]
+    known = shown_classes("train", train.row_labels(), train.class_names)
+    sets = {name: f"test {name}" for name in config.tests}
+    return known, {name: found[key].coverage(key, known).values() for name, key in sets.items()}
+
+
 def log_accuracies(
-    tracker: Tracker, table: str, accuracies: Mapping[str, float], coverage: Mapping[str, Mapping[str, Any]]
+    run: StageRun, table: str, accuracies: Mapping[str, float], coverage: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Log the accuracy on each test set with the number of samples that it covers.
 
     Args:
-        tracker: The stage's MLflow run.
+        run: The stage.
         table: Name of the table.
         accuracies: Accuracies in per cent by test set, and the values derived from them.
         coverage: Coverage by test set, from `Coverage.values`.
     """
     counts = {name: coverage_columns(one) for name, one in coverage.items()}
     rows = [{"test set": name, "accuracy": value, **counts.get(name, {})} for name, value in accuracies.items()]
-    tracker.log_table(table, rows)
-    tracker.log_metrics({f"accuracy.{name}": value for name, value in accuracies.items()})
+    run.tracker.log_table(table, rows)
+    run.tracker.log_metrics({f"accuracy.{name}": value for name, value in accuracies.items()})
 
 
 def compute_device(config: FeatureConfig) -> torch.device:
@@ -520,11 +544,4 @@ def features(context: Context, config: FeaturesConfig) -> Computation[FeaturesCo
     def measure(run: StageRun, config: FeaturesConfig, found: Mapping[str, LabelledFeatures]) -> Mapping[str, Any]:
         return found["data"].values()
 
-    return feature_computation(
-        context,
-        config,
-        {"data": Dataset(config.data)},
-        measure,
-        title=f"features of {config.data.root}",
-        class_names=config.class_names,
-    )
+    return feature_computation(context, config, measure, title=f"features of {config.data.root}")

@@ -6,13 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
-import numpy as np
 from pydantic import Field
 
-from objectaware.data.dataset import Dataset
-from objectaware.errors import InputError
 from objectaware.evaluate.linear import few_shot_error, mean_and_std
-from objectaware.model import Positive
+from objectaware.model import Count, Positive
 from objectaware.stages.features import (
     ContextualConfig,
     LabelledFeatures,
@@ -33,7 +30,7 @@ class FewShotConfig(ContextualConfig):
     """
 
     num_shots: Positive = 1
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = (0, 1, 2, 3, 4)
+    seeds: Annotated[tuple[Count, ...], Field(min_length=1)] = (0, 1, 2, 3, 4)
 
 
 @stage("few_shot", version=2)
@@ -71,17 +68,10 @@ def few_shot(context: Context, config: FewShotConfig) -> Computation[FewShotConf
         }
 
     title = f"{config.num_shots}-shot {' or '.join(config.class_names)}"
-    return feature_computation(
-        context, config, {"data": Dataset(config.data)}, measure, title=title, class_names=config.class_names
-    )
+    return feature_computation(context, config, measure, title=title)
 
 
 def measure_few_shot(config: FewShotConfig, found: LabelledFeatures) -> list[float]:
     """Return the error in per cent for each seed."""
-    device = compute_device(config)
-    values, labels = found.load()
-    if len(np.unique(labels.numpy())) < len(config.class_names):
-        problem = f"lacks images of a class; it has {found.counts()}"
-        raise InputError("data", config.data.root, problem, "Give a data set that shows both classes.")
-    features = values.to(device)
+    features, labels = found.load_each_class(compute_device(config), config.data.root)
     return [few_shot_error(features, labels, num_shots=config.num_shots, seed=seed) for seed in config.seeds]

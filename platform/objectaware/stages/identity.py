@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -214,13 +213,12 @@ def shown_names(names: Iterable[str]) -> str:
 
 
 def _is_output(name: str, patterns: Sequence[str]) -> bool:
-    parts = PurePosixPath(name).parts
-    is_ours = is_temporary(parts[-1]) or name == RESULT_FILE
-    return is_ours or any(_matches(parts, pattern) for pattern in patterns)
-
-
-def _matches(parts: Sequence[str], pattern: str) -> bool:
-    wanted = PurePosixPath(pattern).parts
-    if len(parts) != len(wanted) and not (pattern.endswith("/") and len(parts) > len(wanted)):
-        return False
-    return all(fnmatch.fnmatchcase(part, one) for part, one in zip(parts, wanted, strict=False))
+    path = PurePosixPath("/", name)
+    if is_temporary(path.name) or name == RESULT_FILE:
+        return True
+    # A pattern that begins with a slash matches whole paths, one component at a time.
+    return any(
+        place.match(f"/{pattern}")
+        for pattern in patterns
+        for place in ([path, *path.parents] if pattern.endswith("/") else [path])
+    )

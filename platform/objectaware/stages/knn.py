@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import Field
-
-from objectaware.config import DataConfig
 from objectaware.evaluate.features import knn_accuracy
-from objectaware.model import Positive
+from objectaware.model import Positive, PositiveNumber
 from objectaware.stages.features import (
-    FeatureConfig,
     LabelledFeatures,
+    TestsConfig,
     compute_device,
     feature_computation,
-    labelled_sets,
+    known_classes,
     log_accuracies,
     run_on_features,
 )
@@ -23,7 +20,7 @@ from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
 
 
-class KnnConfig(FeatureConfig):
+class KnnConfig(TestsConfig):
     """Nearest neighbours: how well features separate classes without training a classifier.
 
     Attributes:
@@ -33,10 +30,8 @@ class KnnConfig(FeatureConfig):
         temperature: Temperature τ of the votes, exp(cosine similarity / τ).
     """
 
-    train: DataConfig
-    tests: dict[str, DataConfig]
     num_neighbours: Positive = 20
-    temperature: Annotated[float, Field(gt=0)] = 0.07
+    temperature: PositiveNumber = 0.07
 
 
 @stage("knn", version=2)
@@ -54,34 +49,28 @@ def knn(context: Context, config: KnnConfig) -> Computation[KnnConfig]:
     """
 
     def measure(run: StageRun, config: KnnConfig, found: Mapping[str, LabelledFeatures]) -> Mapping[str, Any]:
-        tests = {name: found[f"test {name}"] for name in config.tests}
-        values = run_on_features(measure_knn, config, found["train"], tests)
-        log_accuracies(run.tracker, "knn", values["accuracies"], values["coverage"])
+        values = run_on_features(measure_knn, config, found)
+        log_accuracies(run, "knn", values["accuracies"], values["coverage"])
         return values
 
-    sets = labelled_sets(config.train, config.tests)
-    return feature_computation(context, config, sets, measure, title="nearest neighbours")
+    return feature_computation(context, config, measure, title="nearest neighbours")
 
 
-def measure_knn(
-    config: KnnConfig, train: LabelledFeatures, tests: Mapping[str, LabelledFeatures]
-) -> dict[str, dict[str, Any]]:
+def measure_knn(config: KnnConfig, found: Mapping[str, LabelledFeatures]) -> dict[str, dict[str, Any]]:
     """Return `accuracies`, in per cent, and `coverage`, both by test set."""
     device = compute_device(config)
-    known = train.shown_classes("train")
-    coverage = {name: test.coverage(f"test {name}", known) for name, test in tests.items()}
-    bank, bank_labels = train.matched(known).load()
-    bank = bank.to(device)
+    known, coverage = known_classes(config, found)
+    bank, bank_labels = found["train"].matched(known).load(device)
     accuracies = {}
-    for name, test in tests.items():
-        values, labels = test.matched(known).load()
+    for name in config.tests:
+        values, labels = found[f"test {name}"].matched(known).load(device)
         is_known = labels >= 0
         accuracies[name] = knn_accuracy(
             bank,
             bank_labels,
-            values[is_known].to(device),
+            values[is_known],
             labels[is_known],
             num_neighbours=config.num_neighbours,
             temperature=config.temperature,
         )
-    return {"accuracies": accuracies, "coverage": {name: one.values() for name, one in coverage.items()}}
+    return {"accuracies": accuracies, "coverage": coverage}

@@ -130,6 +130,9 @@ def _name(number: int) -> str:
 class Tenancy:
     """One command's part in a lease: it takes, renews and releases it, and knows until when it surely holds it.
 
+    It is the right to write that guards a `Storage` in the holder's process. Processes to which it is sent receive a
+    `Claim` in its place.
+
     Args:
         folder: The folder that the lease is on.
         now: A clock in seconds that keeps running while the machine sleeps.
@@ -142,7 +145,7 @@ class Tenancy:
     def __init__(self, folder: Storage, now: Callable[[], float] | None = None) -> None:
         self.token = uuid.uuid4().hex
         self.is_lost = False
-        self._uri = folder.uri
+        self._folder = folder
         self._generations = Generations(folder)
         self._now = now or _seconds_since_boot
         self._lock = threading.Lock()
@@ -192,6 +195,11 @@ class Tenancy:
         while self._now() > self._valid_until:
             self.renew()
 
+    __call__ = check
+
+    def __reduce__(self) -> tuple[type[Claim], tuple[Storage, str]]:
+        return Claim, (self._folder, self.token)
+
     def release(self, *, for_good: bool = False) -> None:
         """Release the lease, if this command still holds it.
 
@@ -208,7 +216,7 @@ class Tenancy:
 
     def _require_kept(self) -> None:
         if self.is_lost:
-            raise lost(self._uri)
+            raise lost(self._folder.uri)
 
     def _advance(self, *, released: bool) -> bool:
         """Try to take the next number. An attempt with an unknown outcome counts from its first try."""
@@ -279,9 +287,9 @@ class Lease(Background):
         return super().__enter__()
 
     @property
-    def claim(self) -> Claim:
+    def claim(self) -> Tenancy:
         """Return the right to write, for the processes that work for this command."""
-        return Claim(self._folder, self._tenancy)
+        return self._tenancy
 
     def _look(self, *, is_first: bool) -> Holder | None:
         """Take the lease or return its holder. After the first look, retry for a while if the store does not answer."""
@@ -336,20 +344,18 @@ class Lease(Background):
 
 
 class Claim:
-    """The right to write that a lease gives. It guards a `Storage` in the holder's process and in those that it starts.
+    """The right to write that a lease gives to the processes that the holder starts. It guards a `Storage`.
 
-    The holder knows until when it surely has its lease. Any other process looks into the folder each time.
+    Only the holder knows until when it surely has its lease. Any other process looks into the folder each time.
 
     Args:
         folder: The folder that the lease is on.
-        tenancy: The holder's tenancy, in the holder's process.
-        token: The holder's token, in any other process.
+        token: The holder's token.
     """
 
-    def __init__(self, folder: Storage, tenancy: Tenancy | None = None, token: str = "") -> None:
+    def __init__(self, folder: Storage, token: str) -> None:
         self._folder = folder
-        self._tenancy = tenancy
-        self._token = tenancy.token if tenancy is not None else token
+        self._token = token
         self._generations = Generations(folder)
         self._seen = 0
 
@@ -360,9 +366,6 @@ class Claim:
             LeaseLostError: Another command has taken the lease over.
             OSError: The store does not answer.
         """
-        if self._tenancy is not None:
-            self._tenancy.check()
-            return
         number = self._generations.newest()
         if number == self._seen:
             return
@@ -370,9 +373,6 @@ class Claim:
         if holder is None or holder["token"] != self._token or holder["released"]:
             raise lost(self._folder.uri)
         self._seen = number
-
-    def __reduce__(self) -> tuple[type[Claim], tuple[Storage, None, str]]:
-        return Claim, (self._folder, None, self._token)
 
 
 def lost(uri: str) -> LeaseLostError:

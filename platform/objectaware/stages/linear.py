@@ -11,19 +11,18 @@ import torch
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from objectaware.config import DataConfig
 from objectaware.errors import InputError
 from objectaware.evaluate.features import check_features
 from objectaware.evaluate.linear import LinearResult, bg_gap, linear_evaluation, official_linear_evaluation
 from objectaware.evaluate.logistic import Batch, FeatureBatches, LogisticModel
 from objectaware.methods.checkpoint import CLASSIFIER_NAME, Classifier, classifier_file
-from objectaware.model import Positive, filled
+from objectaware.model import Count, Positive, filled
 from objectaware.stages.features import (
-    FeatureConfig,
     LabelledFeatures,
+    TestsConfig,
     compute_device,
     feature_computation,
-    labelled_sets,
+    known_classes,
     log_accuracies,
     run_on_features,
 )
@@ -36,7 +35,7 @@ _MIB = 2**20
 _BYTES_A_VALUE = 24
 
 
-class LinearConfig(FeatureConfig):
+class LinearConfig(TestsConfig):
     """Linear evaluation of a checkpoint.
 
     Attributes:
@@ -53,14 +52,12 @@ class LinearConfig(FeatureConfig):
         seed: Seed of the hold-out and, with `compat`, of the initial weights.
     """
 
-    train: DataConfig
-    tests: dict[str, DataConfig]
     holdout_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.2
     holdout_size: Positive | None = None
     refit: bool = True
     num_penalties: Positive = 45
     compat: Literal["official"] | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Count = 0
 
     @model_validator(mode="before")
     @classmethod
@@ -100,14 +97,13 @@ def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
     """
 
     def measure(run: StageRun, config: LinearConfig, found: Mapping[str, LabelledFeatures]) -> Mapping[str, Any]:
-        tests = {name: found[f"test {name}"] for name in config.tests}
         streamed = _has_to_stream(run, config, found["train"])
-        values = run_on_features(measure_linear, config, found["train"], tests, streamed)
+        values = run_on_features(measure_linear, config, found, streamed)
         run.folder.write_bytes(CLASSIFIER_NAME, values["classifier"])
         accuracies = values["accuracies"]
         if {"mixed_same", "mixed_rand"} <= accuracies.keys():
             accuracies["bg_gap"] = bg_gap(accuracies)
-        log_accuracies(run.tracker, "linear", accuracies, values["coverage"])
+        log_accuracies(run, "linear", accuracies, values["coverage"])
         by_class = [
             {"test set": name, "class": label, "accuracy": value}
             for name, cells in values["class_accuracies"].items()
@@ -117,8 +113,7 @@ def linear(context: Context, config: LinearConfig) -> Computation[LinearConfig]:
         run.tracker.log_metrics({"holdout_accuracy": values["holdout_accuracy"]})
         return {**values, "classifier": run.folder.uri, "streamed": streamed}
 
-    sets = labelled_sets(config.train, config.tests)
-    return feature_computation(context, config, sets, measure, title="linear evaluation")
+    return feature_computation(context, config, measure, title="linear evaluation")
 
 
 def _has_to_stream(run: StageRun, config: LinearConfig, train: LabelledFeatures) -> bool:
@@ -137,29 +132,24 @@ def _has_to_stream(run: StageRun, config: LinearConfig, train: LabelledFeatures)
     return True
 
 
-def measure_linear(
-    config: LinearConfig, train: LabelledFeatures, tests: Mapping[str, LabelledFeatures], streamed: bool = False
-) -> dict[str, Any]:
+def measure_linear(config: LinearConfig, found: Mapping[str, LabelledFeatures], streamed: bool) -> dict[str, Any]:
     """Fit and measure the linear classifier.
 
     Args:
         config: How to fit it.
-        train: Features that it is fitted to.
-        tests: Features that it is measured on, by name.
+        found: Features by name: `train`, that it is fitted to, and `test NAME`, that it is measured on.
         streamed: Whether the training features stay in storage, and are read one part at a time.
 
     Returns:
         Values of `linear` that depend on the features alone, with the classifier's file in `classifier`.
     """
     device = compute_device(config)
-    # A small data set may lack some classes of a large one's list, and the classifier knows only those it was shown.
-    known = train.shown_classes("train")
-    coverage = {name: test.coverage(f"test {name}", known) for name, test in tests.items()}
-    result = _fit(config, train.matched(known), device, streamed)
+    known, coverage = known_classes(config, found)
+    result = _fit(config, found["train"].matched(known), device, streamed)
     accuracies: dict[str, float] = {}
     class_accuracies: dict[str, dict[str, float]] = {}
-    for name, test in tests.items():
-        matched = test.matched(known)
+    for name in config.tests:
+        matched = found[f"test {name}"].matched(known)
         places = matched.row_labels()
         right = _predict(result.model, matched, device) == places
         accuracies[name] = 100.0 * float(right[places >= 0].mean())
@@ -171,7 +161,7 @@ def measure_linear(
     return {
         "accuracies": accuracies,
         "class_accuracies": class_accuracies,
-        "coverage": {name: one.values() for name, one in coverage.items()},
+        "coverage": coverage,
         "penalty": float(result.penalty),
         "holdout_accuracy": float(result.holdout_accuracies.max()),
         "classifier": classifier_file(Classifier(result.model.weight.float(), result.model.bias.float())),
@@ -193,8 +183,7 @@ def _fit(config: LinearConfig, train: LabelledFeatures, device: torch.device, st
                 yield values.to(device), torch.from_numpy(train.labels[indices]).to(device)
 
         return linear_evaluation(FeatureBatches(read), refit=config.refit, **holdout)
-    values, labels = train.load()
-    features = values.to(device)
+    features, labels = train.load(device)
     if config.compat == "official":
         return official_linear_evaluation(features, labels, **holdout)
     return linear_evaluation(features, labels, refit=config.refit, **holdout)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 
 from objectaware.config import DataConfig, Model
 from objectaware.data.coco_json import union_mask
@@ -32,7 +32,7 @@ from objectaware.evaluate.mask_scores import MEASURES, MaskScores, best_center_b
 from objectaware.localize.center_box import center_box
 from objectaware.localize.mask_store import MaskRow, read_rows
 from objectaware.localize.objects import extract_boxes, keep_large_components
-from objectaware.model import MasksAddress
+from objectaware.model import MasksAddress, Side
 from objectaware.report.figures import box_histogram
 from objectaware.stages.identity import masks_hash
 from objectaware.stages.registry import stage
@@ -68,7 +68,7 @@ class LocalizationConfig(Model):
 
     data: MeasurableData
     masks: dict[str, MasksAddress]
-    image_size: Annotated[int, Field(ge=32)] = 224
+    image_size: Side = 224
 
 
 @stage("localization", version=4)

@@ -12,13 +12,13 @@ from pydantic import Field, ValidationError, model_validator
 from objectaware.config import LocalizeConfig, Model
 from objectaware.config.localize import Localizer
 from objectaware.config.variants import default_names
-from objectaware.model import CheckpointAddress, MasksAddress
+from objectaware.model import CheckpointAddress, Count, MasksAddress, first_fault
 from objectaware.recipes import merged
 from objectaware.stages.identity import STAND_IN
 from objectaware.stages.linear import LinearConfig, linear
 from objectaware.stages.localization import LocalizationConfig, MeasurableData, localization
 from objectaware.stages.localize import localize
-from objectaware.stages.registry import stage_of_parts
+from objectaware.stages.registry import stage
 from objectaware.stages.runner import Context, StageResult
 
 
@@ -42,7 +42,7 @@ class LocalizersConfig(Model):
     shared: dict[str, Any] = Field(default_factory=dict)
     linear: dict[str, Any] | None = None
     masks: dict[str, MasksAddress] = Field(default_factory=dict)
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Count = 0
 
     @model_validator(mode="after")
     def _parts_are_valid(self) -> Self:
@@ -102,10 +102,8 @@ def _named(field: str) -> Iterator[None]:
     try:
         yield
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join([field, *map(str, first["loc"])])
-        problem = first["msg"].removeprefix("Value error, ")
-        raise ValueError(f"{place}: {problem[:1].lower()}{problem[1:]}") from error
+        place, _, problem = first_fault(error)
+        raise ValueError(f"{'.'.join([field, *place])}: {problem}") from error
 
 
 def localizers_parts(config: LocalizersConfig) -> list[Model]:
@@ -115,7 +113,7 @@ def localizers_parts(config: LocalizersConfig) -> list[Model]:
     return [*rows, *classifier, _scoring(config, config.masks)]
 
 
-@stage_of_parts("localizers", parts=localizers_parts)
+@stage("localizers", parts=localizers_parts)
 def localizers(context: Context, config: LocalizersConfig, title: str | None) -> StageResult:
     """Localize the same images with each localizer and score all masks.
 

@@ -9,7 +9,7 @@ import shutil
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -169,11 +169,9 @@ def _check_nodes(storage: Storage) -> Iterator[Finding]:
         yield Finding("storage of all nodes", "ok", f"{storage.uri} is one for {len(problems)} nodes")
     free = run_on_nodes(_free_shared_memory, timeout_seconds=_NODE_SECONDS)
     small = [f"{size:.2f} GiB on {address}" for address, size in free.items() if size < _OBJECT_STORE_GIB]
-    if small:
-        remedy = "Ray falls back to files, which is slow: start the containers with --shm-size=2g."
-        yield Finding("shared memory of all nodes", "limited", f"free: {', '.join(small)}", remedy)
-    else:
-        yield Finding("shared memory of all nodes", "ok", f"{min(free.values()):.1f} GiB free or more")
+    found = f"free: {', '.join(small)}" if small else f"{min(free.values()):.1f} GiB free or more"
+    remedy = "Ray falls back to files, which is slow: start the containers with --shm-size=2g."
+    yield _rated("shared memory of all nodes", found, not small, remedy)
 
 
 def _free_shared_memory() -> float:
@@ -209,16 +207,10 @@ def storage_problems(storage: Storage) -> dict[str, str]:
     """
     from objectaware.distributed.cluster import run_on_nodes
 
-    with _note(storage) as (name, note):
-        return run_on_nodes(_try_storage, storage, name, note, timeout_seconds=_NODE_SECONDS)
-
-
-@contextmanager
-def _note(storage: Storage) -> Iterator[tuple[str, bytes]]:
     name, note = f"check-{uuid.uuid4().hex}", uuid.uuid4().bytes
     storage.write_bytes(name, note)
     try:
-        yield name, note
+        return run_on_nodes(_try_storage, storage, name, note, timeout_seconds=_NODE_SECONDS)
     finally:
         storage.delete(name)
 
@@ -235,6 +227,11 @@ def _try_storage(storage: Storage, name: str, note: bytes) -> str:
     return ""
 
 
+def uses_gpu(config: object) -> bool | None:
+    """Return whether a stage's processes take GPUs; None if its configuration leaves that open."""
+    return getattr(getattr(config, "execution", None), "use_gpu", False)
+
+
 def on_device(config: Config, *, has_gpus: bool) -> Config:
     """Return the configuration with `execution.use_gpu` filled in if it is open.
 
@@ -242,9 +239,9 @@ def on_device(config: Config, *, has_gpus: bool) -> Config:
         config: Configuration of a stage.
         has_gpus: Value that is filled in: whether GPUs are available.
     """
-    execution = getattr(config, "execution", None)
-    if getattr(execution, "use_gpu", False) is not None:  # written out, or a stage without that choice
+    if uses_gpu(config) is not None:  # written out, or a stage without that choice
         return config
+    execution = getattr(config, "execution", None)
     assert isinstance(execution, Model)
     return config.model_copy(update={"execution": execution.model_copy(update={"use_gpu": has_gpus})})
 
@@ -255,18 +252,9 @@ def on_available_device(config: Config) -> Config:
     A cluster with fewer GPUs than the stage has processes is refused later, with the numbers in the message. Training
     on CPUs instead would silently take weeks.
     """
-    execution = getattr(config, "execution", None)
-    if getattr(execution, "use_gpu", False) is not None:
-        return config
     from objectaware.distributed.cluster import has_gpus
 
-    return on_device(config, has_gpus=has_gpus())
-
-
-def device_name(config: object) -> str:
-    """Return `cuda` or `cpu`, the device on which the stage computes, for its tags."""
-    execution = getattr(config, "execution", None)
-    return "cuda" if getattr(execution, "use_gpu", False) else "cpu"
+    return config if uses_gpu(config) is not None else on_device(config, has_gpus=has_gpus())
 
 
 class PeakMemory(Background):

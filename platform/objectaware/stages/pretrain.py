@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from objectaware.config import GROUND_TRUTH, MaskedPolicyConfig, PretrainConfig
@@ -11,7 +12,7 @@ from objectaware.data.dataset import Dataset
 from objectaware.distributed.train import train_on_ray, training_needs
 from objectaware.methods.backbones import check_image_size
 from objectaware.stages.identity import TRAINING_OUTPUTS, mask_store_hash
-from objectaware.stages.progress import format_seconds, worker_notice
+from objectaware.stages.progress import TrainingRecorder, format_seconds
 from objectaware.stages.registry import stage
 from objectaware.stages.runner import Computation, Context, StageRun
 from objectaware.training.inputs import open_inputs
@@ -53,7 +54,7 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
             context.services.progress.line(f"{name}: {opened.notice}")
 
     def compute(run: StageRun, config: PretrainConfig) -> Mapping[str, Any]:
-        recorder = _Recorder(run, config)
+        recorder = TrainingRecorder(run, partial(progress_text, config))
         forget_instances()  # free their memory, since the workers have their own
         checkpoint = train_on_ray(run_pretraining, config, name="train", storage=run.folder, on_record=recorder)
         run.tracker.log_model("checkpoint", checkpoint)
@@ -75,34 +76,12 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
     )
 
 
-class _Recorder:
-    """The sink of the workers' records: it shows progress and logs metrics."""
-
-    def __init__(self, run: StageRun, config: PretrainConfig) -> None:
-        self._run = run
-        self._config = config
-        self.last_metrics: dict[str, float] = {}
-
-    def __call__(self, record: Mapping[str, Any]) -> None:
-        if record["kind"] == "epoch":
-            metrics = {key: float(value) for key, value in record.items() if key not in ("kind", "epoch")}
-            self._run.tracker.log_metrics(metrics, step=int(record["epoch"]))
-            self.last_metrics = metrics
-            if self._run.on_epoch is not None:
-                self._run.on_epoch(int(record["epoch"]), metrics)
-        elif record["kind"] == "progress":
-            self._run.progress.update(self._text(record))
-        elif (notice := worker_notice(record)) is not None:
-            self._run.progress.line(notice)
-
-    def _text(self, record: Mapping[str, Any]) -> str:
-        epoch, step, num_steps = int(record["epoch"]), int(record["step"]), int(record["num_steps"])
-        rate = float(record["images_per_second"])
-        steps_left = (self._config.num_epochs - epoch) * num_steps - step
-        left = steps_left * self._config.batch_size / rate
-        loss = f"loss {record['loss']:.3f} (chance {record['chance_loss']:.3f})"
-        text = f"epoch {epoch + 1}/{self._config.num_epochs} · {loss} · {rate:.0f} images/s"
-        knn = self.last_metrics.get("knn_accuracy")
-        if knn is not None:
-            text += f" · k-NN {knn:.1f}%"
-        return f"{text} · {format_seconds(left)} left"
+def progress_text(config: PretrainConfig, record: Mapping[str, Any], last_metrics: Mapping[str, float]) -> str:
+    """Return a line that shows the progress of a training, from a record of its workers."""
+    epoch, step, num_steps = int(record["epoch"]), int(record["step"]), int(record["num_steps"])
+    rate = float(record["images_per_second"])
+    steps_left = (config.num_epochs - epoch) * num_steps - step
+    left = format_seconds(steps_left * config.batch_size / rate)
+    loss = f"loss {record['loss']:.3f} (chance {record['chance_loss']:.3f})"
+    knn = f" · k-NN {last_metrics['knn_accuracy']:.1f}%" if "knn_accuracy" in last_metrics else ""
+    return f"epoch {epoch + 1}/{config.num_epochs} · {loss} · {rate:.0f} images/s{knn} · {left} left"

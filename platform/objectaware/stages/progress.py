@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any, TextIO
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from objectaware.stages.runner import StageRun
 
 _SECONDS_BETWEEN_LINES = 20.0
 
@@ -55,15 +58,39 @@ class Progress:
             self._open_width = 0
 
 
-def worker_notice(record: Mapping[str, Any]) -> str | None:
-    """Return the text to show at once for a record of training's workers (`train_on_ray`), or None."""
-    match record["kind"]:
-        case "stopping":
-            return "saving the state of the training; interrupt again to stop without saving"
-        case "stuck":
-            waited = format_seconds(record["seconds"])
-            return f"worker {record['rank']} made no step for {waited} and is stopped; it was at\n{record['place']}"
-    return None
+class TrainingRecorder:
+    """The sink of the records of a training's workers (`train_on_ray`): it shows progress and logs metrics.
+
+    Args:
+        run: The stage.
+        describe: Function from a record of progress and the last metrics to the text to show.
+
+    Attributes:
+        last_metrics: Metrics of the last epoch or, of a fine-tuning, the last log interval.
+    """
+
+    def __init__(self, run: StageRun, describe: Callable[[Mapping[str, Any], Mapping[str, float]], str]) -> None:
+        self._run = run
+        self._describe = describe
+        self.last_metrics: dict[str, float] = {}
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        """Take a record."""
+        match record["kind"]:
+            case "epoch":
+                places = ("kind", "epoch", "iteration")
+                self.last_metrics = {name: float(value) for name, value in record.items() if name not in places}
+                self._run.tracker.log_metrics(self.last_metrics, step=int(record.get("iteration", record["epoch"])))
+                if self._run.on_epoch is not None:
+                    self._run.on_epoch(int(record["epoch"]), self.last_metrics)
+            case "progress":
+                self._run.progress.update(self._describe(record, self.last_metrics))
+            case "stopping":
+                self._run.progress.line("saving the state of the training; interrupt again to stop without saving")
+            case "stuck":
+                waited = format_seconds(record["seconds"])
+                stuck = f"worker {record['rank']} made no step for {waited} and is stopped; it was at"
+                self._run.progress.line(f"{stuck}\n{record['place']}")
 
 
 def format_seconds(seconds: float) -> str:

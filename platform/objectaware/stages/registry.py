@@ -9,16 +9,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
-import pkgutil
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
 from objectaware.config import Model
-from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need
+from objectaware.process import import_modules
 from objectaware.stages.machine import on_device
-from objectaware.stages.runner import Computation, Context, Stage, StageResult, one_task
+from objectaware.stages.runner import Computation, Context, Stage, StageResult
 
 Config = TypeVar("Config", bound=Model)
 Function = Callable[[Context, Config], Computation[Config]]
@@ -30,95 +28,38 @@ _STAGES: dict[str, Stage[Any]] = {}
 def stage(
     kind: str,
     *,
-    version: int,
     command: str | None = None,
-    outcome: str | None = None,
-    outputs: tuple[str, ...] = (),
-    measures: bool = True,
-    long_values: tuple[str, ...] = (),
-    needs: Callable[[Any], Sequence[Need]] = one_task,
-) -> Callable[[Function[Config]], Stage[Config]]:
-    """Register a kind of stage: a function that returns the work of a configuration.
+    **described: Any,  # noqa: ANN401 - of `Stage`
+) -> Callable[[Function[Config] | FunctionOfParts[Config]], Stage[Config]]:
+    """Register a kind of stage.
 
-    The attributes of `Stage` describe the arguments. By default, the command is `evaluate KIND`.
-    """
-
-    def register(function: Function[Config]) -> Stage[Config]:
-        return _registered(
-            Stage(
-                kind=kind,
-                command=command or _evaluate(kind),
-                config=get_type_hints(function)["config"],
-                summary=_summary(function),
-                work=function,
-                version=version,
-                outcome=outcome,
-                outputs=outputs,
-                measures=measures,
-                long_values=long_values,
-                needs=needs,
-            )
-        )
-
-    return register
-
-
-def stage_of_parts(
-    kind: str, *, parts: Callable[[Any], Sequence[Model]], outcome: str | None = None
-) -> Callable[[FunctionOfParts[Config]], Stage[Config]]:
-    """Register a kind of stage that runs stages of other kinds and has no folder of its own.
+    The function takes a context and a configuration and returns the work. With `parts`, it takes also a title, and runs
+    stages of other kinds; such a kind has no folder of its own. The first paragraph of its docstring is the summary.
 
     Args:
         kind: Name of the kind.
-        parts: Function that returns the configurations of the stages that it runs.
-        outcome: As for `stage`.
+        command: Words after `objectaware` that run it. By default `evaluate KIND`.
+        described: `version`, or `parts`, and other attributes of `Stage`.
     """
 
-    def register(function: FunctionOfParts[Config]) -> Stage[Config]:
-        class StageOfParts(Stage[Config]):
-            """Calling it runs the stages of other kinds."""
-
-            def __call__(
-                self, context: Context, config: Config, *, title: str | None = None, out: Storage | None = None
-            ) -> StageResult:
-                assert out is None, f"{kind} has no folder of its own"
-                return function(context, config, title)
-
-        config = get_type_hints(function)["config"]
-        return _registered(
-            StageOfParts(kind, _evaluate(kind), config, _summary(function), outcome=outcome, parts=parts)
+    def register(function: Function[Config] | FunctionOfParts[Config]) -> Stage[Config]:
+        assert kind not in _STAGES, f"{kind} is registered twice"
+        _STAGES[kind] = Stage(
+            kind,
+            command or f"evaluate {kind.replace('_', '-')}",
+            get_type_hints(function)["config"],
+            summary=" ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split()),
+            **{"run_parts" if "parts" in described else "work": function, **described},
         )
+        return _STAGES[kind]
 
     return register
-
-
-def _evaluate(kind: str) -> str:
-    return f"evaluate {kind.replace('_', '-')}"
-
-
-def _summary(function: Callable[..., object]) -> str:
-    return " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
-
-
-def _registered(new: Stage[Config]) -> Stage[Config]:
-    assert new.kind not in _STAGES, f"{new.kind} is registered twice"
-    _STAGES[new.kind] = new
-    return new
 
 
 def all_stages() -> dict[str, Stage[Any]]:
     """Return every kind of stage by its name, sorted by name."""
-    _import_files()
+    import_modules("objectaware.stages")
     return dict(sorted(_STAGES.items()))
-
-
-@cache  # `runs` and sweeps ask for every address and every trial, and the folder would be listed each time
-def _import_files() -> None:
-    from objectaware import stages
-
-    for module in pkgutil.iter_modules(stages.__path__):
-        if not module.ispkg:
-            importlib.import_module(f"{stages.__name__}.{module.name}")
 
 
 def stage_named(kind: str) -> Stage[Any]:

@@ -26,7 +26,7 @@ from objectaware.stages.identity import (
     stage_identity,
 )
 from objectaware.stages.lease import Lease, LeaseLostError
-from objectaware.stages.machine import device_name, on_available_device
+from objectaware.stages.machine import on_available_device, uses_gpu
 from objectaware.stages.progress import Progress
 
 if TYPE_CHECKING:
@@ -185,8 +185,7 @@ class StageResult:
 
 def one_task(config: Model) -> list[Need]:
     """Return the needs of a stage that runs one task at a time, on a GPU if its configuration says so."""
-    use_gpu = bool(getattr(getattr(config, "execution", None), "use_gpu", False))
-    return [Need("task", 1, 1, float(use_gpu))]
+    return [Need("task", 1, 1, float(bool(uses_gpu(config))))]
 
 
 @dataclass(frozen=True)
@@ -199,6 +198,7 @@ class Stage(Generic[Config]):
         config: Class of its configuration.
         summary: One line for --help that says what the stage does.
         work: Function that returns the work of a configuration. None for a kind that consists of stages of other kinds.
+        run_parts: Function that runs the stages of other kinds, under a title, for a kind that consists of them.
         version: Version of the code that computes the stage. Raise it when the same input would give another result.
             None for a kind without work of its own.
         outcome: Name of the value that later stages take by `{from: NAME}`. None if later stages must name one.
@@ -217,6 +217,7 @@ class Stage(Generic[Config]):
     config: type[Config]
     summary: str
     work: Callable[[Context, Config], Computation[Config]] | None = None
+    run_parts: Callable[[Context, Config, str | None], StageResult] | None = None
     version: int | None = None
     outcome: str | None = None
     outputs: tuple[str, ...] = ()
@@ -243,6 +244,9 @@ class Stage(Generic[Config]):
             LeaseLostError: Another command has taken the stage over.
             NotFinishedError: The stage is not finished, and the context allows only finished stages.
         """
+        if self.run_parts is not None:
+            assert out is None, f"{self.kind} has no folder of its own"
+            return self.run_parts(context, config, title)
         assert self.work is not None
         assert self.version is not None
         work, services = self.work(context, config), context.services
@@ -301,29 +305,19 @@ def _reuse(context: Context, title: str, identity: str, folder: Storage, tags: M
     _show_coverage(context.services.progress, record["values"])
     if context.parent is not None and record["parent"] != context.parent.opening.spool and record["run_id"]:
         context.services.tracking.link_run(
-            context.parent,
-            name=title,
-            key=identity,
-            tags=tags,
-            source_run_id=record["run_id"],
+            context.parent, name=title, key=identity, tags=tags, source_run_id=record["run_id"]
         )
     return StageResult(identity, folder, record["values"], record["run_id"], reused=True)
 
 
 @contextmanager
 def _recorded(
-    context: Context,
-    kind: str,
-    title: str,
-    config: Config,
-    work: Computation[Config],
-    identity: str,
-    folder: Storage,
+    context: Context, kind: str, title: str, config: Config, work: Computation[Config], identity: str, folder: Storage
 ) -> Iterator[Tracker]:
     """Record a computation as an MLflow run, which ends as the `with` block does."""
     from objectaware.tracking import environment_tags  # here, since workers import this module and need no MLflow
 
-    tags = {**environment_tags(device_name(config)), **work.tags, "stage": kind}
+    tags = {**environment_tags("cuda" if uses_gpu(config) else "cpu"), **work.tags, "stage": kind}
     tracker = context.services.tracking.child_run(
         context.parent, name=title, key=identity, tags=tags, fresh=context.mode.fresh, leased=True
     )

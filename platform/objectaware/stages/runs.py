@@ -179,26 +179,16 @@ def prunable(
     return [run for run in runs if run.identity in leaving - needed]
 
 
-@dataclass(frozen=True)
-class Pruned:
-    """The result of deleting runs.
-
-    Attributes:
-        num_bytes: Number of bytes that were freed.
-        kept: Files that no stage of this project wrote and that stay, by folder.
-    """
-
-    num_bytes: int
-    kept: Mapping[str, Sequence[str]]
-
-
-def prune(runs: Sequence[StoredRun]) -> Pruned:
+def prune(runs: Sequence[StoredRun]) -> tuple[int, dict[str, list[str]]]:
     """Delete the files of runs, and those of their folders that are then empty.
+
+    Returns:
+        Number of bytes that were freed, and the files that no stage of this project wrote and that stay, by folder.
 
     Raises:
         LeaseHeldError: Another command has started to compute one of the runs.
     """
-    num_bytes, kept = 0, {}
+    num_bytes, kept = 0, dict[str, list[str]]()
     outputs = {**_kinds(), SWEEP: SWEEP_OUTPUTS}
     for run in runs:
         with Lease(run.folder, for_good=True) as lease:
@@ -206,11 +196,10 @@ def prune(runs: Sequence[StoredRun]) -> Pruned:
             names = delete_outputs(folder, outputs[run.stage])
             if not names:
                 folder.delete(STAGE_FILE)
-        sizes = {name: size for name, size, _ in run.folder.list_files()}
-        num_bytes += run.num_bytes - sum(sizes.values())
+        num_bytes += run.num_bytes - sum(size for _, size, _ in run.folder.list_files())
         if names:
             kept[run.folder.uri] = names
-    return Pruned(num_bytes, kept)
+    return num_bytes, kept
 
 
 def listed(stored: Sequence[StoredRun], recorded: Sequence[RecordedRun]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from objectaware.evaluate.linear import shift_result
 from objectaware.stages.linear import LinearConfig, linear
-from objectaware.stages.registry import stage_of_parts
+from objectaware.stages.registry import stage
 from objectaware.stages.runner import Context, StageResult
 
 
@@ -15,7 +15,7 @@ class ShiftConfig(LinearConfig):
     """Linear evaluation on shifted test sets, with corruptions averaged over their severities."""
 
 
-@stage_of_parts("shift", parts=lambda config: [linear_evaluation(config)], outcome=linear.outcome)
+@stage("shift", parts=lambda config: [linear_evaluation(config)], outcome=linear.outcome)
 def shift(context: Context, config: ShiftConfig, title: str | None) -> StageResult:
     """Evaluate one checkpoint on all test sets. The result is that of a linear evaluation.
 

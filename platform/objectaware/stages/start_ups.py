@@ -5,29 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from objectaware.config import (
-    DataConfig,
-    LocalizeConfig,
-    LocalizeExecution,
-    MeasureConfig,
-    Model,
-    PretrainConfig,
-    PretrainExecution,
-)
 from objectaware.data.scenes import build_scenes
-from objectaware.localize.contracam import ContraCAM
-from objectaware.methods.moco import MoCoConfig
-from objectaware.planning.measure import measure_rates
+from objectaware.planning.measure import MeasureConfig, measure_rates
 from objectaware.planning.model import Rates, StageName
-from objectaware.stages.features import EvaluateExecution
-from objectaware.stages.linear import LinearConfig, linear
+from objectaware.stages.linear import linear
 from objectaware.stages.localize import localize
 from objectaware.stages.pretrain import pretrain
 from objectaware.stages.runner import Context, Stage
-
-Config = TypeVar("Config", bound=Model)
 
 _SIZE = 32
 _BATCH_SIZE = 9
@@ -61,51 +47,24 @@ def measure_start_ups(context: Context, folder: Path, *, use_gpu: bool) -> dict[
         Seconds, by stage.
     """
     build_scenes(folder, variant="single-object", num_train=2 * _BATCH_SIZE, num_val=_BATCH_SIZE, image_size=_SIZE)
-    for seed in range(2):  # a seed of its own, so that nothing is reused
-        taken = _run_once(context, folder, seed, use_gpu=use_gpu)
-    return taken
-
-
-def _run_once(context: Context, folder: Path, seed: int, *, use_gpu: bool) -> dict[StageName, float]:
     seconds: dict[StageName, float] = {}
 
-    def timed(name: StageName, stage: Stage[Config], config: Config) -> Mapping[str, Any]:
+    def timed(name: StageName, stage: Stage[Any], fields: Mapping[str, object]) -> Mapping[str, Any]:
+        config = stage.config.model_validate({**fields, "image_size": _SIZE, "execution": {"use_gpu": use_gpu}})
         begun = time.perf_counter()
         values = stage(context, config).values
         seconds[name] = time.perf_counter() - begun
         return values
 
     # Only pictures, as most users have: with labels, a training would also measure k-NN accuracy.
-    photos = DataConfig(root=str(folder / "original" / "train"))
-    training = PretrainConfig(
-        data=photos,
-        backbone="resnet10_narrow",
-        image_size=_SIZE,
-        batch_size=_BATCH_SIZE,
-        num_epochs=1,
-        method=MoCoConfig(queue_size=_BATCH_SIZE),
-        seed=seed,
-        execution=PretrainExecution(use_gpu=use_gpu),
-    )
-    checkpoint = timed("pretrain", pretrain, training)["checkpoint"]
-    localization = LocalizeConfig(
-        data=photos,
-        localizer=ContraCAM(num_iterations=1),
-        checkpoint=checkpoint,
-        image_size=_SIZE,
-        crf=False,
-        execution=LocalizeExecution(use_gpu=use_gpu),
-    )
-    timed("localize", localize, localization)
-    train, val = (DataConfig(root=str(folder), layout="backgrounds-challenge", split=name) for name in ("train", "val"))
-    evaluation = LinearConfig(
-        checkpoint=checkpoint,
-        image_size=_SIZE,
-        train=train,
-        tests={"val": val},
-        num_penalties=1,
-        holdout_size=_BATCH_SIZE,
-        execution=EvaluateExecution(use_gpu=use_gpu),
-    )
-    timed("linear", linear, evaluation)
+    photos = {"root": str(folder / "original" / "train")}
+    small = {"backbone": "resnet10_narrow", "batch_size": _BATCH_SIZE, "method": {"queue_size": _BATCH_SIZE}}
+    localizing = {"data": photos, "localizer": {"num_iterations": 1}, "crf": False}
+    train, val = ({"root": str(folder), "layout": "backgrounds-challenge", "split": name} for name in ("train", "val"))
+    evaluation = {"train": train, "tests": {"val": val}, "num_penalties": 1, "holdout_size": _BATCH_SIZE}
+    for seed in range(2):  # a seed of its own, so that nothing is reused
+        training = {"data": photos, "num_epochs": 1, "seed": seed, **small}
+        checkpoint = timed("pretrain", pretrain, training)["checkpoint"]
+        timed("localize", localize, {**localizing, "checkpoint": checkpoint})
+        timed("linear", linear, {**evaluation, "checkpoint": checkpoint})
     return seconds

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from objectaware.data.dataset import Dataset
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.report.figures import curves
-from objectaware.stages.features import check_checkpoint, check_sets
+from objectaware.stages.features import check_sources
 from objectaware.stages.few_shot import FewShotConfig
 from objectaware.stages.identity import STAGE_FILE
 from objectaware.stages.runner import Context
@@ -37,9 +36,7 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
         Value `curve`: for each checkpoint `checkpoint`, `epoch` (number of trained epochs; None if the name of the
         folder does not contain it), and `mean` and `std` of the error.
     """
-    check_sets({"data": Dataset(config.data)}, config.class_names)
-    for checkpoint in checkpoints:
-        check_checkpoint(checkpoint, config.image_size)
+    check_sources(config, checkpoints=checkpoints)
     epochs = [epoch_of(checkpoint) for checkpoint in checkpoints]
     steps = [
         Step(

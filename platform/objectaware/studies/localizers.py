@@ -10,7 +10,7 @@ from typing import Any
 
 from objectaware.data.dataset import Dataset
 from objectaware.report.tables import format_table
-from objectaware.stages.features import check_sources, labelled_sets
+from objectaware.stages.features import check_sources
 from objectaware.stages.identity import masks_hash
 from objectaware.stages.localization import titled
 from objectaware.stages.localize import check_localize
@@ -47,8 +47,7 @@ def _check(config: LocalizersConfig) -> None:
     for row in {(row.checkpoint, row.localizer.only_negatives): row for row in rows}.values():
         check_localize(row, Dataset(row.data))
     if config.linear is not None:
-        classifier = config.linear_config()
-        check_sources(classifier, sets=labelled_sets(classifier.train, classifier.tests))
+        check_sources(config.linear_config())
     for address in config.masks.values():
         masks_hash(address)
     Dataset(config.data).truth().content_hash()

@@ -10,7 +10,7 @@ from objectaware.data.published import published_data, published_set
 from objectaware.errors import InputError
 from objectaware.evaluate.linear import shift_over_seeds, shift_result
 from objectaware.report.tables import format_table
-from objectaware.stages.features import check_checkpoint, check_sets, labelled_sets
+from objectaware.stages.features import check_sources
 from objectaware.stages.runner import Context
 from objectaware.stages.shift import ShiftConfig, linear_evaluation, require_table
 from objectaware.studies.engine import Step, open_study, run
@@ -63,9 +63,7 @@ def run_shift(context: Context, config: ShiftConfig, checkpoints: Sequence[str])
     """
     require_table(config)
     one = linear_evaluation(config)
-    check_sets(labelled_sets(one.train, one.tests))
-    for checkpoint in checkpoints:
-        check_checkpoint(checkpoint, config.image_size)
+    check_sources(one, checkpoints=checkpoints)
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     root = config.train.root
     titles = [f"linear evaluation {number}" for number in range(1, len(checkpoints) + 1)]

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from objectaware.config.variants import default_names
 from objectaware.distributed.cluster import Need
 from objectaware.errors import InputError
-from objectaware.model import Execution, Model, Positive
+from objectaware.model import Execution, Model, Positive, first_fault
 from objectaware.recipes import lay, spelt_out
 from objectaware.stages.identity import STAND_IN
 from objectaware.stages.registry import all_stages, stage_named, stage_needs
@@ -367,12 +367,9 @@ def stage_config(config: SweepConfig, trial: Trial, name: str, outcomes: Mapping
     try:
         return model.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        problem = first["msg"].removeprefix("Value error, ").rstrip(".")
-        problem = f"{problem[:1].lower()}{problem[1:]} ({trial.title})"
-        field = ".".join(map(str, ("stages", name, *first["loc"])))
-        given = "…" if isinstance(first["input"], Mapping) else first["input"]
-        raise InputError(field, given, problem, "See docs/sweeps.md.") from error
+        place, given, problem = first_fault(error)
+        field = ".".join(["stages", name, *place])
+        raise InputError(field, given, f"{problem} ({trial.title})", "See docs/sweeps.md.") from error
 
 
 def check_trial(config: SweepConfig, trial: Trial) -> dict[str, Model]:

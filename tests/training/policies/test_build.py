@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from objectaware.config import DataConfig, PolicyInputs, PretrainConfig
+from objectaware.commands.data import pack
+from objectaware.config import PolicyInputs, PretrainConfig
 from objectaware.data.dataset import TrainingImages
 from objectaware.data.pack import PackedImages
-from objectaware.data.storage import Storage
 from objectaware.errors import InputError
-from objectaware.stages.export import run_pack
 from objectaware.training.policies.background_hardmix import BackgroundHardMix
 from objectaware.training.policies.background_mixup import OfficialBackground
 from objectaware.training.policies.base import PlainViews, Policy
@@ -158,16 +158,8 @@ def test_hardmix_of_coco_keeps_all_objects(coco: Path, tmp_path: Path) -> None:
     assert np.array_equal(mixed[:, :, 0] == 255, expected)
 
 
-def _pack(data: dict[str, object], out: Path) -> dict[str, object]:
-    run_pack(
-        DataConfig.model_validate(data),
-        Storage.from_uri(out),
-        short_side=None,
-        image_size=32,
-        min_crop_scale=0.2,
-        shard_bytes=2**20,
-        num_threads=1,
-    )
+def _pack(data: dict[str, Any], out: Path) -> dict[str, object]:
+    pack(**data, out=str(out), image_size=32, min_crop_scale=0.2, shard_mib=1, num_threads=1)
     return {"root": str(out), "layout": "shards"}
 
 
