@@ -26,10 +26,10 @@ from actors import actors, placement_groups
 from objectaware.config import PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
 from objectaware.distributed import train
+from objectaware.distributed.cluster import interface_of
 from objectaware.distributed.train import (
     _explained,
     _may_pass,
-    interface_of,
     training_needs,
     use_rays_interface,
 )

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-import psutil
 import torch
 from pyarrow import fs
 from ray import get, kill, train, util
@@ -22,7 +21,12 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
-from objectaware.distributed.cluster import Need, require_resources, wait_and_remove_abandoned_groups
+from objectaware.distributed.cluster import (
+    Need,
+    interface_of,
+    require_resources,
+    wait_and_remove_abandoned_groups,
+)
 from objectaware.distributed.train_session import (
     EPOCHS_NAME,
     EpochRecorder,
@@ -351,15 +355,3 @@ def use_rays_interface() -> None:
     interface = interface_of(util.get_node_ip_address())  # type: ignore[no-untyped-call]
     if interface is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-
-
-def interface_of(address: str) -> str | None:
-    """Return the name of this machine's network interface with an IP address, such as `eth0`.
-
-    Returns:
-        The name, or None if no interface has the address, for example behind address translation.
-    """
-    for name, addresses in psutil.net_if_addrs().items():
-        if address in (known.address for known in addresses):
-            return name
-    return None
