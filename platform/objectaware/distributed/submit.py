@@ -149,13 +149,36 @@ def follow_job(client: JobSubmissionClient, submission_id: str, write: Callable[
     Raises:
         KeyboardInterrupt: On Ctrl-C, after the job has ended; on a second one, at once.
     """
-    log = _Log(client, submission_id, write)
+    num_written = 0
+
+    async def follow() -> None:
+        """Write the log until the job has ended, each character once, even if the connection breaks."""
+        nonlocal num_written
+        deadline = time.monotonic() + _SECONDS_AWAY
+        while True:
+            try:
+                position = 0
+                async for text in client.tail_job_logs(submission_id):
+                    position += len(text)
+                    new = position - num_written
+                    if new > 0:
+                        write(text[-new:])
+                        num_written = position
+                if client.get_job_status(submission_id).is_terminal():
+                    return
+                deadline = time.monotonic() + _SECONDS_AWAY
+            except (RuntimeError, OSError, aiohttp.ClientError, requests.RequestException):
+                # The dashboard or its tunnel is unreachable. The job continues without them.
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
+
     try:
-        asyncio.run(log.follow())
+        asyncio.run(follow())
     except KeyboardInterrupt:
         client.stop_job(submission_id)
         write(f"\nstopping {submission_id}\n")
-        asyncio.run(log.follow())
+        asyncio.run(follow())
         raise
     details = client.get_job_info(submission_id)
     if details.status == JobStatus.SUCCEEDED:
@@ -166,34 +189,3 @@ def follow_job(client: JobSubmissionClient, submission_id: str, write: Callable[
         write(f"{details.message}\n")
     # As shells report a command that a signal ended.
     return 128 - status if status is not None and status < 0 else status or 1
-
-
-class _Log:
-    """Write each character of a job's log once, even if the connection breaks."""
-
-    def __init__(self, client: JobSubmissionClient, submission_id: str, write: Callable[[str], object]) -> None:
-        self._client = client
-        self._submission_id = submission_id
-        self._write = write
-        self._num_written = 0
-
-    async def follow(self) -> None:
-        """Write the log until the job has ended."""
-        deadline = time.monotonic() + _SECONDS_AWAY
-        while True:
-            try:
-                position = 0
-                async for text in self._client.tail_job_logs(self._submission_id):
-                    position += len(text)
-                    new = position - self._num_written
-                    if new > 0:
-                        self._write(text[-new:])
-                        self._num_written = position
-                if self._client.get_job_status(self._submission_id).is_terminal():
-                    return
-                deadline = time.monotonic() + _SECONDS_AWAY
-            except (RuntimeError, OSError, aiohttp.ClientError, requests.RequestException):
-                # The dashboard or its tunnel is unreachable. The job continues without them.
-                if time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
