@@ -218,9 +218,4 @@ def _group_steps(
     def cam_step() -> pa.Table:
         return cam_actor(group_table(plan, 0))
 
-    return lambda: _without_fault(crf_actor(cam_step())), cam_step
-
-
-def _without_fault(table: pa.Table) -> pa.Table:
-    assert "fault" not in table.column_names, table
-    return table
+    return lambda: crf_actor(cam_step()), cam_step

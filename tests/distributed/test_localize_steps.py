@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -124,11 +123,11 @@ def test_a_group_without_a_readable_image_has_no_soft_masks(tiny_checkpoint: Pat
     assert _cams(result).shape == (0, SIZE, SIZE)
 
 
-def test_a_folder_that_is_no_checkpoint_is_told_by_the_group(tmp_path: Path) -> None:
-    result = CamActor(_config(tmp_path))(_group(_pictures(2), _pictures(0)))
-    error = pickle.loads(result["fault"][0].as_py())
-    assert isinstance(error, InputError)
-    assert error.field == "checkpoint"
+def test_a_folder_that_is_no_checkpoint_is_refused_with_the_first_group(tmp_path: Path) -> None:
+    actor = CamActor(_config(tmp_path))
+    with pytest.raises(InputError) as refusal:
+        actor(_group(_pictures(2), _pictures(0)))
+    assert refusal.value.field == "checkpoint"
 
 
 def test_settings_reach_contracam(tiny_checkpoint: Path) -> None:
@@ -298,9 +297,8 @@ def test_a_given_negative_that_cannot_be_read_is_refused(ray_session: None, tmp_
     (tmp_path / "b.png").write_bytes(b"")
     manifest = Manifest.of(ImageFolder.scan(tmp_path))
     plan = GroupPlan.of(manifest, group_size=2, seed=0, image_size=32, negatives=["b.png"])
-    fault = pickle.loads(_read(plan, 0)["fault"][0])
-    assert isinstance(fault, InputError)
-    assert str(fault).startswith("negatives = b.png: the file is empty")
+    with pytest.raises(InputError, match=r"^negatives = b\.png: the file is empty"):
+        _read(plan, 0)
 
 
 def _alone(folder: Path, *, num_good: int, num_bad: int, group_size: int, **options: Any) -> list[str]:
@@ -371,10 +369,3 @@ def test_an_unreadable_image_keeps_its_place_and_says_why(ray_session: None, tmp
     readable = [read_image(tmp_path / name)[0, 0, 0] for name in names if name != "b.png"]
     pixels = np.frombuffer(row["pixels"][0], dtype=np.uint8).reshape(-1, 32, 32, 3)
     assert pixels[:, 0, 0, 0].tolist() == readable
-
-
-def test_an_error_of_the_code_travels_on_as_itself(ray_session: None, tiny_images: Path) -> None:
-    batch = pa.table({"group": pa.array([0], pa.int64())})
-    fault = read_group(batch, plan=ray.put("no plan"))
-    assert fault.column_names == ["fault"]
-    assert read_group(fault, plan=None) is fault

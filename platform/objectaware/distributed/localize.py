@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 import ray
 import ray.data
 from ray.data import ActorPoolStrategy, Dataset, TaskPoolStrategy
+from ray.exceptions import RayTaskError
 
 from objectaware.config import LocalizeConfig, LocalizeExecution
 from objectaware.data.folder import Manifest
@@ -21,7 +21,7 @@ from objectaware.data.images import none_readable
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, localize_group, read_group
-from objectaware.distributed.task import run_tasks
+from objectaware.distributed.task import own_error, run_tasks
 from objectaware.distributed.train_session import Record
 from objectaware.localize.mask_store import delete_shards, finished_shards, read_shard, shard_name
 
@@ -146,8 +146,6 @@ def _run(
 
     def count(row: Mapping[str, Any]) -> None:
         nonlocal start, num_before, is_warm
-        if row.get("fault") is not None:
-            raise pickle.loads(row["fault"])
         summary.add(row["num_images"], list(zip(row["failed_ids"], row["reasons"], strict=True)))
         summary.waiting_seconds += row["waiting_seconds"]
         summary.working_seconds += row["working_seconds"]
@@ -171,10 +169,12 @@ def _run(
         return
     logger = logging.getLogger("ray.data")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # it warns that its progress display is off
+    logger.setLevel(logging.CRITICAL)  # it warns that its progress display is off, and shows what is raised here
     try:
         for row in _pipeline(config, plan_reference, pending, store).iter_rows():
             count(row)
+    except RayTaskError as error:
+        raise own_error(error) from None
     finally:
         logger.setLevel(level)
 
@@ -187,6 +187,7 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
     groups = ray.data.from_items([{"group": group} for group in pending], override_num_blocks=len(pending))
     groups.context.enable_progress_bars = False
     groups.context.print_on_execution_start = False
+    groups.context.raise_original_map_exception = True
     groups.context.execution_no_progress_timeout_s = _NO_PROGRESS_SECONDS
     one_group: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
     return (

@@ -7,12 +7,10 @@ to process without a copy.
 from __future__ import annotations
 
 import io
-import pickle
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property
 from itertools import compress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -128,33 +126,6 @@ def _indices(manifest: Manifest, negatives: Sequence[str]) -> NDArray[np.int64]:
     return np.array([index_of[image_id] for image_id in dict.fromkeys(negatives)], dtype=np.int64)
 
 
-def faults_travel(step: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
-    """Pass a step's exception on as the group's `fault`, since Ray Data would pass on only its text."""
-
-    @wraps(step)
-    def wrapped(*args: Any, **kwargs: Any) -> pa.Table:  # noqa: ANN401 - whatever the step takes
-        batch = next(argument for argument in args if isinstance(argument, pa.Table))
-        if "fault" in batch.column_names:
-            return batch
-        try:
-            return step(*args, **kwargs)
-        except Exception as error:
-            error.add_note(f"On a worker:\n{traceback.format_exc()}")
-            return pa.table({"fault": pa.array([_pickled(error)], pa.binary())})
-
-    return wrapped
-
-
-def _pickled(error: Exception) -> bytes:
-    try:
-        content = pickle.dumps(error)
-        pickle.loads(content)
-    except Exception:  # a library's exception, with arguments that do not survive pickling
-        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
-    return content
-
-
-@faults_travel
 def read_group(batch: pa.Table, plan: Any) -> pa.Table:  # noqa: ANN401 - Ray's references are Any
     """Return `group_table` of the group in a row.
 
@@ -250,7 +221,6 @@ class CamActor:
         self._ended: float | None = None
         torch.set_num_threads(self._config.execution.num_compute_threads)
 
-    @faults_travel
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Run the localizer on one group; drop the fillers' results."""
         started = time.perf_counter()
@@ -299,7 +269,6 @@ class CrfActor:
         self._store = store
         cv2.setNumThreads(1)
 
-    @faults_travel
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Write one group's shard.
 
@@ -368,7 +337,7 @@ def localize_group(plan: GroupPlan, config: dict[str, Any], store: Storage, grou
         group: Number of the group.
 
     Returns:
-        The row of `CrfActor`, or a row with a `fault`.
+        The row of `CrfActor`.
     """
     return CrfActor(config, store)(CamActor(config)(group_table(plan, group)))
 
