@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -111,10 +110,10 @@ def stage_speed(work: Work) -> float:
     return num_images / (arrivals[-2] - arrivals[1])
 
 
-def stage_config(work: Work) -> dict[str, Any]:
+def stage_config(work: Work) -> LocalizeConfig:
     """What the stage is told of its pictures; no file is read."""
     data = DataConfig(root=".")
-    return LocalizeConfig(data=data, localizer=FullImage(), image_size=work.pictures.shape[1]).model_dump()
+    return LocalizeConfig(data=data, localizer=FullImage(), image_size=work.pictures.shape[1])
 
 
 def tables(work: Work) -> Iterator[pa.Table]:

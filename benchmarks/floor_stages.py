@@ -211,9 +211,8 @@ def _group_steps(
         localizer=ContraCAM(num_iterations=_NUM_ITERATIONS, expansion=_EXPANSION),
         execution=LocalizeExecution(num_compute_threads=1),
     )
-    plan = GroupPlan.of(manifest, group_size=config.group_size, seed=0, image_size=size)
-    values = config.model_dump()
-    cam_actor, crf_actor = CamActor(values), CrfActor(values, masks)
+    plan = GroupPlan.of(manifest, config)
+    cam_actor, crf_actor = CamActor(config), CrfActor(config, masks)
 
     def cam_step() -> pa.Table:
         return cam_actor(group_table(plan, 0))

@@ -102,16 +102,8 @@ def _kept(session: LocalSession, working: Path, folder: Storage, num_epochs: int
 def _localize(
     config: LocalizeConfig, *, manifest: Manifest, store: Storage, on_record: Callable[[Record], None]
 ) -> LocalizeSummary:
-    plan = GroupPlan.of(
-        manifest,
-        group_size=config.group_size,
-        seed=config.seed,
-        image_size=config.image_size,
-        negatives=config.localizer.only_negatives,
-        needs_negatives=config.localizer.needs_negatives,
-    )
-    values = config.model_dump()
-    cam, crf = CamActor(values), CrfActor(values, store)
+    plan = GroupPlan.of(manifest, config)
+    cam, crf = CamActor(config), CrfActor(config, store)
     summary = LocalizeSummary(num_images=len(manifest))
     for group in range(plan.num_groups):
         batch = pa.table({"group": pa.array([group], pa.int64())})

@@ -98,14 +98,7 @@ def localize(
             be read.
         Exception: Any other error of a process, with its traceback in its notes.
     """
-    plan = GroupPlan.of(
-        manifest,
-        group_size=config.group_size,
-        seed=config.seed,
-        image_size=config.image_size,
-        negatives=config.localizer.only_negatives,
-        needs_negatives=config.localizer.needs_negatives,
-    )
+    plan = GroupPlan.of(manifest, config)
     summary = LocalizeSummary(num_images=len(manifest))
     finished = finished_shards(store)
     for group in sorted(finished):
@@ -160,7 +153,7 @@ def _run(
     if len(pending) <= _MAX_GROUPS_AS_TASKS and not config.execution.use_gpu:
         run_tasks(
             localize_group,
-            [(plan_reference, config.model_dump(), store, group) for group in pending],
+            [(plan_reference, config, store, group) for group in pending],
             num_cpus=config.execution.num_compute_threads,
             at_once=max(config.execution.num_cam_actors, config.execution.num_crf_actors),
             on_result=lambda table: count(table.to_pylist()[0]),
@@ -182,7 +175,6 @@ def _run(
 def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Storage) -> Dataset:  # noqa: ANN401
     readers, cam, crf = localize_needs(config.execution)
     num_cams, num_crfs = (min(need.count, len(pending)) for need in (cam, crf))  # more would have nothing to do
-    values = config.model_dump()
     # One block per group, so that groups move on one by one.
     groups = ray.data.from_items([{"group": group} for group in pending], override_num_blocks=len(pending))
     groups.context.enable_progress_bars = False
@@ -200,7 +192,7 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
         )
         .map_batches(
             CamActor,
-            fn_constructor_kwargs={"config": values},
+            fn_constructor_kwargs={"config": config},
             compute=ActorPoolStrategy(size=num_cams),
             num_cpus=cam.num_cpus or None,
             num_gpus=cam.num_gpus or None,
@@ -208,7 +200,7 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
         )
         .map_batches(
             CrfActor,
-            fn_constructor_kwargs={"config": values, "store": store},
+            fn_constructor_kwargs={"config": config, "store": store},
             compute=ActorPoolStrategy(size=num_crfs),
             num_cpus=crf.num_cpus,
             **one_group,

@@ -62,34 +62,26 @@ class GroupPlan:
     group_size: int
     filler: NDArray[np.int64]
     image_size: int
-    negatives: NDArray[np.int64] | None = None
-    needs_negatives: bool = False
+    negatives: NDArray[np.int64] | None
+    needs_negatives: bool
 
     @classmethod
-    def of(
-        cls,
-        manifest: Manifest,
-        *,
-        group_size: int,
-        seed: int,
-        image_size: int,
-        negatives: Sequence[str] | None = None,
-        needs_negatives: bool = False,
-    ) -> GroupPlan:
+    def of(cls, manifest: Manifest, config: LocalizeConfig) -> GroupPlan:
         """Cut a data set into groups by its manifest.
 
         Raises:
             InputError: One of the negatives is not an image of the data set.
         """
+        negatives = config.localizer.only_negatives
         return cls(
             root=manifest.root,
             image_ids=pa.array(manifest.image_ids, pa.string()),
-            order=np.concatenate(manifest.groups(group_size, seed)),
-            group_size=group_size,
-            filler=manifest.negatives_filler(group_size, seed),
-            image_size=image_size,
+            order=np.concatenate(manifest.groups(config.group_size, config.seed)),
+            group_size=config.group_size,
+            filler=manifest.negatives_filler(config.group_size, config.seed),
+            image_size=config.image_size,
             negatives=None if negatives is None else _indices(manifest, negatives),
-            needs_negatives=needs_negatives,
+            needs_negatives=config.localizer.needs_negatives,
         )
 
     @property
@@ -212,14 +204,14 @@ class CamActor:
     - `working_seconds`: how long it worked on the group.
 
     Args:
-        config: `LocalizeConfig` as plain values.
+        config: Configuration of the localization.
     """
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: LocalizeConfig) -> None:
         collector.restore()
-        self._config = LocalizeConfig.model_validate(config)
+        self._config = config
         self._ended: float | None = None
-        torch.set_num_threads(self._config.execution.num_compute_threads)
+        torch.set_num_threads(config.execution.num_compute_threads)
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Run the localizer on one group; drop the fillers' results."""
@@ -259,13 +251,13 @@ class CrfActor:
     """Refine the soft masks of a group, find boxes and write the group's shard.
 
     Args:
-        config: `LocalizeConfig` as plain values.
+        config: Configuration of the localization.
         store: Folder of the mask store.
     """
 
-    def __init__(self, config: dict[str, Any], store: Storage) -> None:
+    def __init__(self, config: LocalizeConfig, store: Storage) -> None:
         collector.restore()
-        self._config = LocalizeConfig.model_validate(config)
+        self._config = config
         self._store = store
         cv2.setNumThreads(1)
 
@@ -327,12 +319,12 @@ class CrfActor:
             self._store.write_bytes(ITERATIONS_NAME, buffer.getvalue())
 
 
-def localize_group(plan: GroupPlan, config: dict[str, Any], store: Storage, group: int) -> pa.Table:
+def localize_group(plan: GroupPlan, config: LocalizeConfig, store: Storage, group: int) -> pa.Table:
     """Run one group through all steps as one task, so that small data sets need not wait for actors to start.
 
     Args:
         plan: The groups.
-        config: `LocalizeConfig` as plain values.
+        config: Configuration of the localization.
         store: Folder of the mask store.
         group: Number of the group.
 
