@@ -37,18 +37,17 @@ class Decoder:
     """Load the views of a worker's batches. Ray Data runs a pool of such processes.
 
     Args:
-        config: The training's `PretrainConfig.model_dump()`.
+        config: The training's configuration.
         rank: The worker's number.
         world_size: Number of workers.
     """
 
-    def __init__(self, config: dict[str, Any], rank: int, world_size: int) -> None:
+    def __init__(self, config: PretrainConfig, rank: int, world_size: int) -> None:
         collector.restore()
-        validated = PretrainConfig.model_validate(config)
-        inputs = open_inputs(validated)
+        inputs = open_inputs(config)
         with tempfile.TemporaryDirectory(prefix="masks-") as folder:  # a mapped file outlives its name
-            self._loader = build_loader(validated, inputs.images, Path(folder))
-        self._pool = ThreadPoolExecutor(validated.execution.num_loader_threads, thread_name_prefix="views")
+            self._loader = build_loader(config, inputs.images, Path(folder))
+        self._pool = ThreadPoolExecutor(config.execution.num_loader_threads, thread_name_prefix="views")
         self._share = lru_cache(maxsize=2)(lambda epoch: worker_share(inputs.batches(epoch), rank, world_size))
 
     def __call__(self, place: Columns) -> Columns:
@@ -91,7 +90,7 @@ class DecodedViews:
     def __init__(self, loader: ViewLoader, config: PretrainConfig, rank: int, world_size: int) -> None:
         self._loader = loader
         self._config = config
-        self._arguments = (config.model_dump(), rank, world_size)
+        self._arguments = (config, rank, world_size)
         none: list[Columns] = []
         self._stream: Generator[Columns, None, None] = (columns for columns in none)
 
