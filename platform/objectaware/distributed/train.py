@@ -9,6 +9,7 @@ import shutil
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
@@ -143,14 +144,7 @@ def _trainer(
     workers = training_needs(config.execution)[0]
     counts = config.execution.worker_counts()
     return StoppableTrainer(
-        _train_worker,
-        train_loop_config={
-            "loop": loop,
-            "config": config,
-            "sink": sink,
-            "fallback": fallback,
-            "kept_folder": folder.child(f"{name}/{KEPT_FOLDER}"),
-        },
+        partial(_train_worker, loop, config, sink, folder.child(f"{name}/{KEPT_FOLDER}"), fallback),
         # Workers that wait for a hanging one must not give up before that one has reported its place.
         torch_config=TerminationConfig(timeout_s=2 * math.ceil(60 * config.execution.no_progress_minutes)),
         scaling_config=ScalingConfig(
@@ -209,8 +203,13 @@ def _explained(error: Exception, stuck: Record | None) -> Exception:
     )
 
 
-def _train_worker(settings: dict[str, Any]) -> None:
-    config: PretrainConfig | DetectionConfig = settings["config"]
+def _train_worker(
+    loop: Loop[Config],
+    config: Config,
+    sink: Any,  # noqa: ANN401 - Ray's handles are Any
+    kept_folder: Storage,
+    fallback: Path | None,
+) -> None:
     context = train.get_context()
     num_threads = config.execution.num_compute_threads
     torch.set_num_threads(num_threads or max(len(os.sched_getaffinity(0)) // context.get_local_world_size(), 1))
@@ -219,15 +218,15 @@ def _train_worker(settings: dict[str, Any]) -> None:
     cache_folder = Path.cwd() / "cache"
     try:
         with RaySession(
-            settings["sink"],
-            kept_folder=settings["kept_folder"],
+            sink,
+            kept_folder=kept_folder,
             cache_folder=cache_folder,
             no_progress_seconds=60 * config.execution.no_progress_minutes,
-            fallback=settings["fallback"],
+            fallback=fallback,
         ) as session:
-            settings["loop"](config, session)
+            loop(config, session)
     except StoppedError:
-        settings["sink"].push.remote({"kind": "stopped"})
+        sink.push.remote({"kind": "stopped"})
         raise
     except Exception as error:
         error.add_note(f"On worker {context.get_world_rank()}:\n{traceback.format_exc()}")
