@@ -83,7 +83,7 @@ class RecordSink:
 class DriverLine:
     """Connect a worker to the driver: send records and learn, some time later, whether training should end.
 
-    Only `begin` and `last_word` wait.
+    No call waits.
 
     Args:
         sink: Handle of the `RecordSink` actor.
@@ -93,15 +93,6 @@ class DriverLine:
         self._sink = sink
         self._answer: ray.ObjectRef[bool] | None = None
         self._stops = False
-
-    def begin(self) -> bool:
-        """Start a new attempt (`RecordSink.begin`)."""
-        wants_end: bool = ray.get(self._sink.begin.remote())
-        return wants_end
-
-    def last_word(self, record: Record, seconds: float) -> None:
-        """Send a record before this process ends, and wait up to `seconds` until it has arrived."""
-        ray.wait([self._sink.push.remote(record)], timeout=seconds)
 
     def push(self, record: Record) -> None:
         """Send a record."""
@@ -230,6 +221,7 @@ class RaySession:
         self.rank: int = context.get_world_rank()
         self.world_size: int = context.get_world_size()
         self.device: torch.device = get_device()
+        self._sink = sink
         self._driver = DriverLine(sink)
         self._restored = fallback
         self.cache_folder = cache_folder
@@ -246,7 +238,7 @@ class RaySession:
     def __enter__(self) -> RaySession:
         collector.restore()
         # After Ctrl-C Ray Train restarts workers that have saved and ended, until its controller is stopped too.
-        if self.rank == 0 and self._driver.begin():
+        if self.rank == 0 and ray.get(self._sink.begin.remote()):
             raise StoppedError("training was asked to end before this attempt began")
         with ExitStack() as opened:
             opened.enter_context(self._watch)
@@ -291,14 +283,7 @@ class RaySession:
             train.report(this)
             self._unsaved.append(this)
             return
-        self.kept_folder.require_writable()
-        self._write_epochs(checkpoint)
-        train.report(
-            {**this, _EARLIER: self._unsaved},
-            checkpoint=train.Checkpoint.from_directory(checkpoint),
-            checkpoint_dir_name=checkpoint_name(epoch),
-        )
-        self._unsaved = []
+        self._report_checkpoint(checkpoint, checkpoint_name(epoch), this)
 
     def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
         """Report a checkpoint inside an epoch to Ray Train, and return when a restart would find it.
@@ -309,25 +294,25 @@ class RaySession:
         if checkpoint is None:
             train.report({})
         else:
-            self.kept_folder.require_writable()
-            self._write_epochs(checkpoint)
-            train.report(
-                {"epoch": epoch, _STEP: step, _EARLIER: self._unsaved},
-                checkpoint=train.Checkpoint.from_directory(checkpoint),
-                checkpoint_dir_name=checkpoint_name(epoch, step),
-            )
-            self._unsaved = []
+            self._report_checkpoint(checkpoint, checkpoint_name(epoch, step), {"epoch": epoch, _STEP: step})
         train.get_all_reported_checkpoints(
             consistency_mode=train.CheckpointConsistencyMode.COMMITTED, timeout_s=_SECONDS_TO_COMMIT
         )
 
-    def _write_epochs(self, checkpoint: Path) -> None:
-        """Write the metrics of all epochs so far into a checkpoint.
+    def _report_checkpoint(self, checkpoint: Path, name: str, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of all epochs so far into a checkpoint, and report it to Ray Train.
 
-        Ray Train keeps two checkpoints, and a driver may die long before its workers. The next driver finds here what
-        that one had not recorded.
+        Ray Train keeps two checkpoints, and a driver may die long before its workers. The next driver finds in the
+        newest one what that one had not recorded.
         """
+        self.kept_folder.require_writable()
         (checkpoint / EPOCHS_NAME).write_text(json.dumps(self._epochs))
+        train.report(
+            {**metrics, _EARLIER: self._unsaved},
+            checkpoint=train.Checkpoint.from_directory(checkpoint),
+            checkpoint_dir_name=name,
+        )
+        self._unsaved = []
 
     def should_stop(self) -> bool:
         """Return whether training should end: on SIGTERM, before a machine is removed, or if the driver wants it.
@@ -335,14 +320,10 @@ class RaySession:
         All workers call it after every step.
         """
         self._watch.moved()
-        is_drained = self._is_drained()
-        return is_drained or self._driver.shall_stop() or is_terminated()
-
-    def _is_drained(self) -> bool:
-        """Return whether Ray is about to remove a worker's machine (`ray drain-node`, spot instances)."""
         self._num_steps += 1
-        looks = self._is_watched and self._num_steps % _STEPS_BETWEEN_LOOKS == 0
-        return looks and train.get_preemption_info() is not None
+        if self._is_watched and self._num_steps % _STEPS_BETWEEN_LOOKS == 0 and train.get_preemption_info() is not None:
+            return True  # Ray is about to remove a worker's machine (`ray drain-node`, spot instances)
+        return self._driver.shall_stop() or is_terminated()
 
     def progress(self, state: Mapping[str, float]) -> None:
         """Report the progress of an epoch to the driver, from rank 0 and at most once per second; never wait."""
@@ -352,8 +333,9 @@ class RaySession:
             self._driver.push({"kind": "progress", **state})
 
     def _tell_stuck(self, place: str) -> None:
+        """Send the last record before this process ends, and wait until it has arrived."""
         record = {"kind": "stuck", "rank": self.rank, "seconds": self._watch.seconds, "place": place}
-        self._driver.last_word(record, _SECONDS_TO_TELL)
+        ray.wait([self._sink.push.remote(record)], timeout=_SECONDS_TO_TELL)
 
 
 class FinalError(Exception):
