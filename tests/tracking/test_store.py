@@ -101,7 +101,7 @@ def test_four_processes_write_to_what_the_driver_opened(open_store: Open, tmp_pa
         assert steps(store, parent.run_id, f"worker/{number}") == list(range(40))
 
 
-def test_everything_of_a_run_arrives(open_store: Open, tmp_path: Path) -> None:
+def test_everything_of_a_run_arrives(open_store: Open) -> None:
     store = open_store()
     run = store.child_run(None, name="stage one", key="stage", tags={"stage": "pretrain", "long": "x" * 9000})
     run.log_config({"optimizer": {"lr": 0.03}, "text": "y" * 7000, "n" * 300: 1, "many": MANY})
@@ -112,8 +112,6 @@ def test_everything_of_a_run_arrives(open_store: Open, tmp_path: Path) -> None:
     run.log_table("localization", [{"miou": 0.5}])
     run.log_text("notes/a.txt", "größe")
     run.log_png("panels/a.png", b"png")
-    (tmp_path / "report.html").write_text("report")
-    run.log_artifact(tmp_path / "report.html", "report")
     assert run.finish("FINISHED", timeout_seconds=30)
 
     assert run.run_id is not None
@@ -128,8 +126,8 @@ def test_everything_of_a_run_arrives(open_store: Open, tmp_path: Path) -> None:
     assert steps(store, run.run_id) == list(range(2500))
     assert math.isnan(sent.data.metrics["undefined"])
     assert sent.data.metrics["high"] > 1e300
-    assert artifacts(store, run.run_id) == {"config.json", "notes", "panels", "report", "tables"}
-    assert artifacts(store, run.run_id, "report") == {"report/report.html"}
+    assert artifacts(store, run.run_id) == {"config.json", "notes", "panels", "tables"}
+    assert artifacts(store, run.run_id, "panels") == {"panels/a.png"}
     names = ("background.csv", "background.json", "localization.csv", "localization.json")
     assert artifacts(store, run.run_id, "tables") == {f"tables/{name}" for name in names}
     assert json.loads(content(store, run.run_id, "config.json"))["text"] == "y" * 7000

@@ -135,15 +135,6 @@ class Tracker:
         """Log an encoded image as a file at a path, ending in `.png`, among the run's artifacts."""
         self._spool.add_artifact(path, png)
 
-    def log_artifact(self, file: Path, folder: str = "") -> None:
-        """Log a copy of a small file; checkpoints and mask stores are logged by their address, as a tag.
-
-        Args:
-            file: The file; it may change afterwards.
-            folder: Folder among the run's artifacts, in which the file keeps its name.
-        """
-        self._spool.add_artifact(f"{folder}/{file.name}" if folder else file.name, file)
-
     def log_model(self, name: str, uri: str) -> None:
         """Log a checkpoint as a model of the run, by its address; its files stay where they are."""
         self._spool.append([ModelMade(name, uri)])

@@ -318,12 +318,12 @@ class Spool:
             for record in unknown:
                 self._known.add(record)
 
-    def add_artifact(self, path: str, source: Path | bytes) -> None:
-        """Copy a file, or bytes as a file, into the spool and record it.
+    def add_artifact(self, path: str, content: bytes) -> None:
+        """Write a file into the spool and record it.
 
         Args:
             path: Its path among the run's artifacts: relative, with forward slashes.
-            source: The file to copy, or the content.
+            content: Its content.
         """
         parts = PurePosixPath(path)
         assert parts.name, path
@@ -331,7 +331,6 @@ class Spool:
         assert ".." not in parts.parts, path
         target = self._files / parts
         target.parent.mkdir(parents=True, exist_ok=True)
-        content = source if isinstance(source, bytes) else source.read_bytes()
         with tempfile.TemporaryDirectory(dir=self.folder) as temporary:
             copy = Path(temporary) / "copy"
             copy.write_bytes(content)
