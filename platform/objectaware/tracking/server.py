@@ -325,7 +325,6 @@ class RecordedRun:
         kind: The kind of stage or of study.
         status: FINISHED, FAILED, KILLED or RUNNING.
         started: Milliseconds since 1970.
-        parent_id: The run of the study that it belongs to.
         dataset: The data set that it is about; None where the run does not say so.
         metrics: The last value of each metric.
     """
@@ -336,7 +335,6 @@ class RecordedRun:
     kind: str
     status: str
     started: int
-    parent_id: str | None
     dataset: str | None
     metrics: Mapping[str, float]
 
@@ -366,7 +364,6 @@ def recorded_runs(store: TrackingStore) -> list[RecordedRun]:
             run.data.tags.get("stage") or run.data.tags.get("study") or "",
             run.info.status,
             run.info.start_time,
-            run.data.tags.get(PARENT_TAG),
             run.data.tags.get("dataset"),
             dict(run.data.metrics),
         )
