@@ -46,9 +46,9 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     assert not run.finish("FAILED", timeout_seconds=0)
     alive = opened.child_run(None, name="alive", key="alive", tags={})
     opened.hand_over()
-    assert not run.spool_folder.exists()
-    assert alive.spool_folder.exists()
-    shutil.rmtree(alive.spool_folder.parents[1])
+    assert not run._spool.folder.exists()
+    assert alive._spool.folder.exists()
+    shutil.rmtree(alive._spool.folder.parents[1])
     be_on(monkeypatch, "here")
     return storage
 
@@ -115,7 +115,7 @@ def test_all_stays_where_it_is_if_the_storage_is_full(
     monkeypatch.setattr(Storage, "write_bytes", fail)
     opened.hand_over()
     assert "No space left" in caplog.text
-    assert run.spool_folder.exists()
+    assert run._spool.folder.exists()
 
 
 def test_a_command_leaves_its_unsent_records_however_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

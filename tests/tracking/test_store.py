@@ -73,7 +73,7 @@ def content(store: TrackingStore, run_id: str, path: str) -> bytes:
 
 
 def refused(run: Tracker) -> list[dict[str, object]]:
-    file = run.spool_folder.parent / "rejected" / f"{run.spool_folder.name}.jsonl"
+    file = run._spool.folder.parent / "rejected" / f"{run._spool.folder.name}.jsonl"
     return [json.loads(line)["record"] for line in file.read_text().splitlines()] if file.exists() else []
 
 
@@ -149,7 +149,7 @@ def test_sending_again_after_a_crash_doubles_nothing(open_store: Open) -> None:
         run.log_metrics({"loss": 1.0 if step % 2 else math.nan}, step=step)
     assert run.flush(30)
     # A process that dies between sending and noting it has sent more than it notes; here, everything.
-    (run.spool_folder / "progress.json").unlink()
+    (run._spool.folder / "progress.json").unlink()
     again = open_store().child_run(parent, name="stage", key="stage", tags={"stage": "pretrain"}, leased=True)
     assert again.finish("FINISHED", timeout_seconds=30)
     assert steps(store, run_of(store, "stage").info.run_id) == list(range(20))
@@ -186,7 +186,7 @@ def test_a_restart_finds_the_run_whose_spool_is_removed_by_its_identity(
     for step in range(5):
         run.log_metrics({"loss": 1.0}, step=step)
     assert run.finish("KILLED", timeout_seconds=30)
-    assert not run.spool_folder.exists()
+    assert not run._spool.folder.exists()
 
     again = open_store().child_run(None, name="stage", key="stage", tags={})
     again.log_config({"lr": 0.2, "new": 1})
@@ -363,7 +363,7 @@ def test_checkpoints_are_models_that_point_at_storage_and_data_sets_are_inputs(o
         run.log_dataset("train", "COCO", "a" * 64, "/data/COCO")
     assert run.flush(30)
     # As after a crash between sending and noting it: everything is sent once more.
-    (run.spool_folder / "progress.json").unlink()
+    (run._spool.folder / "progress.json").unlink()
     assert run.finish("FINISHED", timeout_seconds=30)
     client = store.server.client
     sent = client.get_run(str(run.run_id))
@@ -455,7 +455,7 @@ def test_the_next_command_deletes_what_is_left_of_a_removed_spool(
     with monkeypatch.context() as patch:
         patch.setattr("shutil.rmtree", lambda *_, **__: None)
         assert run.finish("FINISHED", timeout_seconds=30)
-    root = run.spool_folder.parent
+    root = run._spool.folder.parent
     assert list(root.rglob("records.jsonl"))
     assert open_store().send_leftovers(30) == 0
     assert not list(root.rglob("records.jsonl"))

@@ -75,11 +75,6 @@ class Tracker:
         """The MLflow run's id; None until the server has answered for the first time."""
         return self._spool.progress().run_id
 
-    @property
-    def spool_folder(self) -> Path:
-        """Folder of the records on this host, until the run has ended and the server holds all of them."""
-        return self._spool.folder
-
     def log_config(self, config: Mapping[str, object]) -> None:
         """Log a configuration whole as `config.json`, and flat as parameters.
 
