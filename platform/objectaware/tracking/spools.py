@@ -16,14 +16,13 @@ import io
 import json
 import logging
 import os
-import re
-import shutil
 import socket
 import tarfile
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from objectaware.data.storage import Storage
@@ -33,7 +32,7 @@ from objectaware.tracking.spool import Spool, delete_removed
 FOLDER = "mlflow_spool"
 _STORAGE_ID = "storage_id"
 _SUFFIX = ".tar"
-_CLAIM = re.compile(r"\.claim-(\d{4,})")
+_CLAIM = ".claim-"
 # Taking a spool takes seconds. A command that has not done it by then has probably died.
 _CLAIM_SECONDS = 600.0
 
@@ -208,39 +207,34 @@ def take_over(folder: Storage, root: Path) -> None:
             _logger.warning("%s could not be taken from %s (%s)", name, folder.uri, error)
 
 
-def _claim(folder: Storage, name: str, names: Iterable[str]) -> bool:
-    """Claim a file for this command; return False if another command has a recent claim."""
-    newest = max(_claims(name, names), default=0)
-    if newest:
+def _claim(folder: Storage, name: str, names: Sequence[str]) -> bool:
+    """Claim a file for this command; return False if another command has a recent claim.
+
+    Args:
+        folder: Folder in the storage.
+        name: The file's name.
+        names: All names in the folder, sorted, so that the newest claim comes last.
+    """
+    claims = [each for each in names if each.startswith(f"{name}{_CLAIM}")]
+    if claims:
         try:
-            claimed = float(folder.read_json(_claim_name(name, newest))["claimed"])
+            claimed = float(folder.read_json(claims[-1])["claimed"])
         except FileNotFoundError:
             return False  # another command has just taken the file and deleted its claims
         if time.time() - claimed < _CLAIM_SECONDS:
             return False
-    return folder.create_exclusive(_claim_name(name, newest + 1), json.dumps({"claimed": time.time()}).encode())
-
-
-def _claims(name: str, names: Iterable[str]) -> list[int]:
-    found = (_CLAIM.fullmatch(each.removeprefix(name)) for each in names if each.startswith(name))
-    return [int(match[1]) for match in found if match]
-
-
-def _claim_name(name: str, number: int) -> str:
-    return f"{name}.claim-{number:04d}"
+    number = int(claims[-1].rpartition("-")[2]) + 1 if claims else 1
+    return folder.create_exclusive(f"{name}{_CLAIM}{number:04d}", json.dumps({"claimed": time.time()}).encode())
 
 
 def _take(folder: Storage, name: str, root: Path) -> None:
-    try:
-        packed = folder.read_bytes(name)
-    except FileNotFoundError:
-        packed = None  # another command took it after the listing
     target = root / name.removesuffix(_SUFFIX)
-    if packed is not None and not target.exists():
-        _unpack(packed, target)
+    if not target.exists():
+        with suppress(FileNotFoundError):  # another command took it after the listing
+            _unpack(folder.read_bytes(name), target)
     folder.delete(name)  # before its claims: another command would take a file without a claim
-    for number in _claims(name, folder.list_names(name)):
-        folder.delete(_claim_name(name, number))
+    for claim in folder.list_names(f"{name}{_CLAIM}"):
+        folder.delete(claim)
 
 
 def _packed(folder: Path) -> bytes:
@@ -254,11 +248,9 @@ def _packed(folder: Path) -> bytes:
 
 def _unpack(packed: bytes, target: Path) -> None:
     """Unpack a spool whole or not at all."""
-    unpacked = target.with_name(f"taking-{uuid.uuid4().hex}")
-    unpacked.mkdir(parents=True)
-    try:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="taking-") as folder:
+        unpacked = Path(folder, target.name)
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(unpacked, filter="data")
         unpacked.rename(target)
-    finally:
-        shutil.rmtree(unpacked, ignore_errors=True)
