@@ -22,12 +22,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
-from objectaware.distributed.cluster import (
-    Need,
-    interface_of,
-    require_resources,
-    wait_and_remove_abandoned_groups,
-)
+from objectaware.distributed.cluster import Need, interface_of, require_resources, wait_and_remove_abandoned_groups
 from objectaware.distributed.train_session import (
     EPOCHS_NAME,
     EpochRecorder,
@@ -35,6 +30,7 @@ from objectaware.distributed.train_session import (
     RaySession,
     Record,
     RecordPump,
+    Sink,
     root_cause,
 )
 from objectaware.errors import ExplainedError, InputError
@@ -131,12 +127,7 @@ def train_on_ray(
 
 
 def _trainer(
-    loop: Loop[Config],
-    config: Config,
-    folder: Storage,
-    name: str,
-    sink: Any,  # noqa: ANN401 - Ray's handles are Any
-    fallback: Path | None,
+    loop: Loop[Config], config: Config, folder: Storage, name: str, sink: Sink, fallback: Path | None
 ) -> StoppableTrainer:
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
@@ -203,13 +194,7 @@ def _explained(error: Exception, stuck: Record | None) -> Exception:
     )
 
 
-def _train_worker(
-    loop: Loop[Config],
-    config: Config,
-    sink: Any,  # noqa: ANN401 - Ray's handles are Any
-    kept_folder: Storage,
-    fallback: Path | None,
-) -> None:
+def _train_worker(loop: Loop[Config], config: Config, sink: Sink, kept_folder: Storage, fallback: Path | None) -> None:
     context = train.get_context()
     num_threads = config.execution.num_compute_threads
     torch.set_num_threads(num_threads or max(len(os.sched_getaffinity(0)) // context.get_local_world_size(), 1))

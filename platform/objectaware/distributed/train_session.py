@@ -30,6 +30,8 @@ from objectaware.training.views import ViewLoader, ViewSource
 
 Record = dict[str, Any]
 """Plain values. `kind` is `epoch`, `progress`, `stopping`, `stopped` or `stuck`."""
+Sink = Any
+"""Handle of a `RecordSink` actor. Ray's handles have no type."""
 
 _SECONDS_BETWEEN_DRAINS = 0.3
 
@@ -86,10 +88,10 @@ class DriverLine:
     No call waits.
 
     Args:
-        sink: Handle of the `RecordSink` actor.
+        sink: Receiver of the records.
     """
 
-    def __init__(self, sink: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
+    def __init__(self, sink: Sink) -> None:
         self._sink = sink
         self._answer: ray.ObjectRef[bool] | None = None
         self._stops = False
@@ -123,7 +125,7 @@ class RecordPump(Background):
         sink: Handle of the `RecordSink` actor, inside the `with` block.
     """
 
-    sink: Any
+    sink: Sink
 
     def __init__(self, on_record: Callable[[Record], None]) -> None:
         super().__init__("records")
@@ -193,7 +195,7 @@ class RaySession:
     """Implement `training.session.Session` for a Ray Train worker, as a context manager.
 
     Args:
-        sink: `RecordSink` that receives the progress.
+        sink: Receiver of the progress.
         no_progress_seconds: Seconds without a step after which this process ends itself.
         kept_folder: Folder of checkpoints that are never deleted. Its guard is asked before each checkpoint is
             reported, and raises an exception if none may be saved any more.
@@ -210,7 +212,7 @@ class RaySession:
 
     def __init__(
         self,
-        sink: Any,  # noqa: ANN401 - Ray's handles are Any
+        sink: Sink,
         *,
         kept_folder: Storage,
         cache_folder: Path,
@@ -357,32 +359,25 @@ class EpochRecorder(train.UserCallback):
     computed again.
 
     Args:
-        sink: `RecordSink` that receives the records.
+        sink: Receiver of the records.
         max_failures: Most failures in a row without a checkpoint between them; after one more, the last is raised. A
             run of weeks on machines that come and go may fail any number of times, as long as it makes progress.
     """
 
-    def __init__(self, sink: Any, *, max_failures: int) -> None:  # noqa: ANN401 - Ray's handles are Any
+    def __init__(self, sink: Sink, *, max_failures: int) -> None:
         self._sink = sink
         self._max_failures = max_failures
         self._num_failures = 0
 
     def after_report(
-        self,
-        run_context: Any,  # noqa: ANN401 - as Ray Train declares it
-        metrics: list[dict[str, Any]],
-        checkpoint: train.Checkpoint | None,
+        self, run_context: object, metrics: list[dict[str, Any]], checkpoint: train.Checkpoint | None
     ) -> None:
         """Record the epochs that a checkpoint has saved, with rank 0's metrics."""
         if checkpoint is not None:
             self._num_failures = 0
             ray.get([self._sink.push.remote(record) for record in epoch_records(metrics[0])])
 
-    def after_exception(
-        self,
-        run_context: Any,  # noqa: ANN401 - as Ray Train declares it
-        worker_exceptions: dict[int, Exception],
-    ) -> None:
+    def after_exception(self, run_context: object, worker_exceptions: dict[int, Exception]) -> None:
         """Raise errors that no retry would solve, as `FinalError`."""
         for error in worker_exceptions.values():
             if isinstance(error, FinalError):
