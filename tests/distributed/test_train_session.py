@@ -112,7 +112,7 @@ def test_every_epoch_is_found_in_the_newest_checkpoint(tmp_path: Path, monkeypat
     ray_train = _RayTrain(monkeypatch, tmp_path / "run")
     epoch = 0
     for part in range(3):  # begun and resumed twice
-        with _session(tmp_path) as session:
+        with _session(tmp_path).running() as session:
             for _ in range(6):
                 folder = tmp_path / f"made-{epoch}"
                 folder.mkdir()
@@ -145,10 +145,10 @@ def test_workers_that_begin_once_training_shall_end_do_nothing(
     """Ray Train starts them again before its controller is stopped; on a busy machine they trained on for a while."""
     _RayTrain(monkeypatch, tmp_path / "run", rank=0)
     with RecordPump(lambda record: None) as pump:
-        with _session(tmp_path, pump.sink):
+        with _session(tmp_path, pump.sink).running():
             pass
         ray.get(pump.sink.stop.remote())
-        with pytest.raises(StoppedError), _session(tmp_path, pump.sink):
+        with pytest.raises(StoppedError), _session(tmp_path, pump.sink).running():
             pytest.fail("the training began")
 
 

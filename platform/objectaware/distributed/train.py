@@ -202,13 +202,14 @@ def _train_worker(loop: Loop[Config], config: Config, sink: Sink, kept_folder: S
     # finish may delete the masks while the others use them.
     cache_folder = Path.cwd() / "cache"
     try:
-        with RaySession(
+        session = RaySession(
             sink,
             kept_folder=kept_folder,
             cache_folder=cache_folder,
             no_progress_seconds=60 * config.execution.no_progress_minutes,
             fallback=fallback,
-        ) as session:
+        )
+        with session.running():
             loop(config, session)
     except StoppedError:
         sink.push.remote({"kind": "stopped"})

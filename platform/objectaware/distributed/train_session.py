@@ -7,8 +7,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -192,7 +192,7 @@ def epoch_records(metrics: Mapping[str, Any]) -> list[Record]:
 
 
 class RaySession:
-    """Implement `training.session.Session` for a Ray Train worker, as a context manager.
+    """Implement `training.session.Session` for a Ray Train worker. Train inside `running`.
 
     Args:
         sink: Receiver of the progress.
@@ -230,14 +230,15 @@ class RaySession:
         self.kept_folder = kept_folder
         self._unsaved: list[dict[str, float]] = []
         self._epochs: list[dict[str, float]] = []
-        self._open = ExitStack()
         self._watch = NoProgressWatch(no_progress_seconds, self._tell_stuck)
         self._next_progress = 0.0
         self._num_steps = 0
         # On by default; `local_ray` turns it off, since nobody takes away its machine.
         self._is_watched = os.environ.get(_WATCHER, "1") != "0"
 
-    def __enter__(self) -> RaySession:
+    @contextmanager
+    def running(self) -> Iterator[RaySession]:
+        """Open the newest checkpoint, and watch the progress, for the `with` block."""
         collector.restore()
         # After Ctrl-C Ray Train restarts workers that have saved and ended, until its controller is stopped too.
         if self.rank == 0 and ray.get(self._sink.begin.remote()):
@@ -252,13 +253,7 @@ class RaySession:
                 # Checkpoints without the file have an older stage version, so they are never in this folder.
                 assert epochs.is_file(), f"{self._restored} holds no {EPOCHS_NAME}"
                 self._epochs = json.loads(epochs.read_text())
-            self._open = opened.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.close()
+            yield self
 
     def view_source(self, loader: ViewLoader, config: PretrainConfig) -> ViewSource:
         """Return the loader, or the decoders on other machines that feed it (`execution.decode_on`)."""
