@@ -111,11 +111,7 @@ class Spools:
 
         So parents come before children, and sources before links.
         """
-        return self._found("*")
-
-    def has(self, name: str) -> bool:
-        """Return whether there is a spool of that name."""
-        return bool(self._found(name))
+        return self.named("*")
 
     def is_recorded_elsewhere(self, name: str, spool: Spool) -> bool:
         """Return whether a process records in another spool of that name, even in one that it has just made."""
@@ -124,7 +120,7 @@ class Spools:
 
     def is_alive(self, name: str, number: str) -> bool:
         """Return whether a process records in the spool of that name and number."""
-        spools = ((spool, spool.known().opening) for spool in self._found(name))
+        spools = ((spool, spool.known().opening) for spool in self.named(name))
         return any(opening is not None and opening.spool == number and spool.is_held() for spool, opening in spools)
 
     def begin(self, name: str, *, fresh: bool) -> Spool:
@@ -136,7 +132,7 @@ class Spools:
             name: Name by which the run is found; letters, digits and `._+-`.
             fresh: Begin a new spool in any case.
         """
-        found = [] if fresh else self._found(name)
+        found = [] if fresh else self.named(name)
         if found and not found[-1].is_held() and not (known := found[-1].known()).is_dropped:
             assert known.opening is not None
             is_own = known.opening.user == this_user()  # another user may have left it in the storage
@@ -145,7 +141,8 @@ class Spools:
         # Never under a name used before: a sender may still be sending the earlier spool.
         return Spool(self.root / f"{name}~{uuid.uuid4().hex}")
 
-    def _found(self, name: str) -> list[Spool]:
+    def named(self, name: str) -> list[Spool]:
+        """Return the spools of a name, in the order in which they were opened."""
         spools = [Spool(records.parent, is_leftover=True) for records in self.root.glob(f"{name}~*/records.jsonl")]
         begun = [(opening.timestamp, spool) for spool in spools if (opening := spool.known().opening) is not None]
         return [spool for _, spool in sorted(begun, key=lambda pair: pair[0])]

@@ -112,7 +112,7 @@ class TrackingStore:
                 of this identity that is open on another host surely belong to a dead process.
         """
         opened = self._opening(name, key, None, adopt=not fresh, leased=leased, is_study=True)
-        return self._begin(key, opened, tags, fresh=fresh)
+        return self._begin(key, opened, tags)
 
     def child_run(
         self,
@@ -137,7 +137,7 @@ class TrackingStore:
             leased: As in `parent_run`.
         """
         opened = self._opening(name, key, parent, adopt=not fresh, leased=leased)
-        return self._begin(key, opened, tags, fresh=fresh)
+        return self._begin(key, opened, tags)
 
     def link_run(
         self, parent: Tracker, *, name: str, key: str, tags: Mapping[str, object], source_run_id: str | None = None
@@ -153,7 +153,7 @@ class TrackingStore:
         """
         opened = self._opening(name, key, parent, is_link=True, source_run_id=source_run_id)
         name = f"{key}+{parent.opening.spool}"
-        if not self._spools.has(name):  # else the link is recorded already, and waits
+        if not self._spools.named(name):  # else the link is recorded already, and waits
             self._begin(name, opened, tags).finish("FINISHED", timeout_seconds=0)
 
     def reopen(self, spool_folder: Path) -> Tracker:
@@ -251,8 +251,8 @@ class TrackingStore:
         owner = self.storage_id, this_host(), this_user()
         return RunOpened(self.experiment, name, key, uuid.uuid4().hex, milliseconds_now(), *owner, **fields)
 
-    def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object], *, fresh: bool = False) -> Tracker:
-        spool = self._spools.begin(name, fresh=fresh)
+    def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object]) -> Tracker:
+        spool = self._spools.begin(name, fresh=not opened.adopt)
         with spool.hold():
             if (first := spool.known().opening) is not None:
                 opened = replace(opened, spool=first.spool, adopt=first.adopt)
