@@ -157,31 +157,25 @@ class Delivery:
         return run is not None and bool(run.data.tags.get(WRITER_TAG) != spool)
 
     def _log_or_reject(self, spool: Spool, run_id: str, records: Sequence[Record]) -> None:
-        reason = self._refusal_of(spool, run_id, records)
-        if reason is None:
-            return
+        """Send records, and set aside each one that the server refuses because of its content."""
+        reason = ""
+        for _ in range(_NUM_TRIES):
+            try:
+                self._request(spool, run_id, records)
+                return
+            except FileNotFoundError as error:
+                reason = str(error)
+            except MlflowException as error:
+                if error.error_code not in {*_REFUSALS, _DATABASE_REFUSAL}:
+                    raise
+                reason = str(error)
+                if error.error_code in _REFUSALS:
+                    break
         if len(records) > 1:
             for record in records:
                 self._log_or_reject(spool, run_id, [record])
         else:
             spool.reject(records[0], self._server.without_password(reason))
-
-    def _refusal_of(self, spool: Spool, run_id: str, records: Sequence[Record]) -> str | None:
-        """Send records; return why the server refused them because of their content, or None if it took them."""
-        refusal = None
-        for _ in range(_NUM_TRIES):
-            try:
-                self._request(spool, run_id, records)
-                return None
-            except FileNotFoundError as error:
-                return str(error)
-            except MlflowException as error:
-                refusal = str(error)
-                if error.error_code in _REFUSALS:
-                    return refusal
-                if error.error_code != _DATABASE_REFUSAL:
-                    raise
-        return refusal
 
     def _request(self, spool: Spool, run_id: str, records: Sequence[Record]) -> None:
         client = self._server.client
