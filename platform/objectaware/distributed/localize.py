@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import ray
 import ray.data
 from ray.data import ActorPoolStrategy, Dataset, TaskPoolStrategy
@@ -23,7 +21,7 @@ from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, localize_group, read_group
 from objectaware.distributed.task import own_error, run_tasks
 from objectaware.distributed.train_session import Record
-from objectaware.localize.mask_store import delete_shards, finished_shards, read_shard, shard_name
+from objectaware.localize.mask_store import delete_shards, finished_shards, read_columns
 
 _MAX_FAILURES_LISTED = 100
 # Longer than any group takes: 64 images, 10 iterations, a ResNet-50 at 4 times its resolution.
@@ -102,7 +100,8 @@ def localize(
     summary = LocalizeSummary(num_images=len(manifest))
     finished = finished_shards(store)
     for group in sorted(finished):
-        summary.add(*_outcome(store, group))
+        rows = read_columns(store, group, "image_id", "status", "error")
+        summary.add(len(rows), [(row["image_id"], row["error"]) for row in rows if row["status"] == "failed"])
     pending = [group for group in range(plan.num_groups) if group not in finished]
     if pending:
         require_resources("localize", localize_needs(config.execution))
@@ -113,18 +112,6 @@ def localize(
         delete_shards(store)  # so that the same command reads the images again
         raise none_readable(summary.num_images, summary.failures)
     return summary
-
-
-def _outcome(store: Storage, group: int) -> tuple[int, list[tuple[str, str]]]:
-    """Return the number of images and the failures in a finished shard."""
-    path = store.local_path(shard_name(group))
-    columns = ["image_id", "status", "error"]
-    try:
-        table = pq.read_table(path, columns=columns) if path else read_shard(store, group).select(columns)
-    except (OSError, pa.ArrowException):
-        table = read_shard(store, group)  # names the problem and the remedy
-    rows = table.to_pylist()
-    return len(rows), [(row["image_id"], row["error"]) for row in rows if row["status"] == "failed"]
 
 
 def _run(
