@@ -166,13 +166,13 @@ def _config(**execution: Any) -> LocalizeConfig:
 
 @pytest.mark.parametrize(("gpus", "name"), [(True, "cuda"), (False, "cpu")])
 def test_gpus_are_used_where_there_are_some(monkeypatch: pytest.MonkeyPatch, gpus: bool, name: str) -> None:
-    monkeypatch.setattr(cluster, "has_gpus", lambda: gpus)
+    monkeypatch.setattr(cluster, "num_gpus", lambda: int(gpus))
     assert device_name(on_available_device(_config(num_crf_actors=3))) == name
 
 
 @pytest.mark.parametrize(("chosen", "name"), [(True, "cuda"), (False, "cpu")])
 def test_what_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch, chosen: bool, name: str) -> None:
-    monkeypatch.setattr(cluster, "has_gpus", lambda: not chosen)
+    monkeypatch.setattr(cluster, "num_gpus", lambda: int(not chosen))
     assert device_name(on_available_device(_config(use_gpu=chosen))) == name
 
 

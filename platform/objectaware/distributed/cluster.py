@@ -195,11 +195,6 @@ def _uploaded_package() -> dict[str, dict[str, str]]:
     return {"env_vars": {"PYTHONPATH": str(source_root.relative_to(Path.cwd()))}}
 
 
-def has_gpus() -> bool:
-    """Return whether the connected Ray has GPUs; False without Ray."""
-    return num_gpus() > 0
-
-
 def num_gpus() -> int:
     """Return the number of GPUs of the connected Ray; 0 without Ray."""
     if not ray.is_initialized():

@@ -258,9 +258,9 @@ def on_available_device(config: Config) -> Config:
     execution = getattr(config, "execution", None)
     if getattr(execution, "use_gpu", False) is not None:
         return config
-    from objectaware.distributed.cluster import has_gpus
+    from objectaware.distributed.cluster import num_gpus
 
-    return on_device(config, has_gpus=has_gpus())
+    return on_device(config, has_gpus=num_gpus() > 0)
 
 
 def device_name(config: object) -> str:
