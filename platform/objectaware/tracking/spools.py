@@ -96,12 +96,9 @@ class Spools:
         owner = f"{this_host()}-{this_user()}"
         state = _state_folder()
         digest = hashlib.sha256(storage.uri.encode()).hexdigest()[:16]
-        candidates = [state / "objectaware" / FOLDER / digest / owner]
-        local = storage.local_path()
-        if local is not None:
-            candidates.insert(0, local / FOLDER / owner)
-        for folder in candidates:
-            if _may_be_written(folder):
+        own = state / "objectaware" / FOLDER / digest / owner
+        for folder in (storage.local_path(f"{FOLDER}/{owner}"), own):
+            if folder is not None and _may_be_written(folder):
                 return cls(folder / experiment)
         problem = "cannot be written to, and records wait there for MLflow"
         raise InputError("XDG_STATE_HOME", state, problem, "Set it to a folder that you may write to.")
