@@ -77,11 +77,10 @@ def _train(
     loop: Callable[[Any, LocalSession], None],
     config: Any,
     *,
-    name: str,
     storage: Storage,
     on_record: Callable[[Record], None],
 ) -> str:
-    folder = storage.child(name)
+    folder = storage.child("train")
     working = Path(tempfile.mkdtemp(prefix="oa-train"))
     session = _Session(working, folder.child(KEPT_FOLDER), config, on_record)
     loop(config, session)

@@ -42,6 +42,8 @@ Execution = PretrainExecution | DetectionExecution
 Loop = Callable[[Config, Session], None]
 """The function that each worker runs."""
 
+_RUN_NAME = "train"
+"""Name of the run in Ray Train, which is its folder in the stage's."""
 _MAX_RETRIES = 3
 _SECONDS_TO_SAVE = 30.0
 _SECONDS_TO_CLEAN_UP = 60.0
@@ -81,10 +83,8 @@ def training_needs(execution: Execution, *, least: bool = False) -> list[Need]:
     return [workers, Need(f"decoders ({name} × num_decoders)", count * num_decoders, execution.num_loader_threads)]
 
 
-def train_on_ray(
-    loop: Loop[Config], config: Config, *, name: str, storage: Storage, on_record: Callable[[Record], None]
-) -> str:
-    """Run a training loop under Ray Train. Resume a run that was begun under the same name.
+def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_record: Callable[[Record], None]) -> str:
+    """Run a training loop under Ray Train. Resume a training that was begun in the same folder.
 
     Needs an initialised Ray (`ray_cluster`). After a lost worker or another failure that may pass, retry from the
     newest checkpoint, up to three times in a row without a new one. If one worker is sent SIGTERM, all of them save
@@ -93,8 +93,8 @@ def train_on_ray(
     Args:
         loop: Function that each worker runs.
         config: What to train, and for how many epochs. An epoch of fine-tuning is a log interval.
-        name: Name of the run, which is its folder in `storage`.
-        storage: Folder that all nodes reach. Its guard is asked before each checkpoint is saved.
+        storage: Folder that all nodes reach. Checkpoints go into its folder `train`. Its guard is asked before each
+            checkpoint is saved.
         on_record: Called with `{"kind": "epoch", "epoch", …metrics}` after an epoch is saved; now and then with
             `{"kind": "progress", …}` and the loop's values; with `{"kind": "stopping"}` while an interrupted training
             saves; with `{"kind": "stuck", "rank", "seconds", "place"}` by a worker that made no step for too long and
@@ -112,7 +112,7 @@ def train_on_ray(
             for them. The same call resumes.
         Exception: Any other error of a worker that ended the retries, with its traceback in its notes.
     """
-    run = storage.child(name)
+    run = storage.child(_RUN_NAME)
     last = checkpoint_name(config.num_epochs - 1)
     fallback = mend_snapshot(run)
     saved = saved_checkpoints(run) or ([] if fallback is None else [fallback.name])
@@ -124,14 +124,14 @@ def train_on_ray(
         with RecordPump(on_record) as pump:
             worker = partial(_train_worker, loop, config, pump.sink, run.child(KEPT_FOLDER), fallback)
             recorder = EpochRecorder(pump.sink, run, num_recorded=len(epochs), max_failures=_MAX_RETRIES)
-            trainer = _trainer(worker, recorder, config.execution, storage, name)
+            trainer = _trainer(worker, recorder, config.execution, storage)
             with _orderly_end(trainer, storage, pump):
                 trainer.fit()
     return run.child(last).uri
 
 
 def _trainer(
-    worker: Callable[[], None], recorder: EpochRecorder, execution: Execution, folder: Storage, name: str
+    worker: Callable[[], None], recorder: EpochRecorder, execution: Execution, folder: Storage
 ) -> StoppableTrainer:
     for variable, value in _ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
@@ -148,7 +148,7 @@ def _trainer(
             resources_per_worker={"CPU": workers.num_cpus, "GPU": workers.num_gpus},
         ),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1
-            name=name,
+            name=_RUN_NAME,
             storage_path=path,
             storage_filesystem=filesystem,
             failure_config=FailureConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1

@@ -85,7 +85,7 @@ def detection(context: Context, config: DetectionConfig) -> Computation[Detectio
         if config.checkpoint is not None:
             metrics: dict[str, float] = {}
             record = partial(_record, run, metrics)
-            network = train_on_ray(run_fine_tuning, config, name="train", storage=run.folder, on_record=record)
+            network = train_on_ray(run_fine_tuning, config, storage=run.folder, on_record=record)
             values |= {"checkpoint": network, **metrics}
         assert network is not None
         run.progress.update(f"finding objects in {config.test.root}")
