@@ -49,14 +49,6 @@ _SECONDS_TO_SAVE = 30.0
 _SECONDS_TO_CLEAN_UP = 60.0
 _SECONDS_AT_ONCE = 5.0
 
-_ENVIRONMENT = {
-    # Seconds between the controller's looks at its workers, for which an epoch's report waits; 2 by default.
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
-    # Importing PyTorch in several workers at once takes longer than the default of 60 s on a loaded machine.
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "180",
-    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
-}
-
 _SNAPSHOT = "checkpoint_manager_snapshot.json"
 
 _SECONDS_TO_DIE = 30.0
@@ -133,8 +125,6 @@ def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_rec
 def _trainer(
     worker: Callable[[], None], recorder: EpochRecorder, execution: Execution, folder: Storage
 ) -> StoppableTrainer:
-    for variable, value in _ENVIRONMENT.items():
-        os.environ.setdefault(variable, value)
     path, filesystem = ray_storage(folder)
     workers = training_needs(execution)[0]
     counts = execution.worker_counts()
