@@ -23,7 +23,6 @@ from objectaware.data.storage import Storage
 from objectaware.distributed import train as distributed_train
 from objectaware.distributed import train_session
 from objectaware.distributed.train_session import (
-    DriverLine,
     EpochRecorder,
     FinalError,
     RaySession,
@@ -239,17 +238,21 @@ def test_the_bodys_own_error_comes_first(ray_session: None) -> None:
         body()
 
 
-def test_a_worker_hears_the_drivers_wish_also_where_a_record_follows_before_it_asks(ray_session: None) -> None:
+def test_a_worker_hears_the_drivers_wish_also_where_a_record_follows_before_it_asks(
+    ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Steps may be slower than records: each is followed by the next one before anybody asks."""
+    _RayTrain(monkeypatch, tmp_path / "run", rank=0)
+    monkeypatch.setattr(train_session, "_SECONDS_BETWEEN_PROGRESS", 0)
     with RecordPump(lambda record: None) as pump:
-        line = DriverLine(pump.sink)
-        line.push({"kind": "progress"})
+        session = _session(tmp_path, pump.sink)
+        session.progress({})
         ray.get(pump.sink.stop.remote())
-        assert not line.shall_stop()
-        line.push({"kind": "progress"})
+        assert not session.should_stop()
+        session.progress({})
         ray.get(pump.sink.push.remote({"kind": "progress"}))  # by now the one before has been answered
-        line.push({"kind": "progress"})
-        assert line.shall_stop()
+        session.progress({})
+        assert session.should_stop()
 
 
 def test_the_last_workers_word_on_being_stuck_counts(ray_session: None) -> None:

@@ -80,36 +80,6 @@ class RecordSink:
         return records
 
 
-class DriverLine:
-    """Connect a worker to the driver: send records and learn, some time later, whether training should end.
-
-    No call waits.
-
-    Args:
-        sink: Receiver of the records.
-    """
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-        self._answer: ray.ObjectRef[bool] | None = None
-        self._stops = False
-
-    def push(self, record: Record) -> None:
-        """Send a record."""
-        self._hear()  # otherwise, with slow steps, each answer would be replaced before it was read
-        self._answer = self._sink.push.remote(record)
-
-    def shall_stop(self) -> bool:
-        """Return whether the driver wants training to end, as far as this worker knows."""
-        self._hear()
-        return self._stops
-
-    def _hear(self) -> None:
-        if self._answer is not None and ray.wait([self._answer], timeout=0)[0]:
-            self._stops |= ray.get(self._answer)
-            self._answer = None
-
-
 class RecordPump(Background):
     """Call the driver's function with every record of the workers, as a context manager.
 
@@ -221,7 +191,8 @@ class RaySession:
         self.world_size: int = context.get_world_size()
         self.device: torch.device = get_device()
         self._sink = sink
-        self._driver = DriverLine(sink)
+        self._answer: ray.ObjectRef[bool] | None = None
+        self._is_asked_to_end = False
         self._restored = fallback
         self.cache_folder = cache_folder
         self.kept_folder = kept_folder
@@ -301,14 +272,22 @@ class RaySession:
         self._num_steps += 1
         if self._is_watched and self._num_steps % _STEPS_BETWEEN_LOOKS == 0 and train.get_preemption_info() is not None:
             return True  # Ray is about to remove a worker's machine (`ray drain-node`, spot instances)
-        return self._driver.shall_stop() or is_terminated()
+        self._hear()
+        return self._is_asked_to_end or is_terminated()
+
+    def _hear(self) -> None:
+        """Take in the driver's answer to the last record, if it has come: whether training should end."""
+        if self._answer is not None and ray.wait([self._answer], timeout=0)[0]:
+            self._is_asked_to_end |= ray.get(self._answer)
+            self._answer = None
 
     def progress(self, state: Mapping[str, float]) -> None:
         """Report the progress of an epoch to the driver, from rank 0 and at most once per second; never wait."""
         now = time.monotonic()
         if self.rank == 0 and now >= self._next_progress:
             self._next_progress = now + _SECONDS_BETWEEN_PROGRESS
-            self._driver.push({"kind": "progress", **state})
+            self._hear()  # otherwise, with slow steps, each answer would be replaced before it was read
+            self._answer = self._sink.push.remote({"kind": "progress", **state})
 
     def _tell_stuck(self, place: str) -> None:
         """Send the last record before this process ends, and wait until it has arrived."""
