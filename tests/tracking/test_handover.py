@@ -13,7 +13,7 @@ import pytest
 from objectaware.commands.common import Common, open_records
 from objectaware.data.storage import Storage
 from objectaware.tracking import Tracker, TrackingStore, spools, store
-from objectaware.tracking.spools import take_over
+from objectaware.tracking.spools import Spools
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
 pytestmark = pytest.mark.timeout(300)
@@ -83,7 +83,7 @@ def test_of_many_commands_one_takes_what_was_left(left: Path, tmp_path: Path, cl
     folder = Storage.from_uri(archive.parent)
     for number in range(1, claims + 1):
         folder.write_bytes(f"{archive.name}.claim-{number:04d}", json.dumps({"claimed": 0.0}).encode())
-    threads = [threading.Thread(target=take_over, args=(folder, tmp_path / f"taker-{n}")) for n in range(8)]
+    threads = [threading.Thread(target=Spools(tmp_path / f"taker-{n}", folder).take_over) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -96,7 +96,7 @@ def test_what_another_command_is_taking_is_left_to_it(left: Path, tmp_path: Path
     (archive,) = archives(left)
     folder = Storage.from_uri(archive.parent)
     folder.write_bytes(f"{archive.name}.claim-0001", json.dumps({"claimed": time.time()}).encode())
-    take_over(folder, tmp_path / "taker")
+    Spools(tmp_path / "taker", folder).take_over()
     assert not (tmp_path / "taker").exists()
     assert archive.exists()
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.tracking.spool import (
     MAX_BYTES,
@@ -214,7 +215,7 @@ def test_what_cannot_be_deleted_yet_is_no_spool_any_more(tmp_path: Path, monkeyp
         patch.setattr("shutil.rmtree", lambda *_, **__: None)
         spool.remove_if_settled()
     assert list(tmp_path.rglob("records.jsonl"))
-    assert not Spools(tmp_path).leftovers()
+    assert not Spools(tmp_path, Storage.from_uri(tmp_path / "left")).leftovers()
 
 
 def test_a_spool_that_cannot_be_removed_stays_with_a_warning(
@@ -235,7 +236,7 @@ def test_looking_at_a_spool_makes_no_file(tmp_path: Path) -> None:
     folder = tmp_path / "a~1"
     folder.mkdir()
     (folder / "records.jsonl").write_bytes(encode_record(OPENED))
-    (spool,) = Spools(tmp_path).leftovers()
+    (spool,) = Spools(tmp_path, Storage.from_uri(tmp_path / "left")).leftovers()
     assert spool.known().opening == OPENED
     assert not spool.is_held()
     assert spool.has_unsent()

@@ -21,7 +21,7 @@ import tarfile
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -77,10 +77,12 @@ class Spools:
 
     Args:
         root: Absolute folder of the spools.
+        left: Folder in the storage, in which commands leave the spools that they could not send.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, left: Storage) -> None:
         self.root = root
+        self._left = left
 
     @classmethod
     def of(cls, storage: Storage, experiment: str) -> Spools:
@@ -99,7 +101,7 @@ class Spools:
         own = state / "objectaware" / FOLDER / digest / owner
         for folder in (storage.local_path(f"{FOLDER}/{owner}"), own):
             if folder is not None and _may_be_written(folder):
-                return cls(folder / experiment)
+                return cls(folder / experiment, storage.child(f"{FOLDER}/unsent/{experiment}"))
         problem = "cannot be written to, and records wait there for MLflow"
         raise InputError("XDG_STATE_HOME", state, problem, "Set it to a folder that you may write to.")
 
@@ -144,6 +146,38 @@ class Spools:
         begun = [(opening.timestamp, spool) for spool in spools if (opening := spool.known().opening) is not None]
         return [spool for _, spool in sorted(begun, key=lambda pair: pair[0])]
 
+    def hand_over(self) -> None:
+        """Leave all spools in the storage, unless they are settled or their run is alive.
+
+        If the storage refuses a spool, it and all later ones stay on this host, with a warning.
+        """
+        for spool in self.leftovers():
+            if spool.is_settled() or not spool.close_if_abandoned():
+                continue
+            with spool.closed() as is_closed:
+                if not is_closed:
+                    continue
+                try:
+                    self._left.write_bytes(f"{spool.folder.name}{_SUFFIX}", _packed(spool.folder))
+                except OSError as error:
+                    _logger.warning("%s cannot be left in %s (%s); it stays here", spool.folder, self._left.uri, error)
+                    return
+                # If a sender is sending it, it also stays here: records that arrive twice change nothing.
+                spool.remove()
+            delete_removed(self.root, spool.folder.name)
+
+    def take_over(self) -> None:
+        """Take the spools that ended commands left; only one command takes each spool."""
+        names = self._left.list_names()
+        for name in (each for each in names if each.endswith(_SUFFIX)):
+            try:
+                if _claim(self._left, name, names):
+                    _take(self._left, name, self.root)
+            except PermissionError as error:
+                _logger.info("%s is left to other users, since this user may not take it (%s)", name, error)
+            except OSError as error:
+                _logger.warning("%s could not be taken from %s (%s)", name, self._left.uri, error)
+
 
 def _state_folder() -> Path:
     given = os.environ.get("XDG_STATE_HOME")
@@ -156,49 +190,6 @@ def _state_folder() -> Path:
 def _may_be_written(folder: Path) -> bool:
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
-
-
-def hand_over(spools: Iterable[Spool], folder: Storage) -> None:
-    """Move spools into the storage, unless they are settled or their run is alive.
-
-    If the storage refuses a spool, it and all later ones stay on this host, with a warning.
-
-    Args:
-        spools: Spools of this host and user.
-        folder: Folder in the storage.
-    """
-    for spool in spools:
-        if spool.is_settled() or not spool.close_if_abandoned():
-            continue
-        with spool.closed() as is_closed:
-            if not is_closed:
-                continue
-            try:
-                folder.write_bytes(f"{spool.folder.name}{_SUFFIX}", _packed(spool.folder))
-            except OSError as error:
-                _logger.warning("%s could not be left in %s (%s); it stays here", spool.folder, folder.uri, error)
-                return
-            # If a sender is sending it, it also stays here: records that arrive twice change nothing.
-            spool.remove()
-        delete_removed(spool.folder.parent, spool.folder.name)
-
-
-def take_over(folder: Storage, root: Path) -> None:
-    """Take the spools that ended commands left; only one command takes each spool.
-
-    Args:
-        folder: Folder in the storage, in which commands leave spools.
-        root: Local folder of this host's and user's spools.
-    """
-    names = folder.list_names()
-    for name in (each for each in names if each.endswith(_SUFFIX)):
-        try:
-            if _claim(folder, name, names):
-                _take(folder, name, root)
-        except PermissionError as error:
-            _logger.info("%s is left to other users, since this user may not take it (%s)", name, error)
-        except OSError as error:
-            _logger.warning("%s could not be taken from %s (%s)", name, folder.uri, error)
 
 
 def _claim(folder: Storage, name: str, names: Sequence[str]) -> bool:

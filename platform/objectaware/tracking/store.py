@@ -23,7 +23,7 @@ from objectaware.tracking.delivery import Sender
 from objectaware.tracking.run import Tracker
 from objectaware.tracking.server import TRACKING_URI_VARIABLE, Server, initialise, own_server, server_in_use
 from objectaware.tracking.spool import RunOpened, Spool, delete_removed, milliseconds_now
-from objectaware.tracking.spools import FOLDER, Spools, hand_over, storage_id, take_over, this_host, this_user
+from objectaware.tracking.spools import Spools, storage_id, this_host, this_user
 
 UI_PORT = 5000
 
@@ -175,7 +175,7 @@ class TrackingStore:
         """
         delete_removed(self._spools.root)
         if not self.is_sqlite:
-            take_over(self._left, self._spools.root)
+            self._spools.take_over()
         for spool in (spools := self._spools.leftovers()):
             spool.remove_if_settled()
         abandoned = [spool for spool in spools if not spool.is_settled() and spool.close_if_abandoned()]
@@ -190,7 +190,7 @@ class TrackingStore:
         """Leave unsent records in the storage, at the end of a command, for the next command to send."""
         if not self.is_sqlite:  # SQLite is never away, and belongs to this host
             self._sender.stop(_SECONDS_TO_STOP)
-            hand_over(self._spools.leftovers(), self._left)
+            self._spools.hand_over()
 
     def close_children(self, parent: Tracker, timeout_seconds: float) -> int:
         """End the runs under a parent that other processes left open, as KILLED, and send their unsent records.
@@ -232,11 +232,6 @@ class TrackingStore:
         artifacts = self.server.artifact_location or own_server(self.folder).artifact_location
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
         return [*command, "--workers", "1", "--artifacts-destination", str(artifacts)]
-
-    @property
-    def _left(self) -> Storage:
-        """Folder in which commands leave the records that they could not send."""
-        return self.storage.child(f"{FOLDER}/unsent/{self._spools.root.name}")
 
     @cached_property
     def _sender(self) -> Sender:
