@@ -131,7 +131,7 @@ class Server:
     def find_original(self, experiment_id: str, identity: str, storage: str) -> Run | None:
         """Return the newest run that computed an identity, preferring runs of a storage."""
         runs = self.find_originals(experiment_id, identity)
-        return next(iter(sorted(runs, key=lambda run: run.data.tags.get(STORAGE_TAG) != storage)), None)
+        return min(runs, key=lambda run: run.data.tags.get(STORAGE_TAG) != storage, default=None)
 
     def find_of_spool(self, experiment_id: str, spool: str) -> Run | None:
         """Return the run that a spool writes to, or else the run that it created."""
