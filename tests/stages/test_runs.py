@@ -27,7 +27,7 @@ from objectaware.stages.runs import (
     shown,
     stored_runs,
 )
-from objectaware.tracking.server import RecordedRun, recorded_runs
+from objectaware.tracking.store import RecordedRun
 from stage_runs import run_as
 
 DAY = 86400.0
@@ -95,7 +95,7 @@ def stored(context: Context, made: dict[str, StageResult]) -> list[StoredRun]:
 
 @pytest.fixture
 def recorded(context: Context, made: dict[str, StageResult]) -> list[RecordedRun]:
-    return recorded_runs(context.services.tracking)
+    return context.services.tracking.recorded_runs()
 
 
 def _names(runs: list[StoredRun], made: dict[str, StageResult]) -> list[str]:

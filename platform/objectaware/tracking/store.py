@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,15 @@ from objectaware.data.storage import Storage
 from objectaware.errors import Finding, InputError, one_line
 from objectaware.tracking.delivery import Sender
 from objectaware.tracking.run import Tracker
-from objectaware.tracking.server import TRACKING_URI_VARIABLE, Server, initialise, own_server, server_in_use
+from objectaware.tracking.server import (
+    IDENTITY_TAG,
+    TRACKING_URI_VARIABLE,
+    Server,
+    initialise,
+    is_link,
+    own_server,
+    server_in_use,
+)
 from objectaware.tracking.spool import RunOpened, Spool, delete_removed, milliseconds_now
 from objectaware.tracking.spools import Spools, storage_id, this_host, this_user
 
@@ -31,6 +39,31 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 # Ray gives a job that is stopped three seconds.
 _SECONDS_TO_STOP = 1.0
 _SAFE_KEY = re.compile(r"[\w.-]+")
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run as MLflow has it.
+
+    Attributes:
+        run_id: Its id there.
+        name: Its name.
+        identity: Identity of the stage, trial or study.
+        kind: The kind of stage or of study.
+        status: FINISHED, FAILED, KILLED or RUNNING.
+        started: Milliseconds since 1970.
+        dataset: The data set that it is about; None where the run does not say so.
+        metrics: The last value of each metric.
+    """
+
+    run_id: str
+    name: str
+    identity: str
+    kind: str
+    status: str
+    started: int
+    dataset: str | None
+    metrics: Mapping[str, float]
 
 
 class TrackingStore:
@@ -213,6 +246,45 @@ class TrackingStore:
             time.sleep(_SECONDS_BETWEEN_LOOKS)
         self.send_leftovers()
         return len(open_runs)
+
+    def recorded_runs(self) -> list[RecordedRun]:
+        """Return all runs of the experiment, the oldest first, without links to other studies' runs.
+
+        Raises:
+            Exception: MLflow cannot be reached.
+        """
+        experiment = self.server.client.get_experiment_by_name(self.experiment)
+        runs = [] if experiment is None else self.server.search(experiment.experiment_id)
+        return [
+            RecordedRun(
+                run.info.run_id,
+                run.info.run_name,
+                run.data.tags[IDENTITY_TAG],
+                run.data.tags.get("stage") or run.data.tags.get("study") or "",
+                run.info.status,
+                run.info.start_time,
+                run.data.tags.get("dataset"),
+                dict(run.data.metrics),
+            )
+            for run in reversed(runs)
+            if IDENTITY_TAG in run.data.tags and not is_link(run)
+        ]
+
+    def metric_history(self, identity: str, metric: str) -> list[tuple[int, float]] | None:
+        """Read the values of a metric in a stage's run, finished or not.
+
+        Args:
+            identity: Identity of the stage.
+            metric: Name of the metric.
+
+        Returns:
+            Pairs of step and value, by rising step; None if the store has no run of this identity.
+        """
+        run = self.server.find_original(self.server.experiment_id(self.experiment), identity, self.storage_id)
+        if run is None:
+            return None
+        points = self.server.client.get_metric_history(run.info.run_id, metric)
+        return sorted({point.step: point.value for point in points}.items())
 
     def run_url(self, run_id: str) -> str:
         """Return the address of a run's page: on the server, or on the UI that `ui_command` starts."""
