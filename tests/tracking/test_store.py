@@ -260,10 +260,11 @@ def test_a_stage_of_one_study_is_linked_from_another(open_store: Open) -> None:
     store = open_store()
     first = store.parent_run(name="first", key="first", tags={"study": "table1"})
     stage = store.child_run(first, name="stage", key="stage", tags={})
-    stage.finish("KILLED")
+    assert stage.finish("KILLED", timeout_seconds=30)
+    source = str(stage.run_id)
     second = store.parent_run(name="second", key="second", tags={})
     for _ in range(2):  # as when the study is started again
-        store.link_run(second, name="stage", key="stage", tags={"stage": "pretrain"})
+        store.link_run(second, name="stage", key="stage", tags={"stage": "pretrain"}, source_run_id=source)
     store.link_run(second, name="given", key="given", tags={}, source_run_id="0123abcd")
     assert second.finish("FINISHED", timeout_seconds=30)
     second_id = second.run_id  # asked for now, since a fresh start will move the spool
@@ -274,15 +275,14 @@ def test_a_stage_of_one_study_is_linked_from_another(open_store: Open) -> None:
     link = children["stage"]
     assert link.data.tags["identity"] == "stage"
     assert link.data.tags["stage"] == "pretrain"
-    assert link.data.tags["source_run_id"] == stage.run_id
+    assert link.data.tags["source_run_id"] == source
     assert link.data.tags["mlflow.parentRunId"] == second.run_id
     assert link.info.status == "FINISHED"
     assert children["given"].data.tags["source_run_id"] == "0123abcd"
     # A link, though newer, is not mistaken for the run that computed.
-    computed = stage.run_id
     again = open_store().child_run(first, name="stage", key="stage", tags={})
     assert again.finish("FINISHED", timeout_seconds=30)
-    assert again.run_id == computed
+    assert again.run_id == source
     # One level of nesting.
     parents = {run.info.run_id for run in all_runs(store) if "mlflow.parentRunId" not in run.data.tags}
     nested = [run.data.tags["mlflow.parentRunId"] for run in all_runs(store) if run.info.run_id not in parents]
@@ -290,7 +290,7 @@ def test_a_stage_of_one_study_is_linked_from_another(open_store: Open) -> None:
     assert set(nested) <= parents
     # A study that starts afresh has links of its own.
     fresh = open_store().parent_run(name="second", key="second", tags={}, fresh=True)
-    store.link_run(fresh, name="stage", key="stage", tags={})
+    store.link_run(fresh, name="stage", key="stage", tags={}, source_run_id=source)
     assert fresh.flush(30)
     assert store.send_leftovers(30) == 0
     links = [run.data.tags["mlflow.parentRunId"] for run in all_runs(store) if run.info.run_name == "stage"]

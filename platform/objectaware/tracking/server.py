@@ -123,11 +123,6 @@ class Server:
         """Return the runs that computed an identity, without links, the newest first."""
         return [run for run in self.search(experiment_id, IDENTITY_TAG, identity) if not is_link(run)]
 
-    def find_original(self, experiment_id: str, identity: str, storage: str) -> Run | None:
-        """Return the newest run that computed an identity, preferring runs of a storage."""
-        runs = self.find_originals(experiment_id, identity)
-        return min(runs, key=lambda run: run.data.tags.get(STORAGE_TAG) != storage, default=None)
-
     def find_of_spool(self, experiment_id: str, spool: str) -> Run | None:
         """Return the run that a spool writes to, or else the run that it created."""
         for tag in (WRITER_TAG, SPOOL_TAG):
@@ -173,15 +168,10 @@ class Server:
         }
         if parent_id is not None:
             tags[PARENT_TAG] = parent_id
-        if not opened.is_link:
-            if same := self.find_originals(experiment_id, opened.identity):
-                tags[SAME_TAG] = same[0].info.run_id
-        elif opened.source_run_id is not None:
-            tags[SOURCE_TAG] = opened.source_run_id
-        else:
-            source = self.find_original(experiment_id, opened.identity, opened.storage)
-            # Another server may have recorded the stage. Its identity still says which stage was reused.
-            tags[SOURCE_TAG] = "unknown" if source is None else source.info.run_id
+        if opened.is_link:
+            tags[SOURCE_TAG] = opened.source_run_id or "unknown"
+        elif same := self.find_originals(experiment_id, opened.identity):
+            tags[SAME_TAG] = same[0].info.run_id
         return self.client.create_run(experiment_id, start_time=opened.timestamp, tags=tags, run_name=opened.name)
 
     def continue_run(self, run_id: str, opened: RunOpened) -> None:

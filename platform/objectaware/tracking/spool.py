@@ -74,7 +74,7 @@ class RunOpened:
         leased: Whether this process alone may compute this identity in this storage, so that no other writer is alive.
         is_study: Whether the run has child runs, and is continued even after it finished.
         is_link: Whether this run only points at another study's run of the same identity.
-        source_run_id: The run that a link points at; None lets the sender look it up by identity.
+        source_run_id: The run that a link points at.
     """
 
     experiment: str

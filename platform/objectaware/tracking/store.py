@@ -23,6 +23,7 @@ from objectaware.tracking.delivery import Sender
 from objectaware.tracking.run import Tracker
 from objectaware.tracking.server import (
     IDENTITY_TAG,
+    STORAGE_TAG,
     TRACKING_URI_VARIABLE,
     Server,
     initialise,
@@ -172,9 +173,7 @@ class TrackingStore:
         opened = self._opening(name, key, parent, adopt=not fresh, leased=leased)
         return self._begin(key, opened, tags)
 
-    def link_run(
-        self, parent: Tracker, *, name: str, key: str, tags: Mapping[str, object], source_run_id: str | None = None
-    ) -> None:
+    def link_run(self, parent: Tracker, *, name: str, key: str, tags: Mapping[str, object], source_run_id: str) -> None:
         """Record under a study that it reuses another study's stage, as a finished run that points there.
 
         Args:
@@ -182,7 +181,7 @@ class TrackingStore:
             name: The run's name as shown.
             key: The stage's identity, the same as the source's.
             tags: Its tags.
-            source_run_id: The run that computed; None looks it up by the identity.
+            source_run_id: The run that computed.
         """
         opened = self._opening(name, key, parent, is_link=True, source_run_id=source_run_id)
         name = f"{key}+{parent.opening.spool}"
@@ -280,9 +279,10 @@ class TrackingStore:
         Returns:
             Pairs of step and value, by rising step; None if the store has no run of this identity.
         """
-        run = self.server.find_original(self.server.experiment_id(self.experiment), identity, self.storage_id)
-        if run is None:
+        runs = self.server.find_originals(self.server.experiment_id(self.experiment), identity)
+        if not runs:
             return None
+        run = min(runs, key=lambda run: run.data.tags.get(STORAGE_TAG) != self.storage_id)  # of our storage, the newest
         points = self.server.client.get_metric_history(run.info.run_id, metric)
         return sorted({point.step: point.value for point in points}.items())
 
