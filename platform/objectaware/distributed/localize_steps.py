@@ -41,6 +41,23 @@ NUM_KEPT_IMAGES = 12
 """Number of images whose iterations are kept with `record_iterations`."""
 
 
+@dataclass
+class Picture:
+    """An image of a group as it was read.
+
+    Attributes:
+        image_id: Path relative to the folder of the images.
+        pixels: The image squashed to (S, S, 3), as bytes; empty if it cannot be read.
+        size: Its own height and width; zeros if it cannot be read.
+        error: Why it cannot be read or localized; empty if it can.
+    """
+
+    image_id: str
+    pixels: bytes
+    size: tuple[int, int]
+    error: str
+
+
 @dataclass(frozen=True)
 class GroupPlan:
     """Assign images to groups. Hold arrays only, so that processes share one copy in the object store.
@@ -99,14 +116,18 @@ class GroupPlan:
             return self.negatives
         return self.filler if group == self.num_groups - 1 else self.filler[:0]
 
-    def read(self, index: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-        """Return an image squashed to (image_size, image_size, 3), and its own height and width.
-
-        Raises:
-            UnreadableImage: The file cannot be decoded.
-        """
-        image = read_image(Path(self.root, self.image_ids[int(index)].as_py()))
-        return resize_image(image, (self.image_size, self.image_size)), (image.shape[0], image.shape[1])
+    def read(self, indices: NDArray[np.int64]) -> list[Picture]:
+        """Read images and squash them to (image_size, image_size, 3)."""
+        pictures = []
+        for image_id in self.image_ids.take(pa.array(indices)).to_pylist():
+            try:
+                image = read_image(Path(self.root, image_id))
+            except UnreadableImage as error:
+                pictures.append(Picture(image_id, b"", (0, 0), error.reason))
+            else:
+                squashed = resize_image(image, (self.image_size, self.image_size))
+                pictures.append(Picture(image_id, squashed.tobytes(), image.shape[:2], ""))
+        return pictures
 
 
 def _indices(manifest: Manifest, negatives: Sequence[str]) -> NDArray[np.int64]:
@@ -142,53 +163,35 @@ def group_table(groups: GroupPlan, group: int) -> pa.Table:
     Raises:
         InputError: One of the negatives that the user named cannot be read.
     """
-    pictures, sizes, errors = [], [], []
-    for index in groups.members(group):
-        try:
-            image, size = groups.read(index)
-        except UnreadableImage as error:
-            pictures.append(b"")
-            sizes.append((0, 0))
-            errors.append(error.reason)
-        else:
-            pictures.append(image.tobytes())
-            sizes.append(size)
-            errors.append("")
-    filler = list(_readable(groups, groups.fillers(group)))
-    image_ids = groups.image_ids.take(pa.array(groups.members(group))).to_pylist()
+    members, filler = groups.read(groups.members(group)), groups.read(groups.fillers(group))
+    for picture in filler:
+        if picture.error and groups.negatives is not None:  # an image of another group is reported with that group
+            raise InputError("negatives", picture.image_id, picture.error, "Leave it out.")
+    filler = [picture for picture in filler if not picture.error]
+    readable = [picture for picture in members if not picture.error]
     if groups.needs_negatives:
-        own = [] if groups.negatives is not None else _without_errors(image_ids, errors)
-        negatives = {*own, *(image_id for image_id, _ in filler)}
-        for image_id in _without_errors(image_ids, errors):
-            if negatives <= {image_id}:
-                errors[image_ids.index(image_id)] = _NO_NEGATIVES
+        compared = filler if groups.negatives is not None else [*readable, *filler]
+        negatives = {picture.image_id for picture in compared}
+        for picture in readable:
+            if negatives <= {picture.image_id}:
+                picture.error = _NO_NEGATIVES
+    pixels = b"".join(picture.pixels for picture in members if not picture.error)
     return pa.table(
         {
             "group": pa.array([group], pa.int64()),
-            "image_ids": pa.array([image_ids]),
-            "heights": pa.array([[height for height, _ in sizes]], pa.list_(pa.int32())),
-            "widths": pa.array([[width for _, width in sizes]], pa.list_(pa.int32())),
-            "errors": pa.array([errors], pa.list_(pa.string())),
-            "pixels": pa.array([b"".join(_without_errors(pictures, errors))], pa.large_binary()),
-            "filler": pa.array([b"".join(content for _, content in filler)], pa.large_binary()),
-            "filler_ids": pa.array([[image_id for image_id, _ in filler]], pa.list_(pa.string())),
+            "image_ids": pa.array([[picture.image_id for picture in members]]),
+            "heights": pa.array([[picture.size[0] for picture in members]], pa.list_(pa.int32())),
+            "widths": pa.array([[picture.size[1] for picture in members]], pa.list_(pa.int32())),
+            "errors": pa.array([[picture.error for picture in members]], pa.list_(pa.string())),
+            "pixels": pa.array([pixels], pa.large_binary()),
+            "filler": pa.array([b"".join(picture.pixels for picture in filler)], pa.large_binary()),
+            "filler_ids": pa.array([[picture.image_id for picture in filler]], pa.list_(pa.string())),
         }
     )
 
 
 def _without_errors(values: Sequence[Value], errors: Sequence[str]) -> list[Value]:
     return [value for value, error in zip(values, errors, strict=True) if not error]
-
-
-def _readable(groups: GroupPlan, indices: NDArray[np.int64]) -> Iterator[tuple[str, bytes]]:
-    for index in indices:
-        image_id = groups.image_ids[int(index)].as_py()
-        try:
-            yield image_id, groups.read(index)[0].tobytes()
-        except UnreadableImage as error:
-            if groups.negatives is not None:
-                raise InputError("negatives", image_id, error.reason, "Leave it out.") from error
-            continue  # reported with the group to which it belongs
 
 
 class CamActor:
