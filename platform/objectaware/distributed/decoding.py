@@ -81,7 +81,7 @@ class DecodedViews:
         self._loader = loader
         self._config = config
         self._arguments = (config, rank, world_size)
-        self._stream: Generator[Columns, None, None] = (columns for columns in ())
+        self._stream: Generator[Columns, None, None] = (columns for columns in list[Columns]())
 
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
         """Yield an epoch's batches in order (`training.views.ViewSource.epoch`).

@@ -171,7 +171,7 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
     one_group: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
     return (
         groups.map_batches(
-            read_group,
+            read_group,  # type: ignore[arg-type]  # Ray's types know no further arguments
             fn_kwargs={"plan": plan},
             compute=TaskPoolStrategy(size=readers.count),
             num_cpus=readers.num_cpus,
