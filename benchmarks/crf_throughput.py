@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -105,19 +104,16 @@ def stage_speed(work: Work) -> float:
             batch_size=1,
             batch_format="pyarrow",
         )
-        arrivals = []
-        for row in results.iter_rows():
-            assert row.get("fault") is None, row
-            arrivals.append(time.perf_counter())
+        arrivals = [time.perf_counter() for _ in results.iter_rows()]
         check_against_bare(work, store)
     num_images = (work.num_groups - 3) * work.group_size
     return num_images / (arrivals[-2] - arrivals[1])
 
 
-def stage_config(work: Work) -> dict[str, Any]:
+def stage_config(work: Work) -> LocalizeConfig:
     """What the stage is told of its pictures; no file is read."""
     data = DataConfig(root=".")
-    return LocalizeConfig(data=data, localizer=FullImage(), image_size=work.pictures.shape[1]).model_dump()
+    return LocalizeConfig(data=data, localizer=FullImage(), image_size=work.pictures.shape[1])
 
 
 def tables(work: Work) -> Iterator[pa.Table]:

@@ -211,16 +211,10 @@ def _group_steps(
         localizer=ContraCAM(num_iterations=_NUM_ITERATIONS, expansion=_EXPANSION),
         execution=LocalizeExecution(num_compute_threads=1),
     )
-    plan = GroupPlan.of(manifest, group_size=config.group_size, seed=0, image_size=size)
-    values = config.model_dump()
-    cam_actor, crf_actor = CamActor(values), CrfActor(values, masks)
+    plan = GroupPlan.of(manifest, config)
+    cam_actor, crf_actor = CamActor(config), CrfActor(config, masks)
 
     def cam_step() -> pa.Table:
         return cam_actor(group_table(plan, 0))
 
-    return lambda: _without_fault(crf_actor(cam_step())), cam_step
-
-
-def _without_fault(table: pa.Table) -> pa.Table:
-    assert "fault" not in table.column_names, table
-    return table
+    return lambda: crf_actor(cam_step()), cam_step

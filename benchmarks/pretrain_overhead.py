@@ -123,7 +123,7 @@ def under_ray(config: PretrainConfig, folder: Path) -> Epochs:
     """The platform's loop in one worker of Ray Train."""
     records: list[Mapping[str, Any]] = []
     with ray_cluster():
-        train_on_ray(run_pretraining, config, name="train", storage=Storage.from_uri(folder), on_record=records.append)
+        train_on_ray(run_pretraining, config, storage=Storage.from_uri(folder), on_record=records.append)
     return Epochs.of([record for record in records if record["kind"] == "epoch"], _num_steps(config))
 
 

@@ -11,14 +11,9 @@ from objectaware.cli import run
 from objectaware.commands import registry
 from objectaware.commands.common import storage_address
 from objectaware.commands.submit import job_command, job_environment
-from objectaware.distributed.submit import ClusterShape
 from objectaware.errors import InputError
 from objectaware.process import CONFIG_VARIABLE
 from objectaware.tracking import environment_tags
-
-HERE = ClusterShape(has_several_nodes=False, is_this_machine=True)
-CLUSTER = ClusterShape(has_several_nodes=True, is_this_machine=True)
-ELSEWHERE = ClusterShape(has_several_nodes=False, is_this_machine=False)
 
 
 @pytest.fixture
@@ -74,26 +69,25 @@ def test_alone_on_this_machine_results_go_where_they_would_without_a_job(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "platform" / "objectaware").mkdir(parents=True)
-    assert job_environment({}, tmp_path, HERE) == {
+    assert job_environment({}, tmp_path, is_alone_here=True) == {
         "PYTHONPATH": "platform",
         "OBJECTAWARE_STORAGE": f"{tmp_path}/runs",
     }
     given = {"OBJECTAWARE_STORAGE": "here", "MLFLOW_TRACKING_URI": "sqlite:///db"}
-    environment = job_environment(given, tmp_path / "elsewhere", HERE)
+    environment = job_environment(given, tmp_path / "elsewhere", is_alone_here=True)
     assert environment == {
         "OBJECTAWARE_STORAGE": f"{tmp_path}/here",
         "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/db",
     }
 
 
-@pytest.mark.parametrize("shape", [CLUSTER, ELSEWHERE])
-def test_a_cluster_takes_no_results_to_one_machines_files(shape: ClusterShape, tmp_path: Path) -> None:
-    assert job_environment({}, tmp_path, shape) == {}
+def test_a_cluster_takes_no_results_to_one_machines_files(tmp_path: Path) -> None:
+    assert job_environment({}, tmp_path, is_alone_here=False) == {}
     shared = {"OBJECTAWARE_STORAGE": "s3://bucket/runs", "MLFLOW_TRACKING_URI": "http://mlflow:5000"}
-    assert job_environment(shared, tmp_path, shape) == shared
+    assert job_environment(shared, tmp_path, is_alone_here=False) == shared
     for name, value in [("OBJECTAWARE_STORAGE", "runs"), ("MLFLOW_TRACKING_URI", "sqlite:////tmp/mlflow.db")]:
         with pytest.raises(InputError, match="this machine alone") as refused:
-            job_environment({name: value}, tmp_path, shape)
+            job_environment({name: value}, tmp_path, is_alone_here=False)
         assert refused.value.field == name
 
 
@@ -107,7 +101,7 @@ def test_a_cluster_takes_no_results_to_one_machines_files(shape: ClusterShape, t
 )
 def test_a_password_does_not_go_into_rays_logs(name: str, address: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
-        job_environment({name: address}, tmp_path, CLUSTER)
+        job_environment({name: address}, tmp_path, is_alone_here=False)
     assert refused.value.field == name
     assert "hidden" not in str(refused.value)
     assert "MLFLOW_TRACKING_PASSWORD" in refused.value.remedy

@@ -50,7 +50,7 @@ def test_a_decoder_gives_a_workers_columns_of_the_plan(pack: Path) -> None:
     inputs = open_inputs(config)
     loader = build_loader(config, inputs.images, pack)
     for rank in range(2):
-        decoder = Decoder(config.model_dump(), rank, 2)
+        decoder = Decoder(config, rank, 2)
         share = worker_share(inputs.batches(1), rank, 2)
         for step, batch in enumerate(loader.epoch(1, list(share))):
             columns = decoder({"epoch": np.array([1]), "step": np.array([step])})

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import cv2
 import numpy as np
@@ -23,13 +21,14 @@ from objectaware.errors import InputError
 from objectaware.localize import contracam, dense_crf, expand_resolution, extract_boxes
 from objectaware.localize.center_box import center_box
 from objectaware.localize.classifier_cam import classifier_cam
+from objectaware.localize.contracam import ContraCAM
 from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, read_rows
 from objectaware.methods.checkpoint import Classifier, classifier_file, load_encoder
 
 SIZE = 32
 
 
-def _config(checkpoint: Path | str | None = "", **changes: object) -> dict[str, object]:
+def _config(checkpoint: Path | str | None = "", **changes: object) -> LocalizeConfig:
     settings = {
         "data": DataConfig(root="."),
         "checkpoint": None if checkpoint is None else str(checkpoint),
@@ -37,7 +36,7 @@ def _config(checkpoint: Path | str | None = "", **changes: object) -> dict[str, 
         "localizer": {"num_iterations": 2, "expansion": 4},
         "execution": LocalizeExecution(num_compute_threads=1),
     }
-    return LocalizeConfig.model_validate(settings | changes).model_dump()
+    return LocalizeConfig.model_validate(settings | changes)
 
 
 def _group(
@@ -82,7 +81,7 @@ def _with_cams(cams: NDArray[np.float32], errors: list[str] | None = None) -> pa
     return group.append_column("cams", pa.array([cams.tobytes()], pa.large_binary()))
 
 
-def _stored(config: dict[str, object], folder: Path, batch: pa.Table) -> list[MaskRow]:
+def _stored(config: LocalizeConfig, folder: Path, batch: pa.Table) -> list[MaskRow]:
     store = Storage.from_uri(folder)
     CrfActor(config, store)(batch)
     return list(read_rows(store))
@@ -124,11 +123,11 @@ def test_a_group_without_a_readable_image_has_no_soft_masks(tiny_checkpoint: Pat
     assert _cams(result).shape == (0, SIZE, SIZE)
 
 
-def test_a_folder_that_is_no_checkpoint_is_told_by_the_group(tmp_path: Path) -> None:
-    result = CamActor(_config(tmp_path))(_group(_pictures(2), _pictures(0)))
-    error = pickle.loads(result["fault"][0].as_py())
-    assert isinstance(error, InputError)
-    assert error.field == "checkpoint"
+def test_a_folder_that_is_no_checkpoint_is_refused_with_the_first_group(tmp_path: Path) -> None:
+    actor = CamActor(_config(tmp_path))
+    with pytest.raises(InputError) as refusal:
+        actor(_group(_pictures(2), _pictures(0)))
+    assert refusal.value.field == "checkpoint"
 
 
 def test_settings_reach_contracam(tiny_checkpoint: Path) -> None:
@@ -250,9 +249,8 @@ def test_failed_images_are_rows_of_their_own(tmp_path: Path) -> None:
     assert rows[2].cam[0, 0] == pytest.approx(0.9, abs=1 / 255)
 
 
-def _plan(root: Path, *, group_size: int = 10, seed: int = 0) -> GroupPlan:
-    manifest = Manifest.of(ImageFolder.scan(root))
-    return GroupPlan.of(manifest, group_size=group_size, seed=seed, image_size=32)
+def _plan(root: Path, *, group_size: int = 10) -> GroupPlan:
+    return GroupPlan.of(Manifest.of(ImageFolder.scan(root)), _config(group_size=group_size))
 
 
 def _read(plan: GroupPlan, group: int) -> dict[str, list[object]]:
@@ -262,7 +260,7 @@ def _read(plan: GroupPlan, group: int) -> dict[str, list[object]]:
 
 def test_groups_are_the_manifests(tiny_images: Path) -> None:
     manifest = Manifest.of(ImageFolder.scan(tiny_images))
-    plan = GroupPlan.of(manifest, group_size=10, seed=3, image_size=32)
+    plan = GroupPlan.of(manifest, _config(group_size=10, seed=3))
     expected = manifest.groups(10, 3)
     assert plan.num_groups == len(expected) == 5
     for group, members in enumerate(expected):
@@ -284,60 +282,54 @@ def test_nothing_is_filled_where_nothing_is_missing(tiny_images: Path, group_siz
 def test_given_negatives_go_with_every_group(ray_session: None, tiny_images: Path) -> None:
     manifest = Manifest.of(ImageFolder.scan(tiny_images))
     chosen = [manifest.image_ids[7], manifest.image_ids[2], manifest.image_ids[7]]
-    plan = GroupPlan.of(manifest, group_size=20, seed=0, image_size=32, negatives=chosen)
+    plan = GroupPlan.of(manifest, _config(group_size=20, localizer=ContraCAM(negatives=tuple(chosen))))
     assert [plan.fillers(group).tolist() for group in range(3)] == [[7, 2]] * 3
     row = _read(plan, 2)
     assert row["filler_ids"] == [chosen[:2]]
     assert len(row["filler"][0]) == 2 * 32 * 32 * 3
     with pytest.raises(InputError, match=r"negatives = giraffe\.jpg: is not an image"):
-        GroupPlan.of(manifest, group_size=20, seed=0, image_size=32, negatives=["giraffe.jpg"])
+        GroupPlan.of(manifest, _config(group_size=20, localizer=ContraCAM(negatives=("giraffe.jpg",))))
 
 
 def test_a_given_negative_that_cannot_be_read_is_refused(ray_session: None, tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "a.png"), np.zeros((4, 4, 3), dtype=np.uint8))
     (tmp_path / "b.png").write_bytes(b"")
     manifest = Manifest.of(ImageFolder.scan(tmp_path))
-    plan = GroupPlan.of(manifest, group_size=2, seed=0, image_size=32, negatives=["b.png"])
-    fault = pickle.loads(_read(plan, 0)["fault"][0])
-    assert isinstance(fault, InputError)
-    assert str(fault).startswith("negatives = b.png: the file is empty")
+    plan = GroupPlan.of(manifest, _config(group_size=2, localizer=ContraCAM(negatives=("b.png",))))
+    with pytest.raises(InputError, match=r"^negatives = b\.png: the file is empty"):
+        _read(plan, 0)
 
 
-def _alone(folder: Path, *, num_good: int, num_bad: int, group_size: int, **options: Any) -> list[str]:
+def _alone(folder: Path, config: LocalizeConfig, *, num_good: int, num_bad: int = 0) -> list[str]:
     """Why images of a folder's last group are not localized by a method that compares them, in order."""
     for number in range(num_good + num_bad):
         content = cv2.imencode(".png", np.full((8, 8, 3), number, dtype=np.uint8))[1].tobytes()
         (folder / f"{number}.png").write_bytes(content if number < num_good else b"")
-    manifest = Manifest.of(ImageFolder.scan(folder))
-    plan = GroupPlan.of(manifest, group_size=group_size, seed=0, image_size=32, **options)
+    plan = GroupPlan.of(Manifest.of(ImageFolder.scan(folder)), config)
     (row,) = group_table(plan, plan.num_groups - 1).to_pylist()
     assert len(row["pixels"]) == row["errors"].count("") * 32 * 32 * 3
     return sorted(row["errors"])
 
 
 def test_an_image_that_no_other_can_be_compared_with_is_failed_and_says_so(tmp_path: Path) -> None:
-    reasons = _alone(tmp_path, num_good=1, num_bad=2, group_size=64, needs_negatives=True)
+    reasons = _alone(tmp_path, _config(), num_good=1, num_bad=2)
     assert reasons[0].startswith("has no negatives")
     assert reasons[1:] == ["the file is empty"] * 2
 
 
 def test_an_image_that_is_its_own_only_negative_is_failed_and_the_others_are_not(tmp_path: Path) -> None:
-    given = {"negatives": ["0.png"], "needs_negatives": True}
-    reasons = _alone(tmp_path, num_good=3, num_bad=0, group_size=64, **given)
+    reasons = _alone(tmp_path, _config(localizer=ContraCAM(negatives=("0.png",))), num_good=3)
     assert reasons[:2] == ["", ""]
     assert reasons[2].startswith("has no negatives")
 
 
 @pytest.mark.parametrize(
-    ("num_good", "group_size", "needs_negatives"),
-    [(2, 64, True), (3, 2, True), (1, 64, False)],
+    ("num_good", "config"),
+    [(2, _config()), (3, _config(group_size=2)), (1, _config(None, localizer="full_image"))],
     ids=["fewer than a group", "a last group of one", "a localizer that compares nothing"],
 )
-def test_images_that_need_no_more_are_localized(
-    num_good: int, group_size: int, needs_negatives: bool, tmp_path: Path
-) -> None:
-    reasons = _alone(tmp_path, num_good=num_good, num_bad=0, group_size=group_size, needs_negatives=needs_negatives)
-    assert set(reasons) == {""}
+def test_images_that_need_no_more_are_localized(num_good: int, config: LocalizeConfig, tmp_path: Path) -> None:
+    assert set(_alone(tmp_path, config, num_good=num_good)) == {""}
 
 
 def test_a_group_is_read_and_squashed(ray_session: None, tiny_images: Path) -> None:
@@ -371,10 +363,3 @@ def test_an_unreadable_image_keeps_its_place_and_says_why(ray_session: None, tmp
     readable = [read_image(tmp_path / name)[0, 0, 0] for name in names if name != "b.png"]
     pixels = np.frombuffer(row["pixels"][0], dtype=np.uint8).reshape(-1, 32, 32, 3)
     assert pixels[:, 0, 0, 0].tolist() == readable
-
-
-def test_an_error_of_the_code_travels_on_as_itself(ray_session: None, tiny_images: Path) -> None:
-    batch = pa.table({"group": pa.array([0], pa.int64())})
-    fault = read_group(batch, plan=ray.put("no plan"))
-    assert fault.column_names == ["fault"]
-    assert read_group(fault, plan=None) is fault

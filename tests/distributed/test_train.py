@@ -25,11 +25,11 @@ from ray.train.v2._internal import constants
 from actors import actors, placement_groups
 from objectaware.config import PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
-from objectaware.distributed import train
+from objectaware.distributed import ENVIRONMENT
+from objectaware.distributed.cluster import interface_of
 from objectaware.distributed.train import (
     _explained,
     _may_pass,
-    interface_of,
     training_needs,
     use_rays_interface,
 )
@@ -446,5 +446,5 @@ def test_what_the_user_chose_stays_and_nothing_is_guessed(
 
 def test_epochs_do_not_wait_for_the_controller() -> None:
     """It looks every 2 s by default, by a setting that Ray must still know under the name that we set."""
-    assert float(train._ENVIRONMENT[constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR]) <= 0.2
+    assert float(ENVIRONMENT[constants.HEALTH_CHECK_INTERVAL_S_ENV_VAR]) <= 0.2
     assert constants.DEFAULT_HEALTH_CHECK_INTERVAL_S >= 1

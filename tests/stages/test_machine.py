@@ -166,13 +166,13 @@ def _config(**execution: Any) -> LocalizeConfig:
 
 @pytest.mark.parametrize("gpus", [True, False])
 def test_gpus_are_used_where_there_are_some(monkeypatch: pytest.MonkeyPatch, gpus: bool) -> None:
-    monkeypatch.setattr(cluster, "has_gpus", lambda: gpus)
+    monkeypatch.setattr(cluster, "num_gpus", lambda: int(gpus))
     assert uses_gpu(on_available_device(_config(num_crf_actors=3))) is gpus
 
 
 @pytest.mark.parametrize("chosen", [True, False])
 def test_what_the_user_chose_stays(monkeypatch: pytest.MonkeyPatch, chosen: bool) -> None:
-    monkeypatch.setattr(cluster, "has_gpus", lambda: not chosen)
+    monkeypatch.setattr(cluster, "num_gpus", lambda: int(not chosen))
     assert uses_gpu(on_available_device(_config(use_gpu=chosen))) is chosen
 
 

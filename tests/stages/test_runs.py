@@ -27,7 +27,7 @@ from objectaware.stages.runs import (
     shown,
     stored_runs,
 )
-from objectaware.tracking.server import RecordedRun, recorded_runs
+from objectaware.tracking.store import RecordedRun
 from stage_runs import run_as
 
 DAY = 86400.0
@@ -95,7 +95,7 @@ def stored(context: Context, made: dict[str, StageResult]) -> list[StoredRun]:
 
 @pytest.fixture
 def recorded(context: Context, made: dict[str, StageResult]) -> list[RecordedRun]:
-    return recorded_runs(context.services.tracking)
+    return context.services.tracking.recorded_runs()
 
 
 def _names(runs: list[StoredRun], made: dict[str, StageResult]) -> list[str]:
@@ -156,8 +156,8 @@ def test_a_name_means_one_run(stored: list[StoredRun], made: dict[str, StageResu
 
 
 def test_the_list_joins_storage_and_mlflow(stored: list[StoredRun], recorded: list[RecordedRun]) -> None:
-    study = RecordedRun("id", "demo", "demo-key", "demo", "FINISHED", 0, None, "scenes", {})
-    trial = RecordedRun("id", "trial", "trial-key", "trial", "FINISHED", 0, "id", None, {})
+    study = RecordedRun("id", "demo", "demo-key", "demo", "FINISHED", 0, "scenes", {})
+    trial = RecordedRun("id", "trial", "trial-key", "trial", "FINISHED", 0, None, {})
     rows = listed(stored, [*recorded, study, trial])
     assert len(rows) == 7
     assert [(row["status"], row["MLflow"]) for row in rows if row["status"] != "finished"] == [

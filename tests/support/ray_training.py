@@ -12,4 +12,4 @@ from objectaware.training.pretraining import run_pretraining
 
 
 def pretrain(config: PretrainConfig, storage: Storage, on_record: Callable[[Mapping[str, Any]], None]) -> str:
-    return train_on_ray(run_pretraining, config, name="train", storage=storage, on_record=on_record)
+    return train_on_ray(run_pretraining, config, storage=storage, on_record=on_record)

@@ -77,11 +77,10 @@ def _train(
     loop: Callable[[Any, LocalSession], None],
     config: Any,
     *,
-    name: str,
     storage: Storage,
     on_record: Callable[[Record], None],
 ) -> str:
-    folder = storage.child(name)
+    folder = storage.child("train")
     working = Path(tempfile.mkdtemp(prefix="oa-train"))
     session = _Session(working, folder.child(KEPT_FOLDER), config, on_record)
     loop(config, session)
@@ -102,22 +101,13 @@ def _kept(session: LocalSession, working: Path, folder: Storage, num_epochs: int
 def _localize(
     config: LocalizeConfig, *, manifest: Manifest, store: Storage, on_record: Callable[[Record], None]
 ) -> LocalizeSummary:
-    plan = GroupPlan.of(
-        manifest,
-        group_size=config.group_size,
-        seed=config.seed,
-        image_size=config.image_size,
-        negatives=config.localizer.only_negatives,
-        needs_negatives=config.localizer.needs_negatives,
-    )
-    values = config.model_dump()
-    cam, crf = CamActor(values), CrfActor(values, store)
+    plan = GroupPlan.of(manifest, config)
+    cam, crf = CamActor(config), CrfActor(config, store)
     summary = LocalizeSummary(num_images=len(manifest))
     for group in range(plan.num_groups):
         batch = pa.table({"group": pa.array([group], pa.int64())})
         for step in (lambda table: read_group(table, plan=plan), cam, crf):
             batch = step(batch)
-            assert "fault" not in batch.column_names, batch
         row = batch.to_pylist()[0]
         summary.add(row["num_images"], list(zip(row["failed_ids"], row["reasons"], strict=True)))
     return summary

@@ -13,7 +13,7 @@ import pytest
 from objectaware.commands.common import Common, open_records
 from objectaware.data.storage import Storage
 from objectaware.tracking import Tracker, TrackingStore, spools, store
-from objectaware.tracking.spools import take_over
+from objectaware.tracking.spools import Spools
 
 # Several processes import mlflow, and each initialisation takes seconds of a free processor.
 pytestmark = pytest.mark.timeout(300)
@@ -46,9 +46,9 @@ def left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     assert not run.finish("FAILED", timeout_seconds=0)
     alive = opened.child_run(None, name="alive", key="alive", tags={})
     opened.hand_over()
-    assert not run.spool_folder.exists()
-    assert alive.spool_folder.exists()
-    shutil.rmtree(alive.spool_folder.parents[1])
+    assert not run._spool.folder.exists()
+    assert alive._spool.folder.exists()
+    shutil.rmtree(alive._spool.folder.parents[1])
     be_on(monkeypatch, "here")
     return storage
 
@@ -83,7 +83,7 @@ def test_of_many_commands_one_takes_what_was_left(left: Path, tmp_path: Path, cl
     folder = Storage.from_uri(archive.parent)
     for number in range(1, claims + 1):
         folder.write_bytes(f"{archive.name}.claim-{number:04d}", json.dumps({"claimed": 0.0}).encode())
-    threads = [threading.Thread(target=take_over, args=(folder, tmp_path / f"taker-{n}")) for n in range(8)]
+    threads = [threading.Thread(target=Spools(tmp_path / f"taker-{n}", folder).take_over) for n in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -96,7 +96,7 @@ def test_what_another_command_is_taking_is_left_to_it(left: Path, tmp_path: Path
     (archive,) = archives(left)
     folder = Storage.from_uri(archive.parent)
     folder.write_bytes(f"{archive.name}.claim-0001", json.dumps({"claimed": time.time()}).encode())
-    take_over(folder, tmp_path / "taker")
+    Spools(tmp_path / "taker", folder).take_over()
     assert not (tmp_path / "taker").exists()
     assert archive.exists()
 
@@ -115,7 +115,7 @@ def test_all_stays_where_it_is_if_the_storage_is_full(
     monkeypatch.setattr(Storage, "write_bytes", fail)
     opened.hand_over()
     assert "No space left" in caplog.text
-    assert run.spool_folder.exists()
+    assert run._spool.folder.exists()
 
 
 def test_a_command_leaves_its_unsent_records_however_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,7 @@ def test_what_a_lost_host_had_to_send_does_not_end_the_run_that_another_continue
     lost.log_metrics({"loss": 1.0}, step=3)
     lost._alive.close()
     if forgets:  # all of it is sent again
-        (lost.spool_folder / "progress.json").unlink()
+        (lost._spool.folder / "progress.json").unlink()
     assert open_storage("shared").send_leftovers(30) == 0
     (run,) = runs(open_storage("shared"))
     assert run.info.status == "FINISHED"
@@ -208,7 +208,7 @@ def test_a_command_that_lost_its_lease_leaves_the_run_to_the_one_that_took_over(
     assert suspended.flush(30)
     be(monkeypatch, host=host)
     other = train(open_storage("mine"), {1: 4.0})
-    assert other.spool_folder != suspended.spool_folder
+    assert other._spool.folder != suspended._spool.folder
     assert other.finish("FINISHED", timeout_seconds=30)
     be(monkeypatch)
     suspended.log_metrics({"loss": 9.0}, step=2)
@@ -217,7 +217,7 @@ def test_a_command_that_lost_its_lease_leaves_the_run_to_the_one_that_took_over(
     else:
         suspended.finish("FAILED", error="disk full", timeout_seconds=0)
     assert suspended.flush(30)
-    assert not suspended.spool_folder.exists()
+    assert not suspended._spool.folder.exists()
     (run,) = runs(open_storage("mine"))
     assert (run.info.status, losses(open_storage("mine"), run)) == ("FINISHED", [(0, 5.0), (1, 4.0)])
     assert "error" not in run.data.tags

@@ -73,7 +73,7 @@ def content(store: TrackingStore, run_id: str, path: str) -> bytes:
 
 
 def refused(run: Tracker) -> list[dict[str, object]]:
-    file = run.spool_folder.parent / "rejected" / f"{run.spool_folder.name}.jsonl"
+    file = run._spool.folder.parent / "rejected" / f"{run._spool.folder.name}.jsonl"
     return [json.loads(line)["record"] for line in file.read_text().splitlines()] if file.exists() else []
 
 
@@ -101,7 +101,7 @@ def test_four_processes_write_to_what_the_driver_opened(open_store: Open, tmp_pa
         assert steps(store, parent.run_id, f"worker/{number}") == list(range(40))
 
 
-def test_everything_of_a_run_arrives(open_store: Open, tmp_path: Path) -> None:
+def test_everything_of_a_run_arrives(open_store: Open) -> None:
     store = open_store()
     run = store.child_run(None, name="stage one", key="stage", tags={"stage": "pretrain", "long": "x" * 9000})
     run.log_config({"optimizer": {"lr": 0.03}, "text": "y" * 7000, "n" * 300: 1, "many": MANY})
@@ -112,8 +112,6 @@ def test_everything_of_a_run_arrives(open_store: Open, tmp_path: Path) -> None:
     run.log_table("localization", [{"miou": 0.5}])
     run.log_text("notes/a.txt", "größe")
     run.log_png("panels/a.png", b"png")
-    (tmp_path / "report.html").write_text("report")
-    run.log_artifact(tmp_path / "report.html", "report")
     assert run.finish("FINISHED", timeout_seconds=30)
 
     assert run.run_id is not None
@@ -128,8 +126,8 @@ def test_everything_of_a_run_arrives(open_store: Open, tmp_path: Path) -> None:
     assert steps(store, run.run_id) == list(range(2500))
     assert math.isnan(sent.data.metrics["undefined"])
     assert sent.data.metrics["high"] > 1e300
-    assert artifacts(store, run.run_id) == {"config.json", "notes", "panels", "report", "tables"}
-    assert artifacts(store, run.run_id, "report") == {"report/report.html"}
+    assert artifacts(store, run.run_id) == {"config.json", "notes", "panels", "tables"}
+    assert artifacts(store, run.run_id, "panels") == {"panels/a.png"}
     names = ("background.csv", "background.json", "localization.csv", "localization.json")
     assert artifacts(store, run.run_id, "tables") == {f"tables/{name}" for name in names}
     assert json.loads(content(store, run.run_id, "config.json"))["text"] == "y" * 7000
@@ -151,7 +149,7 @@ def test_sending_again_after_a_crash_doubles_nothing(open_store: Open) -> None:
         run.log_metrics({"loss": 1.0 if step % 2 else math.nan}, step=step)
     assert run.flush(30)
     # A process that dies between sending and noting it has sent more than it notes; here, everything.
-    (run.spool_folder / "progress.json").unlink()
+    (run._spool.folder / "progress.json").unlink()
     again = open_store().child_run(parent, name="stage", key="stage", tags={"stage": "pretrain"}, leased=True)
     assert again.finish("FINISHED", timeout_seconds=30)
     assert steps(store, run_of(store, "stage").info.run_id) == list(range(20))
@@ -188,7 +186,7 @@ def test_a_restart_finds_the_run_whose_spool_is_removed_by_its_identity(
     for step in range(5):
         run.log_metrics({"loss": 1.0}, step=step)
     assert run.finish("KILLED", timeout_seconds=30)
-    assert not run.spool_folder.exists()
+    assert not run._spool.folder.exists()
 
     again = open_store().child_run(None, name="stage", key="stage", tags={})
     again.log_config({"lr": 0.2, "new": 1})
@@ -262,10 +260,11 @@ def test_a_stage_of_one_study_is_linked_from_another(open_store: Open) -> None:
     store = open_store()
     first = store.parent_run(name="first", key="first", tags={"study": "table1"})
     stage = store.child_run(first, name="stage", key="stage", tags={})
-    stage.finish("KILLED")
+    assert stage.finish("KILLED", timeout_seconds=30)
+    source = str(stage.run_id)
     second = store.parent_run(name="second", key="second", tags={})
     for _ in range(2):  # as when the study is started again
-        store.link_run(second, name="stage", key="stage", tags={"stage": "pretrain"})
+        store.link_run(second, name="stage", key="stage", tags={"stage": "pretrain"}, source_run_id=source)
     store.link_run(second, name="given", key="given", tags={}, source_run_id="0123abcd")
     assert second.finish("FINISHED", timeout_seconds=30)
     second_id = second.run_id  # asked for now, since a fresh start will move the spool
@@ -276,15 +275,14 @@ def test_a_stage_of_one_study_is_linked_from_another(open_store: Open) -> None:
     link = children["stage"]
     assert link.data.tags["identity"] == "stage"
     assert link.data.tags["stage"] == "pretrain"
-    assert link.data.tags["source_run_id"] == stage.run_id
+    assert link.data.tags["source_run_id"] == source
     assert link.data.tags["mlflow.parentRunId"] == second.run_id
     assert link.info.status == "FINISHED"
     assert children["given"].data.tags["source_run_id"] == "0123abcd"
     # A link, though newer, is not mistaken for the run that computed.
-    computed = stage.run_id
     again = open_store().child_run(first, name="stage", key="stage", tags={})
     assert again.finish("FINISHED", timeout_seconds=30)
-    assert again.run_id == computed
+    assert again.run_id == source
     # One level of nesting.
     parents = {run.info.run_id for run in all_runs(store) if "mlflow.parentRunId" not in run.data.tags}
     nested = [run.data.tags["mlflow.parentRunId"] for run in all_runs(store) if run.info.run_id not in parents]
@@ -292,7 +290,7 @@ def test_a_stage_of_one_study_is_linked_from_another(open_store: Open) -> None:
     assert set(nested) <= parents
     # A study that starts afresh has links of its own.
     fresh = open_store().parent_run(name="second", key="second", tags={}, fresh=True)
-    store.link_run(fresh, name="stage", key="stage", tags={})
+    store.link_run(fresh, name="stage", key="stage", tags={}, source_run_id=source)
     assert fresh.flush(30)
     assert store.send_leftovers(30) == 0
     links = [run.data.tags["mlflow.parentRunId"] for run in all_runs(store) if run.info.run_name == "stage"]
@@ -365,7 +363,7 @@ def test_checkpoints_are_models_that_point_at_storage_and_data_sets_are_inputs(o
         run.log_dataset("train", "COCO", "a" * 64, "/data/COCO")
     assert run.flush(30)
     # As after a crash between sending and noting it: everything is sent once more.
-    (run.spool_folder / "progress.json").unlink()
+    (run._spool.folder / "progress.json").unlink()
     assert run.finish("FINISHED", timeout_seconds=30)
     client = store.server.client
     sent = client.get_run(str(run.run_id))
@@ -457,7 +455,7 @@ def test_the_next_command_deletes_what_is_left_of_a_removed_spool(
     with monkeypatch.context() as patch:
         patch.setattr("shutil.rmtree", lambda *_, **__: None)
         assert run.finish("FINISHED", timeout_seconds=30)
-    root = run.spool_folder.parent
+    root = run._spool.folder.parent
     assert list(root.rglob("records.jsonl"))
     assert open_store().send_leftovers(30) == 0
     assert not list(root.rglob("records.jsonl"))

@@ -14,7 +14,7 @@ from objectaware.commands.registry import command
 
 if TYPE_CHECKING:
     from objectaware.stages.runs import StoredRun
-    from objectaware.tracking.server import RecordedRun
+    from objectaware.tracking.store import RecordedRun
 
 
 @command("runs list", "", "List the runs in the storage.")
@@ -149,14 +149,13 @@ def _all(common: Common) -> tuple[list[StoredRun], list[RecordedRun]]:
     from objectaware.data.storage import Storage
     from objectaware.stages.runs import stored_runs
     from objectaware.tracking import TrackingStore
-    from objectaware.tracking.server import recorded_runs
 
     require_json(common)
     storage = Storage.from_uri(storage_address(common.storage))
     stored = stored_runs(storage)
     tracking = TrackingStore.open(storage, common.experiment)
     try:
-        recorded = recorded_runs(tracking)
+        recorded = tracking.recorded_runs()
     except Exception as error:  # the network, the database or the server may fail in many ways
         reason = tracking.server.without_password(" ".join(str(error).split()))
         print(f"MLflow at {tracking.server.shown_address} does not answer ({reason[:200]})", file=sys.stderr)

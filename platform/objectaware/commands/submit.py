@@ -9,15 +9,11 @@ import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from objectaware.commands.common import STORAGE_VARIABLE
 from objectaware.commands.registry import all_subcommands, command
 from objectaware.errors import InputError
-
-if TYPE_CHECKING:
-    from objectaware.distributed.submit import ClusterShape
 
 _TRACKING_VARIABLE = "MLFLOW_TRACKING_URI"
 _SHARED = "Give a folder that all nodes share, such as s3://bucket/runs or /shared/runs."
@@ -50,7 +46,7 @@ def submit(
     from objectaware.tracking.environment import git_commit
 
     client = jobs.connect_jobs(address)
-    environment = job_environment(os.environ, folder, jobs.cluster_shape())
+    environment = job_environment(os.environ, folder, is_alone_here=jobs.is_this_machine())
     commit = git_commit(folder / "pyproject.toml")
     name = submission_id or f"objectaware-{uuid.uuid4().hex[:16]}"
     jobs.submit_job(
@@ -104,31 +100,30 @@ def _uploaded_recipe(word: str, working_dir: Path) -> str:
     return f"{option}{equals}{recipe.resolve().relative_to(working_dir)}"
 
 
-def job_environment(given: Mapping[str, str], working_dir: Path, shape: ClusterShape) -> dict[str, str]:
+def job_environment(given: Mapping[str, str], working_dir: Path, *, is_alone_here: bool) -> dict[str, str]:
     """Return the environment variables of the job: the places of its results and of its package.
 
     Args:
         given: Environment of this process.
         working_dir: Folder that is uploaded.
-        shape: Shape of the cluster.
+        is_alone_here: Whether this machine is the whole cluster.
 
     Raises:
         InputError: Results would go to one node's disk, or a password would appear in Ray's logs.
     """
     environment = {"PYTHONPATH": "platform"} if (working_dir / "platform" / "objectaware").is_dir() else {}
-    alone_here = shape.is_this_machine and not shape.has_several_nodes
-    storage = given.get(STORAGE_VARIABLE) or (str(working_dir / "runs") if alone_here else None)
+    storage = given.get(STORAGE_VARIABLE) or (str(working_dir / "runs") if is_alone_here else None)
     if storage:
         _refuse_password(STORAGE_VARIABLE, storage)
         # The job itself checks whether all nodes share an absolute path.
         is_relative = "://" not in storage and not Path(storage).is_absolute()
-        if is_relative and not alone_here:
+        if is_relative and not is_alone_here:
             raise InputError(STORAGE_VARIABLE, storage, "is a folder of this machine alone", _SHARED)
         environment[STORAGE_VARIABLE] = str(Path(storage).absolute()) if is_relative else storage
     if tracking := given.get(_TRACKING_VARIABLE):
         _refuse_password(_TRACKING_VARIABLE, tracking)
         is_file = tracking.startswith("sqlite:")
-        if is_file and not alone_here:
+        if is_file and not is_alone_here:
             raise InputError(_TRACKING_VARIABLE, tracking, "is a file of this machine alone", _SERVER)
         path = Path(tracking.removeprefix("sqlite:///")).absolute()
         environment[_TRACKING_VARIABLE] = f"sqlite:///{path}" if is_file else tracking

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import TypeVar
 
 import grpc
+import psutil
 import ray
 from ray._private.authentication import authentication_utils
 from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
@@ -194,11 +195,6 @@ def _uploaded_package() -> dict[str, dict[str, str]]:
     return {"env_vars": {"PYTHONPATH": str(source_root.relative_to(Path.cwd()))}}
 
 
-def has_gpus() -> bool:
-    """Return whether the connected Ray has GPUs; False without Ray."""
-    return num_gpus() > 0
-
-
 def num_gpus() -> int:
     """Return the number of GPUs of the connected Ray; 0 without Ray."""
     if not ray.is_initialized():
@@ -241,6 +237,18 @@ def node_addresses() -> dict[str, str]:
     nodes = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
     own = ray.get_runtime_context().get_node_id()
     return {own: nodes.pop(own), **nodes}
+
+
+def interface_of(address: str) -> str | None:
+    """Return the name of this machine's network interface with an IP address, such as `eth0`.
+
+    Returns:
+        The name, or None if no interface has the address, for example behind address translation.
+    """
+    for name, addresses in psutil.net_if_addrs().items():
+        if address in (known.address for known in addresses):
+            return name
+    return None
 
 
 def run_on_nodes(function: Callable[..., Result], *args: object, timeout_seconds: float) -> dict[str, Result]:

@@ -37,18 +37,17 @@ class Decoder:
     """Load the views of a worker's batches. Ray Data runs a pool of such processes.
 
     Args:
-        config: The training's `PretrainConfig.model_dump()`.
+        config: The training's configuration.
         rank: The worker's number.
         world_size: Number of workers.
     """
 
-    def __init__(self, config: dict[str, Any], rank: int, world_size: int) -> None:
+    def __init__(self, config: PretrainConfig, rank: int, world_size: int) -> None:
         collector.restore()
-        validated = PretrainConfig.model_validate(config)
-        inputs = open_inputs(validated)
+        inputs = open_inputs(config)
         with tempfile.TemporaryDirectory(prefix="masks-") as folder:  # a mapped file outlives its name
-            self._loader = build_loader(validated, inputs.images, Path(folder))
-        self._pool = ThreadPoolExecutor(validated.execution.num_loader_threads, thread_name_prefix="views")
+            self._loader = build_loader(config, inputs.images, Path(folder))
+        self._pool = ThreadPoolExecutor(config.execution.num_loader_threads, thread_name_prefix="views")
         self._share = lru_cache(maxsize=2)(lambda epoch: worker_share(inputs.batches(epoch), rank, world_size))
 
     def __call__(self, place: Columns) -> Columns:
@@ -58,22 +57,12 @@ class Decoder:
             place: The `epoch` and the `step` inside it, (1,) each.
 
         Returns:
-            The fields of `ViewPart`, samples first, the pixels of view 0 as `pixels_0` and so on, and `index`, the
-            samples' numbers.
+            Its views (`_columns`), and `index`, the samples' numbers.
         """
         epoch, step = int(place["epoch"][0]), int(place["step"][0])
         indices = self._share(epoch)[step]
-        parts = [future.result() for future in self._loader.submit(self._pool, epoch, indices)]
-        columns: Columns = {
-            "index": indices,
-            "color_draws": np.concatenate([part.color_draws.swapaxes(0, 1) for part in parts]),
-            "mix_draws": np.concatenate([part.mix_draws for part in parts]),
-            "unreadable": np.concatenate([part.unreadable for part in parts]),
-        }
-        for view in range(len(parts[0].pixels)):
-            columns[f"pixels_{view}"] = np.concatenate([part.pixels[view] for part in parts])
-        masks = [part.masks for part in parts if part.masks is not None]
-        return {**columns, "masks": np.concatenate(masks)} if masks else columns
+        parts = [_columns(future.result()) for future in self._loader.submit(self._pool, epoch, indices)]
+        return {"index": indices, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}}
 
 
 class DecodedViews:
@@ -91,9 +80,8 @@ class DecodedViews:
     def __init__(self, loader: ViewLoader, config: PretrainConfig, rank: int, world_size: int) -> None:
         self._loader = loader
         self._config = config
-        self._arguments = (config.model_dump(), rank, world_size)
-        none: list[Columns] = []
-        self._stream: Generator[Columns, None, None] = (columns for columns in none)
+        self._arguments = (config, rank, world_size)
+        self._stream: Generator[Columns, None, None] = (columns for columns in list[Columns]())
 
     def epoch(self, epoch: int, batches: Sequence[NDArray[np.int64]], *, first: int = 0) -> Iterator[ViewBatch]:
         """Yield an epoch's batches in order (`training.views.ViewSource.epoch`).
@@ -161,7 +149,19 @@ def stream_places(epoch: int, step: int, *, num_epochs: int, num_steps: int) -> 
     return list(islice(every, step, None))
 
 
+def _columns(part: ViewPart) -> Columns:
+    """Return the fields of a part, samples first, the pixels of view 0 as `pixels_0` and so on."""
+    columns: Columns = {
+        "color_draws": part.color_draws.swapaxes(0, 1),
+        "mix_draws": part.mix_draws,
+        "unreadable": part.unreadable,
+        **{f"pixels_{view}": pixels for view, pixels in enumerate(part.pixels)},
+    }
+    return columns if part.masks is None else {**columns, "masks": part.masks}
+
+
 def _part(columns: Columns) -> ViewPart:
+    """Return the part whose fields `_columns` has returned."""
     return ViewPart(
         pixels=tuple(columns[f"pixels_{view}"] for view in range(columns["color_draws"].shape[1])),
         color_draws=columns["color_draws"].swapaxes(0, 1),

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import ray
 import ray.data
 from ray.data import ActorPoolStrategy, Dataset, TaskPoolStrategy
+from ray.exceptions import RayTaskError
 
 from objectaware.config import LocalizeConfig, LocalizeExecution
 from objectaware.data.folder import Manifest
@@ -21,9 +19,9 @@ from objectaware.data.images import none_readable
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, require_resources
 from objectaware.distributed.localize_steps import CamActor, CrfActor, GroupPlan, localize_group, read_group
-from objectaware.distributed.task import run_tasks
+from objectaware.distributed.task import own_error, run_tasks
 from objectaware.distributed.train_session import Record
-from objectaware.localize.mask_store import delete_shards, finished_shards, read_shard, shard_name
+from objectaware.localize.mask_store import delete_shards, finished_shards, read_columns
 
 _MAX_FAILURES_LISTED = 100
 # Longer than any group takes: 64 images, 10 iterations, a ResNet-50 at 4 times its resolution.
@@ -98,18 +96,12 @@ def localize(
             be read.
         Exception: Any other error of a process, with its traceback in its notes.
     """
-    plan = GroupPlan.of(
-        manifest,
-        group_size=config.group_size,
-        seed=config.seed,
-        image_size=config.image_size,
-        negatives=config.localizer.only_negatives,
-        needs_negatives=config.localizer.needs_negatives,
-    )
+    plan = GroupPlan.of(manifest, config)
     summary = LocalizeSummary(num_images=len(manifest))
     finished = finished_shards(store)
     for group in sorted(finished):
-        summary.add(*_outcome(store, group))
+        rows = read_columns(store, group, "image_id", "status", "error")
+        summary.add(len(rows), [(row["image_id"], row["error"]) for row in rows if row["status"] == "failed"])
     pending = [group for group in range(plan.num_groups) if group not in finished]
     if pending:
         require_resources("localize", localize_needs(config.execution))
@@ -120,18 +112,6 @@ def localize(
         delete_shards(store)  # so that the same command reads the images again
         raise none_readable(summary.num_images, summary.failures)
     return summary
-
-
-def _outcome(store: Storage, group: int) -> tuple[int, list[tuple[str, str]]]:
-    """Return the number of images and the failures in a finished shard."""
-    path = store.local_path(shard_name(group))
-    columns = ["image_id", "status", "error"]
-    try:
-        table = pq.read_table(path, columns=columns) if path else read_shard(store, group).select(columns)
-    except (OSError, pa.ArrowException):
-        table = read_shard(store, group)  # names the problem and the remedy
-    rows = table.to_pylist()
-    return len(rows), [(row["image_id"], row["error"]) for row in rows if row["status"] == "failed"]
 
 
 def _run(
@@ -146,8 +126,6 @@ def _run(
 
     def count(row: Mapping[str, Any]) -> None:
         nonlocal start, num_before, is_warm
-        if row.get("fault") is not None:
-            raise pickle.loads(row["fault"])
         summary.add(row["num_images"], list(zip(row["failed_ids"], row["reasons"], strict=True)))
         summary.waiting_seconds += row["waiting_seconds"]
         summary.working_seconds += row["working_seconds"]
@@ -162,7 +140,7 @@ def _run(
     if len(pending) <= _MAX_GROUPS_AS_TASKS and not config.execution.use_gpu:
         run_tasks(
             localize_group,
-            [(plan_reference, config.model_dump(), store, group) for group in pending],
+            [(plan_reference, config, store, group) for group in pending],
             num_cpus=config.execution.num_compute_threads,
             at_once=max(config.execution.num_cam_actors, config.execution.num_crf_actors),
             on_result=lambda table: count(table.to_pylist()[0]),
@@ -171,10 +149,12 @@ def _run(
         return
     logger = logging.getLogger("ray.data")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # it warns that its progress display is off
+    logger.setLevel(logging.CRITICAL)  # it warns that its progress display is off, and shows what is raised here
     try:
         for row in _pipeline(config, plan_reference, pending, store).iter_rows():
             count(row)
+    except RayTaskError as error:
+        raise own_error(error) from None
     finally:
         logger.setLevel(level)
 
@@ -182,16 +162,16 @@ def _run(
 def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Storage) -> Dataset:  # noqa: ANN401
     readers, cam, crf = localize_needs(config.execution)
     num_cams, num_crfs = (min(need.count, len(pending)) for need in (cam, crf))  # more would have nothing to do
-    values = config.model_dump()
     # One block per group, so that groups move on one by one.
     groups = ray.data.from_items([{"group": group} for group in pending], override_num_blocks=len(pending))
     groups.context.enable_progress_bars = False
     groups.context.print_on_execution_start = False
+    groups.context.raise_original_map_exception = True
     groups.context.execution_no_progress_timeout_s = _NO_PROGRESS_SECONDS
     one_group: dict[str, Any] = {"batch_size": 1, "batch_format": "pyarrow"}
     return (
         groups.map_batches(
-            read_group,
+            read_group,  # type: ignore[arg-type]  # Ray's types know no further arguments
             fn_kwargs={"plan": plan},
             compute=TaskPoolStrategy(size=readers.count),
             num_cpus=readers.num_cpus,
@@ -199,7 +179,7 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
         )
         .map_batches(
             CamActor,
-            fn_constructor_kwargs={"config": values},
+            fn_constructor_kwargs={"config": config},
             compute=ActorPoolStrategy(size=num_cams),
             num_cpus=cam.num_cpus or None,
             num_gpus=cam.num_gpus or None,
@@ -207,7 +187,7 @@ def _pipeline(config: LocalizeConfig, plan: Any, pending: list[int], store: Stor
         )
         .map_batches(
             CrfActor,
-            fn_constructor_kwargs={"config": values, "store": store},
+            fn_constructor_kwargs={"config": config, "store": store},
             compute=ActorPoolStrategy(size=num_crfs),
             num_cpus=crf.num_cpus,
             **one_group,

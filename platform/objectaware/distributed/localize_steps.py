@@ -7,12 +7,10 @@ to process without a copy.
 from __future__ import annotations
 
 import io
-import pickle
 import time
-import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, wraps
+from functools import cached_property
 from itertools import compress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,6 +41,23 @@ NUM_KEPT_IMAGES = 12
 """Number of images whose iterations are kept with `record_iterations`."""
 
 
+@dataclass
+class Picture:
+    """An image of a group as it was read.
+
+    Attributes:
+        image_id: Path relative to the folder of the images.
+        pixels: The image squashed to (S, S, 3), as bytes; empty if it cannot be read.
+        size: Its own height and width; zeros if it cannot be read.
+        error: Why it cannot be read or localized; empty if it can.
+    """
+
+    image_id: str
+    pixels: bytes
+    size: tuple[int, int]
+    error: str
+
+
 @dataclass(frozen=True)
 class GroupPlan:
     """Assign images to groups. Hold arrays only, so that processes share one copy in the object store.
@@ -64,34 +79,26 @@ class GroupPlan:
     group_size: int
     filler: NDArray[np.int64]
     image_size: int
-    negatives: NDArray[np.int64] | None = None
-    needs_negatives: bool = False
+    negatives: NDArray[np.int64] | None
+    needs_negatives: bool
 
     @classmethod
-    def of(
-        cls,
-        manifest: Manifest,
-        *,
-        group_size: int,
-        seed: int,
-        image_size: int,
-        negatives: Sequence[str] | None = None,
-        needs_negatives: bool = False,
-    ) -> GroupPlan:
+    def of(cls, manifest: Manifest, config: LocalizeConfig) -> GroupPlan:
         """Cut a data set into groups by its manifest.
 
         Raises:
             InputError: One of the negatives is not an image of the data set.
         """
+        negatives = config.localizer.only_negatives
         return cls(
             root=manifest.root,
             image_ids=pa.array(manifest.image_ids, pa.string()),
-            order=np.concatenate(manifest.groups(group_size, seed)),
-            group_size=group_size,
-            filler=manifest.negatives_filler(group_size, seed),
-            image_size=image_size,
+            order=np.concatenate(manifest.groups(config.group_size, config.seed)),
+            group_size=config.group_size,
+            filler=manifest.negatives_filler(config.group_size, config.seed),
+            image_size=config.image_size,
             negatives=None if negatives is None else _indices(manifest, negatives),
-            needs_negatives=needs_negatives,
+            needs_negatives=config.localizer.needs_negatives,
         )
 
     @property
@@ -109,14 +116,18 @@ class GroupPlan:
             return self.negatives
         return self.filler if group == self.num_groups - 1 else self.filler[:0]
 
-    def read(self, index: int) -> tuple[NDArray[np.uint8], tuple[int, int]]:
-        """Return an image squashed to (image_size, image_size, 3), and its own height and width.
-
-        Raises:
-            UnreadableImage: The file cannot be decoded.
-        """
-        image = read_image(Path(self.root, self.image_ids[int(index)].as_py()))
-        return resize_image(image, (self.image_size, self.image_size)), (image.shape[0], image.shape[1])
+    def read(self, indices: NDArray[np.int64]) -> list[Picture]:
+        """Read images and squash them to (image_size, image_size, 3)."""
+        pictures = []
+        for image_id in self.image_ids.take(pa.array(indices)).to_pylist():
+            try:
+                image = read_image(Path(self.root, image_id))
+            except UnreadableImage as error:
+                pictures.append(Picture(image_id, b"", (0, 0), error.reason))
+            else:
+                squashed = resize_image(image, (self.image_size, self.image_size))
+                pictures.append(Picture(image_id, squashed.tobytes(), image.shape[:2], ""))
+        return pictures
 
 
 def _indices(manifest: Manifest, negatives: Sequence[str]) -> NDArray[np.int64]:
@@ -128,33 +139,6 @@ def _indices(manifest: Manifest, negatives: Sequence[str]) -> NDArray[np.int64]:
     return np.array([index_of[image_id] for image_id in dict.fromkeys(negatives)], dtype=np.int64)
 
 
-def faults_travel(step: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
-    """Pass a step's exception on as the group's `fault`, since Ray Data would pass on only its text."""
-
-    @wraps(step)
-    def wrapped(*args: Any, **kwargs: Any) -> pa.Table:  # noqa: ANN401 - whatever the step takes
-        batch = next(argument for argument in args if isinstance(argument, pa.Table))
-        if "fault" in batch.column_names:
-            return batch
-        try:
-            return step(*args, **kwargs)
-        except Exception as error:
-            error.add_note(f"On a worker:\n{traceback.format_exc()}")
-            return pa.table({"fault": pa.array([_pickled(error)], pa.binary())})
-
-    return wrapped
-
-
-def _pickled(error: Exception) -> bytes:
-    try:
-        content = pickle.dumps(error)
-        pickle.loads(content)
-    except Exception:  # a library's exception, with arguments that do not survive pickling
-        return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error}"))
-    return content
-
-
-@faults_travel
 def read_group(batch: pa.Table, plan: Any) -> pa.Table:  # noqa: ANN401 - Ray's references are Any
     """Return `group_table` of the group in a row.
 
@@ -179,53 +163,35 @@ def group_table(groups: GroupPlan, group: int) -> pa.Table:
     Raises:
         InputError: One of the negatives that the user named cannot be read.
     """
-    pictures, sizes, errors = [], [], []
-    for index in groups.members(group):
-        try:
-            image, size = groups.read(index)
-        except UnreadableImage as error:
-            pictures.append(b"")
-            sizes.append((0, 0))
-            errors.append(error.reason)
-        else:
-            pictures.append(image.tobytes())
-            sizes.append(size)
-            errors.append("")
-    filler = list(_readable(groups, groups.fillers(group)))
-    image_ids = groups.image_ids.take(pa.array(groups.members(group))).to_pylist()
+    members, filler = groups.read(groups.members(group)), groups.read(groups.fillers(group))
+    for picture in filler:
+        if picture.error and groups.negatives is not None:  # an image of another group is reported with that group
+            raise InputError("negatives", picture.image_id, picture.error, "Leave it out.")
+    filler = [picture for picture in filler if not picture.error]
+    readable = [picture for picture in members if not picture.error]
     if groups.needs_negatives:
-        own = [] if groups.negatives is not None else _without_errors(image_ids, errors)
-        negatives = {*own, *(image_id for image_id, _ in filler)}
-        for image_id in _without_errors(image_ids, errors):
-            if negatives <= {image_id}:
-                errors[image_ids.index(image_id)] = _NO_NEGATIVES
+        compared = filler if groups.negatives is not None else [*readable, *filler]
+        negatives = {picture.image_id for picture in compared}
+        for picture in readable:
+            if negatives <= {picture.image_id}:
+                picture.error = _NO_NEGATIVES
+    pixels = b"".join(picture.pixels for picture in members if not picture.error)
     return pa.table(
         {
             "group": pa.array([group], pa.int64()),
-            "image_ids": pa.array([image_ids]),
-            "heights": pa.array([[height for height, _ in sizes]], pa.list_(pa.int32())),
-            "widths": pa.array([[width for _, width in sizes]], pa.list_(pa.int32())),
-            "errors": pa.array([errors], pa.list_(pa.string())),
-            "pixels": pa.array([b"".join(_without_errors(pictures, errors))], pa.large_binary()),
-            "filler": pa.array([b"".join(content for _, content in filler)], pa.large_binary()),
-            "filler_ids": pa.array([[image_id for image_id, _ in filler]], pa.list_(pa.string())),
+            "image_ids": pa.array([[picture.image_id for picture in members]]),
+            "heights": pa.array([[picture.size[0] for picture in members]], pa.list_(pa.int32())),
+            "widths": pa.array([[picture.size[1] for picture in members]], pa.list_(pa.int32())),
+            "errors": pa.array([[picture.error for picture in members]], pa.list_(pa.string())),
+            "pixels": pa.array([pixels], pa.large_binary()),
+            "filler": pa.array([b"".join(picture.pixels for picture in filler)], pa.large_binary()),
+            "filler_ids": pa.array([[picture.image_id for picture in filler]], pa.list_(pa.string())),
         }
     )
 
 
 def _without_errors(values: Sequence[Value], errors: Sequence[str]) -> list[Value]:
     return [value for value, error in zip(values, errors, strict=True) if not error]
-
-
-def _readable(groups: GroupPlan, indices: NDArray[np.int64]) -> Iterator[tuple[str, bytes]]:
-    for index in indices:
-        image_id = groups.image_ids[int(index)].as_py()
-        try:
-            yield image_id, groups.read(index)[0].tobytes()
-        except UnreadableImage as error:
-            if groups.negatives is not None:
-                raise InputError("negatives", image_id, error.reason, "Leave it out.") from error
-            continue  # reported with the group to which it belongs
 
 
 class CamActor:
@@ -241,16 +207,15 @@ class CamActor:
     - `working_seconds`: how long it worked on the group.
 
     Args:
-        config: `LocalizeConfig` as plain values.
+        config: Configuration of the localization.
     """
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: LocalizeConfig) -> None:
         collector.restore()
-        self._config = LocalizeConfig.model_validate(config)
+        self._config = config
         self._ended: float | None = None
-        torch.set_num_threads(self._config.execution.num_compute_threads)
+        torch.set_num_threads(config.execution.num_compute_threads)
 
-    @faults_travel
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Run the localizer on one group; drop the fillers' results."""
         started = time.perf_counter()
@@ -289,17 +254,16 @@ class CrfActor:
     """Refine the soft masks of a group, find boxes and write the group's shard.
 
     Args:
-        config: `LocalizeConfig` as plain values.
+        config: Configuration of the localization.
         store: Folder of the mask store.
     """
 
-    def __init__(self, config: dict[str, Any], store: Storage) -> None:
+    def __init__(self, config: LocalizeConfig, store: Storage) -> None:
         collector.restore()
-        self._config = LocalizeConfig.model_validate(config)
+        self._config = config
         self._store = store
         cv2.setNumThreads(1)
 
-    @faults_travel
     def __call__(self, batch: pa.Table) -> pa.Table:
         """Write one group's shard.
 
@@ -358,17 +322,17 @@ class CrfActor:
             self._store.write_bytes(ITERATIONS_NAME, buffer.getvalue())
 
 
-def localize_group(plan: GroupPlan, config: dict[str, Any], store: Storage, group: int) -> pa.Table:
+def localize_group(plan: GroupPlan, config: LocalizeConfig, store: Storage, group: int) -> pa.Table:
     """Run one group through all steps as one task, so that small data sets need not wait for actors to start.
 
     Args:
         plan: The groups.
-        config: `LocalizeConfig` as plain values.
+        config: Configuration of the localization.
         store: Folder of the mask store.
         group: Number of the group.
 
     Returns:
-        The row of `CrfActor`, or a row with a `fault`.
+        The row of `CrfActor`.
     """
     return CrfActor(config, store)(CamActor(config)(group_table(plan, group)))
 

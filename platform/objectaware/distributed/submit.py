@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,7 +15,7 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus, JobSubmissionClient
 from ray.util.state import list_nodes
 
-from objectaware.distributed.cluster import require_answer, token_refusal
+from objectaware.distributed.cluster import interface_of, require_answer, token_refusal
 from objectaware.errors import InputError, one_line
 
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
@@ -36,19 +34,6 @@ EXCLUDES = (
     *(".git", ".venv", "venv", "__pycache__", "*.egg-info", ".*_cache", ".hypothesis", "node_modules"),
 )
 """Patterns of .gitignore for files that are never uploaded, besides those in .gitignore and .rayignore."""
-
-
-@dataclass(frozen=True)
-class ClusterShape:
-    """Describe the machines of a cluster.
-
-    Attributes:
-        has_several_nodes: Whether work may run on another node than the head.
-        is_this_machine: Whether the head is this machine.
-    """
-
-    has_several_nodes: bool
-    is_this_machine: bool
 
 
 def connect_jobs(address: str | None) -> JobSubmissionClient:
@@ -101,22 +86,12 @@ def _no_dashboard(address: str, detail: str = "") -> InputError:
     return InputError("address", address, f"no Ray dashboard answers there{detail}", _REMEDY)
 
 
-def cluster_shape() -> ClusterShape:
-    """Ask the dashboard that `connect_jobs` found about the cluster's nodes."""
+def is_this_machine() -> bool:
+    """Ask the dashboard that `connect_jobs` found whether all of a job's work runs on this machine."""
     alive = [node for node in list_nodes(detail=True) if node.state == "ALIVE"]
     head = next(node for node in alive if node.is_head_node)
     # A head without CPUs has an autoscaler, which adds nodes for the job.
-    is_idle_head = not head.resources_total.get("CPU")
-    return ClusterShape(len(alive) > 1 or is_idle_head, _is_own_address(head.node_ip))
-
-
-def _is_own_address(address: str) -> bool:
-    try:
-        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
-            probe.bind((address, 0))
-    except OSError:
-        return False
-    return True
+    return len(alive) == 1 and bool(head.resources_total.get("CPU")) and interface_of(head.node_ip) is not None
 
 
 def submit_job(
@@ -174,13 +149,36 @@ def follow_job(client: JobSubmissionClient, submission_id: str, write: Callable[
     Raises:
         KeyboardInterrupt: On Ctrl-C, after the job has ended; on a second one, at once.
     """
-    log = _Log(client, submission_id, write)
+    num_written = 0
+
+    async def follow() -> None:
+        """Write the log until the job has ended, each character once, even if the connection breaks."""
+        nonlocal num_written
+        deadline = time.monotonic() + _SECONDS_AWAY
+        while True:
+            try:
+                position = 0
+                async for text in client.tail_job_logs(submission_id):
+                    position += len(text)
+                    new = position - num_written
+                    if new > 0:
+                        write(text[-new:])
+                        num_written = position
+                if client.get_job_status(submission_id).is_terminal():
+                    return
+                deadline = time.monotonic() + _SECONDS_AWAY
+            except (RuntimeError, OSError, aiohttp.ClientError, requests.RequestException):
+                # The dashboard or its tunnel is unreachable. The job continues without them.
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_SECONDS_BETWEEN_TRIES)
+
     try:
-        asyncio.run(log.follow())
+        asyncio.run(follow())
     except KeyboardInterrupt:
         client.stop_job(submission_id)
         write(f"\nstopping {submission_id}\n")
-        asyncio.run(log.follow())
+        asyncio.run(follow())
         raise
     details = client.get_job_info(submission_id)
     if details.status == JobStatus.SUCCEEDED:
@@ -191,34 +189,3 @@ def follow_job(client: JobSubmissionClient, submission_id: str, write: Callable[
         write(f"{details.message}\n")
     # As shells report a command that a signal ended.
     return 128 - status if status is not None and status < 0 else status or 1
-
-
-class _Log:
-    """Write each character of a job's log once, even if the connection breaks."""
-
-    def __init__(self, client: JobSubmissionClient, submission_id: str, write: Callable[[str], object]) -> None:
-        self._client = client
-        self._submission_id = submission_id
-        self._write = write
-        self._num_written = 0
-
-    async def follow(self) -> None:
-        """Write the log until the job has ended."""
-        deadline = time.monotonic() + _SECONDS_AWAY
-        while True:
-            try:
-                position = 0
-                async for text in self._client.tail_job_logs(self._submission_id):
-                    position += len(text)
-                    new = position - self._num_written
-                    if new > 0:
-                        self._write(text[-new:])
-                        self._num_written = position
-                if self._client.get_job_status(self._submission_id).is_terminal():
-                    return
-                deadline = time.monotonic() + _SECONDS_AWAY
-            except (RuntimeError, OSError, aiohttp.ClientError, requests.RequestException):
-                # The dashboard or its tunnel is unreachable. The job continues without them.
-                if time.monotonic() > deadline:
-                    raise
-            await asyncio.sleep(_SECONDS_BETWEEN_TRIES)

@@ -78,9 +78,14 @@ def run_tasks(
         _cancel(references)
         if not isinstance(error, RayTaskError):
             raise
-        cause = error.cause
-        cause.add_note(str(error))
-        raise cause from None
+        raise own_error(error) from None
+
+
+def own_error(error: RayTaskError) -> Exception:
+    """Return the exception that a function raised in another process, with its traceback there in its notes."""
+    cause: Exception = error.cause
+    cause.add_note(str(error))
+    return cause
 
 
 def _cancel(references: list[ray.ObjectRef[Result]]) -> None:

@@ -9,10 +9,10 @@ import shutil
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-import psutil
 import torch
 from pyarrow import fs
 from ray import get, kill, train, util
@@ -22,36 +22,32 @@ from ray.train.torch import TorchConfig, TorchTrainer
 
 from objectaware.config import DetectionConfig, DetectionExecution, PretrainConfig, PretrainExecution
 from objectaware.data.storage import Storage
-from objectaware.distributed.cluster import Need, require_resources, wait_and_remove_abandoned_groups
+from objectaware.distributed.cluster import Need, interface_of, require_resources, wait_and_remove_abandoned_groups
 from objectaware.distributed.train_session import (
-    EPOCHS_NAME,
     EpochRecorder,
     FinalError,
     RaySession,
     Record,
     RecordPump,
+    Sink,
     root_cause,
+    saved_epochs,
 )
 from objectaware.errors import ExplainedError, InputError
 from objectaware.training.loop import KEPT_FOLDER, checkpoint_name, checkpoint_position
 from objectaware.training.session import NoProgressError, Session, StoppedError, honour_termination
 
 Config = TypeVar("Config", PretrainConfig, DetectionConfig)
+Execution = PretrainExecution | DetectionExecution
 Loop = Callable[[Config, Session], None]
 """The function that each worker runs."""
 
+_RUN_NAME = "train"
+"""Name of the run in Ray Train, which is its folder in the stage's."""
 _MAX_RETRIES = 3
 _SECONDS_TO_SAVE = 30.0
 _SECONDS_TO_CLEAN_UP = 60.0
 _SECONDS_AT_ONCE = 5.0
-
-_ENVIRONMENT = {
-    # Seconds between the controller's looks at its workers, for which an epoch's report waits; 2 by default.
-    "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2",
-    # Importing PyTorch in several workers at once takes longer than the default of 60 s on a loaded machine.
-    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "180",
-    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
-}
 
 _SNAPSHOT = "checkpoint_manager_snapshot.json"
 
@@ -60,7 +56,7 @@ _SECONDS_TO_DIE = 30.0
 _logger = logging.getLogger(__name__)
 
 
-def training_needs(execution: PretrainExecution | DetectionExecution, *, least: bool = False) -> list[Need]:
+def training_needs(execution: Execution, *, least: bool = False) -> list[Need]:
     """Return the processes that a training runs. On a GPU a worker's CPUs decode, unless decoders do that.
 
     Args:
@@ -79,10 +75,8 @@ def training_needs(execution: PretrainExecution | DetectionExecution, *, least: 
     return [workers, Need(f"decoders ({name} × num_decoders)", count * num_decoders, execution.num_loader_threads)]
 
 
-def train_on_ray(
-    loop: Loop[Config], config: Config, *, name: str, storage: Storage, on_record: Callable[[Record], None]
-) -> str:
-    """Run a training loop under Ray Train. Resume a run that was begun under the same name.
+def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_record: Callable[[Record], None]) -> str:
+    """Run a training loop under Ray Train. Resume a training that was begun in the same folder.
 
     Needs an initialised Ray (`ray_cluster`). After a lost worker or another failure that may pass, retry from the
     newest checkpoint, up to three times in a row without a new one. If one worker is sent SIGTERM, all of them save
@@ -91,8 +85,8 @@ def train_on_ray(
     Args:
         loop: Function that each worker runs.
         config: What to train, and for how many epochs. An epoch of fine-tuning is a log interval.
-        name: Name of the run, which is its folder in `storage`.
-        storage: Folder that all nodes reach. Its guard is asked before each checkpoint is saved.
+        storage: Folder that all nodes reach. Checkpoints go into its folder `train`. Its guard is asked before each
+            checkpoint is saved.
         on_record: Called with `{"kind": "epoch", "epoch", …metrics}` after an epoch is saved; now and then with
             `{"kind": "progress", …}` and the loop's values; with `{"kind": "stopping"}` while an interrupted training
             saves; with `{"kind": "stuck", "rank", "seconds", "place"}` by a worker that made no step for too long and
@@ -110,52 +104,41 @@ def train_on_ray(
             for them. The same call resumes.
         Exception: Any other error of a worker that ended the retries, with its traceback in its notes.
     """
-    run = storage.child(name)
+    run = storage.child(_RUN_NAME)
     last = checkpoint_name(config.num_epochs - 1)
     fallback = mend_snapshot(run)
     saved = saved_checkpoints(run) or ([] if fallback is None else [fallback.name])
-    for record in saved_epochs(run, saved[-1]) if saved else ():
+    epochs = saved_epochs(run, saved[-1]) if saved else []
+    for record in epochs:
         on_record(record)
     if last not in saved:
         require_resources("training", training_needs(config.execution, least=True))
         with RecordPump(on_record) as pump:
-            trainer = _trainer(loop, config, storage, name, pump.sink, fallback)
+            worker = partial(_train_worker, loop, config, pump.sink, run.child(KEPT_FOLDER), fallback)
+            recorder = EpochRecorder(pump.sink, run, num_recorded=len(epochs), max_failures=_MAX_RETRIES)
+            trainer = _trainer(worker, recorder, config.execution, storage)
             with _orderly_end(trainer, storage, pump):
                 trainer.fit()
     return run.child(last).uri
 
 
 def _trainer(
-    loop: Loop[Config],
-    config: Config,
-    folder: Storage,
-    name: str,
-    sink: Any,  # noqa: ANN401 - Ray's handles are Any
-    fallback: Path | None,
+    worker: Callable[[], None], recorder: EpochRecorder, execution: Execution, folder: Storage
 ) -> StoppableTrainer:
-    for variable, value in _ENVIRONMENT.items():
-        os.environ.setdefault(variable, value)
     path, filesystem = ray_storage(folder)
-    workers = training_needs(config.execution)[0]
-    counts = config.execution.worker_counts()
+    workers = training_needs(execution)[0]
+    counts = execution.worker_counts()
     return StoppableTrainer(
-        _train_worker,
-        train_loop_config={
-            "loop": loop,
-            "config": config,
-            "sink": sink,
-            "fallback": fallback,
-            "kept_folder": folder.child(f"{name}/{KEPT_FOLDER}"),
-        },
+        worker,
         # Workers that wait for a hanging one must not give up before that one has reported its place.
-        torch_config=TerminationConfig(timeout_s=2 * math.ceil(60 * config.execution.no_progress_minutes)),
+        torch_config=TerminationConfig(timeout_s=2 * math.ceil(60 * execution.no_progress_minutes)),
         scaling_config=ScalingConfig(
             num_workers=counts[-1] if len(counts) == 1 else (counts[0], counts[-1]),  # type: ignore[arg-type]  # mypy sees Ray Train V1, which takes no pair
             use_gpu=bool(workers.num_gpus),
             resources_per_worker={"CPU": workers.num_cpus, "GPU": workers.num_gpus},
         ),
         run_config=RunConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1
-            name=name,
+            name=_RUN_NAME,
             storage_path=path,
             storage_filesystem=filesystem,
             failure_config=FailureConfig(  # type: ignore[call-arg]  # mypy sees Ray Train V1
@@ -163,7 +146,7 @@ def _trainer(
             ),
             # `mend_snapshot` falls back to the one before the newest.
             checkpoint_config=CheckpointConfig(num_to_keep=2),
-            callbacks=[EpochRecorder(sink, max_failures=_MAX_RETRIES)],  # type: ignore[list-item]  # mypy sees Ray Train V1
+            callbacks=[recorder],  # type: ignore[list-item]  # mypy sees Ray Train V1
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
@@ -205,8 +188,7 @@ def _explained(error: Exception, stuck: Record | None) -> Exception:
     )
 
 
-def _train_worker(settings: dict[str, Any]) -> None:
-    config: PretrainConfig | DetectionConfig = settings["config"]
+def _train_worker(loop: Loop[Config], config: Config, sink: Sink, kept_folder: Storage, fallback: Path | None) -> None:
     context = train.get_context()
     num_threads = config.execution.num_compute_threads
     torch.set_num_threads(num_threads or max(len(os.sched_getaffinity(0)) // context.get_local_world_size(), 1))
@@ -214,16 +196,17 @@ def _train_worker(settings: dict[str, Any]) -> None:
     # finish may delete the masks while the others use them.
     cache_folder = Path.cwd() / "cache"
     try:
-        with RaySession(
-            settings["sink"],
-            kept_folder=settings["kept_folder"],
+        session = RaySession(
+            sink,
+            kept_folder=kept_folder,
             cache_folder=cache_folder,
             no_progress_seconds=60 * config.execution.no_progress_minutes,
-            fallback=settings["fallback"],
-        ) as session:
-            settings["loop"](config, session)
+            fallback=fallback,
+        )
+        with session.running():
+            loop(config, session)
     except StoppedError:
-        settings["sink"].push.remote({"kind": "stopped"})
+        sink.push.remote({"kind": "stopped"})
         raise
     except Exception as error:
         error.add_note(f"On worker {context.get_world_rank()}:\n{traceback.format_exc()}")
@@ -271,11 +254,6 @@ def saved_checkpoints(run: Storage) -> list[str]:
     path, filesystem = ray_storage(run)
     result = train.Result.from_path(path, storage_filesystem=filesystem)
     return [PurePosixPath(checkpoint.path).name for checkpoint, _ in result.best_checkpoints or ()]
-
-
-def saved_epochs(run: Storage, checkpoint: str) -> list[Record]:
-    """Return the records of all epochs up to a checkpoint, the first epoch first."""
-    return [{"kind": "epoch", **epoch} for epoch in run.child(checkpoint).read_json(EPOCHS_NAME)]
 
 
 def ray_storage(folder: Storage) -> tuple[str, fs.FileSystem | None]:
@@ -351,15 +329,3 @@ def use_rays_interface() -> None:
     interface = interface_of(util.get_node_ip_address())  # type: ignore[no-untyped-call]
     if interface is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-
-
-def interface_of(address: str) -> str | None:
-    """Return the name of this machine's network interface with an IP address, such as `eth0`.
-
-    Returns:
-        The name, or None if no interface has the address, for example behind address translation.
-    """
-    for name, addresses in psutil.net_if_addrs().items():
-        if address in (known.address for known in addresses):
-            return name
-    return None

@@ -7,9 +7,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,6 +30,8 @@ from objectaware.training.views import ViewLoader, ViewSource
 
 Record = dict[str, Any]
 """Plain values. `kind` is `epoch`, `progress`, `stopping`, `stopped` or `stuck`."""
+Sink = Any
+"""Handle of a `RecordSink` actor. Ray's handles have no type."""
 
 _SECONDS_BETWEEN_DRAINS = 0.3
 
@@ -41,10 +43,8 @@ _SECONDS_TO_TELL = 10.0
 # At each look workers wait for each other, for about 10 ms. Clusters announce a removal half a minute ahead.
 _STEPS_BETWEEN_LOOKS = 20
 _WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
-_EARLIER = "epochs_since_the_last_checkpoint"
-EPOCHS_NAME = "epochs.json"
+_EPOCHS_NAME = "epochs.json"
 """File in a checkpoint with the metrics of each epoch so far."""
-_STEP = "step_inside_the_epoch"
 
 
 class RecordSink:
@@ -80,45 +80,6 @@ class RecordSink:
         return records
 
 
-class DriverLine:
-    """Connect a worker to the driver: send records and learn, some time later, whether training should end.
-
-    Only `begin` and `last_word` wait.
-
-    Args:
-        sink: Handle of the `RecordSink` actor.
-    """
-
-    def __init__(self, sink: Any) -> None:  # noqa: ANN401 - Ray's handles are Any
-        self._sink = sink
-        self._answer: ray.ObjectRef[bool] | None = None
-        self._stops = False
-
-    def begin(self) -> bool:
-        """Start a new attempt (`RecordSink.begin`)."""
-        wants_end: bool = ray.get(self._sink.begin.remote())
-        return wants_end
-
-    def last_word(self, record: Record, seconds: float) -> None:
-        """Send a record before this process ends, and wait up to `seconds` until it has arrived."""
-        ray.wait([self._sink.push.remote(record)], timeout=seconds)
-
-    def push(self, record: Record) -> None:
-        """Send a record."""
-        self._hear()  # otherwise, with slow steps, each answer would be replaced before it was read
-        self._answer = self._sink.push.remote(record)
-
-    def shall_stop(self) -> bool:
-        """Return whether the driver wants training to end, as far as this worker knows."""
-        self._hear()
-        return self._stops
-
-    def _hear(self) -> None:
-        if self._answer is not None and ray.wait([self._answer], timeout=0)[0]:
-            self._stops |= ray.get(self._answer)
-            self._answer = None
-
-
 class RecordPump(Background):
     """Call the driver's function with every record of the workers, as a context manager.
 
@@ -132,7 +93,7 @@ class RecordPump(Background):
         sink: Handle of the `RecordSink` actor, inside the `with` block.
     """
 
-    sink: Any
+    sink: Sink
 
     def __init__(self, on_record: Callable[[Record], None]) -> None:
         super().__init__("records")
@@ -192,17 +153,16 @@ class RecordPump(Background):
                 self._error = self._error or error
 
 
-def epoch_records(metrics: Mapping[str, Any]) -> list[Record]:
-    """Return the records of the epochs that a checkpoint is the first to save, from its reported metrics."""
-    this = {name: value for name, value in metrics.items() if name != _EARLIER}
-    return [{"kind": "epoch", **epoch} for epoch in (*metrics[_EARLIER], *([] if _STEP in metrics else [this]))]
+def saved_epochs(run: Storage, checkpoint: str) -> list[Record]:
+    """Return the records of all epochs up to a checkpoint, the first epoch first."""
+    return [{"kind": "epoch", **epoch} for epoch in run.child(checkpoint).read_json(_EPOCHS_NAME)]
 
 
 class RaySession:
-    """Implement `training.session.Session` for a Ray Train worker, as a context manager.
+    """Implement `training.session.Session` for a Ray Train worker. Train inside `running`.
 
     Args:
-        sink: `RecordSink` that receives the progress.
+        sink: Receiver of the progress.
         no_progress_seconds: Seconds without a step after which this process ends itself.
         kept_folder: Folder of checkpoints that are never deleted. Its guard is asked before each checkpoint is
             reported, and raises an exception if none may be saved any more.
@@ -219,7 +179,7 @@ class RaySession:
 
     def __init__(
         self,
-        sink: Any,  # noqa: ANN401 - Ray's handles are Any
+        sink: Sink,
         *,
         kept_folder: Storage,
         cache_folder: Path,
@@ -230,23 +190,25 @@ class RaySession:
         self.rank: int = context.get_world_rank()
         self.world_size: int = context.get_world_size()
         self.device: torch.device = get_device()
-        self._driver = DriverLine(sink)
+        self._sink = sink
+        self._answer: ray.ObjectRef[bool] | None = None
+        self._is_asked_to_end = False
         self._restored = fallback
         self.cache_folder = cache_folder
         self.kept_folder = kept_folder
-        self._unsaved: list[dict[str, float]] = []
         self._epochs: list[dict[str, float]] = []
-        self._open = ExitStack()
         self._watch = NoProgressWatch(no_progress_seconds, self._tell_stuck)
         self._next_progress = 0.0
         self._num_steps = 0
         # On by default; `local_ray` turns it off, since nobody takes away its machine.
         self._is_watched = os.environ.get(_WATCHER, "1") != "0"
 
-    def __enter__(self) -> RaySession:
+    @contextmanager
+    def running(self) -> Iterator[RaySession]:
+        """Open the newest checkpoint, and watch the progress, for the `with` block."""
         collector.restore()
         # After Ctrl-C Ray Train restarts workers that have saved and ended, until its controller is stopped too.
-        if self.rank == 0 and self._driver.begin():
+        if self.rank == 0 and ray.get(self._sink.begin.remote()):
             raise StoppedError("training was asked to end before this attempt began")
         with ExitStack() as opened:
             opened.enter_context(self._watch)
@@ -254,17 +216,11 @@ class RaySession:
             if checkpoint is not None:
                 self._restored = Path(opened.enter_context(checkpoint.as_directory()))
             if self._restored is not None:
-                epochs = self._restored / EPOCHS_NAME
+                epochs = self._restored / _EPOCHS_NAME
                 # Checkpoints without the file have an older stage version, so they are never in this folder.
-                assert epochs.is_file(), f"{self._restored} holds no {EPOCHS_NAME}"
+                assert epochs.is_file(), f"{self._restored} holds no {_EPOCHS_NAME}"
                 self._epochs = json.loads(epochs.read_text())
-            self._open = opened.pop_all()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.close()
+            yield self
 
     def view_source(self, loader: ViewLoader, config: PretrainConfig) -> ViewSource:
         """Return the loader, or the decoders on other machines that feed it (`execution.decode_on`)."""
@@ -281,53 +237,31 @@ class RaySession:
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
         """Report an epoch to Ray Train, and return when its checkpoint, if there is one, is in storage.
 
-        Every worker calls it after every epoch. `EpochRecorder` sends this epoch and those since the last checkpoint to
-        the driver.
+        Every worker calls it after every epoch. `EpochRecorder` sends the epochs that a checkpoint saves to the driver.
         """
-        self._watch.moved()
-        this = {**metrics, "epoch": epoch}
-        self._epochs.append(this)
-        if checkpoint is None:
-            train.report(this)
-            self._unsaved.append(this)
-            return
-        self.kept_folder.require_writable()
-        self._write_epochs(checkpoint)
-        train.report(
-            {**this, _EARLIER: self._unsaved},
-            checkpoint=train.Checkpoint.from_directory(checkpoint),
-            checkpoint_dir_name=checkpoint_name(epoch),
-        )
-        self._unsaved = []
+        self._epochs.append({**metrics, "epoch": epoch})
+        self._report(checkpoint, checkpoint_name(epoch))
 
     def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
-        """Report a checkpoint inside an epoch to Ray Train, and return when a restart would find it.
-
-        The checkpoint records only the epochs that ended since the last one.
-        """
-        self._watch.moved()
-        if checkpoint is None:
-            train.report({})
-        else:
-            self.kept_folder.require_writable()
-            self._write_epochs(checkpoint)
-            train.report(
-                {"epoch": epoch, _STEP: step, _EARLIER: self._unsaved},
-                checkpoint=train.Checkpoint.from_directory(checkpoint),
-                checkpoint_dir_name=checkpoint_name(epoch, step),
-            )
-            self._unsaved = []
+        """Report a checkpoint inside an epoch to Ray Train, and return when a restart would find it."""
+        self._report(checkpoint, checkpoint_name(epoch, step))
         train.get_all_reported_checkpoints(
             consistency_mode=train.CheckpointConsistencyMode.COMMITTED, timeout_s=_SECONDS_TO_COMMIT
         )
 
-    def _write_epochs(self, checkpoint: Path) -> None:
-        """Write the metrics of all epochs so far into a checkpoint.
+    def _report(self, checkpoint: Path | None, name: str) -> None:
+        """Report to Ray Train as every worker must, from rank 0 with a checkpoint.
 
-        Ray Train keeps two checkpoints, and a driver may die long before its workers. The next driver finds here what
-        that one had not recorded.
+        The checkpoint holds the metrics of all epochs so far. Ray Train keeps two checkpoints, and a driver may die
+        long before its workers. The next driver finds in the newest one what that one had not recorded.
         """
-        (checkpoint / EPOCHS_NAME).write_text(json.dumps(self._epochs))
+        self._watch.moved()
+        if checkpoint is None:
+            train.report({})
+            return
+        self.kept_folder.require_writable()
+        (checkpoint / _EPOCHS_NAME).write_text(json.dumps(self._epochs))
+        train.report({}, checkpoint=train.Checkpoint.from_directory(checkpoint), checkpoint_dir_name=name)
 
     def should_stop(self) -> bool:
         """Return whether training should end: on SIGTERM, before a machine is removed, or if the driver wants it.
@@ -335,25 +269,30 @@ class RaySession:
         All workers call it after every step.
         """
         self._watch.moved()
-        is_drained = self._is_drained()
-        return is_drained or self._driver.shall_stop() or is_terminated()
-
-    def _is_drained(self) -> bool:
-        """Return whether Ray is about to remove a worker's machine (`ray drain-node`, spot instances)."""
         self._num_steps += 1
-        looks = self._is_watched and self._num_steps % _STEPS_BETWEEN_LOOKS == 0
-        return looks and train.get_preemption_info() is not None
+        if self._is_watched and self._num_steps % _STEPS_BETWEEN_LOOKS == 0 and train.get_preemption_info() is not None:
+            return True  # Ray is about to remove a worker's machine (`ray drain-node`, spot instances)
+        self._hear()
+        return self._is_asked_to_end or is_terminated()
+
+    def _hear(self) -> None:
+        """Take in the driver's answer to the last record, if it has come: whether training should end."""
+        if self._answer is not None and ray.wait([self._answer], timeout=0)[0]:
+            self._is_asked_to_end |= ray.get(self._answer)
+            self._answer = None
 
     def progress(self, state: Mapping[str, float]) -> None:
         """Report the progress of an epoch to the driver, from rank 0 and at most once per second; never wait."""
         now = time.monotonic()
         if self.rank == 0 and now >= self._next_progress:
             self._next_progress = now + _SECONDS_BETWEEN_PROGRESS
-            self._driver.push({"kind": "progress", **state})
+            self._hear()  # otherwise, with slow steps, each answer would be replaced before it was read
+            self._answer = self._sink.push.remote({"kind": "progress", **state})
 
     def _tell_stuck(self, place: str) -> None:
+        """Send the last record before this process ends, and wait until it has arrived."""
         record = {"kind": "stuck", "rank": self.rank, "seconds": self._watch.seconds, "place": place}
-        self._driver.last_word(record, _SECONDS_TO_TELL)
+        ray.wait([self._sink.push.remote(record)], timeout=_SECONDS_TO_TELL)
 
 
 class FinalError(Exception):
@@ -375,32 +314,31 @@ class EpochRecorder(train.UserCallback):
     computed again.
 
     Args:
-        sink: `RecordSink` that receives the records.
+        sink: Receiver of the records.
+        run: Folder of the run, in which Ray Train keeps the checkpoints.
+        num_recorded: Number of epochs that the driver has recorded already.
         max_failures: Most failures in a row without a checkpoint between them; after one more, the last is raised. A
             run of weeks on machines that come and go may fail any number of times, as long as it makes progress.
     """
 
-    def __init__(self, sink: Any, *, max_failures: int) -> None:  # noqa: ANN401 - Ray's handles are Any
+    def __init__(self, sink: Sink, run: Storage, *, num_recorded: int, max_failures: int) -> None:
         self._sink = sink
+        self._run = run
+        self._num_recorded = num_recorded
         self._max_failures = max_failures
         self._num_failures = 0
 
     def after_report(
-        self,
-        run_context: Any,  # noqa: ANN401 - as Ray Train declares it
-        metrics: list[dict[str, Any]],
-        checkpoint: train.Checkpoint | None,
+        self, run_context: object, metrics: list[dict[str, Any]], checkpoint: train.Checkpoint | None
     ) -> None:
-        """Record the epochs that a checkpoint has saved, with rank 0's metrics."""
+        """Record the epochs that a checkpoint is the first to save."""
         if checkpoint is not None:
             self._num_failures = 0
-            ray.get([self._sink.push.remote(record) for record in epoch_records(metrics[0])])
+            epochs = saved_epochs(self._run, PurePosixPath(checkpoint.path).name)
+            ray.get([self._sink.push.remote(epoch) for epoch in epochs[self._num_recorded :]])
+            self._num_recorded = len(epochs)
 
-    def after_exception(
-        self,
-        run_context: Any,  # noqa: ANN401 - as Ray Train declares it
-        worker_exceptions: dict[int, Exception],
-    ) -> None:
+    def after_exception(self, run_context: object, worker_exceptions: dict[int, Exception]) -> None:
         """Raise errors that no retry would solve, as `FinalError`."""
         for error in worker_exceptions.values():
             if isinstance(error, FinalError):

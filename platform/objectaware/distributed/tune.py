@@ -44,17 +44,6 @@ _SECONDS_TO_DIE = 60.0
 _SECONDS_BETWEEN_CLEANINGS = 2.0
 _LONGEST = 10**6  # epochs; ASHA counts its rungs from the bottom
 
-_ENVIRONMENT = {
-    # Ctrl-C is an ordinary KeyboardInterrupt; Tune's own handler ends the search as if it were done.
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    # Trials are recorded by their events. Nobody needs CSV and TensorBoard files in a temporary folder.
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    # With its new display Tune writes tables and paths in a temporary folder, whatever `verbose` says.
-    "RAY_AIR_NEW_OUTPUT": "0",
-    # Epochs have no score yet, and the score has no epoch.
-    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-}
-
 
 class TrialEvents(Protocol):
     """Receive the events of trials, on the driver."""
@@ -150,8 +139,6 @@ def run_trials(
     Raises:
         KeyboardInterrupt: On Ctrl-C; trials' processes end with Ray or with the driver.
     """
-    for variable, value in _ENVIRONMENT.items():
-        os.environ.setdefault(variable, value)
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are events
     folder = Path.cwd()
     # A trial's stages report their job to MLflow. Ray describes it to the job's driver only.

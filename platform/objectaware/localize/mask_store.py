@@ -178,20 +178,22 @@ def read_rows(storage: Storage) -> Iterator[MaskRow]:
             yield _to_row(record)
 
 
-def read_localized_ids(storage: Storage) -> Iterator[str]:
-    """Yield the ids of the images for which a mask store has a mask. Order and errors are those of `read_rows`.
+def read_columns(storage: Storage, group: int, *columns: str) -> list[dict[str, Any]]:
+    """Read some columns of one shard, and nothing else of it: one mapping per row. Errors are those of `read_shard`."""
+    try:
+        with storage.open_file(shard_name(group)) as stream:
+            shard = pq.read_table(stream, columns=list(columns), page_checksum_verification=True)
+    except (OSError, pa.ArrowException):
+        shard = read_shard(storage, group)  # raises an error that names the problem and the remedy
+    return shard.to_pylist()
 
-    The function reads only the columns of ids and statuses, which are a small part of a shard.
-    """
+
+def read_localized_ids(storage: Storage) -> Iterator[str]:
+    """Yield the ids of the images for which a mask store has a mask. Order and errors are those of `read_rows`."""
     for group in sorted(finished_shards(storage)):
-        try:
-            with storage.open_file(shard_name(group)) as stream:
-                shard = pq.read_table(stream, columns=["image_id", "status"], page_checksum_verification=True)
-        except (OSError, pa.ArrowException):
-            shard = read_shard(storage, group)  # raises an error that names the problem and the remedy
-        for image_id, status in zip(shard["image_id"].to_pylist(), shard["status"].to_pylist(), strict=True):
-            if status == "ok":
-                yield image_id
+        for row in read_columns(storage, group, "image_id", "status"):
+            if row["status"] == "ok":
+                yield row["image_id"]
 
 
 def _to_record(row: MaskRow) -> dict[str, Any]:

@@ -405,7 +405,7 @@ class MeasuredGroup:
         assert isinstance(images, ImageFolder)
         self._images, self._data, self._checkpoint, self._store = images, data, checkpoint, store
         self._on_gpu, self._size = config.device == "cuda", config.image_size
-        self._plan = GroupPlan.of(Manifest.of(images), group_size=GROUP_SIZE, seed=0, image_size=config.image_size)
+        self._plan = GroupPlan.of(Manifest.of(images), self._config(checkpoint))
         self._table = group_table(self._plan, 0)
         masked = self._cam_actor(checkpoint, expansion=1)(self._table)
         # An untrained network may find nothing, and an empty mask gets no CRF.
@@ -431,7 +431,7 @@ class MeasuredGroup:
 
     def _storing(self, *, crf: bool) -> float:
         """Measure the core-seconds for a picture's mask, boxes and row of the store, with the CRF or without."""
-        actor = CrfActor(self._config(self._checkpoint, crf=crf).model_dump(), self._store)
+        actor = CrfActor(self._config(self._checkpoint, crf=crf), self._store)
         return core_seconds(lambda: actor(self._masked), GROUP_SIZE)
 
     def _show(self) -> None:
@@ -440,7 +440,7 @@ class MeasuredGroup:
         look.gallery("measured")
 
     def _cam_actor(self, checkpoint: Path, expansion: int) -> CamActor:
-        return CamActor(self._config(checkpoint, expansion=expansion).model_dump())
+        return CamActor(self._config(checkpoint, expansion=expansion))
 
     def _config(self, checkpoint: Path, *, expansion: int = 1, crf: bool = True) -> LocalizeConfig:
         localizer = {"name": "contracam", "expansion": expansion, "num_iterations": _NUM_ITERATIONS}

@@ -81,7 +81,7 @@ def detection(context: Context, config: DetectionConfig) -> Computation[Detectio
         network = config.published
         if config.checkpoint is not None:
             recorder = TrainingRecorder(run, _progress_text)
-            network = train_on_ray(run_fine_tuning, config, name="train", storage=run.folder, on_record=recorder)
+            network = train_on_ray(run_fine_tuning, config, storage=run.folder, on_record=recorder)
             values |= {"checkpoint": network, **recorder.last_metrics}
         assert network is not None
         run.progress.update(f"finding objects in {config.test.root}")

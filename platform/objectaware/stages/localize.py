@@ -78,13 +78,7 @@ def check_localize(config: LocalizeConfig, data: Dataset) -> None:
         InputError: An input is missing or malformed, or does not fit.
     """
     _localizable(config, data)
-    GroupPlan.of(
-        data.manifest,
-        group_size=config.group_size,
-        seed=config.seed,
-        image_size=config.image_size,
-        negatives=config.localizer.only_negatives,
-    )
+    GroupPlan.of(data.manifest, config)
     if config.checkpoint is not None:
         with local_checkpoint(config.checkpoint) as local:
             backbone = load_encoder(local).backbone

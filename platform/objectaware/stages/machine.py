@@ -252,9 +252,9 @@ def on_available_device(config: Config) -> Config:
     A cluster with fewer GPUs than the stage has processes is refused later, with the numbers in the message. Training
     on CPUs instead would silently take weeks.
     """
-    from objectaware.distributed.cluster import has_gpus
+    from objectaware.distributed.cluster import num_gpus
 
-    return config if uses_gpu(config) is not None else on_device(config, has_gpus=has_gpus())
+    return config if uses_gpu(config) is not None else on_device(config, has_gpus=num_gpus() > 0)
 
 
 class PeakMemory(Background):

@@ -56,7 +56,7 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
     def compute(run: StageRun, config: PretrainConfig) -> Mapping[str, Any]:
         recorder = TrainingRecorder(run, partial(progress_text, config))
         forget_instances()  # free their memory, since the workers have their own
-        checkpoint = train_on_ray(run_pretraining, config, name="train", storage=run.folder, on_record=recorder)
+        checkpoint = train_on_ray(run_pretraining, config, storage=run.folder, on_record=recorder)
         run.tracker.log_model("checkpoint", checkpoint)
         return {"checkpoint": checkpoint, "epochs": config.num_epochs, **recorder.last_metrics}
 

@@ -15,7 +15,7 @@ from objectaware.errors import InputError
 from objectaware.stages.identity import RESULT_FILE, STAGE_FILE, SWEEP, SWEEP_OUTPUTS, delete_outputs
 from objectaware.stages.lease import Lease, current_holder
 from objectaware.stages.registry import all_stages
-from objectaware.tracking.server import RecordedRun
+from objectaware.tracking.store import RecordedRun
 
 RunStatus = Literal["finished", "running", "unfinished", "unknown"]
 

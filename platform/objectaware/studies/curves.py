@@ -17,7 +17,6 @@ from objectaware.stages.identity import STAGE_FILE
 from objectaware.stages.runner import Context
 from objectaware.studies.engine import Step, open_study, run, study_key
 from objectaware.tracking import Tracker
-from objectaware.tracking.server import metric_history
 from objectaware.training.loop import checkpoint_epoch
 
 # A checkpoint lies two folders below its stage's folder; a kept checkpoint lies three below.
@@ -132,7 +131,7 @@ def _identity(address: str) -> str:
 
 
 def _series(context: Context, address: str, identity: str, metric: str) -> tuple[list[int], list[float]]:
-    history = metric_history(context.services.tracking, identity, metric)
+    history = context.services.tracking.metric_history(identity, metric)
     if not history:
         problem = f"has no {metric} in the experiment {context.services.tracking.experiment} of MLflow"
         remedy = "Give the --experiment and MLFLOW_TRACKING_URI that it was trained with."

@@ -33,7 +33,7 @@ from typing import Any
 
 from objectaware.config import GROUND_TRUTH, Model
 from objectaware.data.storage import Storage
-from objectaware.distributed.cluster import has_gpus
+from objectaware.distributed.cluster import num_gpus
 from objectaware.distributed.tune import Estimator, Report, TrialStatus, num_concurrent, run_trials
 from objectaware.model import points_to
 from objectaware.paper import Cell, load_table
@@ -398,7 +398,7 @@ class _Sweep:
         # Tune pickles this sweep with its callbacks, and the original `start_ray` holds the command's contexts.
         services = replace(services, start_ray=_ray_is_there)
         self.context = replace(context, services=services)
-        needs = sweep_needs(config, checked, has_gpus=has_gpus())
+        needs = sweep_needs(config, checked, has_gpus=num_gpus() > 0)
         at_once = num_concurrent(needs, wanted=config.execution.max_concurrent)
         number = search.num_trials if isinstance(search, Estimator) else len(search)
         services.progress.line(f"{config.name}: {number} trials to run, up to {at_once} at once")

@@ -63,7 +63,6 @@ class Delivery:
         # What a run that another spool wrote to has; a failed question is asked again.
         self._steps = cache(lambda run, key: {point.step for point in server.client.get_metric_history(run, key)})
         self._parameters = cache(lambda run: server.client.get_run(run).data.params)
-        self._written_elsewhere: dict[str, bool] = {}
 
     def send(self, spool: Spool) -> None:
         """Send the records of a spool that the server lacks, unless another process is sending them.
@@ -115,7 +114,6 @@ class Delivery:
                 return Progress(source, end, is_finished=True, is_link_elsewhere=True)
         if run is not None and not self._may_continue(run, opened):
             if is_leftover:  # another spool has continued the run, but these records still belong to it
-                self._written_elsewhere[opened.spool] = True
                 started = run.info.start_time
                 return Progress(run.info.run_id, end, is_adopted=True, spool=opened.spool, started=started)
             run = None
@@ -131,7 +129,6 @@ class Delivery:
             writers = {run.data.tags.get(WRITER_TAG), run.data.tags.get(SPOOL_TAG)}
             is_adopted = progress.is_adopted or writers != {opened.spool}
             self._server.continue_run(run.info.run_id, opened)
-        self._written_elsewhere[opened.spool] = False
         end, started = end if is_same else 0, run.info.start_time
         return Progress(run.info.run_id, end, is_adopted, spool=opened.spool, started=started)
 
@@ -154,39 +151,31 @@ class Delivery:
     def _is_written_elsewhere(self, run_id: str, spool: str) -> bool:
         """Return whether another spool has continued the run since this one began it.
 
-        Ask the server before every batch until it is so: a process that was suspended may lose its run at any time.
+        Ask the server before every batch: a process that was suspended may lose its run at any time.
         """
-        if not self._written_elsewhere.get(spool):
-            run = self._server.active_run(run_id)
-            self._written_elsewhere[spool] = run is not None and run.data.tags.get(WRITER_TAG) != spool
-        return self._written_elsewhere[spool]
+        run = self._server.active_run(run_id)
+        return run is not None and bool(run.data.tags.get(WRITER_TAG) != spool)
 
     def _log_or_reject(self, spool: Spool, run_id: str, records: Sequence[Record]) -> None:
-        reason = self._refusal_of(spool, run_id, records)
-        if reason is None:
-            return
+        """Send records, and set aside each one that the server refuses because of its content."""
+        reason = ""
+        for _ in range(_NUM_TRIES):
+            try:
+                self._request(spool, run_id, records)
+                return
+            except FileNotFoundError as error:
+                reason = str(error)
+            except MlflowException as error:
+                if error.error_code not in {*_REFUSALS, _DATABASE_REFUSAL}:
+                    raise
+                reason = str(error)
+                if error.error_code in _REFUSALS:
+                    break
         if len(records) > 1:
             for record in records:
                 self._log_or_reject(spool, run_id, [record])
         else:
             spool.reject(records[0], self._server.without_password(reason))
-
-    def _refusal_of(self, spool: Spool, run_id: str, records: Sequence[Record]) -> str | None:
-        """Send records; return why the server refused them because of their content, or None if it took them."""
-        refusal = None
-        for _ in range(_NUM_TRIES):
-            try:
-                self._request(spool, run_id, records)
-                return None
-            except FileNotFoundError as error:
-                return str(error)
-            except MlflowException as error:
-                refusal = str(error)
-                if error.error_code in _REFUSALS:
-                    return refusal
-                if error.error_code != _DATABASE_REFUSAL:
-                    raise
-        return refusal
 
     def _request(self, spool: Spool, run_id: str, records: Sequence[Record]) -> None:
         client = self._server.client

@@ -75,11 +75,6 @@ class Tracker:
         """The MLflow run's id; None until the server has answered for the first time."""
         return self._spool.progress().run_id
 
-    @property
-    def spool_folder(self) -> Path:
-        """Folder of the records on this host, until the run has ended and the server holds all of them."""
-        return self._spool.folder
-
     def log_config(self, config: Mapping[str, object]) -> None:
         """Log a configuration whole as `config.json`, and flat as parameters.
 
@@ -134,15 +129,6 @@ class Tracker:
     def log_png(self, path: str, png: bytes) -> None:
         """Log an encoded image as a file at a path, ending in `.png`, among the run's artifacts."""
         self._spool.add_artifact(path, png)
-
-    def log_artifact(self, file: Path, folder: str = "") -> None:
-        """Log a copy of a small file; checkpoints and mask stores are logged by their address, as a tag.
-
-        Args:
-            file: The file; it may change afterwards.
-            folder: Folder among the run's artifacts, in which the file keeps its name.
-        """
-        self._spool.add_artifact(f"{folder}/{file.name}" if folder else file.name, file)
 
     def log_model(self, name: str, uri: str) -> None:
         """Log a checkpoint as a model of the run, by its address; its files stay where they are."""

@@ -9,12 +9,10 @@ import re
 import shlex
 import sqlite3
 import sys
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
@@ -24,9 +22,6 @@ from mlflow.exceptions import MlflowException
 from objectaware.errors import InputError
 from objectaware.tracking.spool import DatasetUsed, ModelMade, RunOpened, exclusive_lock
 from objectaware.tracking.spools import this_user
-
-if TYPE_CHECKING:
-    from objectaware.tracking.store import TrackingStore
 
 TRACKING_URI_VARIABLE = "MLFLOW_TRACKING_URI"
 IDENTITY_TAG = "identity"
@@ -126,17 +121,12 @@ class Server:
 
     def find_originals(self, experiment_id: str, identity: str) -> list[Run]:
         """Return the runs that computed an identity, without links, the newest first."""
-        return [run for run in self._find(experiment_id, IDENTITY_TAG, identity) if not _is_link(run)]
-
-    def find_original(self, experiment_id: str, identity: str, storage: str) -> Run | None:
-        """Return the newest run that computed an identity, preferring runs of a storage."""
-        runs = self.find_originals(experiment_id, identity)
-        return next(iter(sorted(runs, key=lambda run: run.data.tags.get(STORAGE_TAG) != storage)), None)
+        return [run for run in self.search(experiment_id, IDENTITY_TAG, identity) if not is_link(run)]
 
     def find_of_spool(self, experiment_id: str, spool: str) -> Run | None:
         """Return the run that a spool writes to, or else the run that it created."""
         for tag in (WRITER_TAG, SPOOL_TAG):
-            for run in self._find(experiment_id, tag, spool):
+            for run in self.search(experiment_id, tag, spool):
                 return run
         return None
 
@@ -147,7 +137,7 @@ class Server:
     def linked_under(self, experiment_id: str, opened: RunOpened, parent_id: str | None) -> str | None:
         """Return the run that a study already has of a stage: a link, or the run that computed it."""
         source = None if opened.source_run_id is None else self.active_run(opened.source_run_id)
-        links = [run for run in self._find(experiment_id, IDENTITY_TAG, opened.identity) if _is_link(run)]
+        links = [run for run in self.search(experiment_id, IDENTITY_TAG, opened.identity) if is_link(run)]
         runs = links if source is None else [*links, source]
         return next((str(run.info.run_id) for run in runs if run.data.tags.get(PARENT_TAG) == parent_id), None)
 
@@ -178,15 +168,10 @@ class Server:
         }
         if parent_id is not None:
             tags[PARENT_TAG] = parent_id
-        if not opened.is_link:
-            if same := self.find_originals(experiment_id, opened.identity):
-                tags[SAME_TAG] = same[0].info.run_id
-        elif opened.source_run_id is not None:
-            tags[SOURCE_TAG] = opened.source_run_id
-        else:
-            source = self.find_original(experiment_id, opened.identity, opened.storage)
-            # Another server may have recorded the stage. Its identity still says which stage was reused.
-            tags[SOURCE_TAG] = "unknown" if source is None else source.info.run_id
+        if opened.is_link:
+            tags[SOURCE_TAG] = opened.source_run_id or "unknown"
+        elif same := self.find_originals(experiment_id, opened.identity):
+            tags[SAME_TAG] = same[0].info.run_id
         return self.client.create_run(experiment_id, start_time=opened.timestamp, tags=tags, run_name=opened.name)
 
     def continue_run(self, run_id: str, opened: RunOpened) -> None:
@@ -219,14 +204,21 @@ class Server:
         tags = [InputTag("mlflow.data.context", dataset.purpose)]
         self.client.log_inputs(run_id, [DatasetInput(content, tags)])
 
-    def _find(self, experiment_id: str, tag: str, value: str) -> list[Run]:
+    def search(self, experiment_id: str, tag: str | None = None, value: str = "") -> list[Run]:
+        """Return the runs of an experiment, or those with a value of a tag, the newest first."""
+        condition = "" if tag is None else f"tags.{tag} = '{value}'"
         order = ["attributes.start_time DESC"]
-        return list(
-            self.client.search_runs([experiment_id], f"tags.{tag} = '{value}'", order_by=order, max_results=100)
-        )
+        search = partial(self.client.search_runs, [experiment_id], condition, max_results=1000, order_by=order)
+        page = search()
+        found = list(page)
+        while page.token:
+            page = search(page_token=page.token)
+            found += page
+        return found
 
 
-def _is_link(run: Run) -> bool:
+def is_link(run: Run) -> bool:
+    """Return whether a run only points at the run of another study."""
     return SOURCE_TAG in run.data.tags
 
 
@@ -312,82 +304,3 @@ def follow_move(folder: Path, experiment: str) -> None:
                     f"UPDATE {table} SET {column} = ? || substr({column}, ?) WHERE substr({column} || '/', 1, ?) = ?",
                     (new, len(old) + 1, len(old) + 1, f"{old}/"),
                 )
-
-
-@dataclass(frozen=True)
-class RecordedRun:
-    """A run as MLflow has it.
-
-    Attributes:
-        run_id: Its id there.
-        name: Its name.
-        identity: Identity of the stage, trial or study.
-        kind: The kind of stage or of study.
-        status: FINISHED, FAILED, KILLED or RUNNING.
-        started: Milliseconds since 1970.
-        parent_id: The run of the study that it belongs to.
-        dataset: The data set that it is about; None where the run does not say so.
-        metrics: The last value of each metric.
-    """
-
-    run_id: str
-    name: str
-    identity: str
-    kind: str
-    status: str
-    started: int
-    parent_id: str | None
-    dataset: str | None
-    metrics: Mapping[str, float]
-
-
-def recorded_runs(store: TrackingStore) -> list[RecordedRun]:
-    """Return all runs of a store's experiment, the oldest first, without links to other studies' runs.
-
-    Raises:
-        Exception: MLflow cannot be reached.
-    """
-    client = store.server.client
-    experiment = client.get_experiment_by_name(store.experiment)
-    if experiment is None:
-        return []
-    order = ["attributes.start_time ASC"]
-    search = partial(client.search_runs, [experiment.experiment_id], max_results=1000, order_by=order)
-    page = search()
-    found = list(page)
-    while page.token:
-        page = search(page_token=page.token)
-        found += page
-    return [
-        RecordedRun(
-            run.info.run_id,
-            run.info.run_name,
-            run.data.tags[IDENTITY_TAG],
-            run.data.tags.get("stage") or run.data.tags.get("study") or "",
-            run.info.status,
-            run.info.start_time,
-            run.data.tags.get(PARENT_TAG),
-            run.data.tags.get("dataset"),
-            dict(run.data.metrics),
-        )
-        for run in found
-        if IDENTITY_TAG in run.data.tags and SOURCE_TAG not in run.data.tags
-    ]
-
-
-def metric_history(store: TrackingStore, identity: str, metric: str) -> list[tuple[int, float]] | None:
-    """Read the values of a metric in a stage's run, finished or not.
-
-    Args:
-        store: The store that holds the run.
-        identity: Identity of the stage.
-        metric: Name of the metric.
-
-    Returns:
-        Pairs of step and value, by rising step; None if the store has no run of this identity.
-    """
-    run = store.server.find_original(store.server.experiment_id(store.experiment), identity, store.storage_id)
-    if run is None:
-        return None
-    points = store.server.client.get_metric_history(run.info.run_id, metric)
-    return sorted({point.step: point.value for point in points}.items())

@@ -34,8 +34,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, get_args
+
+from objectaware.data.storage import Storage
 
 SYSTEM_PREFIX = "system/"
 """Prefix of metrics that MLflow's UI shows on a separate page."""
@@ -72,7 +74,7 @@ class RunOpened:
         leased: Whether this process alone may compute this identity in this storage, so that no other writer is alive.
         is_study: Whether the run has child runs, and is continued even after it finished.
         is_link: Whether this run only points at another study's run of the same identity.
-        source_run_id: The run that a link points at; None lets the sender look it up by identity.
+        source_run_id: The run that a link points at.
     """
 
     experiment: str
@@ -318,26 +320,19 @@ class Spool:
             for record in unknown:
                 self._known.add(record)
 
-    def add_artifact(self, path: str, source: Path | bytes) -> None:
-        """Copy a file, or bytes as a file, into the spool and record it.
+    def add_artifact(self, path: str, content: bytes) -> None:
+        """Write a file into the spool and record it.
 
         Args:
             path: Its path among the run's artifacts: relative, with forward slashes.
-            source: The file to copy, or the content.
+            content: Its content.
+
+        Raises:
+            InputError: The path would lead out of the spool.
         """
-        parts = PurePosixPath(path)
-        assert parts.name, path
-        assert not parts.is_absolute(), path
-        assert ".." not in parts.parts, path
-        target = self._files / parts
-        target.parent.mkdir(parents=True, exist_ok=True)
-        content = source if isinstance(source, bytes) else source.read_bytes()
-        with tempfile.TemporaryDirectory(dir=self.folder) as temporary:
-            copy = Path(temporary) / "copy"
-            copy.write_bytes(content)
-            # A sender may be reading this path. It must see the old file or the new one, whole.
-            copy.replace(target)
-        self.append([Artifact(parts.as_posix(), hashlib.sha256(content).hexdigest())])
+        # A sender may be reading this path. It sees the old file or the new one, whole.
+        Storage.from_uri(self._files).write_bytes(path, content)
+        self.append([Artifact(path, hashlib.sha256(content).hexdigest())])
 
     def file_of(self, artifact: Artifact) -> Path:
         """Return the path of an artifact's content in the spool."""
@@ -376,9 +371,7 @@ class Spool:
 
     def save_progress(self, progress: Progress) -> None:
         """Write how far the spool is sent, whole or not at all."""
-        temporary = self.folder / "progress.json.new"
-        temporary.write_text(json.dumps(asdict(progress)))
-        temporary.replace(self.folder / "progress.json")
+        Storage.from_uri(self.folder).write_json("progress.json", asdict(progress))
         self._seen = progress
 
     def has_unsent(self) -> bool:

@@ -16,14 +16,13 @@ import io
 import json
 import logging
 import os
-import re
-import shutil
 import socket
 import tarfile
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from objectaware.data.storage import Storage
@@ -33,7 +32,7 @@ from objectaware.tracking.spool import Spool, delete_removed
 FOLDER = "mlflow_spool"
 _STORAGE_ID = "storage_id"
 _SUFFIX = ".tar"
-_CLAIM = re.compile(r"\.claim-(\d{4,})")
+_CLAIM = ".claim-"
 # Taking a spool takes seconds. A command that has not done it by then has probably died.
 _CLAIM_SECONDS = 600.0
 
@@ -78,10 +77,12 @@ class Spools:
 
     Args:
         root: Absolute folder of the spools.
+        left: Folder in the storage, in which commands leave the spools that they could not send.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, left: Storage) -> None:
         self.root = root
+        self._left = left
 
     @classmethod
     def of(cls, storage: Storage, experiment: str) -> Spools:
@@ -97,13 +98,10 @@ class Spools:
         owner = f"{this_host()}-{this_user()}"
         state = _state_folder()
         digest = hashlib.sha256(storage.uri.encode()).hexdigest()[:16]
-        candidates = [state / "objectaware" / FOLDER / digest / owner]
-        local = storage.local_path()
-        if local is not None:
-            candidates.insert(0, local / FOLDER / owner)
-        for folder in candidates:
-            if _may_be_written(folder):
-                return cls(folder / experiment)
+        own = state / "objectaware" / FOLDER / digest / owner
+        for folder in (storage.local_path(f"{FOLDER}/{owner}"), own):
+            if folder is not None and _may_be_written(folder):
+                return cls(folder / experiment, storage.child(f"{FOLDER}/unsent/{experiment}"))
         problem = "cannot be written to, and records wait there for MLflow"
         raise InputError("XDG_STATE_HOME", state, problem, "Set it to a folder that you may write to.")
 
@@ -112,11 +110,7 @@ class Spools:
 
         So parents come before children, and sources before links.
         """
-        return self._found("*")
-
-    def has(self, name: str) -> bool:
-        """Return whether there is a spool of that name."""
-        return bool(self._found(name))
+        return self.named("*")
 
     def is_recorded_elsewhere(self, name: str, spool: Spool) -> bool:
         """Return whether a process records in another spool of that name, even in one that it has just made."""
@@ -125,7 +119,7 @@ class Spools:
 
     def is_alive(self, name: str, number: str) -> bool:
         """Return whether a process records in the spool of that name and number."""
-        spools = ((spool, spool.known().opening) for spool in self._found(name))
+        spools = ((spool, spool.known().opening) for spool in self.named(name))
         return any(opening is not None and opening.spool == number and spool.is_held() for spool, opening in spools)
 
     def begin(self, name: str, *, fresh: bool) -> Spool:
@@ -137,7 +131,7 @@ class Spools:
             name: Name by which the run is found; letters, digits and `._+-`.
             fresh: Begin a new spool in any case.
         """
-        found = [] if fresh else self._found(name)
+        found = [] if fresh else self.named(name)
         if found and not found[-1].is_held() and not (known := found[-1].known()).is_dropped:
             assert known.opening is not None
             is_own = known.opening.user == this_user()  # another user may have left it in the storage
@@ -146,10 +140,43 @@ class Spools:
         # Never under a name used before: a sender may still be sending the earlier spool.
         return Spool(self.root / f"{name}~{uuid.uuid4().hex}")
 
-    def _found(self, name: str) -> list[Spool]:
+    def named(self, name: str) -> list[Spool]:
+        """Return the spools of a name, in the order in which they were opened."""
         spools = [Spool(records.parent, is_leftover=True) for records in self.root.glob(f"{name}~*/records.jsonl")]
         begun = [(opening.timestamp, spool) for spool in spools if (opening := spool.known().opening) is not None]
         return [spool for _, spool in sorted(begun, key=lambda pair: pair[0])]
+
+    def hand_over(self) -> None:
+        """Leave all spools in the storage, unless they are settled or their run is alive.
+
+        If the storage refuses a spool, it and all later ones stay on this host, with a warning.
+        """
+        for spool in self.leftovers():
+            if spool.is_settled() or not spool.close_if_abandoned():
+                continue
+            with spool.closed() as is_closed:
+                if not is_closed:
+                    continue
+                try:
+                    self._left.write_bytes(f"{spool.folder.name}{_SUFFIX}", _packed(spool.folder))
+                except OSError as error:
+                    _logger.warning("%s cannot be left in %s (%s); it stays here", spool.folder, self._left.uri, error)
+                    return
+                # If a sender is sending it, it also stays here: records that arrive twice change nothing.
+                spool.remove()
+            delete_removed(self.root, spool.folder.name)
+
+    def take_over(self) -> None:
+        """Take the spools that ended commands left; only one command takes each spool."""
+        names = self._left.list_names()
+        for name in (each for each in names if each.endswith(_SUFFIX)):
+            try:
+                if _claim(self._left, name, names):
+                    _take(self._left, name, self.root)
+            except PermissionError as error:
+                _logger.info("%s is left to other users, since this user may not take it (%s)", name, error)
+            except OSError as error:
+                _logger.warning("%s could not be taken from %s (%s)", name, self._left.uri, error)
 
 
 def _state_folder() -> Path:
@@ -165,82 +192,34 @@ def _may_be_written(folder: Path) -> bool:
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
-def hand_over(spools: Iterable[Spool], folder: Storage) -> None:
-    """Move spools into the storage, unless they are settled or their run is alive.
-
-    If the storage refuses a spool, it and all later ones stay on this host, with a warning.
+def _claim(folder: Storage, name: str, names: Sequence[str]) -> bool:
+    """Claim a file for this command; return False if another command has a recent claim.
 
     Args:
-        spools: Spools of this host and user.
         folder: Folder in the storage.
+        name: The file's name.
+        names: All names in the folder, sorted, so that the newest claim comes last.
     """
-    for spool in spools:
-        if spool.is_settled() or not spool.close_if_abandoned():
-            continue
-        with spool.closed() as is_closed:
-            if not is_closed:
-                continue
-            try:
-                folder.write_bytes(f"{spool.folder.name}{_SUFFIX}", _packed(spool.folder))
-            except OSError as error:
-                _logger.warning("%s could not be left in %s (%s); it stays here", spool.folder, folder.uri, error)
-                return
-            # If a sender is sending it, it also stays here: records that arrive twice change nothing.
-            spool.remove()
-        delete_removed(spool.folder.parent, spool.folder.name)
-
-
-def take_over(folder: Storage, root: Path) -> None:
-    """Take the spools that ended commands left; only one command takes each spool.
-
-    Args:
-        folder: Folder in the storage, in which commands leave spools.
-        root: Local folder of this host's and user's spools.
-    """
-    names = folder.list_names()
-    for name in (each for each in names if each.endswith(_SUFFIX)):
+    claims = [each for each in names if each.startswith(f"{name}{_CLAIM}")]
+    if claims:
         try:
-            if _claim(folder, name, names):
-                _take(folder, name, root)
-        except PermissionError as error:
-            _logger.info("%s is left to other users, since this user may not take it (%s)", name, error)
-        except OSError as error:
-            _logger.warning("%s could not be taken from %s (%s)", name, folder.uri, error)
-
-
-def _claim(folder: Storage, name: str, names: Iterable[str]) -> bool:
-    """Claim a file for this command; return False if another command has a recent claim."""
-    newest = max(_claims(name, names), default=0)
-    if newest:
-        try:
-            claimed = float(folder.read_json(_claim_name(name, newest))["claimed"])
+            claimed = float(folder.read_json(claims[-1])["claimed"])
         except FileNotFoundError:
             return False  # another command has just taken the file and deleted its claims
         if time.time() - claimed < _CLAIM_SECONDS:
             return False
-    return folder.create_exclusive(_claim_name(name, newest + 1), json.dumps({"claimed": time.time()}).encode())
-
-
-def _claims(name: str, names: Iterable[str]) -> list[int]:
-    found = (_CLAIM.fullmatch(each.removeprefix(name)) for each in names if each.startswith(name))
-    return [int(match[1]) for match in found if match]
-
-
-def _claim_name(name: str, number: int) -> str:
-    return f"{name}.claim-{number:04d}"
+    number = int(claims[-1].rpartition("-")[2]) + 1 if claims else 1
+    return folder.create_exclusive(f"{name}{_CLAIM}{number:04d}", json.dumps({"claimed": time.time()}).encode())
 
 
 def _take(folder: Storage, name: str, root: Path) -> None:
-    try:
-        packed = folder.read_bytes(name)
-    except FileNotFoundError:
-        packed = None  # another command took it after the listing
     target = root / name.removesuffix(_SUFFIX)
-    if packed is not None and not target.exists():
-        _unpack(packed, target)
+    if not target.exists():
+        with suppress(FileNotFoundError):  # another command took it after the listing
+            _unpack(folder.read_bytes(name), target)
     folder.delete(name)  # before its claims: another command would take a file without a claim
-    for number in _claims(name, folder.list_names(name)):
-        folder.delete(_claim_name(name, number))
+    for claim in folder.list_names(f"{name}{_CLAIM}"):
+        folder.delete(claim)
 
 
 def _packed(folder: Path) -> bytes:
@@ -254,11 +233,9 @@ def _packed(folder: Path) -> bytes:
 
 def _unpack(packed: bytes, target: Path) -> None:
     """Unpack a spool whole or not at all."""
-    unpacked = target.with_name(f"taking-{uuid.uuid4().hex}")
-    unpacked.mkdir(parents=True)
-    try:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="taking-") as folder:
+        unpacked = Path(folder, target.name)
         with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
             archive.extractall(unpacked, filter="data")
         unpacked.rename(target)
-    finally:
-        shutil.rmtree(unpacked, ignore_errors=True)

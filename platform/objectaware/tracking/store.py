@@ -11,7 +11,7 @@ import sys
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,18 @@ from objectaware.data.storage import Storage
 from objectaware.errors import Finding, InputError, one_line
 from objectaware.tracking.delivery import Sender
 from objectaware.tracking.run import Tracker
-from objectaware.tracking.server import TRACKING_URI_VARIABLE, Server, initialise, own_server, server_in_use
+from objectaware.tracking.server import (
+    IDENTITY_TAG,
+    STORAGE_TAG,
+    TRACKING_URI_VARIABLE,
+    Server,
+    initialise,
+    is_link,
+    own_server,
+    server_in_use,
+)
 from objectaware.tracking.spool import RunOpened, Spool, delete_removed, milliseconds_now
-from objectaware.tracking.spools import FOLDER, Spools, hand_over, storage_id, take_over, this_host, this_user
+from objectaware.tracking.spools import Spools, storage_id, this_host, this_user
 
 UI_PORT = 5000
 
@@ -31,6 +40,31 @@ _SECONDS_BETWEEN_LOOKS = 0.2
 # Ray gives a job that is stopped three seconds.
 _SECONDS_TO_STOP = 1.0
 _SAFE_KEY = re.compile(r"[\w.-]+")
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run as MLflow has it.
+
+    Attributes:
+        run_id: Its id there.
+        name: Its name.
+        identity: Identity of the stage, trial or study.
+        kind: The kind of stage or of study.
+        status: FINISHED, FAILED, KILLED or RUNNING.
+        started: Milliseconds since 1970.
+        dataset: The data set that it is about; None where the run does not say so.
+        metrics: The last value of each metric.
+    """
+
+    run_id: str
+    name: str
+    identity: str
+    kind: str
+    status: str
+    started: int
+    dataset: str | None
+    metrics: Mapping[str, float]
 
 
 class TrackingStore:
@@ -112,7 +146,7 @@ class TrackingStore:
                 of this identity that is open on another host surely belong to a dead process.
         """
         opened = self._opening(name, key, None, adopt=not fresh, leased=leased, is_study=True)
-        return self._begin(key, opened, tags, fresh=fresh)
+        return self._begin(key, opened, tags)
 
     def child_run(
         self,
@@ -137,11 +171,9 @@ class TrackingStore:
             leased: As in `parent_run`.
         """
         opened = self._opening(name, key, parent, adopt=not fresh, leased=leased)
-        return self._begin(key, opened, tags, fresh=fresh)
+        return self._begin(key, opened, tags)
 
-    def link_run(
-        self, parent: Tracker, *, name: str, key: str, tags: Mapping[str, object], source_run_id: str | None = None
-    ) -> None:
+    def link_run(self, parent: Tracker, *, name: str, key: str, tags: Mapping[str, object], source_run_id: str) -> None:
         """Record under a study that it reuses another study's stage, as a finished run that points there.
 
         Args:
@@ -149,11 +181,11 @@ class TrackingStore:
             name: The run's name as shown.
             key: The stage's identity, the same as the source's.
             tags: Its tags.
-            source_run_id: The run that computed; None looks it up by the identity.
+            source_run_id: The run that computed.
         """
         opened = self._opening(name, key, parent, is_link=True, source_run_id=source_run_id)
         name = f"{key}+{parent.opening.spool}"
-        if not self._spools.has(name):  # else the link is recorded already, and waits
+        if not self._spools.named(name):  # else the link is recorded already, and waits
             self._begin(name, opened, tags).finish("FINISHED", timeout_seconds=0)
 
     def reopen(self, spool_folder: Path) -> Tracker:
@@ -175,7 +207,7 @@ class TrackingStore:
         """
         delete_removed(self._spools.root)
         if not self.is_sqlite:
-            take_over(self._left, self._spools.root)
+            self._spools.take_over()
         for spool in (spools := self._spools.leftovers()):
             spool.remove_if_settled()
         abandoned = [spool for spool in spools if not spool.is_settled() and spool.close_if_abandoned()]
@@ -190,7 +222,7 @@ class TrackingStore:
         """Leave unsent records in the storage, at the end of a command, for the next command to send."""
         if not self.is_sqlite:  # SQLite is never away, and belongs to this host
             self._sender.stop(_SECONDS_TO_STOP)
-            hand_over(self._spools.leftovers(), self._left)
+            self._spools.hand_over()
 
     def close_children(self, parent: Tracker, timeout_seconds: float) -> int:
         """End the runs under a parent that other processes left open, as KILLED, and send their unsent records.
@@ -214,6 +246,46 @@ class TrackingStore:
         self.send_leftovers()
         return len(open_runs)
 
+    def recorded_runs(self) -> list[RecordedRun]:
+        """Return all runs of the experiment, the oldest first, without links to other studies' runs.
+
+        Raises:
+            Exception: MLflow cannot be reached.
+        """
+        experiment = self.server.client.get_experiment_by_name(self.experiment)
+        runs = [] if experiment is None else self.server.search(experiment.experiment_id)
+        return [
+            RecordedRun(
+                run.info.run_id,
+                run.info.run_name,
+                run.data.tags[IDENTITY_TAG],
+                run.data.tags.get("stage") or run.data.tags.get("study") or "",
+                run.info.status,
+                run.info.start_time,
+                run.data.tags.get("dataset"),
+                dict(run.data.metrics),
+            )
+            for run in reversed(runs)
+            if IDENTITY_TAG in run.data.tags and not is_link(run)
+        ]
+
+    def metric_history(self, identity: str, metric: str) -> list[tuple[int, float]] | None:
+        """Read the values of a metric in a stage's run, finished or not.
+
+        Args:
+            identity: Identity of the stage.
+            metric: Name of the metric.
+
+        Returns:
+            Pairs of step and value, by rising step; None if the store has no run of this identity.
+        """
+        runs = self.server.find_originals(self.server.experiment_id(self.experiment), identity)
+        if not runs:
+            return None
+        run = min(runs, key=lambda run: run.data.tags.get(STORAGE_TAG) != self.storage_id)  # of our storage, the newest
+        points = self.server.client.get_metric_history(run.info.run_id, metric)
+        return sorted({point.step: point.value for point in points}.items())
+
     def run_url(self, run_id: str) -> str:
         """Return the address of a run's page: on the server, or on the UI that `ui_command` starts."""
         base = self.server.shown_address.rstrip("/") if self.is_remote_server else f"http://127.0.0.1:{UI_PORT}"
@@ -233,11 +305,6 @@ class TrackingStore:
         command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
         return [*command, "--workers", "1", "--artifacts-destination", str(artifacts)]
 
-    @property
-    def _left(self) -> Storage:
-        """Folder in which commands leave the records that they could not send."""
-        return self.storage.child(f"{FOLDER}/unsent/{self._spools.root.name}")
-
     @cached_property
     def _sender(self) -> Sender:
         return Sender(self.server, self._spools)
@@ -251,8 +318,8 @@ class TrackingStore:
         owner = self.storage_id, this_host(), this_user()
         return RunOpened(self.experiment, name, key, uuid.uuid4().hex, milliseconds_now(), *owner, **fields)
 
-    def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object], *, fresh: bool = False) -> Tracker:
-        spool = self._spools.begin(name, fresh=fresh)
+    def _begin(self, name: str, opened: RunOpened, tags: Mapping[str, object]) -> Tracker:
+        spool = self._spools.begin(name, fresh=not opened.adopt)
         with spool.hold():
             if (first := spool.known().opening) is not None:
                 opened = replace(opened, spool=first.spool, adopt=first.adopt)

@@ -36,7 +36,6 @@ from objectaware.stages.runner import Context, StageResult
 from objectaware.studies.engine import Step, open_study, run
 from objectaware.studies.reproduce.workshop import Workshop, images_with, obstacles
 from objectaware.tracking import Tracker, TrackingStore
-from objectaware.tracking.server import metric_history
 
 Pictures = dict[str, bytes]
 """PNGs by the names of their files."""
@@ -418,7 +417,7 @@ def losses(materials: Materials) -> Pictures:
     """Draw the loss of each training over its epochs, as recorded in MLflow."""
     series = {}
     for name in materials.plan.stages:
-        history = metric_history(materials.tracking, materials.stage(name).identity, "loss")
+        history = materials.tracking.metric_history(materials.stage(name).identity, "loss")
         if not history:
             problem = f"has no losses in the experiment {materials.tracking.experiment}"
             raise InputError("figure", name, problem, "Give the --experiment that it was trained with.")
