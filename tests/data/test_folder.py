@@ -504,7 +504,7 @@ def test_true_masks_of_a_part_are_those_of_its_own_images(several: Path, tmp_pat
     places = [7, 2, 4]
     write_subset(str(tmp_path / "list.txt"), [whole.images.image_ids[place] for place in places])
     images = DataConfig(root=str(several), layout="coco", split="val", subset=str(tmp_path / "list.txt")).open()
-    masks = Dataset(DataConfig(root=str(several), layout="coco", split="val")).truth_of(images.image_ids)
+    masks = Dataset.of(DataConfig(root=str(several), layout="coco", split="val")).truth_of(images.image_ids)
     assert len(masks) == len(images) == 3
     assert masks.coco is not None
     for index, place in enumerate(sorted(places)):

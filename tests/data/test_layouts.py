@@ -10,9 +10,8 @@ from pydantic import ValidationError
 
 from objectaware.cli import run
 from objectaware.commands.fields import describe_models
-from objectaware.data import layouts as layouts_module
-from objectaware.data.dataset import DataConfig, find_layouts
-from objectaware.data.layouts import layout_named, layouts
+from objectaware.data import dataset as dataset_module
+from objectaware.data.dataset import DataConfig, find_layouts, layout_named, layouts
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 
@@ -28,7 +27,7 @@ def test_every_layout_that_a_recipe_takes_is_listed(capsys: pytest.CaptureFixtur
 
 def test_no_other_module_names_a_published_layout() -> None:
     """Studies of scenes and of the paper apart, which choose their data sets as a recipe does."""
-    package = Path(layouts_module.__file__).parents[1]
+    package = Path(dataset_module.__file__).parents[1]
     chosen_by = {"scenes", "paper", "stages", "studies", "commands", "objectaware"}
     general = {"folder", "shards", "coco", "imagenet", "voc", "cub"}  # also words, fields of messages and file formats
     names = [layout.name for layout in layouts() if layout.name not in general]
@@ -87,16 +86,15 @@ def test_a_folder_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str
 
 NEW = """
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
+from objectaware.data.dataset import Dataset, PublishedSet, register_published
 
-@register_layout
-class Lawn(Layout):
+class Lawn(Dataset):
     name = "lawn"
     content = "grass"
     splits = ("wet", "dry")
 
-    def open(self, place: Place) -> ImageFolder:
-        return ImageFolder.scan(f"{place.root}/{place.split}")
+    def open_images(self) -> ImageFolder:
+        return ImageFolder.scan(f"{self.root}/{self.split}")
 
 register_published(PublishedSet("Lawn", "lawn", "none", "outside", {"wet": {"layout": "lawn", "split": "wet"}}))
 """

@@ -160,8 +160,8 @@ def test_masks_boxes_and_labels_go_along(tmp_path: Path, variant: str, layout: s
     build_scenes(tmp_path / "scenes", variant=variant, num_train=12, num_val=9, image_size=48)
     words = ["data", "pack", str(tmp_path / "scenes"), "--layout", layout, "--split", "train"]
     assert run([*words, "--out", str(tmp_path / "pack")]) == 0
-    images = DataConfig(root=str(tmp_path / "scenes"), layout=layout, split="train").open()
-    truth = Dataset(DataConfig(root=str(tmp_path / "scenes"), layout=layout, split="train")).truth_of(images.image_ids)
+    data = Dataset.of(DataConfig(root=str(tmp_path / "scenes"), layout=layout, split="train"))
+    images, truth = data.images, data.truth()
     packed = PackedImages.open(str(tmp_path / "pack"))
     assert packed.has_masks
     assert (packed.labels is None) == (layout == "coco")

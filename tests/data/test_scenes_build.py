@@ -84,7 +84,7 @@ def test_backgrounds_challenge_layout_is_read_by_its_loader(single: Path) -> Non
             assert [name[3:] for name in dataset.class_names] == list(CLASS_NAMES)
             assert dataset.labels is not None
             assert np.bincount(dataset.labels).tolist() == [count // 9] * 9
-    data = Dataset(DataConfig(root=str(single), layout="backgrounds-challenge", split="val"))
+    data = Dataset.of(DataConfig(root=str(single), layout="backgrounds-challenge", split="val"))
     originals, truth = data.images, data.truth()
     for index in range(len(originals)):
         mask = truth.mask(index)

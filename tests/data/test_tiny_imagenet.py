@@ -51,7 +51,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def _split(root: Path, split: str) -> Dataset:
-    return Dataset(DataConfig(root=str(root), layout="tiny-imagenet", split=split))
+    return Dataset.of(DataConfig(root=str(root), layout="tiny-imagenet", split=split))
 
 
 @pytest.mark.parametrize("split", ["train", "val"])

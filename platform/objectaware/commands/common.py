@@ -271,7 +271,7 @@ def run_stage(
     for part in parts:
         require_local_precision(part)
     for data in data_sets(parts):
-        Dataset(data).require_root()
+        Dataset.of(data).require_root()
     with open_context(common, *possible_needs(parts)) as context:
         finish(common, context, stage(context, config), hidden=stage.long_values)
 

@@ -93,7 +93,7 @@ def draw_subset(
 def _files(fields: dict[str, str | None]) -> DataConfig:
     """Validate a data set whose images must be files of its folder."""
     from objectaware.config import DataConfig
-    from objectaware.data.layouts import layout_named, layouts
+    from objectaware.data.dataset import layout_named, layouts
 
     data: DataConfig = validated(DataConfig, fields)
     if not layout_named(data.layout).are_files:
@@ -163,8 +163,7 @@ def list_data(root: Annotated[Path | None, tyro.conf.Positional] = None, reasons
         root: Folder to look into.
         reasons: Also list the other layouts, each with the reason why the folder does not have it.
     """
-    from objectaware.data.dataset import find_layouts
-    from objectaware.data.layouts import layouts
+    from objectaware.data.dataset import find_layouts, layouts
 
     if root is None:
         for layout in layouts():

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from objectaware.data.dataset import DataConfig, Dataset
+from objectaware.data.dataset import DataConfig, Dataset, PublishedSet, published_sets
 from objectaware.data.folder import MISSING, ImageFolder, Manifest
-from objectaware.data.layouts import PublishedSet, published_sets
 from objectaware.errors import InputError
 
 PUBLISHED_SETS = published_sets()
@@ -155,7 +154,7 @@ def check_published(name: str, root: str | Path, data_folder: str | Path | None 
     found: list[FoundPart] = []
     missing: list[MissingPart] = []
     for part in published.parts:
-        data = Dataset(part_data(published, part, root, beside))
+        data = Dataset.of(part_data(published, part, root, beside))
         try:
             _require_files(data.files, data.manifest)
             notice = ""

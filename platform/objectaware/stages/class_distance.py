@@ -73,7 +73,7 @@ def class_distance(context: Context, config: ClassDistanceConfig) -> Computation
 
     title = f"distance of {' and '.join(config.class_names)}"
     return feature_computation(
-        context, config, {"data": Dataset(config.data)}, measure, title=title, class_names=config.class_names
+        context, config, {"data": Dataset.of(config.data)}, measure, title=title, class_names=config.class_names
     )
 
 

@@ -167,7 +167,7 @@ def run_pack(
             "the smallest random crops begin to lose detail"
         )
         raise InputError("short_side", short_side, problem, "Give more, or the recipe's own values of the two.")
-    opened = Dataset(data)
+    opened = Dataset.of(data)
     images = opened.images
     assert isinstance(images, ImageFolder)
     truth, truth_notice = opened.find_truth()

@@ -149,7 +149,7 @@ def open_labelled(opened: Dataset, class_names: Sequence[str] | None = None) -> 
         InputError: The data set has no labels, or not these classes.
     """
     images, data = opened.images, opened.config
-    if class_names is not None and opened.layout.has_instances:
+    if class_names is not None and opened.has_instances:
         coco = opened.instances("category_index")
         shown = _shown_categories(coco, _places(data, coco.category_names, class_names))
         alone = np.where(shown.sum(axis=1) == 1, shown.argmax(axis=1), -1)
@@ -299,7 +299,7 @@ def feature_computation(
 
 def labelled_sets(train: DataConfig, tests: Mapping[str, DataConfig]) -> dict[str, Dataset]:
     """Return the data sets of an evaluation by name: `train`, and `test NAME` for each test set."""
-    return {"train": Dataset(train), **{f"test {name}": Dataset(data) for name, data in tests.items()}}
+    return {"train": Dataset.of(train), **{f"test {name}": Dataset.of(data) for name, data in tests.items()}}
 
 
 def check_sources(
@@ -451,7 +451,7 @@ def write_parts(config: FeatureConfig, parts: Sequence[Part]) -> int:
         backbone = channels_last(load_encoder(folder).backbone, device)
     for _, of_set in groupby(parts, key=lambda part: part.folder.uri):
         members = list(of_set)
-        images = open_labelled(Dataset(members[0].config.data), members[0].config.class_names)
+        images = open_labelled(Dataset.of(members[0].config.data), members[0].config.class_names)
         for part in members:
             begin = part.number * PART_SIZE
             computed = compute_features(
@@ -523,7 +523,7 @@ def features(context: Context, config: FeaturesConfig) -> Computation[FeaturesCo
     return feature_computation(
         context,
         config,
-        {"data": Dataset(config.data)},
+        {"data": Dataset.of(config.data)},
         measure,
         title=f"features of {config.data.root}",
         class_names=config.class_names,

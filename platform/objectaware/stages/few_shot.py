@@ -72,7 +72,7 @@ def few_shot(context: Context, config: FewShotConfig) -> Computation[FewShotConf
 
     title = f"{config.num_shots}-shot {' or '.join(config.class_names)}"
     return feature_computation(
-        context, config, {"data": Dataset(config.data)}, measure, title=title, class_names=config.class_names
+        context, config, {"data": Dataset.of(config.data)}, measure, title=title, class_names=config.class_names
     )
 
 

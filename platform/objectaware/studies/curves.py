@@ -37,7 +37,7 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
         Value `curve`: for each checkpoint `checkpoint`, `epoch` (number of trained epochs; None if the name of the
         folder does not contain it), and `mean` and `std` of the error.
     """
-    check_sets({"data": Dataset(config.data)}, config.class_names)
+    check_sets({"data": Dataset.of(config.data)}, config.class_names)
     for checkpoint in checkpoints:
         check_checkpoint(checkpoint, config.image_size)
     epochs = [epoch_of(checkpoint) for checkpoint in checkpoints]

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import Dataset, PublishedSet, register_published
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.user_files import EXTRACTED, Release
 from objectaware.errors import InputError, one_line
 
@@ -63,7 +63,7 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
-class _Cifar(Layout):
+class _Cifar(Dataset):
     """Base of the two sets. Pictures have 32 × 32 pixels.
 
     Attributes:
@@ -82,10 +82,10 @@ class _Cifar(Layout):
     keys: ClassVar[tuple[str, str]]
     num_classes: ClassVar[int]
 
-    def open(self, place: Place) -> ArrayImages:
+    def open_images(self) -> ArrayImages:
         """Read a split into memory."""
-        names = self.batches[self.splits.index(place.split)]
-        folder = Release("cifar", (self.folder,), (*names, self.meta)).base(place.root)
+        names = self.batches[self.splits.index(self.split)]
+        folder = Release("cifar", (self.folder,), (*names, self.meta)).base(self.root)
         class_names = tuple(str(name) for name in _read(folder / self.meta, (self.keys[1],))[0])
         pixels, labels, image_ids = [], [], []
         for name in names:
@@ -111,7 +111,6 @@ def _read(path: Path, keys: tuple[str, ...]) -> list[Any]:
         raise InputError("cifar", path, f"is not a part of the data set ({one_line(error)})", EXTRACTED) from error
 
 
-@register_layout
 class Cifar10(_Cifar):
     """Ten classes."""
 
@@ -125,7 +124,6 @@ class Cifar10(_Cifar):
     num_classes = 10
 
 
-@register_layout
 class Cifar100(_Cifar):
     """A hundred fine classes."""
 

@@ -21,9 +21,9 @@ from objectaware.data.coco_json import (
     parse_instances,
     union_mask,
 )
+from objectaware.data.dataset import Dataset, PublishedSet, register_published
 from objectaware.data.folder import ImageFolder, require_some_file
 from objectaware.data.images import UnreadableImage
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.masks import MIN_BOX_AREA, OBJECT_MARGIN, Box, expand_box, pixel_region
 from objectaware.data.truth import GroundTruth, Orientation, Turns
 from objectaware.data.user_files import is_folder
@@ -325,21 +325,17 @@ def _relative_box(annotation: CocoAnnotation, height: int, width: int) -> Box:
     return left, top, right, bottom
 
 
-class _Annotated(Layout):
+class _Annotated(Dataset):
     """Images with one file of annotations for all."""
 
     splits = ("train", "val")
 
-    def annotation_hash(self, place: Place) -> str:
-        """Hash the annotation file, which is parsed for that and kept."""
-        return parse_instances(instances_file(place.root, place.split)).sha256
-
-    def instances(self, place: Place, *fields: CocoField) -> CocoDataset:
-        """Open the images with their annotations."""
-        return load_coco(place.root, place.split, *fields)
+    @property
+    def annotation_hash(self) -> str:
+        """Hash of the annotation file, which is parsed for that and kept."""
+        return parse_instances(instances_file(self.root, self.split)).sha256
 
 
-@register_layout
 class Coco(_Annotated):
     """Whole pictures."""
 
@@ -350,23 +346,27 @@ class Coco(_Annotated):
     true_masks = True
     true_boxes = True
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the pictures of the annotation file."""
-        return self.instances(place).images
+        return load_coco(self.root, self.split).images
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> CocoTruth:
+    def instances(self, *fields: CocoField) -> CocoDataset:
+        """Open the images with their annotations."""
+        whole = load_coco(self.root, self.split, *fields)
+        return whole if self.config.subset is None else whole.select(self.image_ids)
+
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> CocoTruth:
         """Open the annotations; those without boxes need not say anything of them."""
         of_boxes: tuple[CocoField, ...] = ("box", "area") if needs_boxes else ()
-        return CocoTruth(self.instances(place, "shape", "segmentation", *of_boxes).select(image_ids))
+        return CocoTruth(load_coco(self.root, self.split, "shape", "segmentation", *of_boxes).select(image_ids))
 
-    def training_boxes(self, place: Place, image_ids: list[str]) -> ObjectBoxes:
+    def training_boxes(self, image_ids: list[str]) -> ObjectBoxes:
         """Open the boxes and let go of the annotation file, which would fill every worker's memory."""
-        boxes = ObjectBoxes(self.instances(place, "shape", "box", "area").select(image_ids))
+        boxes = ObjectBoxes(load_coco(self.root, self.split, "shape", "box", "area").select(image_ids))
         forget_instances()
         return boxes
 
 
-@register_layout
 class CocoCrop(_Annotated):
     """Each object of COCO by itself, labelled with its category."""
 
@@ -375,9 +375,9 @@ class CocoCrop(_Annotated):
     labels = "category"
     are_files = False
 
-    def open(self, place: Place) -> CroppedObjects:
+    def open_images(self) -> CroppedObjects:
         """List the objects."""
-        return CroppedObjects(self.instances(place, "shape", "category_index", "box", "area"))
+        return CroppedObjects(load_coco(self.root, self.split, "shape", "category_index", "box", "area"))
 
 
 COCO = PublishedSet(

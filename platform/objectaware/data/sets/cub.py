@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import Dataset, PublishedSet, register_published
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.sets.wsolevaluation import published_parts
 from objectaware.data.truth import GroundTruth, Turns, read_pixels
 from objectaware.data.user_files import Release, Table, Value, is_file, is_folder
@@ -104,8 +104,7 @@ def _table(
     return Table(release, path, rows.items())
 
 
-@register_layout
-class Cub(Layout):
+class Cub(Dataset):
     """CUB-200-2011. Images are in the order of `images.txt`; ReDO's split lies in a file that the user puts there."""
 
     name = "cub"
@@ -115,29 +114,29 @@ class Cub(Layout):
     splits = (*_OFFICIAL, *_REDO)
     true_masks = True
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images of a part."""
-        base = _RELEASE.base(place.root)
+        base = _RELEASE.base(self.root)
         images, classes = _table(base / "images.txt", str), _table(base / "classes.txt", str)
         class_of_image = _table(base / "image_class_labels.txt", int)
-        if place.split in _OFFICIAL:
+        if self.split in _OFFICIAL:
             part = _table(base / "train_test_split.txt", int)
         else:
             paths = [base / "train_val_test_split.txt", base / "redo_split.txt"]
             path = next((path for path in paths if is_file(path, field=_RELEASE.field)), paths[0])
             part = _table(path, int, release=_REDO_RELEASE)
-        code = {**_OFFICIAL, **_REDO}[place.split]
+        code = {**_OFFICIAL, **_REDO}[self.split]
         chosen = [number for number in images if part[number] == [code]]
         if not chosen:
-            raise _RELEASE.malformed(base, f"has no image of the part {place.split}")
+            raise _RELEASE.malformed(base, f"has no image of the part {self.split}")
         names = [classes[number][0] for number in sorted(classes)]
         index_of_name = {name: index for index, name in enumerate(names)}
         labels = [index_of_name[classes[class_of_image[number][0]][0]] for number in chosen]
         return ImageFolder(base / "images", [images[number][0] for number in chosen], labels, names)
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> CubTruth:
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> CubTruth:
         """Open the boxes, and the masks where they were downloaded."""
-        return CubTruth(place.root, image_ids)
+        return CubTruth(self.root, image_ids)
 
 
 _WSOL = published_parts("CUB")

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import Dataset, PublishedSet, register_published
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.truth import GroundTruth, Turns, read_pixels
 from objectaware.data.user_files import Release, is_folder
 from objectaware.errors import InputError
@@ -74,8 +74,7 @@ def _read_numbers(path: Path, variable: str) -> NDArray[np.int64]:
         raise _RELEASE.malformed(path, f"holds no variable {variable} ({type(error).__name__}: {error})") from error
 
 
-@register_layout
-class Flowers102(Layout):
+class Flowers102(Dataset):
     """Flowers 102, in the order of `setid.mat`; classes are named `001` to `102`, since the release names none."""
 
     name = "flowers102"
@@ -85,10 +84,10 @@ class Flowers102(Layout):
     splits = tuple(_VARIABLES)
     true_masks = True
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images of a part."""
-        base = _RELEASE.base(place.root)
-        numbers = _read_numbers(base / "setid.mat", _VARIABLES[place.split])
+        base = _RELEASE.base(self.root)
+        numbers = _read_numbers(base / "setid.mat", _VARIABLES[self.split])
         labels = _read_numbers(base / "imagelabels.mat", "labels")
         if not ((numbers >= 1) & (numbers <= len(labels))).all() or not (labels >= 1).all():
             problem = f"names images that {base / 'imagelabels.mat'} gives no label"
@@ -97,13 +96,14 @@ class Flowers102(Layout):
         image_ids = [f"image_{number:05d}.jpg" for number in numbers]
         return ImageFolder(base / "jpg", image_ids, labels[numbers - 1] - 1, class_names)
 
-    def has_truth(self, place: Place) -> bool:
-        """Tell whether the masks were downloaded, too."""
-        return is_folder(_RELEASE.base(place.root) / "segmim", field=_RELEASE.field)
+    @property
+    def has_truth(self) -> bool:
+        """Whether the masks were downloaded, too."""
+        return is_folder(_RELEASE.base(self.root) / "segmim", field=_RELEASE.field)
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> FlowersTruth:
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> FlowersTruth:
         """Open the masks."""
-        return FlowersTruth(place.root, image_ids)
+        return FlowersTruth(self.root, image_ids)
 
 
 register_published(

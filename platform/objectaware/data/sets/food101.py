@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from objectaware.data.dataset import Dataset, PublishedSet, register_published
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.user_files import Release
 
 _RELEASE = Release("food-101", ("food-101",), ("meta/classes.txt", "images"))
 
 
-@register_layout
-class Food101(Layout):
+class Food101(Dataset):
     """Food-101: `images/<class>/<number>.jpg` and `meta/{classes,train,test}.txt`.
 
     Its parts have 750 and 250 images of each class. Classes are numbered in the order of their names.
@@ -21,12 +20,12 @@ class Food101(Layout):
     labels = "class"
     splits = ("train", "test")
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images of a part. A list that names an image of an unknown class is refused."""
-        base = _RELEASE.base(place.root, f"meta/{place.split}.txt")
+        base = _RELEASE.base(self.root, f"meta/{self.split}.txt")
         class_names = sorted(_RELEASE.lines(base / "meta" / "classes.txt"))
         label_of_class = {name: label for label, name in enumerate(class_names)}
-        path = base / "meta" / f"{place.split}.txt"
+        path = base / "meta" / f"{self.split}.txt"
         names = _RELEASE.lines(path)
         unknown = next((name for name in names if name.partition("/")[0] not in label_of_class), None)
         if unknown is not None:

@@ -15,7 +15,7 @@ Source:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -24,8 +24,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import Dataset, OpenedImages, PublishedSet, register_published
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.sets.wsolevaluation import published_parts
 from objectaware.data.truth import GroundTruth, Turns
 from objectaware.data.user_files import Release, is_file, list_folder, subfolders
@@ -72,10 +72,24 @@ def class_of_si_score() -> Mapping[str, int]:
     return {row[2]: number for number, row in enumerate(_classes()) if len(row) == 3}
 
 
-def common_superclass(classes: Sequence[int]) -> int:
-    """Return the superclass that some of ImageNet's classes have in common, or -1 where they have none."""
-    found = {int(superclass_of_class()[number]) for number in classes}
-    return found.pop() if len(found) == 1 else -1
+def select_superclasses(images: ImageFolder, superclasses: NDArray[np.int64], root: str) -> ImageFolder:
+    """Label images with the nine superclasses of ImageNet-9, and leave out those of other classes.
+
+    Args:
+        images: Labelled images.
+        superclasses: Superclass of each of their classes, 0 to 8, or -1.
+        root: The folder that the user gave, for the message.
+
+    Raises:
+        InputError: All would be left out.
+    """
+    assert images.labels is not None
+    superclass_of_image = superclasses[images.labels]
+    places = np.flatnonzero(superclass_of_image >= 0)
+    if not len(places):
+        remedy = "Leave classes out, or give a folder that has some."
+        raise InputError("classes", "imagenet-9", f"has none of its 370 classes in {root}", remedy)
+    return images.select(places, superclass_of_image[places], SUPERCLASSES)
 
 
 is_wnid = re.compile(r"n\d{8}").fullmatch
@@ -173,18 +187,18 @@ def _ground_truth(kit: Path) -> dict[str, str]:
     return {f"ILSVRC2012_val_{place:08}": wnid for place, wnid in enumerate(labels, start=1)}
 
 
-class ImageNetClasses(Layout):
+class ImageNetClasses(Dataset):
     """Base of the layouts whose classes are ImageNet's."""
 
     labels = "class of ImageNet"
     has_superclasses = True
 
-    def superclasses(self, place: Place) -> NDArray[np.int64]:
-        """Return the superclasses of ImageNet's classes."""
-        return superclass_of_class()
+    def by_superclass(self, images: OpenedImages) -> ImageFolder:
+        """Label images with the superclasses of ImageNet's classes."""
+        assert isinstance(images, ImageFolder), type(images)
+        return select_superclasses(images, superclass_of_class(), self.root)
 
 
-@register_layout
 class ImageNet(ImageNetClasses):
     """ILSVRC 2012. Labels are the numbers of classes, 0 to 999; class names are wnids."""
 
@@ -192,11 +206,11 @@ class ImageNet(ImageNetClasses):
     content = "{train,val}/<wnid>/*.JPEG, or val flat beside its labels"
     splits = ("train", "val")
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images of a split."""
-        folder = _RELEASE.base(place.root, place.split) / place.split
-        if place.split == "val" and not any(map(is_wnid, subfolders(folder, field="imagenet"))):
-            return _flat_validation(Path(place.root), folder)
+        folder = _RELEASE.base(self.root, self.split) / self.split
+        if self.split == "val" and not any(map(is_wnid, subfolders(folder, field="imagenet"))):
+            return _flat_validation(Path(self.root), folder)
         return load_wnid_folders(folder)
 
 
@@ -241,7 +255,7 @@ class TinyImageNetBoxes(GroundTruth):
     """The published box of each image, by index; there are no masks.
 
     Args:
-        place: The part.
+        data: The part.
         image_ids: The images, as `TinyImageNet` names them.
 
     Raises:
@@ -250,12 +264,12 @@ class TinyImageNetBoxes(GroundTruth):
 
     has_masks = False
 
-    def __init__(self, place: Place, image_ids: list[str]) -> None:
-        base = _TINY_RELEASE.base(place.root)
-        folder = base / "train" if place.split == "train" else base / "val" / "images"
+    def __init__(self, data: Dataset, image_ids: list[str]) -> None:
+        base = _TINY_RELEASE.base(data.root)
+        folder = base / "train" if data.split == "train" else base / "val" / "images"
         # The boxes are ImageNet's, whose tools showed pictures as they are stored.
         self._turns = Turns(ImageFolder(folder, image_ids), field=_TINY_RELEASE.field)
-        if place.split == "train":
+        if data.split == "train":
             wnids = list(dict.fromkeys(PurePosixPath(name).parts[0] for name in image_ids))
             names, num_fields, prefix = [f"train/{wnid}/{wnid}_boxes.txt" for wnid in wnids], 5, "{}/images/"
         else:
@@ -298,8 +312,7 @@ def _corners(row: list[str], path: Path) -> list[int]:
     return [x0, y0, x1, y1]
 
 
-@register_layout
-class TinyImageNet(Layout):
+class TinyImageNet(Dataset):
     """Tiny-ImageNet: 200 classes of ImageNet at 64 × 64 pixels, each picture with the box of its object.
 
     `wnids.txt`, `train/<wnid>/images/*.JPEG` with `train/<wnid>/<wnid>_boxes.txt`, and `val/images/*.JPEG` with
@@ -313,12 +326,12 @@ class TinyImageNet(Layout):
     masks = "boxes"
     splits = ("train", "val")
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images of a split. An image of a class that `wnids.txt` does not name is refused."""
-        base = _TINY_RELEASE.base(place.root)
+        base = _TINY_RELEASE.base(self.root)
         wnids = sorted(_TINY_RELEASE.lines(base / "wnids.txt"))
         label_of_wnid = {wnid: label for label, wnid in enumerate(wnids)}
-        if place.split == "train":
+        if self.split == "train":
             found = ImageFolder.from_classes(base / "train")
             folder, wnid_of_image = found.root, {name: PurePosixPath(name).parts[0] for name in found.image_ids}
         else:
@@ -330,9 +343,9 @@ class TinyImageNet(Layout):
                 raise _TINY_RELEASE.malformed(folder / name, problem)
         return ImageFolder(folder, list(wnid_of_image), [label_of_wnid[wnid] for wnid in wnid_of_image.values()], wnids)
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> TinyImageNetBoxes:
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> TinyImageNetBoxes:
         """Open the boxes."""
-        return TinyImageNetBoxes(place, image_ids)
+        return TinyImageNetBoxes(self, image_ids)
 
 
 register_published(

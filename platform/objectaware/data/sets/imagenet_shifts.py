@@ -6,24 +6,24 @@ Each opens with the folder that its release unpacks to, the one above it, or the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import Dataset, OpenedImages, PublishedSet, register_published
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.sets.imagenet import (
     IMAGENET_TERMS,
     NUM_IN_370_CLASSES,
     ImageNetClasses,
     class_of_si_score,
-    common_superclass,
     is_wnid,
     load_class_folders,
     load_wnid_folders,
+    select_superclasses,
+    superclass_of_class,
     superclasses_of,
 )
 from objectaware.data.user_files import Release, find_class_folders
@@ -43,69 +43,59 @@ CORRUPTED_VARIANTS = tuple(
 
 
 class _Shifted(ImageNetClasses):
-    """Base of the sets with one folder per class, named by its wnid."""
+    """Base of the sets with one folder per class, named by its wnid.
 
-    def open(self, place: Place) -> ImageFolder:
+    Attributes:
+        folders: Folders that may hold the class folders, relative to the root, the published one first. They are
+            templates of the split, and of the kind, name and severity of a corruption.
+    """
+
+    folders: ClassVar[tuple[str, ...]]
+
+    def open_images(self) -> ImageFolder:
         """List the pictures."""
-        folders = self.folders(place)
-        return load_wnid_folders(find_class_folders(self.name, place.root, folders, is_wnid, "n01440764"))
+        corruption, _, severity = self.variant.rpartition("-")
+        kind = next((kind for kind, names in CORRUPTIONS.items() if corruption in names), "")
+        words = {"split": self.split, "kind": kind, "corruption": corruption, "severity": severity}
+        folders = [folder.format_map(words) for folder in self.folders]
+        return load_wnid_folders(find_class_folders(self.name, self.root, folders, is_wnid, "n01440764"))
 
-    def folders(self, place: Place) -> list[str]:
-        """Return the folders that may hold the class folders, relative to the root, the published one first."""
-        raise NotImplementedError
 
-
-@register_layout
 class Sketch(_Shifted):
     """ImageNet-Sketch: 50,889 drawings of all 1,000 classes."""
 
     name = "imagenet-sketch"
     content = "sketch/<wnid>/*.JPEG"
-
-    def folders(self, place: Place) -> list[str]:
-        """Return where it unpacks to."""
-        return ["sketch", "imagenet-sketch/sketch", "."]
+    folders = ("sketch", "imagenet-sketch/sketch", ".")
 
 
-@register_layout
 class Renditions(_Shifted):
     """ImageNet-R: 30,000 pictures of 200 classes, numbered as ImageNet's 1,000."""
 
     name = "imagenet-r"
     content = "imagenet-r/<wnid>/*.jpg"
-
-    def folders(self, place: Place) -> list[str]:
-        """Return where it unpacks to."""
-        return ["imagenet-r", "."]
+    folders = ("imagenet-r", ".")
 
 
-@register_layout
 class Corrupted(_Shifted):
     """ImageNet-C, 50,000 images of each corruption; the folder of the archive may lie above the corruption's."""
 
     name = "imagenet-c"
     content = "<corruption>/<severity>/<wnid>/*.JPEG, also below {noise,blur,weather,digital}"
     variants = CORRUPTED_VARIANTS
-
-    def folders(self, place: Place) -> list[str]:
-        """Return where a corruption unpacks to."""
-        corruption, _, severity = place.variant.rpartition("-")
-        kind = next(kind for kind, names in CORRUPTIONS.items() if corruption in names)
-        places = [f"{corruption}/{severity}", f"{kind}/{corruption}/{severity}"]
-        return [*places, *(f"imagenet-c/{name}" for name in places)]
+    folders = (
+        *("{corruption}/{severity}", "{kind}/{corruption}/{severity}"),
+        *("imagenet-c/{corruption}/{severity}", "imagenet-c/{kind}/{corruption}/{severity}"),
+    )
 
 
-@register_layout
 class Stylized(_Shifted):
     """Stylized-ImageNet, as its generator writes it."""
 
     name = "stylized-imagenet"
     content = "{train,val}/<wnid>/*"
     splits = ("train", "val")
-
-    def folders(self, place: Place) -> list[str]:
-        """Return where a split lies."""
-        return [place.split, f"stylized-imagenet/{place.split}"]
+    folders = ("{split}", "stylized-imagenet/{split}")
 
 
 FACTORS = ("size", "location", "rotation")
@@ -114,7 +104,6 @@ FACTORS = ("size", "location", "rotation")
 _UNPACKED = {"size": "area", "location": "location20_area02_min0pc", "rotation": "rotation"}
 
 
-@register_layout
 class SiScore(ImageNetClasses):
     """SI-Score: objects pasted onto backgrounds in many sizes, places and angles.
 
@@ -125,13 +114,13 @@ class SiScore(ImageNetClasses):
     content = "object_{size,location,rotation}/<class>/*.jpg"
     variants = FACTORS
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the pictures in which one factor varies."""
-        prefix, unpacked = f"object_{place.variant}", _UNPACKED[place.variant]
-        places = [prefix, f"{prefix}/{unpacked}", unpacked, place.variant, f"{place.variant}/{unpacked}"]
+        prefix, unpacked = f"object_{self.variant}", _UNPACKED[self.variant]
+        places = [prefix, f"{prefix}/{unpacked}", unpacked, self.variant, f"{self.variant}/{unpacked}"]
         names = list(dict.fromkeys(places))
         known = class_of_si_score()
-        folder = find_class_folders(self.name, place.root, names, known.__contains__, "ambulance")
+        folder = find_class_folders(self.name, self.root, names, known.__contains__, "ambulance")
         remedy = "Leave the data set's own folders there alone."
         return load_class_folders(folder, known, field=self.name, known="SI-Score's classes", remedy=remedy)
 
@@ -148,7 +137,6 @@ class BorderlessImages:
 
     Args:
         files: The images as they lie in their files.
-        border: Pixels to cut off on each side.
 
     Attributes:
         files: As given.
@@ -158,13 +146,12 @@ class BorderlessImages:
         class_names: Names of the classes, by index.
     """
 
-    def __init__(self, files: ImageFolder, border: int = _BORDER) -> None:
+    def __init__(self, files: ImageFolder) -> None:
         self.files = files
         self.root = files.root
         self.image_ids = files.image_ids
         self.labels = files.labels
         self.class_names = files.class_names
-        self._border = border
 
     def __len__(self) -> int:
         return len(self.files)
@@ -175,21 +162,10 @@ class BorderlessImages:
         Raises:
             objectaware.data.images.UnreadableImage: The file gives no picture.
         """
-        image = self.files.read(index)
-        return image[self._border : -self._border, self._border : -self._border]
-
-    def select(
-        self,
-        places: NDArray[np.int64],
-        labels: NDArray[np.int64] | None = None,
-        class_names: Sequence[str] | None = None,
-    ) -> BorderlessImages:
-        """Do the same as `ImageFolder.select`."""
-        return BorderlessImages(self.files.select(places, labels, class_names), self._border)
+        return self.files.read(index)[_BORDER:-_BORDER, _BORDER:-_BORDER]
 
 
-@register_layout
-class ObjectNet(Layout):
+class ObjectNet(Dataset):
     """ObjectNet 1.0: `objectnet-1.0/images/<folder>/*.png` and `objectnet-1.0/mappings/*.json`.
 
     Every picture has a red border of two pixels, which marks it as a test picture and is cut off here. Classes are
@@ -202,9 +178,9 @@ class ObjectNet(Layout):
     are_files = False
     has_superclasses = True
 
-    def open(self, place: Place) -> BorderlessImages:
+    def open_images(self) -> BorderlessImages:
         """List the pictures. A folder that has no name in the mapping is refused."""
-        base = _OBJECTNET_RELEASE.base(place.root)
+        base = _OBJECTNET_RELEASE.base(self.root)
         folders = ImageFolder.from_classes(base / "images")
         label_of_folder = _read_mapping(base / _LABELS)
         for folder in folders.class_names:
@@ -213,14 +189,14 @@ class ObjectNet(Layout):
         names = [str(label_of_folder[folder]) for folder in folders.class_names]
         return BorderlessImages(ImageFolder(folders.root, folders.image_ids, folders.labels, names))
 
-    def superclasses(self, place: Place) -> NDArray[np.int64]:
-        """Return the superclasses that its own mappings give.
+    def by_superclass(self, images: OpenedImages) -> BorderlessImages:
+        """Label images with the superclasses that its own mappings give.
 
         A class counts where all of ImageNet's classes that the mappings give it have the superclass in common. That is
         one class in the published mappings, Bicycle (444 and 671, wheeled vehicle); the paper does not say which
         classes its ObjectNet-9 had.
         """
-        mappings = _OBJECTNET_RELEASE.base(place.root) / "mappings"
+        mappings = _OBJECTNET_RELEASE.base(self.root) / "mappings"
         names_of_label = _read_mapping(mappings / "objectnet_to_imagenet_1k.json")
         class_of_line = {
             int(line): int(number)
@@ -229,14 +205,16 @@ class ObjectNet(Layout):
         lines = _OBJECTNET_RELEASE.lines(mappings / "imagenet_to_label_2012_v2")
         class_of_name = {name: class_of_line[line] for line, name in enumerate(lines) if line in class_of_line}
         superclasses = []
-        for label in self.open(place).class_names:
+        for label in images.class_names:
             names = [name.strip() for name in str(names_of_label.get(label, "")).split(";") if name.strip()]
             unknown = [name for name in names if name not in class_of_name]
             if unknown:
                 problem = f"has no line {unknown[0]!r}, which stands for {label}"
                 raise _OBJECTNET_RELEASE.malformed(mappings / "imagenet_to_label_2012_v2", problem)
-            superclasses.append(common_superclass([class_of_name[name] for name in names]))
-        return np.array(superclasses, dtype=np.int64)
+            found = {int(superclass_of_class()[class_of_name[name]]) for name in names}
+            superclasses.append(found.pop() if len(found) == 1 else -1)
+        assert isinstance(images, BorderlessImages), type(images)
+        return BorderlessImages(select_superclasses(images.files, np.array(superclasses, dtype=np.int64), self.root))
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import Dataset, PublishedSet, register_published
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.truth import GroundTruth, Turns, read_pixels
 from objectaware.data.user_files import Release, Table, is_file, is_folder, list_folder, look_at, subfolders
 from objectaware.errors import InputError
@@ -155,8 +155,7 @@ def _numbers(path: Path, number: int) -> Table[str, int]:
     return Table(_RELEASE, path, rows())
 
 
-@register_layout
-class Wsolevaluation(Layout):
+class Wsolevaluation(Dataset):
     """A data set that wsolevaluation has metadata of; classes are named by their numbers.
 
     The paths of the metadata are relative to the folder, or to its `images`. ImageNet's validation images, which the
@@ -170,26 +169,27 @@ class Wsolevaluation(Layout):
     splits = ("train", "val", "test")
     has_metadata = True
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images of a part."""
-        folder = Path(place.metadata, place.split)
+        folder = Path(self.metadata, self.split)
         names = _image_ids(folder)
         label_of_image = _numbers(folder / "class_labels.txt", 1)
         labels = [label_of_image[name][-1] for name in names]
-        base, image_ids = _placed(place.root, names)
+        base, image_ids = _placed(self.root, names)
         return ImageFolder(base, image_ids, labels, [str(number) for number in range(max(labels) + 1)])
 
-    def has_truth(self, place: Place) -> bool:
-        """Tell whether the metadata has boxes or masks of the part; it has none of most training parts."""
-        state = look_at(Path(place.metadata, place.split, "localization.txt"), field=_FIELD)
+    @property
+    def has_truth(self) -> bool:
+        """Whether the metadata has boxes or masks of the part; it has none of most training parts."""
+        state = look_at(Path(self.metadata, self.split, "localization.txt"), field=_FIELD)
         return state is not None and state.st_size > 0
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> PublishedBoxes | PublishedMasks:
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> PublishedBoxes | PublishedMasks:
         """Open the masks where the metadata has masks, else the boxes."""
-        folder = Path(place.metadata, place.split)
+        folder = Path(self.metadata, self.split)
         path = folder / "localization.txt"
         listed = _image_ids(folder)
-        base, placed = _placed(place.root, listed)
+        base, placed = _placed(self.root, listed)
         name_of_image = dict(zip(placed, listed, strict=True))
         names = [name_of_image[image_id] for image_id in image_ids]
         # The metadata's sizes and masks are of the pictures as they are stored.

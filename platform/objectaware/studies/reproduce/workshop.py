@@ -468,7 +468,7 @@ def images_with(class_name: str, workshop: Workshop, images: Images) -> tuple[st
         InputError: No image shows the class.
     """
     data = workshop.scale.data(images)
-    coco = Dataset(data).instances()
+    coco = Dataset.of(data).instances()
     name = workshop.scale.class_name(class_name)
     shown = [
         image_id
