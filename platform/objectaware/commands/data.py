@@ -224,8 +224,8 @@ def check_data(
     for part in check.found:
         published = "" if part.num_published is None else f" of {part.num_published}"
         print(f"{part.part}: {part.num_images} images{published}")
-    for gap in check.missing:
-        print(f"{gap.part}: missing: {gap.problem}")
+    for missing, problem in check.missing.items():
+        print(f"{missing}: missing: {problem}")
     print(f"source: {check.published.source}")
     print(f"licence: {check.published.licence}")
     if check.published.note:
@@ -270,7 +270,7 @@ def _values(check: PublishedCheck) -> dict[str, object]:
         "root": str(check.root),
         "whole": check.is_whole,
         "found": {part.part: part.num_images for part in check.found},
-        "missing": {part.part: part.problem for part in check.missing},
+        "missing": dict(check.missing),
         "source": check.published.source,
         "licence": check.published.licence,
     }

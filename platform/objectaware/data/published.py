@@ -102,19 +102,6 @@ class FoundPart:
 
 
 @dataclass(frozen=True)
-class MissingPart:
-    """A part that cannot be opened.
-
-    Attributes:
-        part: Its name.
-        problem: The thing that was not found or is malformed; one line.
-    """
-
-    part: str
-    problem: str
-
-
-@dataclass(frozen=True)
 class PublishedCheck:
     """The parts of a published data set that a folder holds.
 
@@ -122,13 +109,14 @@ class PublishedCheck:
         published: The data set; its `source` and `licence` say where to get it.
         root: The folder that was looked into.
         found: Parts that are there, complete or not.
-        missing: Parts that are not there.
+        missing: The problem with each part that is not there, by the part's name: the thing that was not found or is
+            malformed, in one line.
     """
 
     published: PublishedSet
     root: Path
     found: tuple[FoundPart, ...]
-    missing: tuple[MissingPart, ...]
+    missing: Mapping[str, str]
 
     @property
     def is_whole(self) -> bool:
@@ -152,25 +140,22 @@ def check_published(name: str, root: str | Path, data_folder: str | Path | None 
     published = published_set(name)
     beside = Path(root).absolute().parent if data_folder is None else Path(data_folder)
     found: list[FoundPart] = []
-    missing: list[MissingPart] = []
+    missing: dict[str, str] = {}
     for part in published.parts:
         data = Dataset.of(part_data(published, part, root, beside))
         try:
             _require_files(data.files, data.manifest)
-            notice = ""
-            if part in published.measured:
-                truth = data.truth()
-                notice = truth.notice
-                for files in truth.files:
-                    _require_files(files, Manifest.of(files))
+            truth = data.truth() if part in published.measured else None
+            for files in () if truth is None else truth.files:
+                _require_files(files, Manifest.of(files))
         except InputError as error:
-            missing.append(MissingPart(part, str(error)))
+            missing[part] = str(error)
             continue
-        if notice:
-            missing.append(MissingPart(part, notice))
+        if truth is not None and truth.notice:
+            missing[part] = truth.notice
         else:
             found.append(FoundPart(part, len(data.images), published.num_images.get(part)))
-    return PublishedCheck(published, Path(root), tuple(found), tuple(missing))
+    return PublishedCheck(published, Path(root), tuple(found), missing)
 
 
 def _require_files(files: ImageFolder, manifest: Manifest) -> None:
