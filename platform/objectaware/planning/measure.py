@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution, PretrainConfig, PretrainExecution
 from objectaware.config.planning import MeasureConfig
-from objectaware.data.folder import ImageFolder, Manifest, find_images
+from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.images import read_image, resize_image
 from objectaware.data.scenes.pictures import draw_plan, render_scene
 from objectaware.data.storage import Storage
@@ -68,7 +68,7 @@ def source_files(images: str | None, folder: Path) -> list[Path]:
         InputError: The user's folder holds no image.
     """
     if images is not None:
-        return [Path(images, image_id) for image_id in find_images(images).image_ids]
+        return [Path(images, image_id) for image_id in ImageFolder.scan(images).image_ids]
     folder.mkdir(parents=True)
     paths = [folder / f"scene-{index:04d}.jpg" for index in range(_NUM_SCENES)]
     for index, path in enumerate(paths):

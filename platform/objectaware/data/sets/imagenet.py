@@ -121,7 +121,7 @@ def load_class_folders(
         The images with the numbers of their classes, 0 to 999; class names are wnids.
 
     Raises:
-        InputError: A folder has another name, or holds no image; or see `find_images`.
+        InputError: A folder has another name, or holds no image; or see `ImageFolder.from_classes`.
     """
     images = ImageFolder.from_classes(folder)
     for name in images.class_names:
