@@ -162,7 +162,7 @@ def test_the_header_of_a_photo_is_read_once(tmp_path: Path, monkeypatch: pytest.
 def test_the_boxes_to_train_on_do_not_keep_the_annotation_file(tmp_path: Path) -> None:
     _write_coco(tmp_path, [(_object(), 6, False)])
     coco = load_coco(tmp_path, "val")
-    instances = weakref.ref(coco._instances)
+    instances = weakref.ref(coco.instances)
     boxes = Dataset.of(_coco_data(tmp_path)).training_boxes(["1.jpg"])
     del coco
     gc.collect()

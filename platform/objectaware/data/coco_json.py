@@ -11,9 +11,8 @@ import hashlib
 import json
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NoReturn, TypeVar
@@ -64,8 +63,7 @@ class CocoImage(_Record):
     @property
     def file_name(self) -> str:
         """Path relative to the image folder."""
-        name: str = self.get("file_name", str)
-        return name
+        return self.get("file_name", str)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -222,8 +220,6 @@ class CocoInstances:
         return annotations, unlisted
 
 
-_MAX_KEPT = 2  # a training part and a test part
-_kept: OrderedDict[tuple[object, ...], CocoInstances] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -234,29 +230,23 @@ def parse_instances(path: Path) -> CocoInstances:
         InputError: The file is missing or not JSON, an image has no number or name, a number is used twice, or a file
             name leads out of the image folder.
     """
+    try:
+        status = path.stat()
+    except OSError:  # opening it says what is wrong
+        return CocoInstances(path)
     with _lock:  # a second thread waits rather than parse the same file
-        state = _state(path)
-        if state not in _kept:
-            _kept[state] = CocoInstances(path)
-        _kept.move_to_end(state)
-        while len(_kept) > _MAX_KEPT:
-            _kept.popitem(last=False)
-        return _kept[state]
+        return _parsed(path, (status.st_ino, status.st_size, status.st_mtime_ns))
+
+
+@lru_cache(maxsize=2)  # a training part and a test part
+def _parsed(path: Path, state: tuple[int, ...]) -> CocoInstances:
+    """Parse a file anew when its state has changed."""
+    return CocoInstances(path)
 
 
 def forget_instances() -> None:
     """Drop the annotation files that are kept: those of COCO's training part take gigabytes."""
-    with _lock:
-        _kept.clear()
-
-
-def _state(path: Path) -> tuple[object, ...]:
-    """Return a value that changes when the file does."""
-    try:
-        status = path.stat()
-    except OSError:  # opening it says what is wrong
-        return (str(path),)
-    return str(path.absolute()), status.st_ino, status.st_size, status.st_mtime_ns
+    _parsed.cache_clear()
 
 
 class _File:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.images import UnreadableImage, read_header
-from objectaware.data.masks import MIN_BOX_AREA, Box, region_boxes
+from objectaware.data.masks import MIN_BOX_AREA, region_boxes
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
@@ -91,11 +91,6 @@ class Orientation:
         if columns_reversed:
             x0, x1 = width - x1, width - x0
         return np.stack([x0, y0, x1, y1], axis=1)
-
-    def box(self, relative: Box) -> Box:
-        """Turn one such box."""
-        x0, y0, x1, y1 = self.boxes(np.array([relative]))[0].tolist()
-        return x0, y0, x1, y1
 
 
 def fitting_sides(stored: Orientation, shape: Shape) -> list[Side]:

@@ -36,27 +36,30 @@ class CocoDataset:
     Attributes:
         images: All pictures that the annotation file names, in the order of their COCO numbers, unlabelled.
         numbers: COCO's number of each picture.
+        instances: The annotation file.
+        places: Place of each picture in the file.
+        turns: The turns that bring the annotations of the file's pictures upright, by place.
     """
 
     def __init__(self, instances: CocoInstances, images: ImageFolder, places: Sequence[int], turns: Turns) -> None:
         self.images = images
         self.numbers = [instances.numbers[place] for place in places]
-        self._instances = instances
-        self._places = places
-        self._turns = turns
+        self.instances = instances
+        self.places = places
+        self.turns = turns
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.places)
 
     @property
     def category_names(self) -> tuple[str, ...]:
         """Names by category index."""
-        return self._instances.category_names
+        return self.instances.category_names
 
     @property
     def notice(self) -> str:
         """A line about the annotations for the user, or an empty one."""
-        return self._instances.notice
+        return self.instances.notice
 
     def select(self, image_ids: Sequence[str]) -> CocoDataset:
         """Return some of the pictures, in the order in which they are named.
@@ -64,13 +67,13 @@ class CocoDataset:
         Raises:
             KeyError: A picture is not in the data set.
         """
-        place_of = dict(zip(self.images.image_ids, self._places, strict=True))
+        place_of = dict(zip(self.images.image_ids, self.places, strict=True))
         places = [place_of[image_id] for image_id in image_ids]
-        return CocoDataset(self._instances, ImageFolder(self.images.root, image_ids), places, self._turns)
+        return CocoDataset(self.instances, ImageFolder(self.images.root, image_ids), places, self.turns)
 
     def size(self, index: int) -> tuple[int, int]:
         """Return height and width of a picture in pixels, as the annotation file gives them."""
-        return self._instances.shape(self._places[index])
+        return self.instances.shape(self.places[index])
 
     def stored(self, index: int) -> Orientation:
         """Return the orientation that brings a picture itself upright.
@@ -78,7 +81,7 @@ class CocoDataset:
         Raises:
             UnreadableImage: It cannot be read.
         """
-        return self._turns.stored(self._places[index])
+        return self.turns.stored(self.places[index])
 
     def turn(self, index: int) -> Orientation:
         """Return the orientation that brings upright the annotations of a picture.
@@ -86,20 +89,11 @@ class CocoDataset:
         Raises:
             InputError: The picture has the size that the file gives neither as it is stored nor upright.
         """
-        return self._turns.of(self._places[index], self.size(index))
-
-    def turns(self) -> CocoTurns:
-        """Return the results of `turn` for all pictures, without keeping the annotation file.
-
-        Raises:
-            InputError: The file gives no size of some picture.
-        """
-        shapes = np.array([image.shape for image in self._instances.images], dtype=np.int32).reshape(-1, 2)
-        return CocoTurns(self._turns, shapes, np.array(self._places, dtype=np.int64))
+        return self.turns.of(self.places[index], self.size(index))
 
     def annotations(self, index: int) -> list[CocoAnnotation]:
         """Return the annotations of a picture in the order of the file, not turned, crowds included."""
-        return self._instances.annotations[self._places[index]]
+        return self.instances.annotations[self.places[index]]
 
     def foreground_mask(self, index: int) -> NDArray[np.bool_]:
         """Return the union of all instances of a picture, crowds included.
@@ -130,24 +124,6 @@ class CocoDataset:
         large = [one for one in self.annotations(index) if one.area / (width * height) > min_area]
         boxes = [_relative_box(one, height, width) for one in large]
         return np.array(boxes, dtype=np.float64).reshape(-1, 4)
-
-
-class CocoTurns:
-    """The turns that bring the annotations of pictures upright; made by `CocoDataset.turns`."""
-
-    def __init__(self, turns: Turns, shapes: NDArray[np.int32], places: NDArray[np.int64]) -> None:
-        self._turns = turns.with_shapes(self._shape)
-        self._shapes = shapes
-        self._places = places
-
-    def __getitem__(self, index: int) -> Orientation:
-        """Return the turn of a picture, by its index in the data set; raises as `CocoDataset.turn`."""
-        place = int(self._places[index])
-        return self._turns.of(place, self._shape(place))
-
-    def _shape(self, place: int) -> tuple[int, int]:
-        height, width = self._shapes[place].tolist()
-        return height, width
 
 
 def instances_file(root: str | Path, split: str) -> Path:
@@ -277,7 +253,7 @@ class CroppedObjects:
         crop = self.crops[index]
         image = self._coco.images.read(crop.image_index)
         try:
-            box = self._coco.turn(crop.image_index).box(crop.annotated_box)
+            [box] = self._coco.turn(crop.image_index).boxes(np.array([crop.annotated_box]))
         except InputError as error:
             raise UnreadableImage(f"its picture {error.problem}") from error
         top, left, height, width = pixel_region(box, image.shape[0], image.shape[1])
@@ -299,7 +275,9 @@ class ObjectBoxes:
     """
 
     def __init__(self, coco: CocoDataset, *, min_area: float = MIN_BOX_AREA, margin: float = OBJECT_MARGIN) -> None:
-        self._turns = coco.turns()
+        self._places = coco.places
+        self._shapes = [image.shape for image in coco.instances.images]
+        self._turns = coco.turns.with_shapes(self._shapes.__getitem__)
         annotated = (coco.annotated_boxes(index, min_area=min_area).tolist() for index in range(len(coco)))
         self._annotated = [
             np.array([expand_box(tuple(box), margin) for box in boxes]).reshape(-1, 4) for boxes in annotated
@@ -314,7 +292,8 @@ class ObjectBoxes:
         Raises:
             InputError: See `CocoDataset.turn`.
         """
-        return self._turns[index].boxes(self._annotated[index]).astype(np.float32)
+        place = self._places[index]
+        return self._turns.of(place, self._shapes[place]).boxes(self._annotated[index]).astype(np.float32)
 
 
 def _relative_box(annotation: CocoAnnotation, height: int, width: int) -> Box:
