@@ -30,7 +30,7 @@ from objectaware.data.scenes.pictures import (
     tile_over_box,
     visible_masks,
 )
-from objectaware.data.scenes.textures import FAMILY_NAMES, draw_background, draw_fill, draw_muted_palette, draw_palette
+from objectaware.data.scenes.textures import FAMILIES, draw_background, draw_fill, draw_muted_palette, draw_palette
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 
 NUM_PLANS = 3600
@@ -332,7 +332,7 @@ def test_background_fills_the_picture_in_its_two_colours(family: int, size: int)
 
 
 def test_there_are_nine_of_each() -> None:
-    assert len(set(CLASS_NAMES)) == len(set(FAMILY_NAMES)) == NUM_CLASSES == 9
+    assert len(set(CLASS_NAMES)) == len(set(FAMILIES)) == NUM_CLASSES == 9
 
 
 @pytest.mark.parametrize("index", range(NUM_CLASSES))

@@ -382,7 +382,7 @@ def draw_backdrop(
     """Draw a background of a family in colours on which the objects are visible.
 
     Args:
-        family: 0 to 8, an index of `FAMILY_NAMES` in `textures.py`.
+        family: 0 to 8, an index of `FAMILIES` in `textures.py`.
         layers: The objects that will lie on it.
         image_size: Side of the picture in pixels.
         generator: Source of every draw.
@@ -422,9 +422,8 @@ def mask_box(mask: NDArray[np.bool_]) -> tuple[int, int, int, int]:
     Returns:
         Left, top, right and bottom in pixels, the last two exclusive.
     """
-    columns = np.flatnonzero(mask.any(axis=0))
-    rows = np.flatnonzero(mask.any(axis=1))
-    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+    left, top, width, height = cv2.boundingRect(mask.astype(np.uint8))
+    return left, top, left + width, top + height
 
 
 def black_out_box(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
