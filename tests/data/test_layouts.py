@@ -86,7 +86,7 @@ def test_a_folder_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str
 
 NEW = """
 from objectaware.data.folder import ImageFolder
-from objectaware.data.dataset import Dataset, PublishedSet, register_published
+from objectaware.data.dataset import Dataset, PublishedSet
 
 class Lawn(Dataset):
     name = "lawn"
@@ -96,7 +96,7 @@ class Lawn(Dataset):
     def open_images(self) -> ImageFolder:
         return ImageFolder.scan(f"{self.root}/{self.split}")
 
-register_published(PublishedSet("Lawn", "lawn", "none", "outside", {"wet": {"layout": "lawn", "split": "wet"}}))
+PublishedSet("Lawn", "lawn", "none", "outside", {"wet": {"layout": "lawn", "split": "wet"}})
 """
 USE = """
 import sys

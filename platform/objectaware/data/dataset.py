@@ -4,8 +4,8 @@
 describes a data set that others published. `TrainingImages` keeps decoded images in memory.
 
 A data set is added as one file in `objectaware.data.sets`, which defines a subclass of `Dataset` with a name and, where
-it was published, registers its parts with `register_published`. Other modules take all that they know of it from there.
-A module of another distribution does the same, by an entry point of the group `objectaware.variants`.
+it was published, makes a `PublishedSet`. Both register themselves. Other modules take all that they know of it from
+there. A module of another distribution does the same, by an entry point of the group `objectaware.variants`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from objectaware.model import Address, Model, Positive, filled, load_entry_point
 
 if TYPE_CHECKING:
     from objectaware.data.coco_json import CocoField
-    from objectaware.data.sets.coco import CocoDataset
+    from objectaware.data.sets.coco import CocoDataset, ObjectBoxes
     from objectaware.data.truth import GroundTruth
 
 
@@ -138,13 +138,6 @@ class OpenedImages(Images, Protocol):
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes, by index."""
-
-
-class Boxes(Protocol):
-    """Boxes to train with, by index of the image."""
-
-    def __getitem__(self, index: int) -> NDArray[np.float32]:
-        """Return the boxes (n, 4), x0 y0 x1 y1 relative to the image, margin included."""
 
 
 class Dataset:
@@ -341,7 +334,7 @@ class Dataset:
             return "annotations"  # a part of `content_hash`
         return self.training_truth(self.image_ids).content_hash(verify)
 
-    def training_boxes(self, image_ids: list[str]) -> Boxes:
+    def training_boxes(self, image_ids: list[str]) -> ObjectBoxes:
         """Open the true boxes that policies train on, for layouts with `true_boxes`; takes and raises as `truth_of`."""
         raise NotImplementedError
 
@@ -359,7 +352,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class PublishedSet:
-    """A data set that others published.
+    """A data set that others published. Making one makes it known by its name.
 
     Attributes:
         name: As in `datasets` of the paper's tables (`paper/tables/*.yaml`).
@@ -382,16 +375,13 @@ class PublishedSet:
     note: str = ""
     measured: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        assert self.name not in _published, f"two published data sets are named {self.name}"
+        _published[self.name] = self
+
 
 _layouts: dict[str, type[Dataset]] = {}
 _published: dict[str, PublishedSet] = {}
-
-
-def register_published(*published: PublishedSet) -> None:
-    """Make published data sets known by their names."""
-    for one in published:
-        assert one.name not in _published, f"two published data sets are named {one.name}"
-        _published[one.name] = one
 
 
 @cache

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.dataset import DataConfig, Dataset, PublishedSet, register_published
+from objectaware.data.dataset import DataConfig, Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
 from objectaware.data.sets.imagenet import IMAGENET_TERMS, SUPERCLASSES, ImageNet, is_wnid, superclass_of_class
@@ -161,27 +161,23 @@ def _has_masks(data: Dataset) -> bool:
     return any(is_folder(one, field="fg_mask") for one in _split_places(data, "fg_mask"))
 
 
-register_published(
-    PublishedSet(
-        "ImageNet-9",
-        "bg_challenge",
-        IMAGENET_TERMS,
-        "github.com/MadryLab/backgrounds_challenge, release archive backgrounds_challenge_data.tar.gz (val); links of "
-        "the training images are dead: `objectaware data build imagenet9` makes them of ImageNet",
-        {
-            part: {"layout": BackgroundsChallenge.name, "variant": "original", "split": part}
-            for part in ("train", "val")
-        },
-        {"train": 45_405, "val": 4_050},
-    ),
-    PublishedSet(
-        "Backgrounds Challenge",
-        "bg_challenge",
-        IMAGENET_TERMS,
-        "github.com/MadryLab/backgrounds_challenge, release archive backgrounds_challenge_data.tar.gz",
-        {variant: {"layout": BackgroundsChallenge.name, "variant": variant, "split": "val"} for variant in VARIANTS},
-        dict.fromkeys(VARIANTS, 4_050),
-    ),
+PublishedSet(
+    "ImageNet-9",
+    "bg_challenge",
+    IMAGENET_TERMS,
+    "github.com/MadryLab/backgrounds_challenge, release archive backgrounds_challenge_data.tar.gz (val); links of the "
+    "training images are dead: `objectaware data build imagenet9` makes them of ImageNet",
+    {part: {"layout": BackgroundsChallenge.name, "variant": "original", "split": part} for part in ("train", "val")},
+    {"train": 45_405, "val": 4_050},
+)
+
+PublishedSet(
+    "Backgrounds Challenge",
+    "bg_challenge",
+    IMAGENET_TERMS,
+    "github.com/MadryLab/backgrounds_challenge, release archive backgrounds_challenge_data.tar.gz",
+    {variant: {"layout": BackgroundsChallenge.name, "variant": variant, "split": "val"} for variant in VARIANTS},
+    dict.fromkeys(VARIANTS, 4_050),
 )
 
 
@@ -269,8 +265,7 @@ def _draw(candidates: list[int], number: int, seed: int, superclass: int) -> lis
         problem = f"is more than the {len(candidates)} images of {SUPERCLASSES[superclass]}"
         raise InputError("num_per_class", number, problem, "Lower it, or give the whole of ImageNet.")
     order = np.random.Generator(np.random.PCG64([seed, superclass])).permutation(len(candidates))[:number]
-    chosen: NDArray[np.int64] = np.sort(order)
-    return [candidates[place] for place in chosen]
+    return [candidates[place] for place in np.sort(order)]
 
 
 def _published_names(out: Path) -> frozenset[str]:

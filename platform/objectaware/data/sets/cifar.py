@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.dataset import Dataset, PublishedSet, register_published
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
 from objectaware.data.user_files import EXTRACTED, Release
 from objectaware.errors import InputError, one_line
@@ -51,15 +51,10 @@ class _PlainUnpickler(pickle.Unpickler):
     """Reads arrays, strings, numbers, lists and mappings; a pickle that would call anything else is refused."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as pickle has it
-        reconstruct = np.empty(0).__reduce__()[0]
-        allowed = {
-            ("numpy.core.multiarray", "_reconstruct"): reconstruct,
-            ("numpy._core.multiarray", "_reconstruct"): reconstruct,  # as NumPy 2 names it
-            ("numpy", "ndarray"): np.ndarray,
-            ("numpy", "dtype"): np.dtype,
-        }
-        if (module, name) in allowed:
-            return allowed[module, name]
+        if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # of NumPy 1 and 2
+            return np.empty(0).__reduce__()[0]
+        if module == "numpy" and name in ("ndarray", "dtype"):
+            return getattr(np, name)
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
@@ -71,7 +66,6 @@ class _Cifar(Dataset):
         batches: Names of its files in the splits train and test.
         meta: Its file of class names.
         keys: Keys of the labels and of the class names in these files.
-        num_classes: Number of classes.
     """
 
     splits = ("train", "test")
@@ -80,7 +74,6 @@ class _Cifar(Dataset):
     batches: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]]
     meta: ClassVar[str]
     keys: ClassVar[tuple[str, str]]
-    num_classes: ClassVar[int]
 
     def open_images(self) -> ArrayImages:
         """Read a split into memory."""
@@ -121,7 +114,6 @@ class Cifar10(_Cifar):
     batches = (tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",))
     meta = "batches.meta"
     keys = ("labels", "label_names")
-    num_classes = 10
 
 
 class Cifar100(_Cifar):
@@ -134,20 +126,15 @@ class Cifar100(_Cifar):
     batches = (("train",), ("test",))
     meta = "meta"
     keys = ("fine_labels", "fine_label_names")
-    num_classes = 100
 
 
-register_published(
-    *(
-        PublishedSet(
-            f"CIFAR-{one.num_classes}",
-            one.folder,
-            "none stated; its authors ask to be cited",
-            f"torchvision.datasets.CIFAR{one.num_classes} downloads it (www.cs.toronto.edu/~kriz/cifar.html, the "
-            "Python version)",
-            {part: {"layout": one.name, "split": part} for part in one.splits},
-            {"train": 50_000, "test": 10_000},
-        )
-        for one in (Cifar10, Cifar100)
+for _layout in (Cifar10, Cifar100):
+    PublishedSet(
+        _layout.name.upper(),
+        _layout.folder,
+        "none stated; its authors ask to be cited",
+        f"torchvision.datasets.{_layout.__name__.upper()} downloads it (www.cs.toronto.edu/~kriz/cifar.html, the "
+        "Python version)",
+        {part: {"layout": _layout.name, "split": part} for part in _layout.splits},
+        {"train": 50_000, "test": 10_000},
     )
-)

@@ -21,7 +21,7 @@ from objectaware.data.coco_json import (
     parse_instances,
     union_mask,
 )
-from objectaware.data.dataset import Dataset, PublishedSet, register_published
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder, require_some_file
 from objectaware.data.images import UnreadableImage
 from objectaware.data.masks import MIN_BOX_AREA, OBJECT_MARGIN, Box, expand_box, pixel_region
@@ -368,12 +368,10 @@ COCO = PublishedSet(
     {"train": 118_287, "val": 5_000},
 )
 
-COCO_CROP = PublishedSet(
+PublishedSet(
     "COCO-Crop",
     "COCO",
     COCO.licence,
     "derived from COCO: " + COCO.source,
     {part: {"layout": CocoCrop.name, "split": part} for part in CocoCrop.splits},
 )
-
-register_published(COCO, COCO_CROP)

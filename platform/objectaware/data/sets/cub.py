@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.dataset import Dataset, PublishedSet, register_published
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
 from objectaware.data.sets.wsolevaluation import published_parts
@@ -141,17 +141,15 @@ class Cub(Dataset):
 
 _WSOL = published_parts("CUB")
 
-register_published(
-    PublishedSet(
-        "CUB-200-2011",
-        "CUB_200_2011",
-        "pictures by their Flickr licences: non-commercial research and education",
-        "data.caltech.edu/records/65de6-vp158: CUB_200_2011.tgz, and segmentations.tgz into the same folder. redo-…: "
-        "datasplits/cub/train_val_test_split.txt of github.com/mickaelChen/ReDO there, too. wsol-…: a clone of "
-        "github.com/clovaai/wsolevaluation beside it; wsol-val: its CUBV2.tar into images",
-        {split: {"layout": Cub.name, "split": split} for split in Cub.splits} | _WSOL,
-        {"train": 5_994, "test": 5_794, "redo-train": 10_000, "redo-val": 788, "redo-test": 1_000}
-        | {"wsol-val": 1_000, "wsol-test": 5_794},
-        measured=("redo-val", "redo-test", *_WSOL),
-    )
+PublishedSet(
+    "CUB-200-2011",
+    "CUB_200_2011",
+    "pictures by their Flickr licences: non-commercial research and education",
+    "data.caltech.edu/records/65de6-vp158: CUB_200_2011.tgz, and segmentations.tgz into the same folder. redo-…: "
+    "datasplits/cub/train_val_test_split.txt of github.com/mickaelChen/ReDO there, too. wsol-…: a clone of "
+    "github.com/clovaai/wsolevaluation beside it; wsol-val: its CUBV2.tar into images",
+    {split: {"layout": Cub.name, "split": split} for split in Cub.splits} | _WSOL,
+    {"train": 5_994, "test": 5_794, "redo-train": 10_000, "redo-val": 788, "redo-test": 1_000}
+    | {"wsol-val": 1_000, "wsol-test": 5_794},
+    measured=("redo-val", "redo-test", *_WSOL),
 )

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.dataset import Dataset, PublishedSet, register_published
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
 from objectaware.data.truth import GroundTruth, Turns, read_pixels
 from objectaware.data.user_files import Release, is_folder
@@ -106,15 +106,13 @@ class Flowers102(Dataset):
         return FlowersTruth(self.root, image_ids)
 
 
-register_published(
-    PublishedSet(
-        "Flowers102",
-        "flowers102",
-        "pictures by their owners' licences: research",
-        "robots.ox.ac.uk/~vgg/data/flowers/102: 102flowers.tgz, imagelabels.mat, setid.mat (torchvision's Flowers102 "
-        "downloads these), and 102segmentations.tgz for the masks",
-        {split: {"layout": Flowers102.name, "split": split} for split in Flowers102.splits},
-        {"train": 1_020, "val": 1_020, "test": 6_149, "redo-train": 6_149, "redo-val": 1_020, "redo-test": 1_020},
-        measured=("redo-val", "redo-test"),
-    )
+PublishedSet(
+    "Flowers102",
+    "flowers102",
+    "pictures by their owners' licences: research",
+    "robots.ox.ac.uk/~vgg/data/flowers/102: 102flowers.tgz, imagelabels.mat, setid.mat (torchvision's Flowers102 "
+    "downloads these), and 102segmentations.tgz for the masks",
+    {split: {"layout": Flowers102.name, "split": split} for split in Flowers102.splits},
+    {"train": 1_020, "val": 1_020, "test": 6_149, "redo-train": 6_149, "redo-val": 1_020, "redo-test": 1_020},
+    measured=("redo-val", "redo-test"),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from objectaware.data.dataset import Dataset, PublishedSet, register_published
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
 from objectaware.data.user_files import Release
 
@@ -34,13 +34,11 @@ class Food101(Dataset):
         return ImageFolder(base / "images", [f"{name}.jpg" for name in names], labels, class_names)
 
 
-register_published(
-    PublishedSet(
-        "Food-101",
-        "food-101",
-        "pictures of Foodspotting, which do not belong to its authors; scientific fair use",
-        "torchvision.datasets.Food101 downloads it (food-101.tar.gz of ETH Zürich's computer vision lab)",
-        {part: {"layout": Food101.name, "split": part} for part in Food101.splits},
-        {"train": 75_750, "test": 25_250},
-    )
+PublishedSet(
+    "Food-101",
+    "food-101",
+    "pictures of Foodspotting, which do not belong to its authors; scientific fair use",
+    "torchvision.datasets.Food101 downloads it (food-101.tar.gz of ETH Zürich's computer vision lab)",
+    {part: {"layout": Food101.name, "split": part} for part in Food101.splits},
+    {"train": 75_750, "test": 25_250},
 )

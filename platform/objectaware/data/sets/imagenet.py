@@ -15,7 +15,7 @@ Source:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -24,7 +24,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.dataset import Dataset, OpenedImages, PublishedSet, register_published
+from objectaware.data.dataset import Dataset, OpenedImages, PublishedSet
 from objectaware.data.folder import ImageFolder
 from objectaware.data.sets.wsolevaluation import published_parts
 from objectaware.data.truth import GroundTruth, Turns
@@ -53,9 +53,9 @@ def _classes() -> list[list[str]]:
 
 
 @cache
-def imagenet_wnids() -> tuple[str, ...]:
-    """Return the wnids of ImageNet's classes, by number."""
-    return tuple(row[0] for row in _classes())
+def number_of_wnid() -> Mapping[str, int]:
+    """Return the numbers of ImageNet's classes by their wnids, in order."""
+    return {row[0]: number for number, row in enumerate(_classes())}
 
 
 @cache
@@ -70,6 +70,12 @@ def superclass_of_class() -> NDArray[np.int64]:
 def class_of_si_score() -> Mapping[str, int]:
     """Return ImageNet's class of each folder of SI-Score, by the folder's name."""
     return {row[2]: number for number, row in enumerate(_classes()) if len(row) == 3}
+
+
+def common_superclass(classes: Sequence[int]) -> int:
+    """Return the superclass that some of ImageNet's classes have in common, or -1 where they have none."""
+    found = {int(superclass_of_class()[number]) for number in classes}
+    return found.pop() if len(found) == 1 else -1
 
 
 def select_superclasses(images: ImageFolder, superclasses: NDArray[np.int64], root: str) -> ImageFolder:
@@ -99,12 +105,6 @@ _GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 _RELEASE = Release("imagenet", ("ILSVRC/Data/CLS-LOC", "Data/CLS-LOC"))
 
 
-@cache
-def number_of_wnid() -> Mapping[str, int]:
-    """Return the numbers of ImageNet's classes by their wnids."""
-    return {wnid: number for number, wnid in enumerate(imagenet_wnids())}
-
-
 def load_class_folders(
     folder: Path, class_of_name: Mapping[str, int], *, field: str, known: str, remedy: str
 ) -> ImageFolder:
@@ -129,7 +129,7 @@ def load_class_folders(
             raise InputError(field, folder / name, f"is not one of {known}", remedy)
     assert images.labels is not None
     numbers = np.array([class_of_name[name] for name in images.class_names], dtype=np.int64)
-    return ImageFolder(folder, images.image_ids, numbers[images.labels], imagenet_wnids())
+    return ImageFolder(folder, images.image_ids, numbers[images.labels], tuple(number_of_wnid()))
 
 
 def load_wnid_folders(folder: Path) -> ImageFolder:
@@ -145,12 +145,12 @@ def _flat_validation(root: Path, folder: Path) -> ImageFolder:
     if not names:
         remedy = "Give the folder that holds ImageNet's train and val."
         raise InputError("imagenet", folder, "holds neither class folders nor ILSVRC2012_val_*.JPEG", remedy)
-    wnids = _validation_wnids(root, folder)
-    unknown = [name for name in names if wnids.get(Path(name).stem) not in number_of_wnid()]
+    wnids, numbers = _validation_wnids(root, folder), number_of_wnid()
+    unknown = [name for name in names if wnids.get(Path(name).stem) not in numbers]
     if unknown:
         remedy = "Take the file of labels and the images from the same download."
         raise InputError("imagenet", folder / unknown[0], "has no label", remedy)
-    return ImageFolder(folder, names, [number_of_wnid()[wnids[Path(name).stem]] for name in names], imagenet_wnids())
+    return ImageFolder(folder, names, [numbers[wnids[Path(name).stem]] for name in names], tuple(numbers))
 
 
 def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
@@ -220,24 +220,22 @@ NUM_IN_370_CLASSES = 18_500
 
 _WSOL = published_parts("ILSVRC")
 
-register_published(
-    PublishedSet(
-        "ImageNet",
-        "imagenet",
-        IMAGENET_TERMS,
-        "image-net.org (ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar, ILSVRC2012_devkit_t12.tar.gz) or Kaggle's "
-        "imagenet-object-localization-challenge; torchvision.datasets.ImageNet unpacks the archives",
-        {part: {"layout": ImageNet.name, "split": part} for part in ImageNet.splits} | _WSOL,
-        {"train": 1_281_167, "val": 50_000, "wsol-val": 10_000, "wsol-test": 50_000},
-        "a tenth of train: objectaware data subset (docs/paper.md)",
-        measured=tuple(_WSOL),
-    )
+PublishedSet(
+    "ImageNet",
+    "imagenet",
+    IMAGENET_TERMS,
+    "image-net.org (ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar, ILSVRC2012_devkit_t12.tar.gz) or Kaggle's "
+    "imagenet-object-localization-challenge; torchvision.datasets.ImageNet unpacks the archives",
+    {part: {"layout": ImageNet.name, "split": part} for part in ImageNet.splits} | _WSOL,
+    {"train": 1_281_167, "val": 50_000, "wsol-val": 10_000, "wsol-test": 50_000},
+    "a tenth of train: objectaware data subset (docs/paper.md)",
+    measured=tuple(_WSOL),
 )
 
 
-def superclasses_of(whole: PublishedSet, note: str = "", num_images: int | None = None) -> PublishedSet:
-    """Select the images of a set whose class is one of ImageNet-9's 370, labelled with the nine superclasses."""
-    return replace(
+def publish_superclasses(whole: PublishedSet, note: str = "", num_images: int | None = None) -> None:
+    """Make known the images of a set whose class is one of ImageNet-9's 370, labelled with the nine superclasses."""
+    replace(
         whole,
         name=f"{whole.name}-9",
         parts={part: {**fields, "classes": "imagenet-9"} for part, fields in whole.parts.items()},
@@ -348,14 +346,12 @@ class TinyImageNet(Dataset):
         return TinyImageNetBoxes(self, image_ids)
 
 
-register_published(
-    PublishedSet(
-        "Tiny-ImageNet",
-        "tiny-imagenet-200",
-        IMAGENET_TERMS,
-        "cs231n.stanford.edu/tiny-imagenet-200.zip",
-        {split: {"layout": TinyImageNet.name, "split": split} for split in TinyImageNet.splits},
-        {"train": 100_000, "val": 10_000},
-        measured=("val",),
-    )
+PublishedSet(
+    "Tiny-ImageNet",
+    "tiny-imagenet-200",
+    IMAGENET_TERMS,
+    "cs231n.stanford.edu/tiny-imagenet-200.zip",
+    {split: {"layout": TinyImageNet.name, "split": split} for split in TinyImageNet.splits},
+    {"train": 100_000, "val": 10_000},
+    measured=("val",),
 )

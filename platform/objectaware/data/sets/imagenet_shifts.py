@@ -12,20 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.dataset import Dataset, OpenedImages, PublishedSet, register_published
+from objectaware.data.dataset import Dataset, OpenedImages, PublishedSet
 from objectaware.data.folder import ImageFolder
-from objectaware.data.sets.imagenet import (
-    IMAGENET_TERMS,
-    NUM_IN_370_CLASSES,
-    ImageNetClasses,
-    class_of_si_score,
-    is_wnid,
-    load_class_folders,
-    load_wnid_folders,
-    select_superclasses,
-    superclass_of_class,
-    superclasses_of,
-)
+from objectaware.data.sets import imagenet
 from objectaware.data.user_files import Release, find_class_folders
 
 CORRUPTIONS = {
@@ -42,7 +31,7 @@ CORRUPTED_VARIANTS = tuple(
 """Variants of ImageNet-C, such as `gaussian_noise-3`."""
 
 
-class _Shifted(ImageNetClasses):
+class _Shifted(imagenet.ImageNetClasses):
     """Base of the sets with one folder per class, named by its wnid.
 
     Attributes:
@@ -58,7 +47,8 @@ class _Shifted(ImageNetClasses):
         kind = next((kind for kind, names in CORRUPTIONS.items() if corruption in names), "")
         words = {"split": self.split, "kind": kind, "corruption": corruption, "severity": severity}
         folders = [folder.format_map(words) for folder in self.folders]
-        return load_wnid_folders(find_class_folders(self.name, self.root, folders, is_wnid, "n01440764"))
+        found = find_class_folders(self.name, self.root, folders, imagenet.is_wnid, "n01440764")
+        return imagenet.load_wnid_folders(found)
 
 
 class Sketch(_Shifted):
@@ -104,7 +94,7 @@ FACTORS = ("size", "location", "rotation")
 _UNPACKED = {"size": "area", "location": "location20_area02_min0pc", "rotation": "rotation"}
 
 
-class SiScore(ImageNetClasses):
+class SiScore(imagenet.ImageNetClasses):
     """SI-Score: objects pasted onto backgrounds in many sizes, places and angles.
 
     One folder per class, named in words. Labels are the numbers of ImageNet's classes, 0 to 999; class names are wnids.
@@ -119,10 +109,10 @@ class SiScore(ImageNetClasses):
         prefix, unpacked = f"object_{self.variant}", _UNPACKED[self.variant]
         places = [prefix, f"{prefix}/{unpacked}", unpacked, self.variant, f"{self.variant}/{unpacked}"]
         names = list(dict.fromkeys(places))
-        known = class_of_si_score()
+        known = imagenet.class_of_si_score()
         folder = find_class_folders(self.name, self.root, names, known.__contains__, "ambulance")
         remedy = "Leave the data set's own folders there alone."
-        return load_class_folders(folder, known, field=self.name, known="SI-Score's classes", remedy=remedy)
+        return imagenet.load_class_folders(folder, known, field=self.name, known="SI-Score's classes", remedy=remedy)
 
 
 _LABELS = "mappings/folder_to_objectnet_label.json"
@@ -211,10 +201,9 @@ class ObjectNet(Dataset):
             if unknown:
                 problem = f"has no line {unknown[0]!r}, which stands for {label}"
                 raise _OBJECTNET_RELEASE.malformed(mappings / "imagenet_to_label_2012_v2", problem)
-            found = {int(superclass_of_class()[class_of_name[name]]) for name in names}
-            superclasses.append(found.pop() if len(found) == 1 else -1)
+            superclasses.append(imagenet.common_superclass([class_of_name[name] for name in names]))
         assert isinstance(images, BorderlessImages), type(images)
-        return BorderlessImages(select_superclasses(images.files, np.array(superclasses, dtype=np.int64), self.root))
+        return BorderlessImages(imagenet.select_superclasses(images.files, np.array(superclasses), self.root))
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
@@ -236,15 +225,19 @@ SKETCH = PublishedSet(
     {"test": 50_889},
 )
 
+imagenet.publish_superclasses(SKETCH)
+
 STYLIZED = PublishedSet(
     "Stylized-ImageNet",
     "stylized-imagenet",
-    IMAGENET_TERMS,
+    imagenet.IMAGENET_TERMS,
     "github.com/rgeirhos/Stylized-ImageNet, whose code makes it of ImageNet",
     {"test": {"layout": Stylized.name, "split": "val"}},
     {"test": 50_000},
     "test is its val",
 )
+
+imagenet.publish_superclasses(STYLIZED, num_images=imagenet.NUM_IN_370_CLASSES)
 
 RENDITIONS = PublishedSet(
     "ImageNet-R",
@@ -254,6 +247,8 @@ RENDITIONS = PublishedSet(
     {"test": {"layout": Renditions.name}},
     {"test": 30_000},
 )
+
+imagenet.publish_superclasses(RENDITIONS, "99 of its 200 classes are among the 370")
 
 CORRUPTED = PublishedSet(
     "ImageNet-C",
@@ -265,12 +260,18 @@ CORRUPTED = PublishedSet(
     "without the four extra corruptions",
 )
 
+imagenet.publish_superclasses(CORRUPTED, num_images=imagenet.NUM_IN_370_CLASSES)
+
 SI_SCORE = PublishedSet(
     "SI-Score",
     "si-score",
     "Apache 2.0 for the code; objects of Open Images (Creative Commons), backgrounds of Pexels (its licence)",
     "s3://si-score-dataset/object_{size,location,rotation} (github.com/google-research/si-score)",
     {variant: {"layout": SiScore.name, "variant": variant} for variant in FACTORS},
+)
+
+imagenet.publish_superclasses(
+    SI_SCORE, "its classes cover four of the nine: bird, wheeled vehicle, carnivore, instrument"
 )
 
 OBJECTNET = PublishedSet(
@@ -283,21 +284,8 @@ OBJECTNET = PublishedSet(
     "the red border of two pixels is cut off",
 )
 
-register_published(
-    SKETCH,
-    superclasses_of(SKETCH),
-    STYLIZED,
-    superclasses_of(STYLIZED, num_images=NUM_IN_370_CLASSES),
-    RENDITIONS,
-    superclasses_of(RENDITIONS, "99 of its 200 classes are among the 370"),
-    CORRUPTED,
-    superclasses_of(CORRUPTED, num_images=NUM_IN_370_CLASSES),
-    SI_SCORE,
-    superclasses_of(SI_SCORE, "its classes cover four of the nine: bird, wheeled vehicle, carnivore, instrument"),
+imagenet.publish_superclasses(
     OBJECTNET,
-    superclasses_of(
-        OBJECTNET,
-        "by its own mappings one class of ObjectNet, Bicycle (ImageNet's 444 and 671), lies in the nine superclasses; "
-        "the paper does not say which classes it took",
-    ),
+    "by its own mappings one class of ObjectNet, Bicycle (ImageNet's 444 and 671), lies in the nine superclasses; the "
+    "paper does not say which classes it took",
 )

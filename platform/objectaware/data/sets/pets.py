@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from objectaware.data.dataset import Dataset, PublishedSet, register_published
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
 from objectaware.data.user_files import Release
 from objectaware.errors import InputError
@@ -43,15 +43,13 @@ class Pets(Dataset):
         return ImageFolder(base / "images", [f"{stem}.jpg" for stem in stems], labels, class_names)
 
 
-register_published(
-    PublishedSet(
-        "Oxford-IIIT Pets",
-        "Pets",
-        "CC BY-SA 4.0",
-        "torchvision.datasets.OxfordIIITPet downloads it (www.robots.ox.ac.uk/~vgg/data/pets: images.tar.gz, "
-        "annotations.tar.gz)",
-        {part: {"layout": Pets.name, "split": part} for part in Pets.splits},
-        {"train": 3_680, "test": 3_669},
-        "train is the list trainval",
-    )
+PublishedSet(
+    "Oxford-IIIT Pets",
+    "Pets",
+    "CC BY-SA 4.0",
+    "torchvision.datasets.OxfordIIITPet downloads it (www.robots.ox.ac.uk/~vgg/data/pets: images.tar.gz, "
+    "annotations.tar.gz)",
+    {part: {"layout": Pets.name, "split": part} for part in Pets.splits},
+    {"train": 3_680, "test": 3_669},
+    "train is the list trainval",
 )

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.dataset import Dataset, PublishedSet, register_published
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
 from objectaware.data.truth import GroundTruth, Turns, read_pixels
 from objectaware.data.user_files import Release
@@ -116,15 +116,12 @@ class Voc(Dataset):
         return VocTruth(self, image_ids)
 
 
-register_published(
-    PublishedSet(
-        "VOC2012",
-        "VOCdevkit",
-        "pictures by their Flickr licences",
-        "host.robots.ox.ac.uk/pascal/VOC/voc2012: VOCtrainval_11-May-2012.tar (torchvision's VOCDetection downloads "
-        "it)",
-        {split: {"layout": Voc.name, "split": split} for split in ("val", "segmentation-val")},
-        {"val": 5_823, "segmentation-val": 1_449},
-        measured=("segmentation-val",),
-    )
+PublishedSet(
+    "VOC2012",
+    "VOCdevkit",
+    "pictures by their Flickr licences",
+    "host.robots.ox.ac.uk/pascal/VOC/voc2012: VOCtrainval_11-May-2012.tar (torchvision's VOCDetection downloads it)",
+    {split: {"layout": Voc.name, "split": split} for split in ("val", "segmentation-val")},
+    {"val": 5_823, "segmentation-val": 1_449},
+    measured=("segmentation-val",),
 )

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.dataset import Dataset, PublishedSet, register_published
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
 from objectaware.data.truth import GroundTruth, Turns, read_pixels
 from objectaware.data.user_files import Release, Table, is_file, is_folder, list_folder, look_at, subfolders
@@ -216,15 +216,12 @@ def published_parts(name: str) -> dict[str, dict[str, str]]:
     }
 
 
-register_published(
-    PublishedSet(
-        "OpenImages",
-        "OpenImages",
-        "pictures CC BY 2.0, annotations CC BY 4.0",
-        "images and masks as github.com/clovaai/wsolevaluation links them, both into this folder; a clone of it beside "
-        "it",
-        published_parts("OpenImages"),
-        {"wsol-val": 2_500, "wsol-test": 5_000},
-        measured=("wsol-val", "wsol-test"),
-    )
+PublishedSet(
+    "OpenImages",
+    "OpenImages",
+    "pictures CC BY 2.0, annotations CC BY 4.0",
+    "images and masks as github.com/clovaai/wsolevaluation links them, both into this folder; a clone of it beside it",
+    published_parts("OpenImages"),
+    {"wsol-val": 2_500, "wsol-test": 5_000},
+    measured=("wsol-val", "wsol-test"),
 )
