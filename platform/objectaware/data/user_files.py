@@ -109,17 +109,15 @@ def subfolders(folder: str | Path, *, field: str) -> list[str]:
     Raises:
         InputError: The folder cannot be listed, or it is not known whether an entry is a folder.
     """
-    entries = [entry for entry in list_folder(folder, field=field) if not entry.name.startswith(".")]
-    return [entry.name for entry in entries if _leads_to_folder(entry, field)]
-
-
-def _leads_to_folder(entry: os.DirEntry[str], field: str) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # it leads nowhere
-            return False
-        raise InputError(field, entry.path, f"cannot be looked at ({system_reason(error)})", _ACCESS) from error
+    found = []
+    for entry in list_folder(folder, field=field):
+        try:
+            if not entry.name.startswith(".") and entry.is_dir():
+                found.append(entry.name)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENAMETOOLONG):  # such a link leads nowhere
+                raise InputError(field, entry.path, f"cannot be looked at ({system_reason(error)})", _ACCESS) from error
+    return found
 
 
 def find_class_folders(

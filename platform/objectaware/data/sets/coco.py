@@ -7,7 +7,7 @@ draws the annotations. This module puts pictures, masks, boxes and crops togethe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -277,7 +277,7 @@ class ObjectBoxes:
     def __init__(self, coco: CocoDataset, *, min_area: float = MIN_BOX_AREA, margin: float = OBJECT_MARGIN) -> None:
         self._places = coco.places
         self._shapes = [image.shape for image in coco.instances.images]
-        self._turns = coco.turns.with_shapes(self._shapes.__getitem__)
+        self._turns = replace(coco.turns, shapes=self._shapes.__getitem__)  # instead of the annotation file's
         annotated = (coco.annotated_boxes(index, min_area=min_area).tolist() for index in range(len(coco)))
         self._annotated = [
             np.array([expand_box(tuple(box), margin) for box in boxes]).reshape(-1, 4) for boxes in annotated

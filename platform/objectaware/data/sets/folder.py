@@ -47,7 +47,7 @@ class Shards(Dataset):
         """Read the pack's index."""
         from objectaware.data.pack import PackedImages
 
-        return PackedImages.open(self.root, window=self.config.shuffle_window or 1)
+        return PackedImages(self.root, window=self.config.shuffle_window or 1)
 
     def require_root(self) -> None:
         """Refuse an address that holds no finished pack."""
