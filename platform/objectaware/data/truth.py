@@ -20,6 +20,7 @@ from PIL import Image
 from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.images import UnreadableImage, read_header
 from objectaware.data.masks import MIN_BOX_AREA, region_boxes
+from objectaware.data.user_files import Release
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
@@ -272,15 +273,14 @@ class GroundTruth:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_pixels(path: Path, mode: str | None, *, field: str, remedy: str) -> NDArray[np.uint8]:
+def read_pixels(path: Path, mode: str | None, release: Release) -> NDArray[np.uint8]:
     """Read the file of a mask.
 
     Args:
         path: The file.
         mode: Pillow's mode that its pixels are converted to, such as `L`; None leaves them, so that pixels of a
             palette are its indices.
-        field: Name of the data set, for the message.
-        remedy: The remedy, for the message.
+        release: The data set, for the message.
 
     Returns:
         (H, W) or (H, W, channels).
@@ -288,10 +288,6 @@ def read_pixels(path: Path, mode: str | None, *, field: str, remedy: str) -> NDA
     Raises:
         InputError: It is missing or not a picture.
     """
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image if mode is None else image.convert(mode), dtype=np.uint8)
-    except FileNotFoundError as error:
-        raise InputError(field, path, "does not exist", remedy) from error
-    except Exception as error:  # Pillow's decoders raise whatever a malformed file provokes in them
-        raise InputError(field, path, f"is not a picture ({error})", "Extract it from the archive again.") from error
+    # Pillow's decoders raise whatever a malformed file provokes in them.
+    with release.reading(path, "is not a picture", Exception), Image.open(path) as image:
+        return np.asarray(image if mode is None else image.convert(mode), dtype=np.uint8)

@@ -24,10 +24,11 @@ from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
 from objectaware.data.sets.imagenet import IMAGENET_TERMS, SUPERCLASSES, ImageNet, is_wnid, superclass_of_class
 from objectaware.data.truth import GroundTruth, Turns
-from objectaware.data.user_files import find_class_folders, is_folder
+from objectaware.data.user_files import Release, find_class_folders, is_folder
 from objectaware.errors import InputError
 
 _FIELD = "backgrounds_challenge"
+_MASKS = Release("fg_mask", remedy="Every picture of 'original' needs its mask.")
 VARIANTS = ("original", "mixed_same", "mixed_rand", "mixed_next", "only_fg", "no_fg", "only_bg_b", "only_bg_t")
 """The parts of a picture that each variant shows: all of it; its object on a background of the same, a random or the
 next class; its object alone; all but the object's shape; all but the object's box, blackened or tiled over."""
@@ -67,15 +68,8 @@ class Foregrounds(GroundTruth):
 
     def _read(self, index: int) -> NDArray[np.bool_]:
         path = self._masks.path(index)
-        try:
+        with _MASKS.reading(path, "is not a NumPy array", OSError, ValueError, EOFError):
             mask = np.load(path, allow_pickle=False)
-        except FileNotFoundError as error:
-            raise InputError(
-                "fg_mask", path, "does not exist", "Every picture of 'original' needs its mask."
-            ) from error
-        except (OSError, ValueError, EOFError) as error:
-            remedy = "Extract it from the archive again."
-            raise InputError("fg_mask", path, f"is not a NumPy array ({error})", remedy) from error
         if mask.ndim != 2 or mask.dtype.kind not in "biuf":
             problem = f"has shape {mask.shape} and type {mask.dtype}"
             raise InputError("fg_mask", path, problem, "A mask is a two-dimensional array of numbers.")
@@ -281,10 +275,8 @@ def _box_filter(boxes: str | Path) -> Callable[[str], bool]:
         path = (folder / image_id).with_suffix(".xml")
         if not path.is_file():  # most images of ImageNet have none
             return False
-        try:
+        with Release("boxes").reading(path, "is not XML", ElementTree.ParseError):
             return len(ElementTree.parse(path).getroot().findall("object/bndbox")) == 1
-        except ElementTree.ParseError as error:
-            raise InputError("boxes", path, f"is not XML ({error})", "Extract the annotations again.") from error
 
     return has_one_box
 

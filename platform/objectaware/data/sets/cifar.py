@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
-from objectaware.data.user_files import EXTRACTED, Release
-from objectaware.errors import InputError, one_line
+from objectaware.data.user_files import Release
 
+_RELEASE = Release("cifar")
 _SIDE = 32
 
 
@@ -78,14 +78,14 @@ class _Cifar(Dataset):
     def open_images(self) -> ArrayImages:
         """Read a split into memory."""
         names = self.batches[self.splits.index(self.split)]
-        folder = Release("cifar", (self.folder,), (*names, self.meta)).base(self.root)
+        folder = replace(_RELEASE, folders=(self.folder,), needed=(*names, self.meta)).base(self.root)
         class_names = tuple(str(name) for name in _read(folder / self.meta, (self.keys[1],))[0])
         pixels, labels, image_ids = [], [], []
         for name in names:
             data, numbers = (np.asarray(part) for part in _read(folder / name, ("data", self.keys[0])))
             if data.dtype != np.uint8 or data.shape != (len(numbers), 3 * _SIDE * _SIDE):
                 problem = f"has images of shape {data.shape} and type {data.dtype}, and {len(numbers)} labels"
-                raise InputError("cifar", folder / name, problem, EXTRACTED)
+                raise _RELEASE.malformed(folder / name, problem)
             pixels.append(data.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1))
             labels.append(numbers.astype(np.int64))
             image_ids += [f"{name}#{number}" for number in range(len(numbers))]
@@ -95,13 +95,11 @@ class _Cifar(Dataset):
 
 def _read(path: Path, keys: tuple[str, ...]) -> list[Any]:
     """Return the values of a pickled mapping under some keys."""
-    try:
-        with path.open("rb") as stream:
-            # Written by Python 2, whose strings are bytes.
-            content = _PlainUnpickler(stream, encoding="latin1").load()
+    # pickle raises whatever a malformed file provokes in it.
+    with _RELEASE.reading(path, "is not a part of the data set", Exception), path.open("rb") as stream:
+        # Written by Python 2, whose strings are bytes.
+        content = _PlainUnpickler(stream, encoding="latin1").load()
         return [content[key] for key in keys]
-    except Exception as error:  # pickle raises whatever a malformed file provokes in it
-        raise InputError("cifar", path, f"is not a part of the data set ({one_line(error)})", EXTRACTED) from error
 
 
 class Cifar10(_Cifar):

@@ -56,11 +56,6 @@ class CocoDataset:
         """Names by category index."""
         return self.instances.category_names
 
-    @property
-    def notice(self) -> str:
-        """A line about the annotations for the user, or an empty one."""
-        return self.instances.notice
-
     def select(self, image_ids: Sequence[str]) -> CocoDataset:
         """Return some of the pictures, in the order in which they are named.
 
@@ -173,7 +168,7 @@ class CocoTruth(GroundTruth):
     def __init__(self, coco: CocoDataset) -> None:
         super().__init__(coco.images.image_ids)
         self.coco: CocoDataset = coco
-        self.notice = coco.notice
+        self.notice = coco.instances.notice
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the union of the instances, (H, W)."""
@@ -214,7 +209,6 @@ class CroppedObjects:
     Attributes:
         crops: What is cut out of which picture.
         files: The pictures that have objects.
-        root: Folder of the pictures.
         image_ids: `<picture>#<number of the crop>`.
         labels: Category index of each crop, (N,).
         class_names: Names of the categories.
@@ -234,7 +228,6 @@ class CroppedObjects:
         ]
         shown = sorted({crop.image_index for crop in self.crops})
         self.files = coco.images.select(np.array(shown, dtype=np.int64))
-        self.root: Path = coco.images.root
         names = coco.images.image_ids
         self.image_ids = [f"{names[crop.image_index]}#{number}" for number, crop in enumerate(self.crops)]
         self.labels = np.array([crop.label for crop in self.crops], dtype=np.int64)

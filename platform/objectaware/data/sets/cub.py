@@ -29,7 +29,7 @@ _REDO_RELEASE = replace(
     remedy="Put datasplits/cub/train_val_test_split.txt of github.com/mickaelChen/ReDO there, by its own name or as "
     "redo_split.txt.",
 )
-_SEGMENTATIONS_REMEDY = "Extract segmentations.tgz into the folder CUB_200_2011."
+_SEGMENTATIONS = replace(_RELEASE, remedy="Extract segmentations.tgz into the folder CUB_200_2011.")
 # Codes of the parts in the last column of their files.
 _OFFICIAL = {"train": 1, "test": 0}
 # 10,000, 788 and 1,000 images.
@@ -62,7 +62,7 @@ class CubTruth(GroundTruth):
         folder = next((place for place in places if is_folder(place, field=_RELEASE.field)), None)
         self.has_masks = folder is not None
         if folder is None:
-            self.notice = f"{places[0]} is not there, hence no masks but boxes alone. {_SEGMENTATIONS_REMEDY}"
+            self.notice = f"{places[0]} is not there, hence no masks but boxes alone. {_SEGMENTATIONS.remedy}"
         else:
             names = [str(PurePosixPath(image_id).with_suffix(".png")) for image_id in image_ids]
             self._masks = ImageFolder(folder, names)
@@ -72,7 +72,7 @@ class CubTruth(GroundTruth):
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the mask (H, W) of the bird, upright."""
         assert self.has_masks
-        gray = read_pixels(self._masks.path(index), "L", field=_RELEASE.field, remedy=_SEGMENTATIONS_REMEDY)
+        gray = read_pixels(self._masks.path(index), "L", _SEGMENTATIONS)
         return self._turns.upright(index, gray > 127)
 
     def boxes(self, index: int) -> NDArray[np.float64]:
@@ -91,17 +91,15 @@ def _table(
     path: Path, kind: Callable[[str], Value], num_values: int = 1, release: Release = _RELEASE
 ) -> Table[int, Value]:
     """Read a list with `<number> <value> …` in each line, in any order. The last value takes the rest of the line."""
-    rows: dict[int, list[Value]] = {}
-    for place, line in enumerate(release.lines(path), start=1):
-        try:
-            number, *values = line.strip().split(None, num_values)
-            rows[int(number)] = [kind(value) for value in values]
-        except ValueError:
-            values = []
+
+    def parse(line: str) -> tuple[int, list[Value]]:
+        number, *values = line.strip().split(None, num_values)
         if len(values) < num_values:
-            problem = f"has no number with {num_values} {kind.__name__} behind it in line {place}: {line!r}"
-            raise release.malformed(path, problem)
-    return Table(release, path, rows.items())
+            raise ValueError("it ends too early")
+        return int(number), [kind(value) for value in values]
+
+    form = f"number with {num_values} {kind.__name__} behind it"
+    return Table(release, path, dict(release.rows(path, parse, form)).items())
 
 
 class Cub(Dataset):

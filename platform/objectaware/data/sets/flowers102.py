@@ -8,8 +8,8 @@ masks as in `datasets.py` of github.com/mickaelChen/ReDO.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ _RELEASE = Release(
     ("jpg", "setid.mat", "imagelabels.mat"),
     "Give the folder that holds jpg, imagelabels.mat and setid.mat.",
 )
-_MASKS_REMEDY = "Extract 102segmentations.tgz there: it holds segmim."
+_MASKS = replace(_RELEASE, remedy="Extract 102segmentations.tgz there: it holds segmim.")
 # Lists of 1,020, 1,020 and 6,149 images; ReDO trains on the test part and tests on the training part.
 _OFFICIAL = {"train": "trnid", "val": "valid", "test": "tstid"}
 _VARIABLES = _OFFICIAL | {"redo-train": "tstid", "redo-val": "valid", "redo-test": "trnid"}
@@ -51,14 +51,14 @@ class FlowersTruth(GroundTruth):
     def __init__(self, root: str, image_ids: list[str]) -> None:
         base = _RELEASE.base(root)
         if not is_folder(base / "segmim", field=_RELEASE.field):
-            raise InputError(_RELEASE.field, root, f"holds no {base / 'segmim'}", _MASKS_REMEDY)
+            raise InputError(_RELEASE.field, root, f"holds no {base / 'segmim'}", _MASKS.remedy)
         self._masks = ImageFolder(base / "segmim", [re.sub(r"^image_", "segmim_", name) for name in image_ids])
         self._turns = Turns(ImageFolder(base / "jpg", image_ids), field=_RELEASE.field)
         super().__init__(image_ids, [self._masks])
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the mask (H, W) of the flower, upright."""
-        pixels = read_pixels(self._masks.path(index), "RGB", field=_RELEASE.field, remedy=_MASKS_REMEDY)
+        pixels = read_pixels(self._masks.path(index), "RGB", _MASKS)
         red, green, blue = pixels.transpose(2, 0, 1)
         return self._turns.upright(index, np.asarray((red != 0) & (green != 0) & (blue != _BLUE)))
 
@@ -67,11 +67,9 @@ def _read_numbers(path: Path, variable: str) -> NDArray[np.int64]:
     """Return the numbers of a variable of a MATLAB file."""
     from scipy.io import loadmat  # here, or whatever opens a data set would wait for it
 
-    try:
-        content: dict[str, Any] = loadmat(path)
-        return np.asarray(content[variable]).ravel().astype(np.int64)
-    except Exception as error:  # SciPy does not document what it raises for a file of another kind
-        raise _RELEASE.malformed(path, f"holds no variable {variable} ({type(error).__name__}: {error})") from error
+    # SciPy does not document what it raises for a file of another kind.
+    with _RELEASE.reading(path, f"holds no variable {variable}", Exception):
+        return np.asarray(loadmat(path)[variable]).ravel().astype(np.int64)
 
 
 class Flowers102(Dataset):

@@ -31,17 +31,8 @@ from objectaware.data.truth import GroundTruth, Turns
 from objectaware.data.user_files import Release, is_file, list_folder, subfolders
 from objectaware.errors import InputError
 
-SUPERCLASSES = (
-    "00_dog",
-    "01_bird",
-    "02_wheeled vehicle",
-    "03_reptile",
-    "04_carnivore",
-    "05_insect",
-    "06_musical instrument",
-    "07_primate",
-    "08_fish",
-)
+_NINE = ("dog", "bird", "wheeled vehicle", "reptile", "carnivore", "insect", "musical instrument", "primate", "fish")
+SUPERCLASSES = tuple(f"{label:02d}_{name}" for label, name in enumerate(_NINE))
 """Names of the nine, by label: those of the Backgrounds Challenge's folders."""
 
 
@@ -176,14 +167,12 @@ def _ground_truth(kit: Path) -> dict[str, str]:
     from scipy.io import loadmat  # here, or whatever reads a configuration would wait for it
 
     lines = _RELEASE.lines(kit / _GROUND_TRUTH)
-    try:
+    # SciPy raises whatever a malformed file provokes in it.
+    with _RELEASE.reading(kit, f"does not hold the kit's meta.mat and {_GROUND_TRUTH}", Exception):
         synsets = loadmat(str(kit / "meta.mat"), squeeze_me=True)["synsets"]
         numbers, wnids = synsets["ILSVRC2012_ID"].tolist(), synsets["WNID"].tolist()
         wnid_of_number = dict(zip(map(int, numbers), map(str, wnids), strict=True))
         labels = [wnid_of_number[int(line)] for line in lines]
-    except Exception as error:  # SciPy raises whatever a malformed file provokes in it
-        problem = f"does not hold the kit's meta.mat and {_GROUND_TRUTH} ({type(error).__name__}: {error})"
-        raise _RELEASE.malformed(kit, problem) from error
     return {f"ILSVRC2012_val_{place:08}": wnid for place, wnid in enumerate(labels, start=1)}
 
 

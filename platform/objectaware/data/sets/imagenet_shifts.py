@@ -130,15 +130,13 @@ class BorderlessImages:
 
     Attributes:
         files: As given.
-        root: Folder of the images.
-        image_ids: Paths relative to it.
+        image_ids: Paths relative to their folder.
         labels: Class index of each image, (N,), or None.
         class_names: Names of the classes, by index.
     """
 
     def __init__(self, files: ImageFolder) -> None:
         self.files = files
-        self.root = files.root
         self.image_ids = files.image_ids
         self.labels = files.labels
         self.class_names = files.class_names
@@ -207,10 +205,8 @@ class ObjectNet(Dataset):
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
-    try:
+    with _OBJECTNET_RELEASE.reading(path, "is not JSON", json.JSONDecodeError):
         content = json.loads("\n".join(_OBJECTNET_RELEASE.lines(path)))
-    except json.JSONDecodeError as error:
-        raise _OBJECTNET_RELEASE.malformed(path, f"is not JSON ({error})") from error
     if not isinstance(content, dict):
         raise _OBJECTNET_RELEASE.malformed(path, "is not a mapping")
     return content

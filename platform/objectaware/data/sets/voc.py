@@ -60,22 +60,18 @@ class VocTruth(GroundTruth):
     def boxes(self, index: int) -> NDArray[np.float64]:
         """Return the published boxes (n, 4), x0 y0 x1 y1 relative to the image."""
         path = self._annotations.path(index)
-        try:
+        with _RELEASE.reading(path, "is not an annotation of VOC", ElementTree.ParseError, ValueError, OverflowError):
             annotation = ElementTree.parse(path).getroot()
             width, height = (int(float(annotation.findtext(f"size/{name}", ""))) for name in ("width", "height"))
             if width < 1 or height < 1:
                 raise ValueError(f"the size is {width} x {height}")
             boxes = _read_boxes(annotation, width, height)
-        except FileNotFoundError as error:
-            raise _RELEASE.missing(path) from error
-        except (ElementTree.ParseError, ValueError, OverflowError) as error:
-            raise _RELEASE.malformed(path, f"is not an annotation of VOC ({error})") from error
         return self._turns.of(index, (height, width)).boxes(boxes)
 
     def _classes(self, index: int) -> NDArray[np.uint8]:
         assert self.has_masks
         path = self._masks.path(index)
-        classes = read_pixels(path, None, field=_RELEASE.field, remedy=_RELEASE.remedy)
+        classes = read_pixels(path, None, _RELEASE)
         if classes.ndim != 2:
             problem = "shows colours, where the published file has numbers of classes in a palette"
             raise _RELEASE.malformed(path, problem)

@@ -7,7 +7,8 @@ reference/official-implementation.md §5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -23,6 +24,7 @@ _FIELD = "wsolevaluation"
 _RELEASE = Release(
     _FIELD, remedy="Give metadata/CUB, metadata/ILSVRC or metadata/OpenImages of github.com/clovaai/wsolevaluation."
 )
+_MASKS = replace(_RELEASE, remedy="Extract wsolevaluation's masks beside the images.")
 _MASK_SIZE = 224
 
 
@@ -105,8 +107,7 @@ class PublishedMasks(GroundTruth):
     def _read(self, index: int, name: str) -> NDArray[np.bool_]:
         import cv2  # here, or whatever reads a configuration would wait for it
 
-        remedy = "Extract wsolevaluation's masks beside the images."
-        pixels = read_pixels(self._root / name, "L", field=_FIELD, remedy=remedy)
+        pixels = read_pixels(self._root / name, "L", _MASKS)
         turn = self._turns.of(index, pixels.shape)
         # Shrunk first, so that what is kept of a picture that is not turned is what the tool keeps.
         return turn.pixels(cv2.resize(pixels, (_MASK_SIZE, _MASK_SIZE), interpolation=cv2.INTER_NEAREST) > 0)
@@ -140,19 +141,13 @@ def _placed(root: str, names: Sequence[str]) -> tuple[Path, list[str]]:
 def _numbers(path: Path, number: int) -> Table[str, int]:
     """Read lines of a path and `number` whole numbers behind it."""
 
-    def rows() -> Iterator[tuple[str, list[int]]]:
-        for place, line in enumerate(_RELEASE.lines(path), start=1):
-            name, *fields = line.rsplit(",", number)
-            try:
-                values = [int(field) for field in fields]
-            except ValueError:
-                values = []
-            if len(values) < number:
-                problem = f"has no path with {number} whole numbers behind it in line {place}: {line!r}"
-                raise _RELEASE.malformed(path, problem)
-            yield name, values
+    def parse(line: str) -> tuple[str, list[int]]:
+        name, *values = line.rsplit(",", number)
+        if len(values) < number:
+            raise ValueError("it ends too early")
+        return name, [int(value) for value in values]
 
-    return Table(_RELEASE, path, rows())
+    return Table(_RELEASE, path, _RELEASE.rows(path, parse, f"path with {number} whole numbers behind it"))
 
 
 class Wsolevaluation(Dataset):
