@@ -73,7 +73,7 @@ def source_files(images: str | None, folder: Path) -> list[Path]:
     paths = [folder / f"scene-{index:04d}.jpg" for index in range(_NUM_SCENES)]
     for index, path in enumerate(paths):
         plan = draw_plan(0, "train", index, variant="multi-object", correlation=0.9)
-        pixels, *_ = render_scene(plan, 0, "train", index, _SCENE_SIZE)
+        pixels, *_ = render_scene(plan, _SCENE_SIZE)
         cv2.imwrite(str(path), cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
     return paths
 

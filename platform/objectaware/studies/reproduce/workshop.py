@@ -24,8 +24,8 @@ from objectaware.config import (
 from objectaware.config.variants import default_names
 from objectaware.data.dataset import Dataset
 from objectaware.data.published import published_data, published_set
-from objectaware.data.scenes import CLASS_NAMES, build_scenes
-from objectaware.data.scenes.pictures import CLASS_FOLDERS
+from objectaware.data.scenes import build_scenes
+from objectaware.data.scenes.pictures import CLASS_FOLDERS, CLASS_NAMES
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.errors import InputError
 from objectaware.paper import nodes
