@@ -100,7 +100,6 @@ class Images(Protocol):
 
     def read(self, index: int) -> NDArray[np.uint8]:
         """Return the pixels (H, W, 3) of one image."""
-        ...
 
 
 class UnreadableImage(ValueError):  # noqa: N818 - a state of the user's file, and the name that the mask store uses
@@ -223,8 +222,11 @@ def resize_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.
     return np.array(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
 
 
-class _TooSlowError(Exception):
-    """A decoder asks for more of a file after it has computed for too long."""
+class _TooSlowError(BaseException):
+    """A decoder asks for more of a file after it has computed for too long.
+
+    Not an `Exception`, so that neither the decoder nor this module takes it for a malformed file.
+    """
 
 
 class _TimedStream:
@@ -305,16 +307,18 @@ def _alone_if_needed(open_file: Callable[[], BinaryIO], name: str, read: Callabl
         UnreadableImage: The file gives no picture.
         ImageMemoryError: There is not enough memory even while no other image is read.
     """
-    with open_file() as stream, suppress(_ShortOfMemoryError):
-        return read(stream, False)
-    with _ROOM.take_all(), open_file() as stream:
-        try:
+    try:
+        with open_file() as stream, suppress(_ShortOfMemoryError):
+            return read(stream, False)
+        with _ROOM.take_all(), open_file() as stream:
             return read(stream, True)
-        except _ShortOfMemoryError as error:
-            raise ImageMemoryError(
-                f"{name} cannot be decoded for want of memory{error}, even while no other image is. It may be good: "
-                "give the process more memory and run the same command again, which resumes."
-            ) from error
+    except _TooSlowError as error:
+        raise UnreadableImage(f"too slow: {error}") from error
+    except _ShortOfMemoryError as error:
+        raise ImageMemoryError(
+            f"{name} cannot be decoded for want of memory{error}, even while no other image is. It may be good: "
+            "give the process more memory and run the same command again, which resumes."
+        ) from error
 
 
 def _decode(stream: BinaryIO, is_alone: bool, *, max_pixels: int) -> NDArray[np.uint8]:
@@ -335,8 +339,6 @@ def _decode(stream: BinaryIO, is_alone: bool, *, max_pixels: int) -> NDArray[np.
     try:
         with nullcontext() if is_alone else _ROOM.take(num_bytes):
             return _pixels(image)
-    except _TooSlowError as error:
-        raise _too_slow(error) from error
     except MemoryError as error:
         raise _ShortOfMemoryError(size) from error
     except Exception as error:  # Pillow's decoders raise whatever a malformed file provokes in them
@@ -376,8 +378,6 @@ def _open(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> Image.Image:
         raise UnreadableImage(f"too large: {one_line(error)}") from error
     except MemoryError as error:
         raise _ShortOfMemoryError from error
-    except _TooSlowError as error:
-        raise _too_slow(error) from error
     except Exception as error:  # as in _decode, and for a path that is a folder
         if _may_lack(_bytes_to_open(stream, error), is_alone=is_alone):
             raise _ShortOfMemoryError from error
@@ -520,10 +520,6 @@ def _silence_libtiff() -> None:
 
 
 _silence_libtiff()
-
-
-def _too_slow(error: _TooSlowError) -> UnreadableImage:
-    return UnreadableImage(f"too slow: {error}")
 
 
 def _reason(error: Exception) -> str:
