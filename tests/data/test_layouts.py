@@ -56,7 +56,7 @@ def test_a_layout_that_is_not_known_is_refused_with_those_that_are() -> None:
 
 def test_a_folder_of_photos_has_one_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    found = {one.layout: one for one in find_layouts(tmp_path)}
+    found = {one.data.layout: one for one in find_layouts(tmp_path)}
     assert found["folder"].num_images == 1
     assert all(one.problem for name, one in found.items() if name != "folder")
     assert "no class folders" in found["class-folders"].problem
@@ -74,7 +74,8 @@ def test_a_folder_of_photos_has_one_layout(tmp_path: Path, capsys: pytest.Captur
 
 def test_splits_and_variants_are_told_apart(tmp_path: Path) -> None:
     build_scenes(tmp_path, variant="single-object", num_train=18, num_val=9, image_size=48)
-    sets = {(one.split, one.variant): one.num_images for one in find_layouts(tmp_path) if "back" in one.layout}
+    found = [one for one in find_layouts(tmp_path) if "back" in one.data.layout]
+    sets = {(one.data.split, one.data.variant): one.num_images for one in found}
     assert sets[("train", "original")] == 18
     assert sets[("val", "mixed_rand")] == 9
 

@@ -174,13 +174,13 @@ def list_data(root: Annotated[Path | None, tyro.conf.Positional] = None, reasons
     found = list(find_layouts(root))
     for one in found:
         if not one.problem:
-            name = " ".join(filter(None, (one.layout, one.split, one.variant)))
+            name = " ".join(filter(None, (one.data.layout, one.data.split, one.data.variant)))
             content = "; ".join(filter(None, [f"{one.num_images} images", one.notice]))
             print(f"{name:40} {content}")
     others = [one for one in found if one.problem]
     if reasons:
         for other in others:
-            print(f"{other.layout:40} no: {other.problem}")
+            print(f"{other.data.layout:40} no: {other.problem}")
     elif others:
         print(f"none of {len(others)} other layouts; --reasons says why")
 

@@ -41,17 +41,14 @@ class _Record:
         self.where = where
         self._content = content
 
-    def refuse(self, problem: str) -> NoReturn:
-        self.file.refuse(problem)
-
     def get(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:  # noqa: ANN401
         """Return a value of one of the given types; only where `bool` is among them may it be true or false."""
         if key not in self._content and default is None:
-            self.refuse(f"{self.where} has no '{key}'")
+            self.file.refuse(f"{self.where} has no '{key}'")
         value = self._content.get(key, default)
         allows_booleans = isinstance(kind, tuple) and bool in kind
         if not isinstance(value, kind) or (isinstance(value, bool) and not allows_booleans):
-            self.refuse(f"'{key}' of {self.where} is {value!r:.60}")
+            self.file.refuse(f"'{key}' of {self.where} is {value!r:.60}")
         return value
 
 
@@ -70,7 +67,7 @@ class CocoImage(_Record):
         """Height and width in pixels."""
         height, width = self.get("height", int), self.get("width", int)
         if width < 1 or height < 1:
-            self.refuse(f"the size of {self.where} is {width} x {height}")
+            self.file.refuse(f"the size of {self.where} is {width} x {height}")
         return height, width
 
 
@@ -85,7 +82,7 @@ class CocoAnnotation(_Record):
         number = self.get("category_id", int)
         index = self.file.index_of_category.get(number)
         if index is None:
-            self.refuse(f"{self.where} is of category {number}, which is not in 'categories'")
+            self.file.refuse(f"{self.where} is of category {number}, which is not in 'categories'")
         return index
 
     @property
@@ -93,7 +90,7 @@ class CocoAnnotation(_Record):
         """The x, y, width and height in pixels."""
         box = self.get("bbox", list)
         if len(box) != 4 or not all(_is_number(value) for value in box) or min(box[2:]) < 0:
-            self.refuse(f"'bbox' of {self.where} is {box!r:.60}, not x, y, width, height")
+            self.file.refuse(f"'bbox' of {self.where} is {box!r:.60}, not x, y, width, height")
         return box[0], box[1], box[2], box[3]
 
     @property
@@ -101,7 +98,7 @@ class CocoAnnotation(_Record):
         """Area of the mask, in pixels."""
         area: float = self.get("area", (int, float))
         if not _is_number(area):
-            self.refuse(f"'area' of {self.where} is {area}")
+            self.file.refuse(f"'area' of {self.where} is {area}")
         return area
 
     @property
@@ -110,7 +107,7 @@ class CocoAnnotation(_Record):
         segmentation: Polygons | RunLengths = self.get("segmentation", (list, dict))
         if isinstance(segmentation, list):
             if not all(isinstance(polygon, list) for polygon in segmentation):
-                self.refuse(f"'segmentation' of {self.where} is not a list of polygons")
+                self.file.refuse(f"'segmentation' of {self.where} is not a list of polygons")
         else:
             code = _Record(self.file, f"the segmentation of {self.where}", segmentation)
             code.get("size", list)

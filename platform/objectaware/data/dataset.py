@@ -301,11 +301,10 @@ class Dataset:
         Raises:
             InputError: There are none, or their files are missing or malformed.
         """
-        if not needs_boxes and True in self._whole_truth:
-            return self._whole_truth[True]
-        if needs_boxes not in self._whole_truth:
-            self._whole_truth[needs_boxes] = self.truth_of(self.image_ids, needs_boxes=needs_boxes)
-        return self._whole_truth[needs_boxes]
+        key = needs_boxes or True in self._whole_truth  # one with boxes serves both
+        if key not in self._whole_truth:
+            self._whole_truth[key] = self.truth_of(self.image_ids, needs_boxes=needs_boxes)
+        return self._whole_truth[key]
 
     def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> GroundTruth:
         """Open the true masks and boxes of some images, in the order that they are named in; raises as `truth`."""
@@ -423,17 +422,13 @@ class FoundImages:
     """A set of images that a folder holds in one layout, or why it does not.
 
     Attributes:
-        layout: Name of the layout.
-        split: One of its splits, or None where it has none.
-        variant: One of its variants, or None where it has none.
+        data: The folder in the layout, with one of its splits and variants where it has some.
         num_images: How many; 0 with a problem.
         problem: Why the folder does not have this layout; empty where it does.
         notice: A line about the images for the user, or an empty one.
     """
 
-    layout: str
-    split: str | None
-    variant: str | None
+    data: DataConfig
     num_images: int
     problem: str = ""
     notice: str = ""
@@ -454,20 +449,19 @@ def find_layouts(root: str | Path) -> Iterator[FoundImages]:
         if layout.has_metadata:
             continue
         tried = [
-            _try(root, layout, split, variant)
+            _try(DataConfig(root=str(root), layout=layout.name, variant=variant, split=split))
             for variant in layout.variants or (None,)
             for split in layout.splits or (None,)
         ]
         yield from [one for one in tried if not one.problem] or tried[:1]
 
 
-def _try(root: str | Path, layout: type[Dataset], split: str | None, variant: str | None) -> FoundImages:
-    data = Dataset.of(DataConfig(root=str(root), layout=layout.name, variant=variant, split=split))
+def _try(config: DataConfig) -> FoundImages:
+    data = Dataset.of(config)
     try:
-        num_images = len(data.images)
+        return FoundImages(config, len(data.images), notice=data.notice)
     except InputError as error:
-        return FoundImages(layout.name, split, variant, 0, str(error))
-    return FoundImages(layout.name, split, variant, num_images, notice=data.notice)
+        return FoundImages(config, 0, str(error))
 
 
 class TrainingImages:
