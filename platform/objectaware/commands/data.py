@@ -214,16 +214,15 @@ def check_data(
     if name is None:
         checks = [check_published(one.name, usual / one.folder, usual) for one in PUBLISHED_SETS]
         for check in checks:
-            num_whole = sum(part.is_whole for part in check.found)
-            parts = f"{num_whole} of {len(check.published.parts)} parts" if check.found else "missing"
+            parts = f"{len(check.whole_parts)} of {len(check.published.parts)} parts" if check.found else "missing"
             print(f"{check.published.name:24} {'whole' if check.is_whole else parts:20} {check.root}")
         write_json(common, {"checks": [_values(check) for check in checks]})
         return
     check = check_published(name, root or usual / published_set(name).folder, data_folder)
     print(f"{check.published.name} in {check.root}")
-    for part in check.found:
-        published = "" if part.num_published is None else f" of {part.num_published}"
-        print(f"{part.part}: {part.num_images} images{published}")
+    for part, number in check.found.items():
+        published = f" of {check.published.num_images[part]}" if part in check.published.num_images else ""
+        print(f"{part}: {number} images{published}")
     for missing, problem in check.missing.items():
         print(f"{missing}: missing: {problem}")
     print(f"source: {check.published.source}")
@@ -269,7 +268,7 @@ def _values(check: PublishedCheck) -> dict[str, object]:
         "name": check.published.name,
         "root": str(check.root),
         "whole": check.is_whole,
-        "found": {part.part: part.num_images for part in check.found},
+        "found": dict(check.found),
         "missing": dict(check.missing),
         "source": check.published.source,
         "licence": check.published.licence,

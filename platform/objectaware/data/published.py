@@ -82,46 +82,31 @@ def _slug(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class FoundPart:
-    """A part that is there.
-
-    Attributes:
-        part: Its name.
-        num_images: How many images were found.
-        num_published: How many there should be; None where that is not known.
-    """
-
-    part: str
-    num_images: int
-    num_published: int | None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no image is missing."""
-        return self.num_published is None or self.num_images >= self.num_published
-
-
-@dataclass(frozen=True)
 class PublishedCheck:
     """The parts of a published data set that a folder holds.
 
     Attributes:
         published: The data set; its `source` and `licence` say where to get it.
         root: The folder that was looked into.
-        found: Parts that are there, complete or not.
+        found: Number of images in each part that is there, complete or not, by the part's name.
         missing: The problem with each part that is not there, by the part's name: the thing that was not found or is
             malformed, in one line.
     """
 
     published: PublishedSet
     root: Path
-    found: tuple[FoundPart, ...]
+    found: Mapping[str, int]
     missing: Mapping[str, str]
+
+    @property
+    def whole_parts(self) -> list[str]:
+        """Parts of which no image is missing, as far as their published number is known."""
+        return [part for part, number in self.found.items() if number >= self.published.num_images.get(part, 0)]
 
     @property
     def is_whole(self) -> bool:
         """Whether all parts are there with all of their images."""
-        return bool(self.found) and not self.missing and all(part.is_whole for part in self.found)
+        return bool(self.found) and len(self.whole_parts) == len(self.published.parts)
 
 
 def check_published(name: str, root: str | Path, data_folder: str | Path | None = None) -> PublishedCheck:
@@ -139,7 +124,7 @@ def check_published(name: str, root: str | Path, data_folder: str | Path | None 
     """
     published = published_set(name)
     beside = Path(root).absolute().parent if data_folder is None else Path(data_folder)
-    found: list[FoundPart] = []
+    found: dict[str, int] = {}
     missing: dict[str, str] = {}
     for part in published.parts:
         data = Dataset.of(part_data(published, part, root, beside))
@@ -154,8 +139,8 @@ def check_published(name: str, root: str | Path, data_folder: str | Path | None 
         if truth is not None and truth.notice:
             missing[part] = truth.notice
         else:
-            found.append(FoundPart(part, len(data.images), published.num_images.get(part)))
-    return PublishedCheck(published, Path(root), tuple(found), missing)
+            found[part] = len(data.images)
+    return PublishedCheck(published, Path(root), found, missing)
 
 
 def _require_files(files: ImageFolder, manifest: Manifest) -> None:
