@@ -497,28 +497,23 @@ class TrainingImages:
             InputError: No image of the data set can be read.
         """
         for offset in range(len(self)):
-            pixels = self._read_one((index + offset) % len(self))
-            if pixels is not None:
-                return pixels
+            place = (index + offset) % len(self)
+            if place in self._kept:
+                return self._kept[place]
+            if self.is_unreadable(place):
+                continue
+            try:
+                pixels = self.source.read(place)
+            except UnreadableImage as error:
+                self.unreadable[self.image_ids[place]] = error.reason
+                continue
+            with self._lock:
+                if pixels.nbytes <= self._free_bytes and place not in self._kept:
+                    self._kept[place] = pixels
+                    self._free_bytes -= pixels.nbytes
+            return pixels
         raise none_readable(len(self), self.unreadable.items())
 
     def is_unreadable(self, index: int) -> bool:
         """Tell whether another image replaces this one, as far as is known from reading."""
         return self.image_ids[index] in self.unreadable
-
-    def _read_one(self, index: int) -> NDArray[np.uint8] | None:
-        kept = self._kept.get(index)
-        if kept is not None:
-            return kept
-        if self.is_unreadable(index):
-            return None
-        try:
-            pixels = self.source.read(index)
-        except UnreadableImage as error:
-            self.unreadable[self.image_ids[index]] = error.reason
-            return None
-        with self._lock:
-            if pixels.nbytes <= self._free_bytes and index not in self._kept:
-                self._kept[index] = pixels
-                self._free_bytes -= pixels.nbytes
-        return pixels
