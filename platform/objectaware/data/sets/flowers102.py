@@ -26,7 +26,9 @@ _RELEASE = Release(
     ("jpg", "setid.mat", "imagelabels.mat"),
     "Give the folder that holds jpg, imagelabels.mat and setid.mat.",
 )
-_MASKS = replace(_RELEASE, remedy="Extract 102segmentations.tgz there: it holds segmim.")
+_MASKS = replace(
+    _RELEASE, needed=(*_RELEASE.needed, "segmim"), remedy="Extract 102segmentations.tgz there: it holds segmim."
+)
 # Lists of 1,020, 1,020 and 6,149 images; ReDO trains on the test part and tests on the training part.
 _OFFICIAL = {"train": "trnid", "val": "valid", "test": "tstid"}
 _VARIABLES = _OFFICIAL | {"redo-train": "tstid", "redo-val": "valid", "redo-test": "trnid"}
@@ -49,9 +51,7 @@ class FlowersTruth(GroundTruth):
     """
 
     def __init__(self, root: str, image_ids: list[str]) -> None:
-        base = _RELEASE.base(root)
-        if not is_folder(base / "segmim", field=_RELEASE.field):
-            raise InputError(_RELEASE.field, root, f"holds no {base / 'segmim'}", _MASKS.remedy)
+        base = _MASKS.base(root)
         self._masks = ImageFolder(base / "segmim", [re.sub(r"^image_", "segmim_", name) for name in image_ids])
         self._turns = Turns(ImageFolder(base / "jpg", image_ids), field=_RELEASE.field)
         super().__init__(image_ids, [self._masks])

@@ -96,17 +96,14 @@ _GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 _RELEASE = Release("imagenet", ("ILSVRC/Data/CLS-LOC", "Data/CLS-LOC"))
 
 
-def load_class_folders(
-    folder: Path, class_of_name: Mapping[str, int], *, field: str, known: str, remedy: str
-) -> ImageFolder:
+def load_class_folders(folder: Path, class_of_name: Mapping[str, int], known: str, release: Release) -> ImageFolder:
     """Open a folder with one folder per class of ImageNet. Not all of the 1,000 need to be there.
 
     Args:
         folder: The folder.
         class_of_name: Numbers of ImageNet's classes by the names of their folders.
-        field: Name of the data set, for messages.
         known: The classes that the names stand for, for messages.
-        remedy: The remedy for a folder with another name.
+        release: The data set, whose remedy is that for a folder with another name.
 
     Returns:
         The images with the numbers of their classes, 0 to 999; class names are wnids.
@@ -117,7 +114,7 @@ def load_class_folders(
     images = ImageFolder.from_classes(folder)
     for name in images.class_names:
         if name not in class_of_name:
-            raise InputError(field, folder / name, f"is not one of {known}", remedy)
+            raise InputError(release.field, folder / name, f"is not one of {known}", release.remedy)
     assert images.labels is not None
     numbers = np.array([class_of_name[name] for name in images.class_names], dtype=np.int64)
     return ImageFolder(folder, images.image_ids, numbers[images.labels], tuple(number_of_wnid()))
@@ -125,10 +122,8 @@ def load_class_folders(
 
 def load_wnid_folders(folder: Path) -> ImageFolder:
     """Open a folder with one folder per class, named by its wnid; see `load_class_folders`."""
-    remedy = "Each folder there must be named by the wnid of its class, such as n01440764."
-    return load_class_folders(
-        folder, number_of_wnid(), field="imagenet", known="ImageNet's 1,000 classes", remedy=remedy
-    )
+    release = replace(_RELEASE, remedy="Each folder there must be named by the wnid of its class, such as n01440764.")
+    return load_class_folders(folder, number_of_wnid(), "ImageNet's 1,000 classes", release)
 
 
 def _flat_validation(root: Path, folder: Path) -> ImageFolder:
@@ -256,21 +251,20 @@ class TinyImageNetBoxes(GroundTruth):
         folder = base / "train" if data.split == "train" else base / "val" / "images"
         # The boxes are ImageNet's, whose tools showed pictures as they are stored.
         self._turns = Turns(ImageFolder(folder, image_ids), field=_TINY_RELEASE.field)
+        lists = {_VAL_ANNOTATIONS: (6, "")}
         if data.split == "train":
-            wnids = list(dict.fromkeys(PurePosixPath(name).parts[0] for name in image_ids))
-            names, num_fields, prefix = [f"train/{wnid}/{wnid}_boxes.txt" for wnid in wnids], 5, "{}/images/"
-        else:
-            wnids, names, num_fields, prefix = [""], [_VAL_ANNOTATIONS], 6, ""
+            wnids = dict.fromkeys(PurePosixPath(name).parts[0] for name in image_ids)
+            lists = {f"train/{wnid}/{wnid}_boxes.txt": (5, f"{wnid}/images/") for wnid in wnids}
         corners = {
-            prefix.format(wnid) + row[0]: _corners(row, base / name)
-            for wnid, name in zip(wnids, names, strict=True)
+            prefix + row[0]: _corners(row, base / name)
+            for name, (num_fields, prefix) in lists.items()
             for row in _rows(base / name, num_fields)
         }
         missing = next((image_id for image_id in image_ids if image_id not in corners), None)
         if missing is not None:
             raise _TINY_RELEASE.malformed(folder / missing, "has no box")
         self._corners = [corners[image_id] for image_id in image_ids]
-        super().__init__(image_ids, [ImageFolder(base, names)])
+        super().__init__(image_ids, [ImageFolder(base, list(lists))])
 
     def boxes(self, index: int) -> NDArray[np.float64]:
         """Return the published box (1, 4), x0 y0 x1 y1 relative to the upright image."""
@@ -290,10 +284,8 @@ def _rows(path: Path, num_fields: int) -> list[list[str]]:
 
 
 def _corners(row: list[str], path: Path) -> list[int]:
-    try:
+    with _TINY_RELEASE.reading(path, f"has corners that are not whole numbers: {row}", ValueError):
         x0, y0, x1, y1 = (int(value) for value in row[-4:])
-    except ValueError as error:
-        raise _TINY_RELEASE.malformed(path, f"has corners that are not whole numbers: {row}") from error
     if x1 < x0 or y1 < y0:
         raise _TINY_RELEASE.malformed(path, f"has a box that ends before it begins: {row}")
     return [x0, y0, x1, y1]

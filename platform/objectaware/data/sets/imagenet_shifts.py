@@ -111,8 +111,8 @@ class SiScore(imagenet.ImageNetClasses):
         names = list(dict.fromkeys(places))
         known = imagenet.class_of_si_score()
         folder = find_class_folders(self.name, self.root, names, known.__contains__, "ambulance")
-        remedy = "Leave the data set's own folders there alone."
-        return imagenet.load_class_folders(folder, known, field=self.name, known="SI-Score's classes", remedy=remedy)
+        release = Release(self.name, remedy="Leave the data set's own folders there alone.")
+        return imagenet.load_class_folders(folder, known, "SI-Score's classes", release)
 
 
 _LABELS = "mappings/folder_to_objectnet_label.json"
