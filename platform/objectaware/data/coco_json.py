@@ -168,6 +168,25 @@ class CocoInstances:
         """
         return self._parsed_annotations[0]
 
+    def union(self, index: int, shape: tuple[int, int]) -> NDArray[np.bool_]:
+        """Draw all instances of an image over each other, crowds included; see `union_mask`.
+
+        Args:
+            index: Index of the image.
+            shape: Height and width of the picture that was annotated.
+
+        Raises:
+            InputError: A segmentation cannot be drawn.
+        """
+        segmentations = [annotation.segmentation for annotation in self.annotations[index]]
+        try:
+            return union_mask(segmentations, *shape)
+        except (ValueError, TypeError) as error:
+            problem = f"cannot be drawn ({error})"
+            raise InputError(
+                "segmentation", self.images[index].file_name, problem, "Repair the annotation file."
+            ) from error
+
     @property
     def notice(self) -> str:
         """A line for the user about annotations that were left out, or an empty one."""

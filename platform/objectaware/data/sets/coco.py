@@ -13,14 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.coco_json import (
-    CocoAnnotation,
-    CocoField,
-    CocoInstances,
-    forget_instances,
-    parse_instances,
-    union_mask,
-)
+from objectaware.data.coco_json import CocoAnnotation, CocoField, CocoInstances, forget_instances, parse_instances
 from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder, require_some_file
 from objectaware.data.images import UnreadableImage
@@ -99,14 +92,8 @@ class CocoDataset:
         Raises:
             InputError: A segmentation cannot be drawn, or see `turn`.
         """
-        shapes = [annotation.segmentation for annotation in self.annotations(index)]
         turn = self.turn(index)
-        try:
-            return turn.pixels(union_mask(shapes, *turn.shape))
-        except (ValueError, TypeError) as error:
-            problem = f"cannot be drawn ({error})"
-            remedy = "Repair the annotation file."
-            raise InputError("segmentation", self.images.image_ids[index], problem, remedy) from error
+        return turn.pixels(self.instances.union(self.places[index], turn.shape))
 
     def annotated_boxes(self, index: int, *, min_area: float) -> NDArray[np.float64]:
         """Return the boxes (n, 4) of a picture's objects as annotated, x0 y0 x1 y1 relative, crowds included.
