@@ -298,12 +298,8 @@ class Manifest:
     def of(cls, dataset: ImageFolder) -> Manifest:
         """Look at each file of a data set once."""
         states = [_size_and_time(dataset.path(index)) for index in range(len(dataset))]
-        return cls(
-            root=str(dataset.root),
-            image_ids=tuple(dataset.image_ids),
-            sizes=tuple(size for size, _ in states),
-            modified_ns=tuple(modified for _, modified in states),
-        )
+        sizes, times = zip(*states, strict=True) if states else ((), ())
+        return cls(str(dataset.root), tuple(dataset.image_ids), sizes, times)
 
     def __len__(self) -> int:
         return len(self.image_ids)

@@ -124,9 +124,8 @@ class Recent(Generic[Key, Value]):
             # One that is still being loaded has no size yet.
             old = [other for other, entry in self._values.items() if other != key and entry.done()]
             for other in old:
-                if self._free >= 0:
-                    break
-                self._free += self._size(self._values.pop(other).result())
+                if self._free < 0:
+                    self._free += self._size(self._values.pop(other).result())
 
 
 class PackedImages:

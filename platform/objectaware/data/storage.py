@@ -487,11 +487,9 @@ def _profile_credentials() -> Any:  # noqa: ANN401 - None, or a class of obstore
     """Read AWS's profiles, as Arrow does, where boto3 is installed; None leaves the search to obstore."""
     try:
         from obstore.auth.boto3 import Boto3CredentialProvider
-    except ModuleNotFoundError:
-        return None
-    try:
+
         return Boto3CredentialProvider()
-    except ValueError:  # there are none
+    except (ModuleNotFoundError, ValueError):  # boto3 is not installed, or there are no profiles
         return None
 
 

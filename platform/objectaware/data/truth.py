@@ -43,7 +43,6 @@ _STEPS = {
     7: (True, True, True),
     8: (True, True, False),
 }
-_INVERSE_OF_TAG = {6: 8, 8: 6}
 
 _MAX_LOOKED_AT = 2000
 """Number of pictures that are examined for one that shows in which pixels a set was annotated."""
@@ -69,7 +68,7 @@ class Orientation:
     @property
     def inverse(self) -> Orientation:
         """The turn that reverses this one."""
-        return Orientation(self.upright_shape, _INVERSE_OF_TAG.get(self.tag, self.tag))
+        return Orientation(self.upright_shape, {6: 8, 8: 6}.get(self.tag, self.tag))
 
     def shape_before(self, upright: Shape) -> Shape:
         """Return the height and width that become those given: the same, or swapped where the turn swaps them."""

@@ -134,9 +134,8 @@ def _claim_folder(out: Path, record: str) -> bool:
         if found == record:
             return name != MARKER_NAME
         if found.endswith("\n"):
-            raise InputError(
-                "out", out, "holds scenes built with other parameters", "Name another folder or delete it."
-            )
+            problem = "holds scenes built with other parameters"
+            raise InputError("out", out, problem, "Name another folder or delete it.")
     if out.exists() and any(path.name != _UNFINISHED_NAME for path in out.iterdir()):
         raise InputError("out", out, "holds files that are not scenes", "Name a new or empty folder.")
     out.mkdir(parents=True, exist_ok=True)
