@@ -235,7 +235,7 @@ def test_files_that_are_no_images_are_counted_by_kind(tmp_path: Path) -> None:
     start, _, kinds = images.notice.partition(": ")
     assert start == "5 files are left out"
     assert sorted(kinds.split(", ")) == ["1 .jpg", "1 .txt", "1 without suffix", "2 .heic"]
-    assert images.select(np.array([0])).notice == images.notice
+    assert images.select([0]).notice == images.notice
     (tmp_path / "a.jpg").unlink()
     with pytest.raises(InputError, match=r"holds no image but 2 \.heic"):
         ImageFolder.scan(tmp_path)

@@ -113,23 +113,11 @@ class ImageFolder:
         """
         return read_image(self.path(index))
 
-    def select(
-        self,
-        places: NDArray[np.int64],
-        labels: NDArray[np.int64] | None = None,
-        class_names: Sequence[str] | None = None,
-    ) -> ImageFolder:
-        """Take some of the images, in a given order.
-
-        Args:
-            places: Their indices, (n,).
-            labels: Labels to give them in place of their own, (n,).
-            class_names: Names of the classes that such labels stand for.
-        """
-        if labels is None and self.labels is not None:
-            labels = self.labels[places]
-        names = self.class_names if class_names is None else class_names
-        return ImageFolder(self.root, [self.image_ids[place] for place in places], labels, names, self.notice)
+    def select(self, places: Sequence[int]) -> ImageFolder:
+        """Take some of the images, by index, in a given order."""
+        image_ids = [self.image_ids[place] for place in places]
+        labels = None if self.labels is None else self.labels[list(places)]
+        return ImageFolder(self.root, image_ids, labels, self.class_names, self.notice)
 
     @classmethod
     def scan(cls, root: str | Path) -> ImageFolder:
@@ -445,4 +433,4 @@ def restrict(images: ImageFolder, address: str) -> ImageFolder:
         missing = min(wanted.difference(images.image_ids))
         remedy = "A list holds paths relative to that folder, as objectaware data subset writes them."
         raise InputError("subset", address, f"names {missing}, which is not in {images.root}", remedy)
-    return images.select(np.array(places, dtype=np.int64))
+    return images.select(places)

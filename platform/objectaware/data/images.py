@@ -369,11 +369,9 @@ def _open(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> Image.Image:
     _libtiff.errors = []
     timed = cast(BinaryIO, _TimedStream(stream))
     try:
-        is_empty = not timed.read(1)
-        image = None if is_empty else Image.open(timed, formats=_FORMATS)
+        image = Image.open(timed, formats=_FORMATS) if timed.read(1) else None
     except UnidentifiedImageError as error:
-        formats = ", ".join(_FORMATS)
-        raise UnreadableImage(f"not an image of a supported format ({formats})") from error
+        raise UnreadableImage(f"not an image of a supported format ({', '.join(_FORMATS)})") from error
     except Image.DecompressionBombError as error:
         raise UnreadableImage(f"too large: {one_line(error)}") from error
     except MemoryError as error:
@@ -419,7 +417,9 @@ def _webp_pixels(head: bytes) -> int:
 def _pixels(image: Image.Image) -> NDArray[np.uint8]:
     """Decode an opened image one strip at a time: (H, W, 3)."""
     image.load()
-    upright = _upright(image)
+    # PIL.ImageOps.exif_transpose would also rewrite the EXIF block, which fails on broken ones, and copy.
+    method = _UPRIGHT.get(orientation_tag(image))
+    upright = image if method is None else image.transpose(method)
     if upright is not image:
         image.close()  # its memory is needed
     is_deep = upright.mode == "F" or upright.mode.startswith("I")
@@ -439,12 +439,6 @@ def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
     for top in range(0, image.height, num_rows):
         bottom = min(top + num_rows, image.height)
         yield slice(top, bottom), image.crop((0, top, image.width, bottom))
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    # PIL.ImageOps.exif_transpose would also rewrite the EXIF block, which fails on broken ones, and copy.
-    method = _UPRIGHT.get(orientation_tag(image))
-    return image if method is None else image.transpose(method)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

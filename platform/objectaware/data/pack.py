@@ -209,9 +209,8 @@ class PackedImages:
             InputError: Its shard is damaged or missing.
             OSError: The store is away.
         """
-        shard, row = self._locate(index)
-        images = self._groups[shard, row // ROWS_PER_GROUP, "image"]
-        return decode_image(images[row % ROWS_PER_GROUP].as_buffer(), name=self.image_ids[index])
+        image = self._cell(self._groups, index, "image")
+        return decode_image(image.as_buffer(), name=self.image_ids[index])
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the true mask (H, W) at the packed image's size, true on any object.
@@ -232,16 +231,15 @@ class PackedImages:
         return np.array(self._truth(index, "boxes"), dtype=np.float64).reshape(-1, 4)
 
     def _truth(self, index: int, column: str) -> Any:  # noqa: ANN401 - a column's value
-        shard, row = self._locate(index)
-        group = self._truths[shard, row // ROWS_PER_GROUP, column]
-        value = group[row % ROWS_PER_GROUP].as_py()
+        value = self._cell(self._truths, index, column).as_py()
         if value is None:
             raise InputError("image_id", self.image_ids[index], f"has no {column} in the pack", "Pack its masks too.")
         return value
 
-    def _locate(self, index: int) -> tuple[int, int]:
+    def _cell(self, groups: Recent[tuple[int, int, str], pa.Array], index: int, column: str) -> pa.Scalar:
         shard = int(np.searchsorted(self._starts, index, side="right")) - 1
-        return shard, index - int(self._starts[shard])
+        group, row = divmod(index - int(self._starts[shard]), ROWS_PER_GROUP)
+        return groups[shard, group, column][row]
 
     def _read_footer(self, shard: int) -> pq.FileMetaData:
         with _opened(self._storage, shard_name(shard)) as stream:

@@ -213,8 +213,7 @@ class CroppedObjects:
             for one in coco.annotations(index)
             if one.area / (width * height) >= min_area
         ]
-        shown = sorted({crop.image_index for crop in self.crops})
-        self.files = coco.images.select(np.array(shown, dtype=np.int64))
+        self.files = coco.images.select(sorted({crop.image_index for crop in self.crops}))
         names = coco.images.image_ids
         self.image_ids = [f"{names[crop.image_index]}#{number}" for number, crop in enumerate(self.crops)]
         self.labels = np.array([crop.label for crop in self.crops], dtype=np.int64)

@@ -64,8 +64,7 @@ class CubTruth(GroundTruth):
         if folder is None:
             self.notice = f"{places[0]} is not there, hence no masks but boxes alone. {_SEGMENTATIONS.remedy}"
         else:
-            names = [str(PurePosixPath(image_id).with_suffix(".png")) for image_id in image_ids]
-            self._masks = ImageFolder(folder, names)
+            self._masks = ImageFolder(folder, [str(PurePosixPath(name).with_suffix(".png")) for name in image_ids])
             files.append(self._masks)
         super().__init__(image_ids, files)
 

@@ -86,7 +86,8 @@ def select_superclasses(images: ImageFolder, superclasses: NDArray[np.int64], ro
     if not len(places):
         remedy = "Leave classes out, or give a folder that has some."
         raise InputError("classes", "imagenet-9", f"has none of its 370 classes in {root}", remedy)
-    return images.select(places, superclass_of_image[places], SUPERCLASSES)
+    chosen = images.select(places.tolist())
+    return ImageFolder(chosen.root, chosen.image_ids, superclass_of_image[places], SUPERCLASSES, chosen.notice)
 
 
 is_wnid = re.compile(r"n\d{8}").fullmatch

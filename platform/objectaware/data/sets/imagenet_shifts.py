@@ -186,10 +186,8 @@ class ObjectNet(Dataset):
         """
         mappings = _OBJECTNET_RELEASE.base(self.root) / "mappings"
         names_of_label = _read_mapping(mappings / "objectnet_to_imagenet_1k.json")
-        class_of_line = {
-            int(line): int(number)
-            for number, line in _read_mapping(mappings / "pytorch_to_imagenet_2012_id.json").items()
-        }
+        line_of_class = _read_mapping(mappings / "pytorch_to_imagenet_2012_id.json")
+        class_of_line = {int(line): int(number) for number, line in line_of_class.items()}
         lines = _OBJECTNET_RELEASE.lines(mappings / "imagenet_to_label_2012_v2")
         class_of_name = {name: class_of_line[line] for line, name in enumerate(lines) if line in class_of_line}
         superclasses = []
