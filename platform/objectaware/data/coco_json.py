@@ -256,7 +256,7 @@ def parse_instances(path: Path) -> CocoInstances:
 
 @lru_cache(maxsize=2)  # a training part and a test part
 def _parsed(path: Path, state: tuple[int, ...]) -> CocoInstances:
-    """Parse a file anew when its state has changed."""
+    """Parse a file again when its state has changed."""
     return CocoInstances(path)
 
 
