@@ -72,7 +72,7 @@ class ArrayImages:
 
 def _scene(index: int, size: int) -> NDArray[np.uint8]:
     plan = draw_plan(0, "train", index, variant="multi-object", correlation=0.9)
-    return render_scene(plan, 0, "train", index, size)[0]
+    return render_scene(plan, size)[0]
 
 
 def blob_masks(number: int, size: int) -> NDArray[np.float32]:

@@ -30,7 +30,7 @@ def packed(tmp_path: Path) -> tuple[list[str], Path]:
 
 def _pictures(pack: Path) -> list[np.ndarray]:
     # As training reads them: it would put another image in the place of one that gives no picture.
-    images = TrainingImages(PackedImages.open(str(pack)), max_bytes=0)
+    images = TrainingImages(PackedImages(str(pack)), max_bytes=0)
     return [images.read(index) for index in range(len(images))]
 
 
@@ -70,7 +70,7 @@ def test_a_damaged_file_is_named_and_can_be_made_again(name: str, packed: tuple[
 
 @pytest.mark.chaos(fault="the store of a data pack away", holds="an error that is tried again, not a refusal")
 def test_a_store_that_is_away_is_no_damage(packed: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    images = PackedImages.open(str(packed[1]))
+    images = PackedImages(str(packed[1]))
 
     def away(*_: object) -> bytes:
         raise OSError("no route to host")
@@ -83,7 +83,7 @@ def test_a_store_that_is_away_is_no_damage(packed: tuple[list[str], Path], monke
 
 @pytest.mark.chaos(fault="the store of a data pack away for a moment", holds="the error that it gave, not a refusal")
 def test_a_store_that_is_back_is_no_damage(packed: tuple[list[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    images = PackedImages.open(str(packed[1]))
+    images = PackedImages(str(packed[1]))
 
     def broken_off(*_: object) -> pa.NativeFile:
         raise OSError("connection reset")

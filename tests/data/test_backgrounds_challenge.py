@@ -9,11 +9,10 @@ from PIL import Image
 
 from objectaware.config import DataConfig
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import layout_named
 from objectaware.data.sets.backgrounds_challenge import VARIANTS, Foregrounds
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
-from opened_parts import open_part, place_of
+from opened_parts import data_set, open_part
 
 
 def load_variant(root: Path, variant: str, split: str) -> ImageFolder:
@@ -21,11 +20,11 @@ def load_variant(root: Path, variant: str, split: str) -> ImageFolder:
 
 
 def load_foreground_mask(root: Path, split: str, image_id: str) -> NDArray[np.bool_]:
-    return Foregrounds(place_of(root, split), [image_id]).mask(0)
+    return Foregrounds(data_set("backgrounds-challenge", root, split), [image_id]).mask(0)
 
 
 def training_foregrounds(root: Path, split: str, image_ids: list[str]) -> GroundTruth:
-    return layout_named("backgrounds-challenge").training_truth(place_of(root, split), image_ids)
+    return data_set("backgrounds-challenge", root, split).training_truth(image_ids)
 
 
 CLASSES = ("00_dog", "01_bird", "02_wheeled vehicle", "03_reptile")

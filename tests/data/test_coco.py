@@ -18,7 +18,7 @@ from objectaware.errors import InputError
 
 
 def _val(root: Path) -> Dataset:
-    return Dataset(DataConfig(root=str(root), layout="coco", split="val"))
+    return Dataset.of(DataConfig(root=str(root), layout="coco", split="val"))
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def test_objects_are_cut_out_with_their_margin_and_labelled(root: Path) -> None:
     assert objects.image_ids == ["1.png#0", "1.png#1", "2.png#2"]
     assert len(objects) == 3
     assert [objects.class_names[label] for label in objects.labels] == ["dog", "car", "car"]
-    assert objects.root == root / "train2017"
+    assert objects.files.root == root / "train2017"
     dog = objects.read(0)
     # x from 10 - 2 to 20 + 2, y from 5 - 1 to 10 + 1.
     assert dog.shape == (7, 14, 3)

@@ -66,7 +66,7 @@ def test_a_configuration_opens_what_its_fields_say(single: Path) -> None:
 def test_true_masks_cover_the_objects_of_their_own_picture(single: Path) -> None:
     images = DataConfig(root=str(single), layout="backgrounds-challenge", split="val").open()
     foregrounds = DataConfig(root=str(single), layout="backgrounds-challenge", split="val", variant="only_fg").open()
-    masks = Dataset(DataConfig(root=str(single), layout="backgrounds-challenge", split="val")).truth_of(
+    masks = Dataset.of(DataConfig(root=str(single), layout="backgrounds-challenge", split="val")).truth_of(
         images.image_ids
     )
     assert len(masks) == 9
@@ -79,7 +79,7 @@ def test_true_masks_cover_the_objects_of_their_own_picture(single: Path) -> None
 def test_true_masks_of_coco_are_the_union_of_the_instances(several: Path) -> None:
     images = DataConfig(root=str(several), layout="coco", split="val").open()
     objects = DataConfig(root=str(several), layout="coco-crop", split="val").open()
-    masks = Dataset(DataConfig(root=str(several), layout="coco", split="val")).truth_of(images.image_ids)
+    masks = Dataset.of(DataConfig(root=str(several), layout="coco", split="val")).truth_of(images.image_ids)
     assert len(masks) == 9
     assert all(masks[index].shape == (32, 32) and masks[index].any() for index in range(9))
     assert sum(masks[index].sum() for index in range(9)) < 9 * 32 * 32
@@ -89,7 +89,7 @@ def test_true_masks_of_coco_are_the_union_of_the_instances(several: Path) -> Non
 
 def test_layouts_without_masks_are_refused(single: Path) -> None:
     with pytest.raises(InputError, match="has neither true masks nor true boxes"):
-        Dataset(DataConfig(root=str(single), layout="folder")).truth_of([])
+        Dataset.of(DataConfig(root=str(single), layout="folder")).truth_of([])
 
 
 class NamedFiles:

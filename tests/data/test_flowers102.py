@@ -9,10 +9,9 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from objectaware.data.layouts import layout_named
 from objectaware.data.sets.flowers102 import FlowersTruth
 from objectaware.errors import InputError
-from opened_parts import open_part, place_of
+from opened_parts import data_set, open_part
 from published_trees import FLOWER_NUMBERS, RECTANGLES, SCALE, rectangle, write_flowers
 
 load_flowers102 = partial(open_part, "flowers102")
@@ -69,7 +68,7 @@ def test_masks_are_flowers_but_for_the_noise_at_their_edges(root: Path) -> None:
 
 def test_masks_are_a_download_of_their_own(root: Path) -> None:
     shutil.rmtree(root / "segmim")
-    assert not layout_named("flowers102").has_truth(place_of(root, "train"))
+    assert not data_set("flowers102", root, "train").has_truth
     assert len(load_flowers102(root, "redo-train")) == 3
     with pytest.raises(InputError, match=r"holds no .*segmim\. "):
         FlowersTruth(str(root), IMAGES)

@@ -12,7 +12,7 @@ from scipy.io import savemat
 from objectaware.data.sets.imagenet import (
     SUPERCLASSES,
     common_superclass,
-    imagenet_wnids,
+    number_of_wnid,
     superclass_of_class,
 )
 from objectaware.errors import InputError
@@ -46,7 +46,7 @@ def test_class_folders_have_the_numbers_of_all_thousand(tmp_path: Path, above: s
     assert images.labels is not None
     assert images.labels.tolist() == [0, 0, 151, 151, 999, 999]
     assert images.image_ids[0] == f"{TENCH}/{TENCH}_0.JPEG"
-    assert images.class_names == imagenet_wnids()
+    assert images.class_names == tuple(number_of_wnid())
     assert images.read(5).shape == (8, 8, 3)
 
 
@@ -132,7 +132,7 @@ def test_the_nine_superclasses_have_their_counts() -> None:
 
 
 def test_classes_are_numbered_in_the_order_of_their_wnids() -> None:
-    wnids = imagenet_wnids()
+    wnids = tuple(number_of_wnid())
     assert len(wnids) == len(set(wnids)) == 1000
     assert list(wnids) == sorted(wnids)
     assert (wnids[0], wnids[151], wnids[444], wnids[671], wnids[999]) == (
@@ -161,7 +161,7 @@ def test_classes_are_numbered_in_the_order_of_their_wnids() -> None:
     ],
 )
 def test_known_classes_are_where_they_belong(wnid: str, name: str | None) -> None:
-    label = int(superclass_of_class()[imagenet_wnids().index(wnid)])
+    label = int(superclass_of_class()[number_of_wnid()[wnid]])
     assert (SUPERCLASSES[label] if label >= 0 else None) == name
 
 

@@ -10,9 +10,8 @@ from pydantic import ValidationError
 
 from objectaware.cli import run
 from objectaware.commands.fields import describe_models
-from objectaware.data import layouts as layouts_module
-from objectaware.data.dataset import DataConfig, find_layouts
-from objectaware.data.layouts import layout_named, layouts
+from objectaware.data import dataset as dataset_module
+from objectaware.data.dataset import DataConfig, find_layouts, layout_named, layouts
 from objectaware.data.scenes import build_scenes
 from objectaware.errors import InputError
 
@@ -28,7 +27,7 @@ def test_every_layout_that_a_recipe_takes_is_listed(capsys: pytest.CaptureFixtur
 
 def test_no_other_module_names_a_published_layout() -> None:
     """Studies of scenes and of the paper apart, which choose their data sets as a recipe does."""
-    package = Path(layouts_module.__file__).parents[1]
+    package = Path(dataset_module.__file__).parents[1]
     chosen_by = {"scenes", "paper", "stages", "studies", "commands", "objectaware"}
     general = {"folder", "shards", "coco", "imagenet", "voc", "cub"}  # also words, fields of messages and file formats
     names = [layout.name for layout in layouts() if layout.name not in general]
@@ -57,7 +56,7 @@ def test_a_layout_that_is_not_known_is_refused_with_those_that_are() -> None:
 
 def test_a_folder_of_photos_has_one_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    found = {one.layout: one for one in find_layouts(tmp_path)}
+    found = {one.data.layout: one for one in find_layouts(tmp_path)}
     assert found["folder"].num_images == 1
     assert all(one.problem for name, one in found.items() if name != "folder")
     assert "no class folders" in found["class-folders"].problem
@@ -75,7 +74,8 @@ def test_a_folder_of_photos_has_one_layout(tmp_path: Path, capsys: pytest.Captur
 
 def test_splits_and_variants_are_told_apart(tmp_path: Path) -> None:
     build_scenes(tmp_path, variant="single-object", num_train=18, num_val=9, image_size=48)
-    sets = {(one.split, one.variant): one.num_images for one in find_layouts(tmp_path) if "back" in one.layout}
+    found = [one for one in find_layouts(tmp_path) if "back" in one.data.layout]
+    sets = {(one.data.split, one.data.variant): one.num_images for one in found}
     assert sets[("train", "original")] == 18
     assert sets[("val", "mixed_rand")] == 9
 
@@ -87,18 +87,17 @@ def test_a_folder_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str
 
 NEW = """
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
+from objectaware.data.dataset import Dataset, PublishedSet
 
-@register_layout
-class Lawn(Layout):
+class Lawn(Dataset):
     name = "lawn"
     content = "grass"
     splits = ("wet", "dry")
 
-    def open(self, place: Place) -> ImageFolder:
-        return ImageFolder.scan(f"{place.root}/{place.split}")
+    def open_images(self) -> ImageFolder:
+        return ImageFolder.scan(f"{self.root}/{self.split}")
 
-register_published(PublishedSet("Lawn", "lawn", "none", "outside", {"wet": {"layout": "lawn", "split": "wet"}}))
+PublishedSet("Lawn", "lawn", "none", "outside", {"wet": {"layout": "lawn", "split": "wet"}})
 """
 USE = """
 import sys

@@ -46,7 +46,7 @@ def _pack(photos: Path, out: Path, **settings: object) -> PackedImages:
         ImageFolder.from_classes(photos), Storage.from_uri(out), source={}, **{"shard_bytes": 30_000, **settings}
     )
     assert (summary.num_images, len(summary.unreadable)) == (NUM_IMAGES, 2)
-    return PackedImages.open(str(out))
+    return PackedImages(str(out))
 
 
 def _files(folder: Path) -> dict[str, tuple[bytes, int]]:
@@ -100,7 +100,7 @@ def test_a_pack_that_was_stopped_goes_on_and_a_finished_one_is_left_alone(
     with pytest.raises(KeyboardInterrupt):
         _pack(photos, tmp_path / "parts", on_shard=interrupt)
     with pytest.raises(InputError, match="holds no finished pack"):
-        PackedImages.open(str(tmp_path / "parts"))
+        PackedImages(str(tmp_path / "parts"))
     before = _files(tmp_path / "parts")
     _pack(photos, tmp_path / "parts")
     after = _files(tmp_path / "parts")
@@ -160,9 +160,9 @@ def test_masks_boxes_and_labels_go_along(tmp_path: Path, variant: str, layout: s
     build_scenes(tmp_path / "scenes", variant=variant, num_train=12, num_val=9, image_size=48)
     words = ["data", "pack", str(tmp_path / "scenes"), "--layout", layout, "--split", "train"]
     assert run([*words, "--out", str(tmp_path / "pack")]) == 0
-    images = DataConfig(root=str(tmp_path / "scenes"), layout=layout, split="train").open()
-    truth = Dataset(DataConfig(root=str(tmp_path / "scenes"), layout=layout, split="train")).truth_of(images.image_ids)
-    packed = PackedImages.open(str(tmp_path / "pack"))
+    data = Dataset.of(DataConfig(root=str(tmp_path / "scenes"), layout=layout, split="train"))
+    images, truth = data.images, data.truth()
+    packed = PackedImages(str(tmp_path / "pack"))
     assert packed.has_masks
     assert (packed.labels is None) == (layout == "coco")
     for index, image_id in enumerate(packed.image_ids):
@@ -178,7 +178,7 @@ def test_masks_that_cannot_be_used_are_left_out_and_said(tmp_path: Path, capsys:
     words = ["data", "pack", str(tmp_path / "scenes"), "--layout", "coco", "--split", "train"]
     assert run([*words, "--out", str(tmp_path / "pack")]) == 0
     assert "the true masks and boxes are not used: coco = " in capsys.readouterr().err
-    packed = PackedImages.open(str(tmp_path / "pack"))
+    packed = PackedImages(str(tmp_path / "pack"))
     assert (len(packed.image_ids), packed.has_masks) == (12, False)
 
 
@@ -205,7 +205,7 @@ def test_images_that_need_their_detail_are_not_shrunk(
     assert "short_side = 256: is less than 915 = image_size 224 / sqrt(min_crop_scale 0.08" in capsys.readouterr().err
     assert run([*words, "256", "--image-size", "32", "--min-crop-scale", "0.2"]) == 0
     assert "num_unreadable: 2" in capsys.readouterr().out
-    assert PackedImages.open(str(tmp_path / "pack")).short_side == 256
+    assert PackedImages(str(tmp_path / "pack")).short_side == 256
 
 
 @pytest.mark.chaos(fault="no memory to decode an image of a pack", holds="an error, and the same command goes on")
@@ -257,7 +257,7 @@ def test_a_pack_of_the_format_before_is_read_unless_its_masks_may_be_askew(
     out.write_json("pack.json", {**out.read_json("pack.json"), "format": 1, "has_masks": has_masks})
     if has_masks:
         with pytest.raises(InputError, match=r"is a pack of format 1\. Pack the data again"):
-            PackedImages.open(out.uri)
+            PackedImages(out.uri)
     else:
-        unreadable = PackedImages.open(out.uri).unreadable
+        unreadable = PackedImages(out.uri).unreadable
         assert unreadable == dict.fromkeys(["cat/03.png", "dog/04.png"], "gave no picture when it was packed")

@@ -13,8 +13,8 @@ from pycocotools.coco import COCO
 from objectaware.config import DataConfig
 from objectaware.data import scenes
 from objectaware.data.dataset import Dataset
-from objectaware.data.scenes import CLASS_NAMES, build_scenes
-from objectaware.data.scenes.pictures import draw_plan, render_scene, render_variants
+from objectaware.data.scenes import build_scenes
+from objectaware.data.scenes.pictures import CLASS_NAMES, draw_plan, render_scene, render_variants
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.data.sets.coco import load_coco
 from objectaware.errors import InputError
@@ -84,7 +84,7 @@ def test_backgrounds_challenge_layout_is_read_by_its_loader(single: Path) -> Non
             assert [name[3:] for name in dataset.class_names] == list(CLASS_NAMES)
             assert dataset.labels is not None
             assert np.bincount(dataset.labels).tolist() == [count // 9] * 9
-    data = Dataset(DataConfig(root=str(single), layout="backgrounds-challenge", split="val"))
+    data = Dataset.of(DataConfig(root=str(single), layout="backgrounds-challenge", split="val"))
     originals, truth = data.images, data.truth()
     for index in range(len(originals)):
         mask = truth.mask(index)
@@ -95,7 +95,7 @@ def test_backgrounds_challenge_layout_is_read_by_its_loader(single: Path) -> Non
 def test_files_hold_what_was_drawn(single: Path) -> None:
     for index in range(9):
         plan = draw_plan(0, "val", index, variant="single-object", correlation=0.9)
-        pictures, mask = render_variants(plan, 0, "val", index, 48)
+        pictures, mask = render_variants(plan, 48)
         place = f"val/{index:02d}_{CLASS_NAMES[index]}/val_{index:06d}"
         assert np.array_equal(np.load(single / "fg_mask" / f"{place}.npy"), mask)
         for variant, picture in pictures.items():
@@ -112,7 +112,7 @@ def test_coco_annotations_equal_the_drawn_masks(multi: Path) -> None:
         assert [category["name"] for category in coco.loadCats(coco.getCatIds())] == list(CLASS_NAMES)
         for index, image_id in enumerate(sorted(coco.getImgIds())):
             plan = draw_plan(0, split, index, variant="multi-object", correlation=0.9)  # type: ignore[arg-type]
-            picture, masks = render_scene(plan, 0, split, index, 48)  # type: ignore[arg-type]
+            picture, masks = render_scene(plan, 48)  # type: ignore[arg-type]
             annotations = coco.loadAnns(coco.getAnnIds(image_id))
             assert [annotation["category_id"] - 1 for annotation in annotations] == list(plan.classes)
             for annotation, mask in zip(annotations, masks, strict=True):
@@ -132,7 +132,7 @@ def test_coco_annotations_equal_the_drawn_masks(multi: Path) -> None:
 def test_coco_layout_is_read_by_its_loader(multi: Path) -> None:
     dataset = load_coco(multi, "val")
     plan = draw_plan(0, "val", 2, variant="multi-object", correlation=0.9)
-    _, masks = render_scene(plan, 0, "val", 2, 48)
+    _, masks = render_scene(plan, 48)
     assert np.array_equal(dataset.foreground_mask(2), masks.any(axis=0))
     assert [one.category_index for one in dataset.annotations(2)] == list(plan.classes)
 

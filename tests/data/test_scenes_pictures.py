@@ -30,7 +30,7 @@ from objectaware.data.scenes.pictures import (
     tile_over_box,
     visible_masks,
 )
-from objectaware.data.scenes.textures import FAMILY_NAMES, draw_background, draw_fill, draw_muted_palette, draw_palette
+from objectaware.data.scenes.textures import FAMILIES, draw_background, draw_fill, draw_muted_palette, draw_palette
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 
 NUM_PLANS = 3600
@@ -132,7 +132,7 @@ def scenes(
     result = []
     for index in range(count):
         plan = draw_plan(0, split, index, variant=variant, correlation=0.9)
-        result.append((plan, *render_scene(plan, 0, split, index, size)))
+        result.append((plan, *render_scene(plan, size)))
     return result
 
 
@@ -332,13 +332,13 @@ def test_background_fills_the_picture_in_its_two_colours(family: int, size: int)
 
 
 def test_there_are_nine_of_each() -> None:
-    assert len(set(CLASS_NAMES)) == len(set(FAMILY_NAMES)) == NUM_CLASSES == 9
+    assert len(set(CLASS_NAMES)) == len(set(FAMILIES)) == NUM_CLASSES == 9
 
 
 @pytest.mark.parametrize("index", range(NUM_CLASSES))
 def test_variants_change_what_they_say_and_nothing_else(index: int) -> None:
     plan = draw_plan(0, "val", index, variant="single-object", correlation=0.9)
-    pictures, mask = render_variants(plan, 0, "val", index, SIZE)
+    pictures, mask = render_variants(plan, SIZE)
     original = pictures["original"]
     assert tuple(pictures) == VARIANTS
     core = cv2.erode(mask.astype(np.uint8), np.ones((5, 5), np.uint8), borderValue=1).astype(bool)
@@ -371,8 +371,8 @@ def test_variants_change_what_they_say_and_nothing_else(index: int) -> None:
 def test_each_family_of_a_plan_is_seen_in_its_variants_alone(field: str, changed: set[str]) -> None:
     plan = draw_plan(0, "val", 0, variant="single-object", correlation=0.9)
     other = replace(plan, **{field: (getattr(plan, field) + 1) % NUM_CLASSES})
-    before, mask = render_variants(plan, 0, "val", 0, SIZE)
-    after, _ = render_variants(other, 0, "val", 0, SIZE)
+    before, mask = render_variants(plan, SIZE)
+    after, _ = render_variants(other, SIZE)
     # `only_fg` shows a trace of the background through its antialiased edge.
     outside = ~cv2.dilate(mask.astype(np.uint8), np.ones((3, 3), np.uint8)).astype(bool)
     differing = {name for name in VARIANTS if not np.array_equal(before[name][outside], after[name][outside])}
@@ -381,7 +381,7 @@ def test_each_family_of_a_plan_is_seen_in_its_variants_alone(field: str, changed
 
 def test_original_of_a_variant_is_the_scene() -> None:
     plan, image, masks = scenes("val", 9)[4]
-    pictures, mask = render_variants(plan, 0, "val", 4, SIZE)
+    pictures, mask = render_variants(plan, SIZE)
     assert np.array_equal(pictures["original"], image)
     assert np.array_equal(mask, masks[0])
 

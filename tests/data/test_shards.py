@@ -61,8 +61,7 @@ def _number(images: PackedImages, index: int) -> int:
 
 def test_an_epoch_reads_every_group_of_rows_once_whatever_the_size_of_the_pack(pack: Path) -> None:
     """Memory is bounded by the window, and yet nothing is fetched twice, masks not either."""
-    images = Watched.open(str(pack), window=2)
-    assert isinstance(images, Watched)
+    images = Watched(str(pack), window=2)
     num_shards = len(images.shard_sizes)
     assert num_shards > 15
     order = windowed_batches(images.shard_sizes, 2, 10, seed=0, epoch=0).ravel()
@@ -76,7 +75,7 @@ def test_an_epoch_reads_every_group_of_rows_once_whatever_the_size_of_the_pack(p
 
 
 def test_many_threads_read_the_right_images(pack: Path) -> None:
-    images = PackedImages.open(str(pack), window=1)
+    images = PackedImages(str(pack), window=1)
     wrong: list[int] = []
 
     def read(seed: int) -> None:
@@ -103,7 +102,7 @@ def test_a_pack_is_a_layout_of_a_recipe(pack: Path) -> None:
 
 def test_a_folder_without_a_pack_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds no finished pack \(pack.json\)"):
-        PackedImages.open(str(tmp_path))
+        PackedImages(str(tmp_path))
 
 
 def test_a_packs_hash_tells_its_content_not_its_place(pack: Path, tmp_path: Path) -> None:

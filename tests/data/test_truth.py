@@ -19,10 +19,9 @@ from PIL import Image
 from objectaware.cli import run
 from objectaware.config import DataConfig
 from objectaware.data import truth as truth_module
-from objectaware.data.dataset import Dataset
+from objectaware.data.dataset import Dataset, layouts
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage, read_image
-from objectaware.data.layouts import layouts
 from objectaware.data.masks import resize_mask
 from objectaware.data.pack import pack_images
 from objectaware.data.sets.coco import CroppedObjects, ObjectBoxes, load_coco
@@ -34,6 +33,7 @@ from objectaware.errors import InputError
 from objectaware.localize.exports import segmentation
 from objectaware.localize.mask_store import MaskRow, write_shard
 from objectaware.stages.localization import LocalizationConfig, measure_masks
+from opened_parts import data_set
 from published_trees import KINDS, write_part
 
 SHAPE = (80, 120)
@@ -118,7 +118,7 @@ def test_pixels_and_boxes_are_turned_as_pillow_turns_pictures(tmp_path: Path, ta
 def test_coco_is_turned_with_its_photo(tmp_path: Path, tag: int, is_upright: bool) -> None:
     _write_coco(tmp_path, [(_object(), tag, is_upright)])
     shown = _shown(tmp_path / "val2017" / "1.jpg")
-    truth = Dataset(_coco_data(tmp_path)).truth_of(["1.jpg"])
+    truth = Dataset.of(_coco_data(tmp_path)).truth_of(["1.jpg"])
     assert _iou(truth[0], shown) == 1
     np.testing.assert_allclose(truth.boxes(0), [_box(shown)], atol=1e-9)
     np.testing.assert_allclose(ObjectBoxes(load_coco(tmp_path, "val"), margin=0)[0], [_box(shown)], rtol=1e-6)
@@ -136,7 +136,7 @@ def test_where_the_size_does_not_tell_coco_is_as_its_first_photo_that_does(
     for is_upright in (False, True):
         root = tmp_path / str(is_upright)
         _write_coco(root, [(_object(shape), tag, is_upright), (_object(), 6, is_upright)])
-        truth = Dataset(_coco_data(root)).truth_of(["1.jpg"])  # also where that photo is left out
+        truth = Dataset.of(_coco_data(root)).truth_of(["1.jpg"])  # also where that photo is left out
         assert _iou(truth[0], _shown(root / "val2017" / "1.jpg")) == 1
 
 
@@ -144,7 +144,7 @@ def test_so_many_photos_are_looked_at_for_one_that_tells(tmp_path: Path, monkeyp
     _write_coco(tmp_path, [(_object(), 3, False), (_object(), 1, False), (_object(), 6, False)])
     for num_looked_at, is_told in ((3, True), (2, False)):
         monkeypatch.setattr(truth_module, "_MAX_LOOKED_AT", num_looked_at)
-        truth = Dataset(_coco_data(tmp_path)).truth_of(["1.jpg"])
+        truth = Dataset.of(_coco_data(tmp_path)).truth_of(["1.jpg"])
         assert (_iou(truth[0], _shown(tmp_path / "val2017" / "1.jpg")) == 1) == is_told
 
 
@@ -162,8 +162,8 @@ def test_the_header_of_a_photo_is_read_once(tmp_path: Path, monkeypatch: pytest.
 def test_the_boxes_to_train_on_do_not_keep_the_annotation_file(tmp_path: Path) -> None:
     _write_coco(tmp_path, [(_object(), 6, False)])
     coco = load_coco(tmp_path, "val")
-    instances = weakref.ref(coco._instances)
-    boxes = Dataset(_coco_data(tmp_path)).training_boxes(["1.jpg"])
+    instances = weakref.ref(coco.instances)
+    boxes = Dataset.of(_coco_data(tmp_path)).training_boxes(["1.jpg"])
     del coco
     gc.collect()
     assert instances() is None
@@ -173,7 +173,7 @@ def test_the_boxes_to_train_on_do_not_keep_the_annotation_file(tmp_path: Path) -
 @pytest.mark.parametrize("tag", TELLING)
 def test_polygons_are_turned_too(tmp_path: Path, tag: int) -> None:
     _write_coco(tmp_path, [(_object(), tag, False)], polygon=True)
-    truth = Dataset(_coco_data(tmp_path)).truth_of(["1.jpg"])
+    truth = Dataset.of(_coco_data(tmp_path)).truth_of(["1.jpg"])
     assert _iou(truth[0], _shown(tmp_path / "val2017" / "1.jpg")) > 0.99
 
 
@@ -181,7 +181,7 @@ def test_annotations_of_a_shrunk_copy_are_turned_by_its_proportions(tmp_path: Pa
     _write_coco(tmp_path, [(_object(), 6, False)])
     small = resize_mask(_object(), 40, 60)
     _write_photo(tmp_path / "val2017" / "1.jpg", small, 6)
-    truth = Dataset(_coco_data(tmp_path)).truth_of(["1.jpg"])
+    truth = Dataset.of(_coco_data(tmp_path)).truth_of(["1.jpg"])
     assert _iou(resize_mask(truth[0], 60, 40), _shown(tmp_path / "val2017" / "1.jpg")) == 1
 
 
@@ -191,14 +191,14 @@ def test_other_formats_have_orientations_too(tmp_path: Path, suffix: str) -> Non
     path = tmp_path / "annotations" / "instances_val2017.json"
     path.write_text(path.read_text().replace("1.jpg", f"1{suffix}"))
     _write_photo(tmp_path / "val2017" / f"1{suffix}", _object(), 6)
-    truth = Dataset(_coco_data(tmp_path)).truth_of([f"1{suffix}"])
+    truth = Dataset.of(_coco_data(tmp_path)).truth_of([f"1{suffix}"])
     assert _iou(truth[0], _shown(tmp_path / "val2017" / f"1{suffix}")) == 1
 
 
 def test_swapped_width_and_height_are_refused_by_the_photos_name(tmp_path: Path) -> None:
     _write_coco(tmp_path, [(_object(), 1, False)], swapped=True, polygon=True)
     problem = r"1\.jpg: is 120 × 80 pixels, its annotations are for 80 × 120"
-    truth = Dataset(_coco_data(tmp_path)).truth_of(["1.jpg"])
+    truth = Dataset.of(_coco_data(tmp_path)).truth_of(["1.jpg"])
     with pytest.raises(InputError, match=problem):
         truth[0]
     with pytest.raises(InputError, match=problem):
@@ -225,7 +225,7 @@ def _turn_photos(images: ImageFolder, tag: int) -> None:
 
 
 def _truth(data: DataConfig, images: ImageFolder) -> GroundTruth:
-    return Dataset(data).truth_of(images.image_ids)
+    return Dataset.of(data).truth_of(images.image_ids)
 
 
 @pytest.mark.parametrize("tag", TAGS)
@@ -286,7 +286,7 @@ def test_foregrounds_to_train_on_are_turned_with_their_photo(tmp_path: Path) -> 
     for variant in ("original", "only_fg"):
         _write_photo(tmp_path / variant / "train" / "00_dog" / "a.JPEG", _object(), 6)
     shown = _shown(tmp_path / "original" / "train" / "00_dog" / "a.JPEG")
-    data = Dataset(DataConfig(root=str(tmp_path), layout="backgrounds-challenge", split="train"))
+    data = Dataset.of(DataConfig(root=str(tmp_path), layout="backgrounds-challenge", split="train"))
     foregrounds = data.training_truth(["00_dog/a.JPEG"])
     assert _iou(foregrounds.mask(0), shown) > 0.9  # JPEG's noise counts, too
     (tmp_path / "fg_mask" / "train" / "00_dog").mkdir(parents=True)
@@ -300,9 +300,9 @@ def test_a_pack_holds_turned_masks_and_boxes(tmp_path: Path, short_side: int | N
     images = _pictures(_coco_data(tmp_path))
     shown = _shown(images.path(0))
     pack = str(tmp_path / "pack")
-    truth = Dataset(_coco_data(tmp_path)).truth_of(images.image_ids)
+    truth = Dataset.of(_coco_data(tmp_path)).truth_of(images.image_ids)
     pack_images(images, Storage.from_uri(pack), source={}, truth=truth, short_side=short_side)
-    packed = Dataset(DataConfig(root=str(pack), layout="shards")).truth_of(images.image_ids)
+    packed = Dataset.of(DataConfig(root=str(pack), layout="shards")).truth_of(images.image_ids)
     assert _iou(packed[0], resize_mask(shown, *packed[0].shape)) == 1
     np.testing.assert_allclose(packed.boxes(0), [_box(shown)], atol=1e-9)
 
@@ -400,7 +400,7 @@ def _perfect_detector(image: NDArray[np.uint8]) -> Any:
 def test_a_photo_that_cannot_be_read_leaves_its_truth_as_it_is(tmp_path: Path) -> None:
     _write_coco(tmp_path, [(_object(), 6, False), (_object(), 6, False)])
     (tmp_path / "val2017" / "1.jpg").unlink()
-    assert Dataset(_coco_data(tmp_path)).truth_of(["1.jpg"])[0].shape == SHAPE
+    assert Dataset.of(_coco_data(tmp_path)).truth_of(["1.jpg"])[0].shape == SHAPE
 
 
 def test_every_layout_with_truth_is_among_these_or_has_a_test_of_its_own() -> None:
@@ -412,7 +412,7 @@ def test_every_layout_with_truth_is_among_these_or_has_a_test_of_its_own() -> No
 @pytest.mark.parametrize("name", KINDS)
 def test_masks_are_as_large_as_what_is_ignored_and_boxes_lie_in_the_picture(tmp_path: Path, name: str) -> None:
     data = write_part(tmp_path, name)
-    assert Dataset(data).has_truth
+    assert Dataset.of(data).has_truth
     images = data.open()
     assert isinstance(images, ImageFolder)
     truth = _truth(data, images)
@@ -457,8 +457,8 @@ def test_some_images_in_another_order_keep_their_own(tmp_path: Path) -> None:
 def test_what_was_not_downloaded_is_no_truth(tmp_path: Path) -> None:
     data = write_part(tmp_path, "flowers102")
     shutil.rmtree(tmp_path / "flowers102" / "segmim")
-    assert not Dataset(data).has_truth
-    folder = Dataset(DataConfig(root=str(tmp_path)))
+    assert not Dataset.of(data).has_truth
+    folder = Dataset.of(DataConfig(root=str(tmp_path)))
     assert not folder.has_truth
     with pytest.raises(InputError, match="has neither true masks nor true boxes"):
         folder.truth_of([])
@@ -471,7 +471,7 @@ def test_a_pack_keeps_the_truth_of_its_images(tmp_path: Path) -> None:
     truth = _truth(data, images)
     pack_images(images, Storage.from_uri(str(tmp_path / "pack")), source={}, truth=truth)
     pack_images(images, Storage.from_uri(str(tmp_path / "plain")), source={})
-    with_truth, plain = (Dataset(DataConfig(root=str(tmp_path / name), layout="shards")) for name in ("pack", "plain"))
+    with_truth, plain = (data_set("shards", tmp_path / name) for name in ("pack", "plain"))
     assert with_truth.has_truth
     assert not plain.has_truth
     packed = with_truth.truth_of(images.image_ids)

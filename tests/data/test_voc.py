@@ -8,7 +8,7 @@ import pytest
 
 from objectaware.data.sets.voc import VocTruth
 from objectaware.errors import InputError
-from opened_parts import open_part, place_of
+from opened_parts import data_set, open_part
 from published_trees import RECTANGLES, SCALE, VOC_NAMES, rectangle, write_voc
 
 load_voc = partial(open_part, "voc")
@@ -32,7 +32,7 @@ def test_parts_are_lists_of_image_sets(root: Path) -> None:
 
 def test_boxes_are_of_all_objects_and_of_none_of_their_parts(root: Path) -> None:
     """Pixels count from 1; the second object is marked as difficult, and the first one has a head of its own."""
-    objects = VocTruth(place_of(root, "val"), IMAGES[::-1])
+    objects = VocTruth(data_set("voc", root, "val"), IMAGES[::-1])
     assert not objects.has_masks
     for index, place in enumerate(reversed(range(6))):
         expected = np.array([RECTANGLES[place], (0, 0, 2, 3)]) / SCALE
@@ -40,7 +40,7 @@ def test_boxes_are_of_all_objects_and_of_none_of_their_parts(root: Path) -> None
 
 
 def test_masks_leave_the_border_out(root: Path) -> None:
-    objects = VocTruth(place_of(root, "segmentation-val"), IMAGES[4:])
+    objects = VocTruth(data_set("voc", root, "segmentation-val"), IMAGES[4:])
     assert objects.has_masks
     for index, place in enumerate((4, 5)):
         top = RECTANGLES[place][1]
@@ -55,7 +55,7 @@ def test_what_is_missing_or_malformed_is_named(root: Path) -> None:
         load_voc(root / "nowhere", "val")
     with pytest.raises(InputError, match=r"Main/trainval\.txt: does not exist"):
         load_voc(root, "trainval")
-    objects = VocTruth(place_of(root, "segmentation-val"), IMAGES[:1])
+    objects = VocTruth(data_set("voc", root, "segmentation-val"), IMAGES[:1])
     with pytest.raises(InputError, match=r"SegmentationClass/2007_000000\.png: does not exist"):
         objects.mask(0)
     path = root / "Annotations" / "2007_000000.xml"

@@ -9,24 +9,22 @@ import pytest
 from pydantic import ValidationError
 
 from objectaware.config import DataConfig
-from objectaware.data.layouts import layout_named
 from objectaware.data.truth import GroundTruth
 from objectaware.errors import InputError
-from opened_parts import open_part, place_of
+from opened_parts import data_set, open_part
 from published_trees import HEIGHT, RECTANGLES, SCALE, WIDTH, rectangle, write_boxes, write_masks
 
 
 def load_wsolevaluation(root: Path, metadata: Path, split: str) -> Any:
-    return open_part("wsolevaluation", root, split, metadata=metadata)
+    return open_part("wsolevaluation", root, split, metadata=str(metadata))
 
 
 def has_objects(metadata: Path, split: str) -> bool:
-    return layout_named("wsolevaluation").has_truth(place_of("", split, metadata=metadata))
+    return data_set("wsolevaluation", "", split, metadata=str(metadata)).has_truth
 
 
 def wsolevaluation_objects(root: Path, metadata: Path, split: str, image_ids: list[str]) -> GroundTruth:
-    place = place_of(root, split, metadata=metadata)
-    return layout_named("wsolevaluation").truth(place, image_ids, needs_boxes=True)
+    return data_set("wsolevaluation", root, split, metadata=str(metadata)).truth_of(image_ids)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def bucket() -> Iterator[str]:
 def test_a_pack_in_a_bucket_trains_and_resumes(ray_session: None, tiny_images: Path, bucket: str) -> None:
     images = DataConfig(root=str(tiny_images)).open()
     summary = pack_images(images, Storage.from_uri(bucket.format("pack")), source={}, shard_bytes=60_000)
-    packed = PackedImages.open(bucket.format("pack"))
+    packed = PackedImages(bucket.format("pack"))
     assert summary.num_shards == len(packed.shard_sizes) > 1
     assert len(packed) == len(images)
 

@@ -64,7 +64,7 @@ def _put_checkpoint_and_masks(store: Storage, scenes: Path, checkpoint: Path) ->
     data = DataConfig.model_validate(scenes_data(scenes, "val"))
     images = data.open()
     assert isinstance(images, ImageFolder)
-    truth = Dataset(data).truth()
+    truth = Dataset.of(data).truth()
     masks = [truth[index] for index in range(len(truth))]
     rows = [
         MaskRow(name, mask.shape[1], mask.shape[0], cam=mask.astype("float32"), mask=mask)

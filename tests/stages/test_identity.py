@@ -133,11 +133,11 @@ def test_true_masks_change_with_the_files_that_they_are_read_from(tmp_path: Path
         for number in range(2):
             Image.fromarray(np.full((8, 8, 3), number, dtype=np.uint8)).save(folder / f"{number}.JPEG")
     data = DataConfig(root=str(tmp_path), layout="backgrounds-challenge", split="train")
-    before, verified = Dataset(data).training_truth_hash(), Dataset(data).training_truth_hash(verify=True)
+    before, verified = Dataset.of(data).training_truth_hash(), Dataset.of(data).training_truth_hash(verify=True)
     changed = tmp_path / "only_fg" / "train" / "00_dog" / "1.JPEG"
     changed.write_bytes(changed.read_bytes() + b" ")
-    assert Dataset(data).training_truth_hash() != before
-    assert Dataset(data).training_truth_hash(verify=True) != verified
+    assert Dataset.of(data).training_truth_hash() != before
+    assert Dataset.of(data).training_truth_hash(verify=True) != verified
 
 
 def test_missing_inputs_are_named(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def coco(tmp_path: Path) -> Path:
 
 def test_whole_pictures_count_that_show_one_of_the_classes_alone(coco: Path) -> None:
     data = DataConfig(root=str(coco), layout="coco", split="val")
-    found = open_labelled(Dataset(data), ("giraffe", "zebra"))
+    found = open_labelled(Dataset.of(data), ("giraffe", "zebra"))
     # Other objects beside it do not matter; the picture that shows both is of neither class.
     assert found.labels.tolist() == [1, -1, -1, 0, -1, 1]
     assert found.indices.tolist() == [0, 3, 5]
@@ -68,27 +68,27 @@ def test_a_subset_of_the_pictures_keeps_its_order(coco: Path, tmp_path: Path) ->
     data = DataConfig(root=str(coco), layout="coco", split="val", subset=str(tmp_path / "list.txt"))
     images = data.open()
     labels = {"000000000004.png": 0, "000000000006.png": 1}
-    found = open_labelled(Dataset(data), ("giraffe", "zebra"))
+    found = open_labelled(Dataset.of(data), ("giraffe", "zebra"))
     assert found.labels.tolist() == [labels[one] for one in images.image_ids]
 
 
 def test_objects_are_numbered_as_the_classes_are_named(coco: Path) -> None:
     data = DataConfig(root=str(coco), layout="coco-crop", split="val")
-    assert open_labelled(Dataset(data), ("giraffe", "zebra")).labels.tolist() == [1, 0, 1, -1, 0, -1, 1, 1]
-    assert open_labelled(Dataset(data)).labels.tolist() == [1, 2, 1, 0, 2, 0, 1, 1]
+    assert open_labelled(Dataset.of(data), ("giraffe", "zebra")).labels.tolist() == [1, 0, 1, -1, 0, -1, 1, 1]
+    assert open_labelled(Dataset.of(data)).labels.tolist() == [1, 2, 1, 0, 2, 0, 1, 1]
 
 
 def test_all_classes_of_a_labelled_data_set(tmp_path: Path) -> None:
     data = write_colours(tmp_path / "colours", {"grass": "green", "brick": "red"}, 2)
-    found = open_labelled(Dataset(data))
+    found = open_labelled(Dataset.of(data))
     assert found.labels.tolist() == [0, 0, 1, 1]
     assert found.class_names == ("brick", "grass")
-    assert open_labelled(Dataset(data), ("grass", "brick")).labels.tolist() == [1, 1, 0, 0]
+    assert open_labelled(Dataset.of(data), ("grass", "brick")).labels.tolist() == [1, 1, 0, 0]
 
 
 def test_unknown_classes_and_unlabelled_pictures_are_refused(coco: Path, tmp_path: Path) -> None:
     data = DataConfig(root=str(coco), layout="coco", split="val")
     with pytest.raises(InputError, match=r"class_names = lion: is not a class.*cow, zebra, giraffe"):
-        open_labelled(Dataset(data), ("lion", "zebra"))
+        open_labelled(Dataset.of(data), ("lion", "zebra"))
     with pytest.raises(InputError, match="has no labels"):
-        open_labelled(Dataset(DataConfig(root=str(coco))))
+        open_labelled(Dataset.of(DataConfig(root=str(coco))))

@@ -68,7 +68,7 @@ def test_true_masks_are_found_where_the_layout_has_them(tmp_path: Path) -> None:
 
     def opened(**fields: str) -> Dataset:
         fields = {"root": str(tmp_path), "layout": "backgrounds-challenge", **fields}
-        return Dataset(DataConfig.model_validate(fields))
+        return Dataset.of(DataConfig.model_validate(fields))
 
     data = opened(split="val", variant="original")
     truth, notice = truth_of(data)
@@ -78,4 +78,4 @@ def test_true_masks_are_found_where_the_layout_has_them(tmp_path: Path) -> None:
     assert 0.05 < mask.mean() < 0.6
     assert ignored is None
     assert truth_of(opened(split="val", variant="mixed_rand")) == (None, "")
-    assert truth_of(Dataset(DataConfig(root=str(tmp_path)))) == (None, "")
+    assert truth_of(Dataset.of(DataConfig(root=str(tmp_path)))) == (None, "")

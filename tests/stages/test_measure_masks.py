@@ -49,7 +49,7 @@ def _perfect(data: DataConfig) -> tuple[list[str], list[np.ndarray]]:
     """For each image its true mask, or where there are boxes alone the largest of them, filled."""
     images = data.open()
     assert isinstance(images, ImageFolder)
-    truth = Dataset(data).truth()
+    truth = Dataset.of(data).truth()
     if truth.has_masks:
         return images.image_ids, [truth[index] for index in range(len(truth))]
     masks = []
@@ -109,7 +109,7 @@ def test_ignored_pixels_change_nothing(tmp_path: Path) -> None:
     """Masks that also cover what is ignored, and masks that do not, are worth the same."""
     data = write_part(tmp_path, "wsolevaluation-masks")
     image_ids, masks = _perfect(data)
-    truth = Dataset(data).truth()
+    truth = Dataset.of(data).truth()
     more = [mask | ignored for index, mask in enumerate(masks) if (ignored := truth.ignored(index)) is not None]
     addresses = {
         "exact": _write_masks(tmp_path / "exact", image_ids, masks),
@@ -132,7 +132,7 @@ def test_the_center_map_of_boxes_is_the_best_centred_box_at_each_iou(tmp_path: P
     assert scores[CENTER_MAP].keys() == {"max_box_acc_v2"}
     assert scores[FULL_IMAGE].keys() == {*OF_BOXES, "num_images", "num_missing"}
     assert scores[CENTER_MAP]["max_box_acc_v2"] >= scores[FULL_IMAGE]["max_box_acc_v2"]
-    truth = Dataset(data).truth()
+    truth = Dataset.of(data).truth()
     boxes = [truth.boxes(index) * 64 for index in range(6)]
     best = [max(_num_hits(boxes, side, iou) for side in range(2, 65, 2)) for iou in (0.3, 0.5, 0.7)]
     assert scores[CENTER_MAP]["max_box_acc_v2"] == pytest.approx(100 * np.mean(best) / 6, abs=6)
@@ -154,7 +154,7 @@ def test_the_best_center_box_has_the_measures_of_its_mask(tmp_path: Path) -> Non
     """As a user would get them who gave that mask for every image."""
     data = write_part(tmp_path, "backgrounds-challenge")
     image_ids = data.open().image_ids
-    truth = Dataset(data).truth()
+    truth = Dataset.of(data).truth()
     masks = [truth[index] for index in range(len(truth))]
     side_fraction, _ = best_center_box(masks)
     system = _write_masks(tmp_path / "masks", image_ids, [center_box(64, 64, side_fraction)] * len(masks))
@@ -181,21 +181,21 @@ def test_the_user_is_told_of_masks_that_were_not_downloaded(tmp_path: Path) -> N
 
 def test_another_truth_is_another_identity_and_another_place_is_not(tmp_path: Path) -> None:
     data = write_part(tmp_path, "wsolevaluation")
-    before = Dataset(data).truth().content_hash(verify=True)
+    before = Dataset.of(data).truth().content_hash(verify=True)
     moved = write_part(tmp_path / "moved", "wsolevaluation")
-    assert Dataset(moved).truth().content_hash(verify=True) == before
+    assert Dataset.of(moved).truth().content_hash(verify=True) == before
     masks = {"some": "masks"}
     assert recipe(LocalizationConfig(data=moved, masks=masks)) == recipe(LocalizationConfig(data=data, masks=masks))
     path = tmp_path / "metadata" / "wsolevaluation" / "test" / "localization.txt"
     path.write_text(path.read_text().replace(",0,0,2,3", ",0,0,3,3"))
-    assert Dataset(data).truth().content_hash(verify=True) != before
+    assert Dataset.of(data).truth().content_hash(verify=True) != before
 
 
 def test_other_variants_of_the_challenge_have_no_truth(tmp_path: Path) -> None:
     data = write_part(tmp_path, "backgrounds-challenge")
-    assert Dataset(data).find_truth()[0] is not None
+    assert Dataset.of(data).find_truth()[0] is not None
     mixed = data.model_copy(update={"variant": "mixed_rand"})
-    assert Dataset(mixed).find_truth() == (None, "")
+    assert Dataset.of(mixed).find_truth() == (None, "")
 
 
 def test_a_store_in_which_no_image_was_read_is_not_scored(tmp_path: Path) -> None:

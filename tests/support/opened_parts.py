@@ -1,16 +1,20 @@
-"""Open a part of a published data set by its layout alone, without a configuration."""
+"""Open a part of a published data set by its layout."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from objectaware.data.layouts import Place, layout_named
+from objectaware.data.dataset import DataConfig, Dataset
 
 
-def place_of(root: str | Path, split: str = "", *, variant: str = "", metadata: str | Path = "") -> Place:
-    return Place(str(root), variant=variant, split=split, metadata=str(metadata))
+def data_set(
+    layout: str, root: str | Path, split: str | None = None, *, variant: str | None = None, metadata: str | None = None
+) -> Dataset:
+    return Dataset.of(DataConfig(root=str(root), layout=layout, split=split, variant=variant, metadata=metadata))
 
 
-def open_part(layout: str, root: str | Path, split: str = "", *, variant: str = "", metadata: str | Path = "") -> Any:
-    return layout_named(layout).open(place_of(root, split, variant=variant, metadata=metadata))
+def open_part(
+    layout: str, root: str | Path, split: str | None = None, *, variant: str | None = None, metadata: str | None = None
+) -> Any:
+    return data_set(layout, root, split, variant=variant, metadata=metadata).open_images()

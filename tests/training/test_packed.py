@@ -34,7 +34,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def test_a_pack_trains_as_the_folder_in_its_order_does_to_the_bit(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    packed = PackedImages.open(str(folders[1]), window=2)
+    packed = PackedImages(str(folders[1]), window=2)
     assert len(packed.shard_sizes) > 2
     states = []
     for name, images in (("pack", packed), ("folder", ImageFolder(folders[0], packed.image_ids))):

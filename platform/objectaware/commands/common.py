@@ -230,7 +230,7 @@ def run_stage(kind: str, common: Common, fields: Mapping[str, object]) -> None:
     for part in parts:
         require_local_precision(part)
     for data in data_sets(parts):
-        Dataset(data).require_root()
+        Dataset.of(data).require_root()
     with open_context(common, *possible_needs(parts)) as context:
         finish(common, context, stage(context, config), hidden=stage.long_values)
 

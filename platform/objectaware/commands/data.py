@@ -97,7 +97,7 @@ def draw_subset(
 def _files(fields: dict[str, str | None]) -> DataConfig:
     """Validate a data set whose images must be files of its folder."""
     from objectaware.config import DataConfig
-    from objectaware.data.layouts import layout_named, layouts
+    from objectaware.data.dataset import layout_named, layouts
 
     data: DataConfig = validated(DataConfig, fields)
     if not layout_named(data.layout).are_files:
@@ -146,7 +146,7 @@ def pack(
     common, target = require_json(Common(json=json)), output_folder(out)
     data = _files({"root": root, "layout": layout, "variant": variant, "split": split})
     _require_detail(short_side, image_size, min_crop_scale)
-    opened = Dataset(data)
+    opened = Dataset.of(data)
     images = opened.images
     assert isinstance(images, ImageFolder)
     truth, truth_notice = opened.find_truth()
@@ -203,8 +203,7 @@ def list_data(root: Positional[Path | None] = None, reasons: bool = False) -> No
         root: Folder to look into.
         reasons: Also list the other layouts, each with the reason why the folder does not have it.
     """
-    from objectaware.data.dataset import find_layouts
-    from objectaware.data.layouts import layouts
+    from objectaware.data.dataset import find_layouts, layouts
 
     if root is None:
         for layout in layouts():
@@ -215,13 +214,13 @@ def list_data(root: Positional[Path | None] = None, reasons: bool = False) -> No
     found = list(find_layouts(root))
     for one in found:
         if not one.problem:
-            name = " ".join(filter(None, (one.layout, one.split, one.variant)))
+            name = " ".join(filter(None, (one.data.layout, one.data.split, one.data.variant)))
             content = "; ".join(filter(None, [f"{one.num_images} images", one.notice]))
             print(f"{name:40} {content}")
     others = [one for one in found if one.problem]
     if reasons:
         for other in others:
-            print(f"{other.layout:40} no: {other.problem}")
+            print(f"{other.data.layout:40} no: {other.problem}")
     elif others:
         print(f"none of {len(others)} other layouts; --reasons says why")
 
@@ -255,18 +254,17 @@ def check_data(
     if name is None:
         checks = [check_published(one.name, usual / one.folder, usual) for one in PUBLISHED_SETS]
         for check in checks:
-            num_whole = sum(part.is_whole for part in check.found)
-            parts = f"{num_whole} of {len(check.published.parts)} parts" if check.found else "missing"
+            parts = f"{len(check.whole_parts)} of {len(check.published.parts)} parts" if check.found else "missing"
             print(f"{check.published.name:24} {'whole' if check.is_whole else parts:20} {check.root}")
         write_json(common, {"checks": [_values(check) for check in checks]})
         return
     check = check_published(name, root or usual / published_set(name).folder, data_folder)
     print(f"{check.published.name} in {check.root}")
-    for part in check.found:
-        published = "" if part.num_published is None else f" of {part.num_published}"
-        print(f"{part.part}: {part.num_images} images{published}")
-    for gap in check.missing:
-        print(f"{gap.part}: missing: {gap.problem}")
+    for part, number in check.found.items():
+        published = f" of {check.published.num_images[part]}" if part in check.published.num_images else ""
+        print(f"{part}: {number} images{published}")
+    for missing, problem in check.missing.items():
+        print(f"{missing}: missing: {problem}")
     print(f"source: {check.published.source}")
     print(f"licence: {check.published.licence}")
     if check.published.note:
@@ -310,8 +308,8 @@ def _values(check: PublishedCheck) -> dict[str, object]:
         "name": check.published.name,
         "root": str(check.root),
         "whole": check.is_whole,
-        "found": {part.part: part.num_images for part in check.found},
-        "missing": {part.part: part.problem for part in check.missing},
+        "found": dict(check.found),
+        "missing": dict(check.missing),
         "source": check.published.source,
         "licence": check.published.licence,
     }

@@ -187,8 +187,7 @@ _NAMES |= {NoneType: "null", Any: "any value"}
 
 def _type_name(annotation: object, metadata: Sequence[object] = ()) -> str:
     """Return a type in words, with the bounds of its values."""
-    from objectaware.data.dataset import LayoutName
-    from objectaware.data.layouts import layouts
+    from objectaware.data.dataset import LayoutName, layouts
     from objectaware.model import PointsTo
 
     if any(isinstance(one, PointsTo) for one in metadata):

@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from objectaware.config.variants import BackboneName, MethodConfig, OptimizerConfig, PolicyConfig, WithOptions
-from objectaware.data.dataset import DataConfig
-from objectaware.data.layouts import layout_named, layouts
+from objectaware.data.dataset import DataConfig, layout_named, layouts
 from objectaware.model import CheckpointAddress, Count, Execution, Fraction, Minutes, Model, Positive, Side, filled
 
 Precision = Literal["fp32", "bf16"]

@@ -30,8 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler, ValidationError, model_validator
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from objectaware.data.dataset import DataConfig
-from objectaware.data.layouts import layout_named, layouts
+from objectaware.data.dataset import DataConfig, layout_named, layouts
 from objectaware.errors import InputError
 from objectaware.model import MasksAddress, Model, load_entry_points
 from objectaware.process import import_modules

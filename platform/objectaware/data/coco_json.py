@@ -11,9 +11,8 @@ import hashlib
 import json
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NoReturn, TypeVar
@@ -42,17 +41,14 @@ class _Record:
         self.where = where
         self._content = content
 
-    def refuse(self, problem: str) -> NoReturn:
-        self.file.refuse(problem)
-
     def get(self, key: str, kind: type | tuple[type, ...], default: object = None) -> Any:  # noqa: ANN401
         """Return a value of one of the given types; only where `bool` is among them may it be true or false."""
         if key not in self._content and default is None:
-            self.refuse(f"{self.where} has no '{key}'")
+            self.file.refuse(f"{self.where} has no '{key}'")
         value = self._content.get(key, default)
         allows_booleans = isinstance(kind, tuple) and bool in kind
         if not isinstance(value, kind) or (isinstance(value, bool) and not allows_booleans):
-            self.refuse(f"'{key}' of {self.where} is {value!r:.60}")
+            self.file.refuse(f"'{key}' of {self.where} is {value!r:.60}")
         return value
 
 
@@ -64,15 +60,14 @@ class CocoImage(_Record):
     @property
     def file_name(self) -> str:
         """Path relative to the image folder."""
-        name: str = self.get("file_name", str)
-        return name
+        return self.get("file_name", str)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Height and width in pixels."""
         height, width = self.get("height", int), self.get("width", int)
         if width < 1 or height < 1:
-            self.refuse(f"the size of {self.where} is {width} x {height}")
+            self.file.refuse(f"the size of {self.where} is {width} x {height}")
         return height, width
 
 
@@ -87,7 +82,7 @@ class CocoAnnotation(_Record):
         number = self.get("category_id", int)
         index = self.file.index_of_category.get(number)
         if index is None:
-            self.refuse(f"{self.where} is of category {number}, which is not in 'categories'")
+            self.file.refuse(f"{self.where} is of category {number}, which is not in 'categories'")
         return index
 
     @property
@@ -95,7 +90,7 @@ class CocoAnnotation(_Record):
         """The x, y, width and height in pixels."""
         box = self.get("bbox", list)
         if len(box) != 4 or not all(_is_number(value) for value in box) or min(box[2:]) < 0:
-            self.refuse(f"'bbox' of {self.where} is {box!r:.60}, not x, y, width, height")
+            self.file.refuse(f"'bbox' of {self.where} is {box!r:.60}, not x, y, width, height")
         return box[0], box[1], box[2], box[3]
 
     @property
@@ -103,7 +98,7 @@ class CocoAnnotation(_Record):
         """Area of the mask, in pixels."""
         area: float = self.get("area", (int, float))
         if not _is_number(area):
-            self.refuse(f"'area' of {self.where} is {area}")
+            self.file.refuse(f"'area' of {self.where} is {area}")
         return area
 
     @property
@@ -112,7 +107,7 @@ class CocoAnnotation(_Record):
         segmentation: Polygons | RunLengths = self.get("segmentation", (list, dict))
         if isinstance(segmentation, list):
             if not all(isinstance(polygon, list) for polygon in segmentation):
-                self.refuse(f"'segmentation' of {self.where} is not a list of polygons")
+                self.file.refuse(f"'segmentation' of {self.where} is not a list of polygons")
         else:
             code = _Record(self.file, f"the segmentation of {self.where}", segmentation)
             code.get("size", list)
@@ -173,6 +168,25 @@ class CocoInstances:
         """
         return self._parsed_annotations[0]
 
+    def union(self, index: int, shape: tuple[int, int]) -> NDArray[np.bool_]:
+        """Draw all instances of an image over each other, crowds included; see `union_mask`.
+
+        Args:
+            index: Index of the image.
+            shape: Height and width of the picture that was annotated.
+
+        Raises:
+            InputError: A segmentation cannot be drawn.
+        """
+        segmentations = [annotation.segmentation for annotation in self.annotations[index]]
+        try:
+            return union_mask(segmentations, *shape)
+        except (ValueError, TypeError) as error:
+            problem = f"cannot be drawn ({error})"
+            raise InputError(
+                "segmentation", self.images[index].file_name, problem, "Repair the annotation file."
+            ) from error
+
     @property
     def notice(self) -> str:
         """A line for the user about annotations that were left out, or an empty one."""
@@ -222,8 +236,6 @@ class CocoInstances:
         return annotations, unlisted
 
 
-_MAX_KEPT = 2  # a training part and a test part
-_kept: OrderedDict[tuple[object, ...], CocoInstances] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -234,29 +246,23 @@ def parse_instances(path: Path) -> CocoInstances:
         InputError: The file is missing or not JSON, an image has no number or name, a number is used twice, or a file
             name leads out of the image folder.
     """
+    try:
+        status = path.stat()
+    except OSError:  # opening it says what is wrong
+        return CocoInstances(path)
     with _lock:  # a second thread waits rather than parse the same file
-        state = _state(path)
-        if state not in _kept:
-            _kept[state] = CocoInstances(path)
-        _kept.move_to_end(state)
-        while len(_kept) > _MAX_KEPT:
-            _kept.popitem(last=False)
-        return _kept[state]
+        return _parsed(path, (status.st_ino, status.st_size, status.st_mtime_ns))
+
+
+@lru_cache(maxsize=2)  # a training part and a test part
+def _parsed(path: Path, state: tuple[int, ...]) -> CocoInstances:
+    """Parse a file again when its state has changed."""
+    return CocoInstances(path)
 
 
 def forget_instances() -> None:
     """Drop the annotation files that are kept: those of COCO's training part take gigabytes."""
-    with _lock:
-        _kept.clear()
-
-
-def _state(path: Path) -> tuple[object, ...]:
-    """Return a value that changes when the file does."""
-    try:
-        status = path.stat()
-    except OSError:  # opening it says what is wrong
-        return (str(path),)
-    return str(path.absolute()), status.st_ino, status.st_size, status.st_mtime_ns
+    _parsed.cache_clear()
 
 
 class _File:

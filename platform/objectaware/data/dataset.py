@@ -1,18 +1,25 @@
-"""A data set: how a recipe names it, what a command opens once, and how training reads it.
+"""Data sets: how a recipe names one, what a command opens once, and how training reads it.
 
-`DataConfig` names a data set, `Dataset` opens it, and `TrainingImages` keeps decoded images in memory.
+`DataConfig` names a data set. `Dataset` opens it, with a subclass for each layout that images lie in. `PublishedSet`
+describes a data set that others published. `TrainingImages` keeps decoded images in memory.
+
+A data set is added as one file in `objectaware.data.sets`, which defines a subclass of `Dataset` with a name and, where
+it was published, makes a `PublishedSet`. Both register themselves. Other modules take all that they know of it from
+there. A module of another distribution does the same, by an entry point of the group `objectaware.variants`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
+import pkgutil
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +28,13 @@ from pydantic_core import PydanticCustomError
 
 from objectaware.data.folder import ImageFolder, Manifest, require_some_file, restrict
 from objectaware.data.images import Images, UnreadableImage, none_readable
-from objectaware.data.layouts import Boxes, Layout, OpenedImages, Place, SelectableImages, layout_named, layouts
 from objectaware.data.user_files import is_folder
 from objectaware.errors import InputError
-from objectaware.model import Address, Model, Positive, filled
+from objectaware.model import Address, Model, Positive, filled, load_entry_points
 
 if TYPE_CHECKING:
     from objectaware.data.coco_json import CocoField
-    from objectaware.data.sets.coco import CocoDataset
+    from objectaware.data.sets.coco import CocoDataset, ObjectBoxes
     from objectaware.data.truth import GroundTruth
 
 
@@ -115,42 +121,107 @@ class DataConfig(Model):
         Raises:
             InputError: Something is missing or malformed.
         """
-        return Dataset(self).images
+        return Dataset.of(self).images
+
+
+class OpenedImages(Images, Protocol):
+    """The images of a data set, by index."""
+
+    @property
+    def image_ids(self) -> list[str]:
+        """Name of each image, unique in the data set."""
+
+    @property
+    def labels(self) -> NDArray[np.int64] | None:
+        """Class index of each image, (N,), or None."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes, by index."""
 
 
 class Dataset:
     """A data set that a command opens once and hands on: images, labels, true masks and boxes, manifest and hashes.
 
-    Each is opened when it is first asked for, and kept.
+    Each is opened when it is first asked for, and kept. There is a subclass for each layout (docs/data.md). Defining
+    one with a name registers it.
 
     Args:
         config: Names it.
 
     Attributes:
         config: As given.
-        layout: The layout that it lies in.
-        place: Which images of the folder are meant.
+        root: The folder, or the address of a pack.
+        variant: One of the layout's variants; empty where it has none.
+        split: One of the layout's splits; empty where it has none.
+        metadata: Folder or file of labels and boxes that lie apart; empty where nothing does.
+        name: As in `data.layout` of a recipe.
+        content: The files of the folder, for `data list`.
+        labels: Meaning of the labels; empty where there are none.
+        masks: Form of the true masks or boxes; empty where there are none.
+        splits: Values of `data.split`, one of which must be given; empty where the field has no meaning.
+        variants: Values of `data.variant`; empty where the field has no meaning.
+        default_variant: Variant where none is given; None where one must be.
+        are_files: Whether each image is a file of the folder and shown whole, so that a list can name it and a pack
+            can hold it.
+        has_superclasses: Whether `data.classes: imagenet-9` has a meaning.
+        has_metadata: Whether labels or boxes lie in a folder or file of their own, `data.metadata`.
+        has_instances: Whether `instances` gives annotations in COCO's format.
+        is_pack: Whether it is a pack of `objectaware data pack`, of images of any layout.
+        true_masks: Whether policies can train on its true masks (`training_truth`).
+        true_boxes: Whether policies can train on its true boxes (`training_boxes`).
     """
+
+    name: ClassVar[str]
+    content: ClassVar[str]
+    labels: ClassVar[str] = ""
+    masks: ClassVar[str] = ""
+    splits: ClassVar[tuple[str, ...]] = ()
+    variants: ClassVar[tuple[str, ...]] = ()
+    default_variant: ClassVar[str | None] = None
+    are_files: ClassVar[bool] = True
+    has_superclasses: ClassVar[bool] = False
+    has_metadata: ClassVar[bool] = False
+    has_instances: ClassVar[bool] = False
+    is_pack: ClassVar[bool] = False
+    true_masks: ClassVar[bool] = False
+    true_boxes: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        """Register a layout by its name. A class without one is a base of several layouts."""
+        if "name" in vars(cls):
+            assert cls.name not in _layouts, f"two layouts are named {cls.name}"
+            _layouts[cls.name] = cls
 
     def __init__(self, config: DataConfig) -> None:
         self.config = config
-        self.layout: Layout = layout_named(config.layout)
-        self.place = Place(
-            config.root,
-            config.variant or self.layout.default_variant or "",
-            config.split or "",
-            config.metadata or "",
-            config.shuffle_window or 1,
-        )
+        self.root = config.root
+        self.variant = config.variant or self.default_variant or ""
+        self.split = config.split or ""
+        self.metadata = config.metadata or ""
         self._whole_truth: dict[bool, GroundTruth] = {}
 
+    @staticmethod
+    def of(config: DataConfig) -> Dataset:
+        """Make the data set that a configuration names; nothing is opened yet."""
+        return layout_named(config.layout)(config)
+
+    def open_images(self) -> OpenedImages:
+        """Open all images of the layout. Only `images` calls it, which takes what the configuration asks for.
+
+        Raises:
+            InputError: Something is missing or malformed.
+        """
+        raise NotImplementedError
+
     def require_root(self) -> None:
-        """Refuse at once a data set that is not there at all; opening its images checks the rest.
+        """Refuse at once a data set that is not there at all; opening its images checks the rest, which takes longer.
 
         Raises:
             InputError: It is not there.
         """
-        self.layout.require_root(self.config.root)
+        if not is_folder(self.root, field="data.root"):
+            raise InputError("data.root", self.root, "is not an existing folder", "Give the folder of the images.")
 
     @cached_property
     def images(self) -> OpenedImages:
@@ -159,26 +230,21 @@ class Dataset:
         Raises:
             InputError: Something is missing or malformed.
         """
-        images = self.layout.open(self.place)
+        images = self.open_images()
         if isinstance(images, ImageFolder):
-            require_some_file(images, named_by=Path(self.config.root), field="data.root")
+            require_some_file(images, named_by=Path(self.root), field="data.root")
         if self.config.subset is not None:
-            assert isinstance(images, ImageFolder), f"the images of the layout {self.layout.name} are not files"
+            assert isinstance(images, ImageFolder), f"the images of the layout {self.name} are not files"
             images = restrict(images, self.config.subset)
-        return images if self.config.classes is None else self._by_superclass(images)
+        return images if self.config.classes is None else self.by_superclass(images)
 
-    def _by_superclass(self, images: OpenedImages) -> OpenedImages:
-        """Label images with the nine superclasses of ImageNet-9 and leave the others out."""
-        from objectaware.data.sets.imagenet import SUPERCLASSES
+    def by_superclass(self, images: OpenedImages) -> OpenedImages:
+        """Label images with the nine superclasses of ImageNet-9 and leave others out, where `has_superclasses` says so.
 
-        assert isinstance(images, SelectableImages), type(images)
-        assert images.labels is not None
-        superclasses = self.layout.superclasses(self.place)[images.labels]
-        places = np.flatnonzero(superclasses >= 0)
-        if not len(places):
-            remedy = "Leave classes out, or give a folder that has some."
-            raise InputError("classes", "imagenet-9", f"has none of its 370 classes in {self.config.root}", remedy)
-        return images.select(places, superclasses[places], SUPERCLASSES)
+        Raises:
+            InputError: All would be left out.
+        """
+        raise NotImplementedError
 
     @property
     def image_ids(self) -> list[str]:
@@ -189,7 +255,7 @@ class Dataset:
     def files(self) -> ImageFolder:
         """The files of the images; a pack has none."""
         files = getattr(self.images, "files", self.images)
-        assert isinstance(files, ImageFolder), f"the layout {self.layout.name} has no files"
+        assert isinstance(files, ImageFolder), f"the layout {self.name} has no files"
         return files
 
     @property
@@ -208,10 +274,6 @@ class Dataset:
         Args:
             verify: Hash the images' content instead of their times.
         """
-        if self.layout.is_pack:
-            from objectaware.data.pack import pack_hash
-
-            return pack_hash(self.config.root, verify)
         digest = hashlib.sha256(self.manifest.content_hash(verify).encode())
         if self.images.labels is not None:
             # Some lie in files of their own; names decide which classes of two data sets are the same.
@@ -223,12 +285,12 @@ class Dataset:
     @property
     def annotation_hash(self) -> str:
         """Hash of the annotation file, where one file describes all images; else empty."""
-        return self.layout.annotation_hash(self.place)
+        return ""
 
     @property
     def has_truth(self) -> bool:
         """Whether there are true masks or boxes of whole pictures, and they were downloaded."""
-        return self.layout.has_truth(self.place)
+        return bool(self.masks)
 
     def truth(self, *, needs_boxes: bool = True) -> GroundTruth:
         """Open the true masks and boxes of all images.
@@ -239,15 +301,15 @@ class Dataset:
         Raises:
             InputError: There are none, or their files are missing or malformed.
         """
-        if not needs_boxes and True in self._whole_truth:
-            return self._whole_truth[True]
-        if needs_boxes not in self._whole_truth:
-            self._whole_truth[needs_boxes] = self.truth_of(self.image_ids, needs_boxes=needs_boxes)
-        return self._whole_truth[needs_boxes]
+        key = needs_boxes or True in self._whole_truth  # one with boxes serves both
+        if key not in self._whole_truth:
+            self._whole_truth[key] = self.truth_of(self.image_ids, needs_boxes=needs_boxes)
+        return self._whole_truth[key]
 
     def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> GroundTruth:
         """Open the true masks and boxes of some images, in the order that they are named in; raises as `truth`."""
-        return self.layout.truth(self.place, image_ids, needs_boxes=needs_boxes)
+        remedy = f"Use one of {', '.join(layout.name for layout in layouts() if layout.masks)}."
+        raise InputError("layout", self.name, "has neither true masks nor true boxes", remedy)
 
     def find_truth(self, *, needs_boxes: bool = True) -> tuple[GroundTruth | None, str]:
         """Open the true masks and boxes for a use that can do without them.
@@ -262,32 +324,18 @@ class Dataset:
             return None, f"the true masks and boxes are not used: {error}"
 
     def training_truth(self, image_ids: list[str]) -> GroundTruth:
-        """Open the true masks that policies train on, for layouts with `true_masks`.
-
-        Args:
-            image_ids: Some of the images, in order.
-
-        Raises:
-            InputError: Their files are missing or malformed.
-        """
-        return self.layout.training_truth(self.place, image_ids)
+        """Open the true masks that policies train on, for layouts with `true_masks`; takes and raises as `truth_of`."""
+        return self.truth_of(image_ids, needs_boxes=False)
 
     def training_truth_hash(self, verify: bool = False) -> str:
         """Hash the files that policies read true masks or boxes from, as `GroundTruth.content_hash`."""
-        if self.layout.is_pack or self.annotation_hash:
+        if self.is_pack or self.annotation_hash:
             return "annotations"  # a part of `content_hash`
         return self.training_truth(self.image_ids).content_hash(verify)
 
-    def training_boxes(self, image_ids: list[str]) -> Boxes:
-        """Open the true boxes that policies train on, for layouts with `true_boxes`.
-
-        Args:
-            image_ids: Some of the images, in order.
-
-        Raises:
-            InputError: Their files are missing or malformed.
-        """
-        return self.layout.training_boxes(self.place, image_ids)
+    def training_boxes(self, image_ids: list[str]) -> ObjectBoxes:
+        """Open the true boxes that policies train on, for layouts with `true_boxes`; takes and raises as `truth_of`."""
+        raise NotImplementedError
 
     def instances(self, *fields: CocoField) -> CocoDataset:
         """Open the images with their annotations, for layouts with `has_instances`.
@@ -298,8 +346,75 @@ class Dataset:
         Raises:
             InputError: Something is missing or malformed.
         """
-        whole = self.layout.instances(self.place, *fields)
-        return whole if self.config.subset is None else whole.select(self.image_ids)
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class PublishedSet:
+    """A data set that others published. Making one makes it known by its name.
+
+    Attributes:
+        name: As in `datasets` of the paper's tables (`paper/tables/*.yaml`).
+        folder: Where it lies under the data folder by default, as in `jobs/recipes/base/*.yaml`.
+        licence: Terms of use, in short; those of the source hold.
+        source: Where to get it.
+        parts: Fields of `DataConfig` other than `root` by part. A value that starts with `@data/` is a path under the
+            data folder.
+        num_images: Published number of images by part, where it is known.
+        note: Anything else that a user must know, in a sentence.
+        measured: Parts that exist to be measured on by true masks or boxes, and are of no use without them.
+    """
+
+    name: str
+    folder: str
+    licence: str
+    source: str
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    num_images: Mapping[str, int] = field(default_factory=dict)
+    note: str = ""
+    measured: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        assert self.name not in _published, f"two published data sets are named {self.name}"
+        _published[self.name] = self
+
+
+_layouts: dict[str, type[Dataset]] = {}
+_published: dict[str, PublishedSet] = {}
+
+
+@cache
+def _import_sets() -> None:
+    from objectaware.data import sets
+
+    for found in pkgutil.iter_modules(sets.__path__, f"{sets.__name__}."):
+        importlib.import_module(found.name)
+    load_entry_points()
+
+
+def layouts() -> tuple[type[Dataset], ...]:
+    """Return all layouts, in the order of their names."""
+    _import_sets()
+    return tuple(_layouts[name] for name in sorted(_layouts))
+
+
+def published_sets() -> tuple[PublishedSet, ...]:
+    """Return all published data sets, in the order of their names."""
+    _import_sets()
+    return tuple(_published[name] for name in sorted(_published))
+
+
+def layout_named(name: str) -> type[Dataset]:
+    """Find a layout.
+
+    Raises:
+        InputError: There is none of that name.
+    """
+    _import_sets()
+    if name not in _layouts:
+        remedy = f"Use one of {', '.join(layout.name for layout in layouts())}."
+        raise InputError("layout", name, "is not known", remedy)
+    return _layouts[name]
 
 
 @dataclass(frozen=True)
@@ -307,17 +422,13 @@ class FoundImages:
     """A set of images that a folder holds in one layout, or why it does not.
 
     Attributes:
-        layout: Name of the layout.
-        split: One of its splits, or None where it has none.
-        variant: One of its variants, or None where it has none.
+        data: The folder in the layout, with one of its splits and variants where it has some.
         num_images: How many; 0 with a problem.
         problem: Why the folder does not have this layout; empty where it does.
         notice: A line about the images for the user, or an empty one.
     """
 
-    layout: str
-    split: str | None
-    variant: str | None
+    data: DataConfig
     num_images: int
     problem: str = ""
     notice: str = ""
@@ -338,28 +449,19 @@ def find_layouts(root: str | Path) -> Iterator[FoundImages]:
         if layout.has_metadata:
             continue
         tried = [
-            _try(root, layout, split, variant)
+            _try(DataConfig(root=str(root), layout=layout.name, variant=variant, split=split))
             for variant in layout.variants or (None,)
             for split in layout.splits or (None,)
         ]
         yield from [one for one in tried if not one.problem] or tried[:1]
 
 
-def _try(root: str | Path, layout: Layout, split: str | None, variant: str | None) -> FoundImages:
-    data = Dataset(DataConfig(root=str(root), layout=layout.name, variant=variant, split=split))
+def _try(config: DataConfig) -> FoundImages:
+    data = Dataset.of(config)
     try:
-        num_images = len(data.images)
+        return FoundImages(config, len(data.images), notice=data.notice)
     except InputError as error:
-        return FoundImages(layout.name, split, variant, 0, str(error))
-    return FoundImages(layout.name, split, variant, num_images, notice=data.notice)
-
-
-class NamedImages(Images, Protocol):
-    """A data set whose images have names."""
-
-    @property
-    def image_ids(self) -> list[str]:
-        """Name of each image."""
+        return FoundImages(config, 0, str(error))
 
 
 class TrainingImages:
@@ -377,7 +479,7 @@ class TrainingImages:
         source: The data set.
     """
 
-    def __init__(self, images: NamedImages, *, max_bytes: int, unreadable: Mapping[str, str] | None = None) -> None:
+    def __init__(self, images: OpenedImages, *, max_bytes: int, unreadable: Mapping[str, str] | None = None) -> None:
         self.image_ids = images.image_ids
         self.source = images
         self.unreadable = dict(unreadable or {})
@@ -395,28 +497,23 @@ class TrainingImages:
             InputError: No image of the data set can be read.
         """
         for offset in range(len(self)):
-            pixels = self._read_one((index + offset) % len(self))
-            if pixels is not None:
-                return pixels
+            place = (index + offset) % len(self)
+            if place in self._kept:
+                return self._kept[place]
+            if self.is_unreadable(place):
+                continue
+            try:
+                pixels = self.source.read(place)
+            except UnreadableImage as error:
+                self.unreadable[self.image_ids[place]] = error.reason
+                continue
+            with self._lock:
+                if pixels.nbytes <= self._free_bytes and place not in self._kept:
+                    self._kept[place] = pixels
+                    self._free_bytes -= pixels.nbytes
+            return pixels
         raise none_readable(len(self), self.unreadable.items())
 
     def is_unreadable(self, index: int) -> bool:
         """Tell whether another image replaces this one, as far as is known from reading."""
         return self.image_ids[index] in self.unreadable
-
-    def _read_one(self, index: int) -> NDArray[np.uint8] | None:
-        kept = self._kept.get(index)
-        if kept is not None:
-            return kept
-        if self.is_unreadable(index):
-            return None
-        try:
-            pixels = self.source.read(index)
-        except UnreadableImage as error:
-            self.unreadable[self.image_ids[index]] = error.reason
-            return None
-        with self._lock:
-            if pixels.nbytes <= self._free_bytes and index not in self._kept:
-                self._kept[index] = pixels
-                self._free_bytes -= pixels.nbytes
-        return pixels

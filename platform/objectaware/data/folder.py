@@ -25,20 +25,7 @@ _MAX_KINDS = 8
 """Kinds of files that a notice names."""
 
 
-@dataclass(frozen=True)
-class ImageListing:
-    """The images and other files of a folder.
-
-    Attributes:
-        image_ids: Paths of the images relative to the folder with forward slashes, sorted.
-        left_out: How many other files there are of each kind, as `.heic` or `without suffix`.
-    """
-
-    image_ids: list[str]
-    left_out: Counter[str]
-
-
-def find_images(root: str | Path) -> ImageListing:
+def _find_images(root: str | Path) -> tuple[list[str], Counter[str]]:
     """Find the images under a folder, at any depth.
 
     An image is recognized by its suffix (`IMAGE_SUFFIXES`, in either case). Hidden files and folders are skipped,
@@ -47,12 +34,9 @@ def find_images(root: str | Path) -> ImageListing:
     images that it hides, so that reading it fails visibly. A link without a target is listed unless its suffix is that
     of another kind of file.
 
-    Args:
-        root: The folder.
-
-    Raises:
-        InputError: `root` is not a folder, cannot be listed or holds no image, or a name is not UTF-8, so that no
-            mask store could hold it.
+    Returns:
+        Paths of the images relative to the folder with forward slashes, sorted; and how many other files there are of
+        each kind, as `.heic` or `without suffix`.
     """
     root = Path(root)
     if not is_folder(root, field="images"):
@@ -68,7 +52,7 @@ def find_images(root: str | Path) -> ImageListing:
         if image_id.encode(errors="replace").decode() != image_id:
             name = f"{root}/{image_id!a}"
             raise InputError("images", name, "has a name that is not UTF-8", "Rename it.")
-    return ImageListing(image_ids, left_out)
+    return image_ids, left_out
 
 
 def refuse_escape(image_id: str) -> None:
@@ -129,33 +113,22 @@ class ImageFolder:
         """
         return read_image(self.path(index))
 
-    def select(
-        self,
-        places: NDArray[np.int64],
-        labels: NDArray[np.int64] | None = None,
-        class_names: Sequence[str] | None = None,
-    ) -> ImageFolder:
-        """Take some of the images, in a given order.
-
-        Args:
-            places: Their indices, (n,).
-            labels: Labels to give them in place of their own, (n,).
-            class_names: Names of the classes that such labels stand for.
-        """
-        if labels is None and self.labels is not None:
-            labels = self.labels[places]
-        names = self.class_names if class_names is None else class_names
-        return ImageFolder(self.root, [self.image_ids[place] for place in places], labels, names, self.notice)
+    def select(self, places: Sequence[int]) -> ImageFolder:
+        """Take some of the images, by index, in a given order."""
+        image_ids = [self.image_ids[place] for place in places]
+        labels = None if self.labels is None else self.labels[list(places)]
+        return ImageFolder(self.root, image_ids, labels, self.class_names, self.notice)
 
     @classmethod
     def scan(cls, root: str | Path) -> ImageFolder:
         """Take every image under a folder, at any depth, without labels.
 
         Raises:
-            InputError: See `find_images`.
+            InputError: `root` is not a folder, cannot be listed or holds no image, or a name is not UTF-8, so that no
+                mask store could hold it.
         """
-        found = find_images(root)
-        return cls(root, found.image_ids, notice=_notice(found.left_out))
+        image_ids, left_out = _find_images(root)
+        return cls(root, image_ids, notice=_notice(left_out))
 
     @classmethod
     def from_classes(cls, root: str | Path) -> ImageFolder:
@@ -165,12 +138,11 @@ class ImageFolder:
         to no class and are left out.
 
         Raises:
-            InputError: See `find_images`; or there is no class folder, or one of them cannot be listed or holds no
-                image.
+            InputError: As `scan`; or there is no class folder, or one of them cannot be listed or holds no image.
         """
-        found = find_images(root)
-        image_ids = [image_id for image_id in found.image_ids if "/" in image_id]
-        outside = {image_id for image_id in found.image_ids if "/" not in image_id}
+        found, left_out = _find_images(root)
+        image_ids = [image_id for image_id in found if "/" in image_id]
+        outside = {image_id for image_id in found if "/" not in image_id}
         class_of_image = [image_id.split("/", 1)[0] for image_id in image_ids]
         class_names = sorted(subfolders(root, field="images"))
         if not class_names:
@@ -186,7 +158,7 @@ class ImageFolder:
         index_of_class = {name: index for index, name in enumerate(class_names)}
         labels = [index_of_class[name] for name in class_of_image]
         others = Counter(f"{_suffix(name)} outside the class folders" for name in outside)
-        return cls(root, image_ids, labels, class_names, _notice(found.left_out + others))
+        return cls(root, image_ids, labels, class_names, _notice(left_out + others))
 
 
 def require_some_file(images: ImageFolder, *, named_by: Path, field: str) -> None:
@@ -314,12 +286,8 @@ class Manifest:
     def of(cls, dataset: ImageFolder) -> Manifest:
         """Look at each file of a data set once."""
         states = [_size_and_time(dataset.path(index)) for index in range(len(dataset))]
-        return cls(
-            root=str(dataset.root),
-            image_ids=tuple(dataset.image_ids),
-            sizes=tuple(size for size, _ in states),
-            modified_ns=tuple(modified for _, modified in states),
-        )
+        sizes, times = zip(*states, strict=True) if states else ((), ())
+        return cls(str(dataset.root), tuple(dataset.image_ids), sizes, times)
 
     def __len__(self) -> int:
         return len(self.image_ids)
@@ -443,16 +411,6 @@ def restrict(images: ImageFolder, address: str) -> ImageFolder:
     Raises:
         InputError: The list is missing or empty, names an image twice, or names one that the data set does not have.
     """
-    wanted = _read_list(address)
-    places = [index for index, image_id in enumerate(images.image_ids) if image_id in wanted]
-    if len(places) < len(wanted):
-        missing = min(wanted.difference(images.image_ids))
-        remedy = "A list holds paths relative to that folder, as objectaware data subset writes them."
-        raise InputError("subset", address, f"names {missing}, which is not in {images.root}", remedy)
-    return images.select(np.array(places, dtype=np.int64))
-
-
-def _read_list(address: str) -> set[str]:
     from objectaware.data.storage import Storage  # here, as it imports PyArrow
 
     storage, name = Storage.from_uri(address).split()
@@ -467,6 +425,12 @@ def _read_list(address: str) -> set[str]:
     lines = [line for line in text.replace("\r\n", "\n").split("\n") if line]
     if not lines:
         raise InputError("subset", address, "names no image", remedy)
-    if len(set(lines)) < len(lines):
+    wanted = set(lines)
+    if len(wanted) < len(lines):
         raise InputError("subset", address, "names an image twice", "Leave each line in once.")
-    return set(lines)
+    places = [index for index, image_id in enumerate(images.image_ids) if image_id in wanted]
+    if len(places) < len(wanted):
+        missing = min(wanted.difference(images.image_ids))
+        remedy = "A list holds paths relative to that folder, as objectaware data subset writes them."
+        raise InputError("subset", address, f"names {missing}, which is not in {images.root}", remedy)
+    return images.select(places)

@@ -100,7 +100,6 @@ class Images(Protocol):
 
     def read(self, index: int) -> NDArray[np.uint8]:
         """Return the pixels (H, W, 3) of one image."""
-        ...
 
 
 class UnreadableImage(ValueError):  # noqa: N818 - a state of the user's file, and the name that the mask store uses
@@ -223,8 +222,11 @@ def resize_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.
     return np.array(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
 
 
-class _TooSlowError(Exception):
-    """A decoder asks for more of a file after it has computed for too long."""
+class _TooSlowError(BaseException):
+    """A decoder asks for more of a file after it has computed for too long.
+
+    Not an `Exception`, so that neither the decoder nor this module takes it for a malformed file.
+    """
 
 
 class _TimedStream:
@@ -305,16 +307,18 @@ def _alone_if_needed(open_file: Callable[[], BinaryIO], name: str, read: Callabl
         UnreadableImage: The file gives no picture.
         ImageMemoryError: There is not enough memory even while no other image is read.
     """
-    with open_file() as stream, suppress(_ShortOfMemoryError):
-        return read(stream, False)
-    with _ROOM.take_all(), open_file() as stream:
-        try:
+    try:
+        with open_file() as stream, suppress(_ShortOfMemoryError):
+            return read(stream, False)
+        with _ROOM.take_all(), open_file() as stream:
             return read(stream, True)
-        except _ShortOfMemoryError as error:
-            raise ImageMemoryError(
-                f"{name} cannot be decoded for want of memory{error}, even while no other image is. It may be good: "
-                "give the process more memory and run the same command again, which resumes."
-            ) from error
+    except _TooSlowError as error:
+        raise UnreadableImage(f"too slow: {error}") from error
+    except _ShortOfMemoryError as error:
+        raise ImageMemoryError(
+            f"{name} cannot be decoded for want of memory{error}, even while no other image is. It may be good: "
+            "give the process more memory and run the same command again, which resumes."
+        ) from error
 
 
 def _decode(stream: BinaryIO, is_alone: bool, *, max_pixels: int) -> NDArray[np.uint8]:
@@ -335,8 +339,6 @@ def _decode(stream: BinaryIO, is_alone: bool, *, max_pixels: int) -> NDArray[np.
     try:
         with nullcontext() if is_alone else _ROOM.take(num_bytes):
             return _pixels(image)
-    except _TooSlowError as error:
-        raise _too_slow(error) from error
     except MemoryError as error:
         raise _ShortOfMemoryError(size) from error
     except Exception as error:  # Pillow's decoders raise whatever a malformed file provokes in them
@@ -367,17 +369,13 @@ def _open(stream: BinaryIO, max_pixels: int, *, is_alone: bool) -> Image.Image:
     _libtiff.errors = []
     timed = cast(BinaryIO, _TimedStream(stream))
     try:
-        is_empty = not timed.read(1)
-        image = None if is_empty else Image.open(timed, formats=_FORMATS)
+        image = Image.open(timed, formats=_FORMATS) if timed.read(1) else None
     except UnidentifiedImageError as error:
-        formats = ", ".join(_FORMATS)
-        raise UnreadableImage(f"not an image of a supported format ({formats})") from error
+        raise UnreadableImage(f"not an image of a supported format ({', '.join(_FORMATS)})") from error
     except Image.DecompressionBombError as error:
         raise UnreadableImage(f"too large: {one_line(error)}") from error
     except MemoryError as error:
         raise _ShortOfMemoryError from error
-    except _TooSlowError as error:
-        raise _too_slow(error) from error
     except Exception as error:  # as in _decode, and for a path that is a folder
         if _may_lack(_bytes_to_open(stream, error), is_alone=is_alone):
             raise _ShortOfMemoryError from error
@@ -419,7 +417,9 @@ def _webp_pixels(head: bytes) -> int:
 def _pixels(image: Image.Image) -> NDArray[np.uint8]:
     """Decode an opened image one strip at a time: (H, W, 3)."""
     image.load()
-    upright = _upright(image)
+    # PIL.ImageOps.exif_transpose would also rewrite the EXIF block, which fails on broken ones, and copy.
+    method = _UPRIGHT.get(orientation_tag(image))
+    upright = image if method is None else image.transpose(method)
     if upright is not image:
         image.close()  # its memory is needed
     is_deep = upright.mode == "F" or upright.mode.startswith("I")
@@ -439,12 +439,6 @@ def _strips(image: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
     for top in range(0, image.height, num_rows):
         bottom = min(top + num_rows, image.height)
         yield slice(top, bottom), image.crop((0, top, image.width, bottom))
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    # PIL.ImageOps.exif_transpose would also rewrite the EXIF block, which fails on broken ones, and copy.
-    method = _UPRIGHT.get(orientation_tag(image))
-    return image if method is None else image.transpose(method)
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
@@ -520,10 +514,6 @@ def _silence_libtiff() -> None:
 
 
 _silence_libtiff()
-
-
-def _too_slow(error: _TooSlowError) -> UnreadableImage:
-    return UnreadableImage(f"too slow: {error}")
 
 
 def _reason(error: Exception) -> str:

@@ -103,10 +103,8 @@ class Recent(Generic[Key, Value]):
     def __getitem__(self, key: Key) -> Value:
         """Return a key's value. An error of loading it reaches all waiting threads; the next request loads it again."""
         with self._lock:
-            future = self._values.get(key)
-            is_new = future is None
-            if future is None:
-                future = self._values[key] = Future()
+            is_new = key not in self._values
+            future = self._values.setdefault(key, Future())
             self._values.move_to_end(key)
         if is_new:
             self._fill(key, future)
@@ -126,16 +124,22 @@ class Recent(Generic[Key, Value]):
             # One that is still being loaded has no size yet.
             old = [other for other, entry in self._values.items() if other != key and entry.done()]
             for other in old:
-                if self._free >= 0:
-                    break
-                self._free += self._size(self._values.pop(other).result())
+                if self._free < 0:
+                    self._free += self._size(self._values.pop(other).result())
 
 
 class PackedImages:
-    """The images of a pack, by index; made by `open`.
+    """The images of a pack, by index.
 
     Recently read rows are kept, up to `2 * window` shards. Training goes through the rows of `window` shards in a
     random order and then through those of the next (`training.inputs.windowed_batches`). At the border both are in use.
+
+    Args:
+        address: Path or URI of its folder.
+        window: Shards that training mixes.
+
+    Raises:
+        InputError: There is no finished pack, one of another format, or its index is damaged.
 
     Attributes:
         image_ids: Path of each image in the data set that was packed.
@@ -147,7 +151,14 @@ class PackedImages:
         has_masks: Whether true masks and boxes were packed.
     """
 
-    def __init__(self, storage: Storage, description: dict[str, Any], index: pa.Table, *, window: int) -> None:
+    def __init__(self, address: str, *, window: int = 1) -> None:
+        description = self.describe(address)
+        self._storage = Storage.from_uri(address)
+        with _opened(self._storage, INDEX_NAME) as stream:
+            index = pq.read_table(stream, page_checksum_verification=True)
+        if description["format"] == _EARLIER_FORMAT:
+            reasons = pc.if_else(index["width"].is_null(), _UNKNOWN_REASON, pa.scalar(None, pa.string()))
+            index = index.append_column("error", reasons)
         self.image_ids: list[str] = index["image_id"].to_pylist()
         self.unreadable = unreadable_images(index)
         self.class_names = tuple(description["class_names"])
@@ -157,7 +168,6 @@ class PackedImages:
         self.shard_sizes: NDArray[np.int64] = np.array(description["shard_sizes"], dtype=np.int64)
         self.short_side: int | None = description["short_side"]
         self.has_masks: bool = description["has_masks"]
-        self._storage = storage
         self._starts = np.concatenate([[0], np.cumsum(self.shard_sizes)])
         num_kept = 2 * window
         self._footers: Recent[int, pq.FileMetaData] = Recent(self._read_footer, size=lambda _: 1, capacity=num_kept)
@@ -169,26 +179,6 @@ class PackedImages:
             )
             for _ in range(2)
         )
-
-    @classmethod
-    def open(cls, address: str, *, window: int = 1) -> PackedImages:
-        """Open a pack.
-
-        Args:
-            address: Path or URI of its folder.
-            window: Shards that training mixes.
-
-        Raises:
-            InputError: There is no finished pack, one of another format, or its index is damaged.
-        """
-        description = cls.describe(address)
-        storage = Storage.from_uri(address)
-        with _opened(storage, INDEX_NAME) as stream:
-            index = pq.read_table(stream, page_checksum_verification=True)
-        if description["format"] == _EARLIER_FORMAT:
-            reasons = pc.if_else(index["width"].is_null(), _UNKNOWN_REASON, pa.scalar(None, pa.string()))
-            index = index.append_column("error", reasons)
-        return cls(storage, description, index, window=window)
 
     @staticmethod
     def describe(address: str) -> dict[str, Any]:
@@ -219,9 +209,8 @@ class PackedImages:
             InputError: Its shard is damaged or missing.
             OSError: The store is away.
         """
-        shard, row = self._locate(index)
-        images = self._groups[shard, row // ROWS_PER_GROUP, "image"]
-        return decode_image(images[row % ROWS_PER_GROUP].as_buffer(), name=self.image_ids[index])
+        image = self._cell(self._groups, index, "image")
+        return decode_image(image.as_buffer(), name=self.image_ids[index])
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the true mask (H, W) at the packed image's size, true on any object.
@@ -242,16 +231,15 @@ class PackedImages:
         return np.array(self._truth(index, "boxes"), dtype=np.float64).reshape(-1, 4)
 
     def _truth(self, index: int, column: str) -> Any:  # noqa: ANN401 - a column's value
-        shard, row = self._locate(index)
-        group = self._truths[shard, row // ROWS_PER_GROUP, column]
-        value = group[row % ROWS_PER_GROUP].as_py()
+        value = self._cell(self._truths, index, column).as_py()
         if value is None:
             raise InputError("image_id", self.image_ids[index], f"has no {column} in the pack", "Pack its masks too.")
         return value
 
-    def _locate(self, index: int) -> tuple[int, int]:
+    def _cell(self, groups: Recent[tuple[int, int, str], pa.Array], index: int, column: str) -> pa.Scalar:
         shard = int(np.searchsorted(self._starts, index, side="right")) - 1
-        return shard, index - int(self._starts[shard])
+        group, row = divmod(index - int(self._starts[shard]), ROWS_PER_GROUP)
+        return groups[shard, group, column][row]
 
     def _read_footer(self, shard: int) -> pq.FileMetaData:
         with _opened(self._storage, shard_name(shard)) as stream:
@@ -303,7 +291,7 @@ class PackedTruth(GroundTruth):
     """
 
     def __init__(self, address: str, image_ids: list[str]) -> None:
-        self._images = PackedImages.open(address)
+        self._images = PackedImages(address)
         if not self._images.has_masks:
             remedy = "Pack a data set that has them."
             raise InputError("root", address, "is a pack without true masks", remedy)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from objectaware.data.dataset import DataConfig, Dataset
+from objectaware.data.dataset import DataConfig, Dataset, PublishedSet, published_sets
 from objectaware.data.folder import MISSING, ImageFolder, Manifest
-from objectaware.data.layouts import PublishedSet, published_sets
 from objectaware.errors import InputError
 
 PUBLISHED_SETS = published_sets()
@@ -83,58 +82,31 @@ def _slug(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class FoundPart:
-    """A part that is there.
-
-    Attributes:
-        part: Its name.
-        num_images: How many images were found.
-        num_published: How many there should be; None where that is not known.
-    """
-
-    part: str
-    num_images: int
-    num_published: int | None
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no image is missing."""
-        return self.num_published is None or self.num_images >= self.num_published
-
-
-@dataclass(frozen=True)
-class MissingPart:
-    """A part that cannot be opened.
-
-    Attributes:
-        part: Its name.
-        problem: The thing that was not found or is malformed; one line.
-    """
-
-    part: str
-    problem: str
-
-
-@dataclass(frozen=True)
 class PublishedCheck:
     """The parts of a published data set that a folder holds.
 
     Attributes:
         published: The data set; its `source` and `licence` say where to get it.
         root: The folder that was looked into.
-        found: Parts that are there, complete or not.
-        missing: Parts that are not there.
+        found: Number of images in each part that is there, complete or not, by the part's name.
+        missing: The problem with each part that is not there, by the part's name: the thing that was not found or is
+            malformed, in one line.
     """
 
     published: PublishedSet
     root: Path
-    found: tuple[FoundPart, ...]
-    missing: tuple[MissingPart, ...]
+    found: Mapping[str, int]
+    missing: Mapping[str, str]
+
+    @property
+    def whole_parts(self) -> list[str]:
+        """Parts of which no image is missing, as far as their published number is known."""
+        return [part for part, number in self.found.items() if number >= self.published.num_images.get(part, 0)]
 
     @property
     def is_whole(self) -> bool:
         """Whether all parts are there with all of their images."""
-        return bool(self.found) and not self.missing and all(part.is_whole for part in self.found)
+        return bool(self.found) and len(self.whole_parts) == len(self.published.parts)
 
 
 def check_published(name: str, root: str | Path, data_folder: str | Path | None = None) -> PublishedCheck:
@@ -152,26 +124,23 @@ def check_published(name: str, root: str | Path, data_folder: str | Path | None 
     """
     published = published_set(name)
     beside = Path(root).absolute().parent if data_folder is None else Path(data_folder)
-    found: list[FoundPart] = []
-    missing: list[MissingPart] = []
+    found: dict[str, int] = {}
+    missing: dict[str, str] = {}
     for part in published.parts:
-        data = Dataset(part_data(published, part, root, beside))
+        data = Dataset.of(part_data(published, part, root, beside))
         try:
             _require_files(data.files, data.manifest)
-            notice = ""
-            if part in published.measured:
-                truth = data.truth()
-                notice = truth.notice
-                for files in truth.files:
-                    _require_files(files, Manifest.of(files))
+            truth = data.truth() if part in published.measured else None
+            for files in () if truth is None else truth.files:
+                _require_files(files, Manifest.of(files))
         except InputError as error:
-            missing.append(MissingPart(part, str(error)))
+            missing[part] = str(error)
             continue
-        if notice:
-            missing.append(MissingPart(part, notice))
+        if truth is not None and truth.notice:
+            missing[part] = truth.notice
         else:
-            found.append(FoundPart(part, len(data.images), published.num_images.get(part)))
-    return PublishedCheck(published, Path(root), tuple(found), tuple(missing))
+            found[part] = len(data.images)
+    return PublishedCheck(published, Path(root), found, missing)
 
 
 def _require_files(files: ImageFolder, manifest: Manifest) -> None:

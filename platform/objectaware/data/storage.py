@@ -59,30 +59,31 @@ class Storage:
         self._guard = guard
 
     @classmethod
-    def from_uri(cls, uri: str | Path) -> Storage:
+    def from_uri(cls, uri: str | Path, guard: Guard | None = None) -> Storage:
         """Open a folder by its path or URI. It need not exist yet.
 
         Args:
             uri: A local path (absolute, relative to the working directory, or beginning with `~`), `file://…`,
                 or whatever else pyarrow's file systems open, such as `s3://bucket/folder`.
+            guard: See `guarded`.
 
         Raises:
             InputError: No file system answers to the URI.
         """
         text = str(uri)
         if not _SCHEME.match(text):
-            return cls._local(Path(text).expanduser().absolute())
+            return cls._local(Path(text).expanduser().absolute(), guard)
         try:
             filesystem, path = fs.FileSystem.from_uri(_with_single_puts(text))
         except (ValueError, OSError) as error:  # pyarrow.ArrowInvalid is a ValueError
             remedy = "Give a local path, file:///path or s3://bucket/folder."
             raise InputError("storage", text, f"cannot be opened ({error})", remedy) from error
         if isinstance(filesystem, fs.LocalFileSystem):
-            return cls._local(Path(path))
-        return cls(text, filesystem, path)
+            return cls._local(Path(path), guard)
+        return cls(text, filesystem, path, guard)
 
     @classmethod
-    def _local(cls, path: Path, guard: Guard | None = None) -> Storage:
+    def _local(cls, path: Path, guard: Guard | None) -> Storage:
         return cls(str(path), fs.LocalFileSystem(), str(path), guard)
 
     def guarded(self, guard: Guard) -> Storage:
@@ -101,7 +102,7 @@ class Storage:
             self._guard()
 
     def __reduce__(self) -> tuple[Any, tuple[str, Guard | None]]:
-        return _reopen, (self.uri, self._guard)
+        return Storage.from_uri, (self.uri, self._guard)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Storage) and self.uri == other.uri
@@ -310,11 +311,6 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
-def _reopen(uri: str, guard: Guard | None) -> Storage:
-    storage = Storage.from_uri(uri)
-    return storage if guard is None else storage.guarded(guard)
-
-
 def _delete_empty(folders: set[Path], last: Path) -> None:
     """Delete folders that are empty, and those that they lie in, up to a last one."""
     for folder in folders:
@@ -491,11 +487,9 @@ def _profile_credentials() -> Any:  # noqa: ANN401 - None, or a class of obstore
     """Read AWS's profiles, as Arrow does, where boto3 is installed; None leaves the search to obstore."""
     try:
         from obstore.auth.boto3 import Boto3CredentialProvider
-    except ModuleNotFoundError:
-        return None
-    try:
+
         return Boto3CredentialProvider()
-    except ValueError:  # there are none
+    except (ModuleNotFoundError, ValueError):  # boto3 is not installed, or there are no profiles
         return None
 
 

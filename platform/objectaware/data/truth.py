@@ -19,7 +19,8 @@ from PIL import Image
 
 from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.images import UnreadableImage, read_header
-from objectaware.data.masks import MIN_BOX_AREA, Box, region_boxes
+from objectaware.data.masks import MIN_BOX_AREA, region_boxes
+from objectaware.data.user_files import Release
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ _STEPS = {
     7: (True, True, True),
     8: (True, True, False),
 }
-_INVERSE_OF_TAG = {6: 8, 8: 6}
 
 _MAX_LOOKED_AT = 2000
 """Number of pictures that are examined for one that shows in which pixels a set was annotated."""
@@ -68,7 +68,7 @@ class Orientation:
     @property
     def inverse(self) -> Orientation:
         """The turn that reverses this one."""
-        return Orientation(self.upright_shape, _INVERSE_OF_TAG.get(self.tag, self.tag))
+        return Orientation(self.upright_shape, {6: 8, 8: 6}.get(self.tag, self.tag))
 
     def shape_before(self, upright: Shape) -> Shape:
         """Return the height and width that become those given: the same, or swapped where the turn swaps them."""
@@ -91,11 +91,6 @@ class Orientation:
         if columns_reversed:
             x0, x1 = width - x1, width - x0
         return np.stack([x0, y0, x1, y1], axis=1)
-
-    def box(self, relative: Box) -> Box:
-        """Turn one such box."""
-        x0, y0, x1, y1 = self.boxes(np.array([relative]))[0].tolist()
-        return x0, y0, x1, y1
 
 
 def fitting_sides(stored: Orientation, shape: Shape) -> list[Side]:
@@ -122,12 +117,13 @@ def _has_proportions(one: Shape, other: Shape) -> bool:
     return all((small[side] - 1) * large[1 - side] <= (small[1 - side] + 1) * large[side] for side in (0, 1))
 
 
+@dataclass(eq=False)
 class Turns:
     """The turns that bring annotations of each picture of a set upright.
 
     The header of a picture is read once, when it is asked for.
 
-    Args:
+    Attributes:
         images: The pictures.
         field: Name of the data set, for messages.
         unclear: The pixels that annotations are taken to be in where their size does not decide it; by default the
@@ -137,19 +133,14 @@ class Turns:
             one tool annotated them.
     """
 
-    def __init__(
-        self, images: ImageFolder, *, field: str, unclear: Side = "stored", shapes: Callable[[int], Shape] | None = None
-    ) -> None:
-        self._images = images
-        self._field = field
-        self._unclear = unclear
-        self._shapes = shapes
-        # Height, width and EXIF orientation of each picture as it is stored; an orientation of 0 where not read yet.
-        self._headers = np.zeros((len(images), 3), dtype=np.int32)
+    images: ImageFolder
+    field: str
+    unclear: Side = "stored"
+    shapes: Callable[[int], Shape] | None = None
 
-    def with_shapes(self, shapes: Callable[[int], Shape]) -> Turns:
-        """Return the same with heights and widths from elsewhere, so that their present source need not be kept."""
-        return Turns(self._images, field=self._field, unclear=self._unclear, shapes=shapes)
+    def __post_init__(self) -> None:
+        # Height, width and EXIF orientation of each picture as it is stored; an orientation of 0 where not read yet.
+        self._headers = np.zeros((len(self.images), 3), dtype=np.int32)
 
     def stored(self, index: int) -> Orientation:
         """Return the orientation that brings a picture itself upright.
@@ -159,7 +150,7 @@ class Turns:
         """
         height, width, tag = self._headers[index].tolist()
         if not tag:
-            height, width, tag = self._headers[index] = read_header(self._images.path(index))
+            height, width, tag = self._headers[index] = read_header(self.images.path(index))
         return Orientation((height, width), tag)
 
     def of(self, index: int, shape: Shape) -> Orientation:
@@ -176,7 +167,11 @@ class Turns:
             return Orientation(shape)
         sides = fitting_sides(stored, shape)
         if not sides:
-            raise self._misfit(index, stored, shape)
+            (rows, columns), (height, width) = stored.shape, shape
+            turned = "" if stored.upright_shape == stored.shape else f" ({rows} × {columns} as it is shown)"
+            problem = f"is {columns} × {rows} pixels{turned}, its annotations are for {width} × {height}"
+            remedy = "Replace the file, or correct the width and height of its annotations."
+            raise InputError(self.field, self.images.path(index), problem, remedy)
         if stored.tag == 1:
             return Orientation(shape)
         side = sides[0] if len(sides) == 1 else self._side_where_unclear
@@ -186,25 +181,18 @@ class Turns:
         """Bring upright an array (H, W, …) of a picture's size as it was annotated; raises as `of`."""
         return self.of(index, values.shape[:2]).pixels(values)
 
-    def _misfit(self, index: int, stored: Orientation, shape: Shape) -> InputError:
-        (rows, columns), (height, width) = stored.shape, shape
-        turned = "" if stored.upright_shape == stored.shape else f" ({rows} × {columns} as it is shown)"
-        problem = f"is {columns} × {rows} pixels{turned}, its annotations are for {width} × {height}"
-        remedy = "Replace the file, or correct the width and height of its annotations."
-        return InputError(self._field, self._images.path(index), problem, remedy)
-
     @cached_property
     def _side_where_unclear(self) -> Side:
-        if self._shapes is None:
-            return self._unclear
-        for index in range(min(len(self._images), _MAX_LOOKED_AT)):
+        if self.shapes is None:
+            return self.unclear
+        for index in range(min(len(self.images), _MAX_LOOKED_AT)):
             try:
-                sides = fitting_sides(self.stored(index), self._shapes(index))
+                sides = fitting_sides(self.stored(index), self.shapes(index))
             except UnreadableImage:  # the other pictures may still decide it
                 continue
             if len(sides) == 1:
                 return sides[0]
-        return self._unclear
+        return self.unclear
 
 
 def turned_by_size(path: Path, found: NDArray[Pixels]) -> NDArray[Pixels]:
@@ -284,15 +272,14 @@ class GroundTruth:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_pixels(path: Path, mode: str | None, *, field: str, remedy: str) -> NDArray[np.uint8]:
+def read_pixels(path: Path, mode: str | None, release: Release) -> NDArray[np.uint8]:
     """Read the file of a mask.
 
     Args:
         path: The file.
         mode: Pillow's mode that its pixels are converted to, such as `L`; None leaves them, so that pixels of a
             palette are its indices.
-        field: Name of the data set, for the message.
-        remedy: The remedy, for the message.
+        release: The data set, for the message.
 
     Returns:
         (H, W) or (H, W, channels).
@@ -300,10 +287,6 @@ def read_pixels(path: Path, mode: str | None, *, field: str, remedy: str) -> NDA
     Raises:
         InputError: It is missing or not a picture.
     """
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image if mode is None else image.convert(mode), dtype=np.uint8)
-    except FileNotFoundError as error:
-        raise InputError(field, path, "does not exist", remedy) from error
-    except Exception as error:  # Pillow's decoders raise whatever a malformed file provokes in them
-        raise InputError(field, path, f"is not a picture ({error})", "Extract it from the archive again.") from error
+    # Pillow's decoders raise whatever a malformed file provokes in them.
+    with release.reading(path, "is not a picture", Exception), Image.open(path) as image:
+        return np.asarray(image if mode is None else image.convert(mode), dtype=np.uint8)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from objectaware.errors import InputError, system_reason
+from objectaware.errors import InputError, one_line, system_reason
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
+Row = TypeVar("Row")
 
 EXTRACTED = "Give the folder that the data set's archive was extracted to."
 """Remedy for a missing file, at the end of messages."""
@@ -109,17 +111,15 @@ def subfolders(folder: str | Path, *, field: str) -> list[str]:
     Raises:
         InputError: The folder cannot be listed, or it is not known whether an entry is a folder.
     """
-    entries = [entry for entry in list_folder(folder, field=field) if not entry.name.startswith(".")]
-    return [entry.name for entry in entries if _leads_to_folder(entry, field)]
-
-
-def _leads_to_folder(entry: os.DirEntry[str], field: str) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):  # it leads nowhere
-            return False
-        raise InputError(field, entry.path, f"cannot be looked at ({system_reason(error)})", _ACCESS) from error
+    found = []
+    for entry in list_folder(folder, field=field):
+        try:
+            if not entry.name.startswith(".") and entry.is_dir():
+                found.append(entry.name)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENAMETOOLONG):  # such a link leads nowhere
+                raise InputError(field, entry.path, f"cannot be looked at ({system_reason(error)})", _ACCESS) from error
+    return found
 
 
 def find_class_folders(
@@ -191,17 +191,41 @@ class Release:
         Raises:
             InputError: It is missing or not text.
         """
-        try:
+        with self.reading(path, "cannot be read as text", OSError, UnicodeDecodeError):
             text = path.read_text(encoding="utf-8")
-        except FileNotFoundError as error:
-            raise self.missing(path) from error
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(self.field, path, f"cannot be read as text ({error})", self.remedy) from error
         return [line for line in text.splitlines() if line.strip()]
 
-    def missing(self, path: Path) -> InputError:
-        """Make the refusal of a file that is not there."""
-        return InputError(self.field, path, "does not exist", self.remedy)
+    def rows(self, path: Path, parse: Callable[[str], Row], form: str) -> Iterator[Row]:
+        """Read the lines of a list one by one.
+
+        Args:
+            path: The list.
+            parse: Takes a line; raises ValueError for one of another form.
+            form: The form of a line, for the message.
+
+        Raises:
+            InputError: The list is missing or not text, or a line has another form.
+        """
+        for place, line in enumerate(self.lines(path), start=1):
+            with self.reading(path, f"has no {form} in line {place}: {line!r}", ValueError):
+                row = parse(line)
+            yield row
+
+    @contextmanager
+    def reading(self, path: Path, problem: str, *errors: type[Exception]) -> Iterator[None]:
+        """Refuse a file that is not there, or that raises one of some errors while it is read.
+
+        Args:
+            path: The file.
+            problem: The problem with a file that raises one of these errors.
+            errors: The errors.
+        """
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise InputError(self.field, path, "does not exist", self.remedy) from error
+        except errors as error:
+            raise self.malformed(path, f"{problem} ({type(error).__name__}: {one_line(error)})") from error
 
     def malformed(self, path: Path, problem: str) -> InputError:
         """Make the refusal of a file that is not as it was published."""

@@ -41,7 +41,7 @@ def open_coco(data: DataConfig, *more_fields: CocoField) -> CocoDataset:
     Raises:
         InputError: Something is missing or malformed.
     """
-    return Dataset(data).instances(*_FIELDS, *more_fields)
+    return Dataset.of(data).instances(*_FIELDS, *more_fields)
 
 
 class TrainingImages:

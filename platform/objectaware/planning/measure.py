@@ -22,7 +22,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from objectaware.config import DataConfig, LocalizeConfig, LocalizeExecution, PretrainConfig, PretrainExecution
 from objectaware.config.variants import BackboneName, MethodConfig
-from objectaware.data.folder import ImageFolder, Manifest, find_images
+from objectaware.data.folder import ImageFolder, Manifest
 from objectaware.data.images import read_image, resize_image
 from objectaware.data.scenes.pictures import draw_plan, render_scene
 from objectaware.data.storage import Storage
@@ -115,12 +115,12 @@ def source_files(images: str | None, folder: Path) -> list[Path]:
         InputError: The user's folder holds no image.
     """
     if images is not None:
-        return [Path(images, image_id) for image_id in find_images(images).image_ids]
+        return [Path(images, image_id) for image_id in ImageFolder.scan(images).image_ids]
     folder.mkdir(parents=True)
     paths = [folder / f"scene-{index:04d}.jpg" for index in range(_NUM_SCENES)]
     for index, path in enumerate(paths):
         plan = draw_plan(0, "train", index, variant="multi-object", correlation=0.9)
-        pixels, *_ = render_scene(plan, 0, "train", index, _SCENE_SIZE)
+        pixels, *_ = render_scene(plan, _SCENE_SIZE)
         cv2.imwrite(str(path), cv2.cvtColor(pixels, cv2.COLOR_RGB2BGR))
     return paths
 

@@ -128,9 +128,12 @@ class ContextualConfig(FeaturesConfig):
 def data_sets_of(config: FeatureConfig) -> dict[str, Dataset]:
     """Return the data sets of an evaluation by name: `data`, or `train` and `test NAME` for each test set."""
     if isinstance(config, FeaturesConfig):
-        return {"data": Dataset(config.data)}
+        return {"data": Dataset.of(config.data)}
     assert isinstance(config, TestsConfig)
-    return {"train": Dataset(config.train), **{f"test {name}": Dataset(data) for name, data in config.tests.items()}}
+    return {
+        "train": Dataset.of(config.train),
+        **{f"test {name}": Dataset.of(data) for name, data in config.tests.items()},
+    }
 
 
 def _class_names(config: FeatureConfig) -> tuple[str, ...] | None:
@@ -170,7 +173,7 @@ def open_labelled(opened: Dataset, class_names: Sequence[str] | None = None) -> 
         InputError: The data set has no labels, or not these classes.
     """
     images, data = opened.images, opened.config
-    if class_names is not None and opened.layout.has_instances:
+    if class_names is not None and opened.has_instances:
         coco = opened.instances("category_index")
         shown = _shown_categories(coco, _places(data, coco.category_names, class_names))
         alone = np.where(shown.sum(axis=1) == 1, shown.argmax(axis=1), -1)
@@ -475,7 +478,7 @@ def write_parts(config: FeatureConfig, parts: Sequence[Part]) -> int:
         backbone = channels_last(load_encoder(folder).backbone, device)
     for _, of_set in groupby(parts, key=lambda part: part.folder.uri):
         members = list(of_set)
-        images = open_labelled(Dataset(members[0].config.data), members[0].config.class_names)
+        images = open_labelled(Dataset.of(members[0].config.data), members[0].config.class_names)
         for part in members:
             begin = part.number * PART_SIZE
             computed = compute_features(

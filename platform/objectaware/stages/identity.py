@@ -77,7 +77,7 @@ def stage_identity(kind: str, version: int, recipe_part: Mapping[str, Any], inpu
 
 def data_hash(data: DataConfig, *, verify: bool = False) -> str:
     """Hash a data set that is not needed open for anything else; see `Dataset.content_hash`."""
-    return Dataset(data).content_hash(verify)
+    return Dataset.of(data).content_hash(verify)
 
 
 def checkpoint_hash(address: str) -> str:

@@ -19,9 +19,8 @@ from pydantic import AfterValidator
 
 from objectaware.config import DataConfig, Model
 from objectaware.data.coco_json import union_mask
-from objectaware.data.dataset import Dataset
+from objectaware.data.dataset import Dataset, OpenedImages, layout_named, layouts
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import OpenedImages, layout_named, layouts
 from objectaware.data.masks import MIN_BOX_AREA
 from objectaware.data.storage import Storage
 from objectaware.data.truth import GroundTruth, turned_by_size
@@ -85,7 +84,7 @@ def localization(context: Context, config: LocalizationConfig) -> Computation[Lo
         Value `coverage`: which images each name's measures of pixels and of boxes cover and which are left out; see
         `objectaware.evaluate.coverage.Coverage`.
     """
-    data = Dataset(config.data)
+    data = Dataset.of(config.data)
     inputs = {"data": data.content_hash(context.mode.verify), "truth": data.truth().content_hash(context.mode.verify)}
     for name, masks in config.masks.items():
         inputs[f"masks {name}"] = masks_hash(masks)
@@ -145,7 +144,7 @@ def measure_masks(config: LocalizationConfig, name: str) -> dict[str, Any]:
     Raises:
         InputError: The masks are not of these images, or none of the images could be read.
     """
-    data = Dataset(config.data)
+    data = Dataset.of(config.data)
     images, image_ids, truths = data.images, data.image_ids, data.truth()
     place = {image_id: index for index, image_id in enumerate(image_ids)}
     scores: dict[str, MaskScores] = {}
@@ -230,7 +229,7 @@ def measure_truth(config: LocalizationConfig) -> dict[str, Any]:
         of pixels (`baselines: masks`) and of boxes (`baselines: boxes`) cover. `notice`: a remark on the truth that the
         user should see.
     """
-    truths = Dataset(config.data).truth()
+    truths = Dataset.of(config.data).truth()
     scores = _baselines(truths, config.image_size)
     counts = [len(truths.boxes(index)) for index in range(len(truths))]
     num_boxed = sum(number > 0 for number in counts)

@@ -47,7 +47,7 @@ def localize(context: Context, config: LocalizeConfig) -> Computation[LocalizeCo
         the HTML page, which is also in MLflow), `num_images`, `num_ok`, `num_failed`, `failures` (the first hundred,
         with reasons), `notices` (how another system's checkpoint was read) and `boxes_per_image`.
     """
-    data = Dataset(config.data)
+    data = Dataset.of(config.data)
     inputs = {"data": data.content_hash(context.mode.verify)}
     if config.checkpoint is not None:
         inputs["checkpoint"] = checkpoint_hash(config.checkpoint)

@@ -147,9 +147,10 @@ def _check_data(folder: Path) -> Iterator[Finding]:
             missing.append(published.name)
             continue
         check = check_published(published.name, root, folder)
-        parts = [f"{part.part} {part.num_images}" for part in check.found if part.is_whole]
-        parts += [f"{part.part} {part.num_images} of {part.num_published}" for part in check.found if not part.is_whole]
-        parts += [f"no {part.part}" for part in check.missing]
+        parts = [f"{part} {check.found[part]}" for part in check.whole_parts]
+        cut = [part for part in check.found if part not in check.whole_parts]
+        parts += [f"{part} {check.found[part]} of {published.num_images[part]}" for part in cut]
+        parts += [f"no {part}" for part in check.missing]
         remedy = f"`objectaware data check {published.name!r}` lists the files that it needs."
         yield _rated(published.name, ", ".join(parts), check.is_whole, remedy)
     if missing:

@@ -36,13 +36,13 @@ def pretrain(context: Context, config: PretrainConfig) -> Computation[PretrainCo
         Values `checkpoint` (address of the folder), `epochs`, and the last epoch's metrics.
     """
     name = f"pretrain {config.method.name} {config.policy.name} seed {config.seed}"
-    data = Dataset(config.data)
+    data = Dataset.of(config.data)
     inputs = {"data": data.content_hash(context.mode.verify)}
     if isinstance(config.policy, MaskedPolicyConfig):
         if config.policy.masks != GROUND_TRUTH:
             inputs["masks"] = mask_store_hash(config.policy.masks)
         else:
-            if data.layout.is_pack:
+            if data.is_pack:
                 require_packed_truth(config.policy, config.data)  # fail now, and not in a worker
             inputs["masks"] = data.training_truth_hash(context.mode.verify)
 

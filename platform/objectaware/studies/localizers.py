@@ -45,12 +45,12 @@ def _check(config: LocalizersConfig) -> None:
     rows = [config.localize_config(name, classifier="") for name in config.localizers]
     # Rows with the same checkpoint and negatives use the same images and network, so one check serves them all.
     for row in {(row.checkpoint, row.localizer.only_negatives): row for row in rows}.values():
-        check_localize(row, Dataset(row.data))
+        check_localize(row, Dataset.of(row.data))
     if config.linear is not None:
         check_sources(config.linear_config())
     for address in config.masks.values():
         masks_hash(address)
-    Dataset(config.data).truth().content_hash()
+    Dataset.of(config.data).truth().content_hash()
 
 
 def localizers_table(values: dict[str, Any]) -> str:

@@ -139,7 +139,7 @@ def open_inputs(config: PretrainConfig, data: Dataset | None = None) -> Training
     Raises:
         InputError: The images or their labels do not fit the configuration.
     """
-    data = data or Dataset(config.data)
+    data = data or Dataset.of(config.data)
     images = data.images
     if config.method.needs_labels:
         if images.labels is None:

@@ -7,15 +7,16 @@ import pytest
 
 from objectaware.cli import run
 from objectaware.data.sets.backgrounds_challenge import NUM_PER_CLASS, build_imagenet9
-from objectaware.data.sets.imagenet import SUPERCLASSES, imagenet_wnids, superclass_of_class
+from objectaware.data.sets.imagenet import SUPERCLASSES, number_of_wnid, superclass_of_class
 from objectaware.errors import InputError
 from opened_parts import open_part
 from published_classes import write_classes, write_picture
 
 FIRST = [int(np.flatnonzero(superclass_of_class() == label)[0]) for label in range(9)]
-WNIDS = [imagenet_wnids()[number] for number in FIRST]
-DOGS = [imagenet_wnids()[151], imagenet_wnids()[152]]
-TISSUE = imagenet_wnids()[999]
+ALL_WNIDS = list(number_of_wnid())
+WNIDS = [ALL_WNIDS[number] for number in FIRST]
+DOGS = ALL_WNIDS[151:153]
+TISSUE = ALL_WNIDS[999]
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_as_many_of_each_superclass_are_drawn_as_links(imagenet: Path, tmp_path:
     assert images.class_names == SUPERCLASSES
     for image_id, label in zip(images.image_ids, images.labels, strict=True):
         wnid = Path(image_id).name.split("_")[0]
-        assert superclass_of_class()[imagenet_wnids().index(wnid)] == label
+        assert superclass_of_class()[number_of_wnid()[wnid]] == label
     assert images.path(0).is_symlink()
     assert images.read(0).shape == (8, 8, 3)
     assert built.num_candidates == (8, 4, 4, 4, 4, 4, 4, 4, 4)

@@ -6,7 +6,8 @@ Written to disk as real data sets are, so that their layouts read it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -15,23 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pycocotools import mask as coco_mask
 
-from objectaware.data.scenes.pictures import (
-    CLASS_FOLDERS,
-    CLASS_NAMES,
-    NUM_CLASSES,
-    SPLITS,
-    ScenePlan,
-    SceneVariant,
-    Split,
-    draw_plan,
-    mask_box,
-    render_scene,
-    render_variants,
-)
+from objectaware.data.scenes import pictures
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.errors import InputError
-
-__all__ = ["CLASS_NAMES", "build_scenes"]
 
 # No chroma subsampling: at this size it would smear an object's colours into the background.
 _JPEG_OPTIONS = [
@@ -45,9 +32,7 @@ def _write_jpeg(path: Path, image: NDArray[np.uint8]) -> None:
     path.write_bytes(content.tobytes())
 
 
-def write_backgrounds_challenge(
-    root: Path, split: Split, plans: Sequence[ScenePlan], *, image_size: int, seed: int
-) -> None:
+def write_backgrounds_challenge(root: Path, split: str, plans: Sequence[pictures.ScenePlan], image_size: int) -> None:
     """Write a split as `<variant>/<split>/<class>/<name>.JPEG` and `fg_mask/<split>/<class>/<name>.npy`.
 
     Args:
@@ -55,22 +40,21 @@ def write_backgrounds_challenge(
         split: The split to write.
         plans: The pictures of every variant, in order.
         image_size: Side of a picture in pixels.
-        seed: Seed of the data set.
     """
     for variant in (*VARIANTS, "fg_mask"):
-        for class_folder in CLASS_FOLDERS:
+        for class_folder in pictures.CLASS_FOLDERS:
             (root / variant / split / class_folder).mkdir(parents=True, exist_ok=True)
-    for index, plan in enumerate(plans):
-        pictures, mask = render_variants(plan, seed, split, index, image_size)
-        place = Path(split) / CLASS_FOLDERS[plan.classes[0]] / f"{split}_{index:06d}"
-        for variant, picture in pictures.items():
+    for plan in plans:
+        shown, mask = pictures.render_variants(plan, image_size)
+        place = Path(split) / pictures.CLASS_FOLDERS[plan.classes[0]] / f"{split}_{plan.index:06d}"
+        for variant, picture in shown.items():
             _write_jpeg((root / variant / place).with_suffix(".JPEG"), picture)
         np.save((root / "fg_mask" / place).with_suffix(".npy"), mask)
 
 
 def _annotation(mask: NDArray[np.bool_], class_index: int, image_id: int, annotation_id: int) -> dict[str, Any]:
     encoded = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
-    left, top, right, bottom = mask_box(mask)
+    left, top, right, bottom = pictures.mask_box(mask)
     return {
         "id": annotation_id,
         "image_id": image_id,
@@ -83,7 +67,7 @@ def _annotation(mask: NDArray[np.bool_], class_index: int, image_id: int, annota
     }
 
 
-def write_coco(root: Path, split: Split, plans: Sequence[ScenePlan], *, image_size: int, seed: int) -> None:
+def write_coco(root: Path, split: str, plans: Sequence[pictures.ScenePlan], image_size: int) -> None:
     """Write a split as `<split>2017/%012d.jpg` and `annotations/instances_<split>2017.json`.
 
     Args:
@@ -91,22 +75,22 @@ def write_coco(root: Path, split: Split, plans: Sequence[ScenePlan], *, image_si
         split: The split to write.
         plans: The pictures, in order.
         image_size: Side of a picture in pixels.
-        seed: Seed of the data set.
     """
     folder = root / f"{split}2017"
     folder.mkdir(parents=True, exist_ok=True)
     (root / "annotations").mkdir(exist_ok=True)
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
-    for index, plan in enumerate(plans):
-        picture, masks = render_scene(plan, seed, split, index, image_size)
-        image_id = index + 1
+    for plan in plans:
+        picture, masks = pictures.render_scene(plan, image_size)
+        image_id = plan.index + 1
         name = f"{image_id:012d}.jpg"
         _write_jpeg(folder / name, picture)
         images.append({"id": image_id, "file_name": name, "width": image_size, "height": image_size})
         for class_index, mask in zip(plan.classes, masks, strict=True):
             annotations.append(_annotation(mask, class_index, image_id, len(annotations) + 1))
-    categories = [{"id": index + 1, "name": name, "supercategory": "shape"} for index, name in enumerate(CLASS_NAMES)]
+    names = enumerate(pictures.CLASS_NAMES, start=1)
+    categories = [{"id": number, "name": name, "supercategory": "shape"} for number, name in names]
     content = {"info": {"description": "scenes"}, "licenses": [], "images": images, "annotations": annotations}
     text = json.dumps(content | {"categories": categories})
     (root / "annotations" / f"instances_{split}2017.json").write_text(text, encoding="utf-8")
@@ -120,26 +104,24 @@ _UNFINISHED_NAME = ".scenes-unfinished.json"
 _MIN_IMAGE_SIZE = 32
 
 
-def _check_choices(variant: str, layout: str) -> None:
-    for field, choice, choices in (("variant", variant, get_args(SceneVariant)), ("layout", layout, get_args(Layout))):
-        if choice not in choices:
-            raise InputError(field, choice, f"is not a {field} of scenes", f"Choose {' or '.join(choices)}.")
-    if variant == "multi-object" and layout != "coco":
+def _check(parameters: Mapping[str, Any]) -> None:
+    for field, choices in (("variant", get_args(pictures.SceneVariant)), ("layout", get_args(Layout))):
+        if parameters[field] not in choices:
+            remedy = f"Choose {' or '.join(choices)}."
+            raise InputError(field, parameters[field], f"is not a {field} of scenes", remedy)
+    if parameters["variant"] == "multi-object" and parameters["layout"] != "coco":
         remedy = "Choose the layout coco for the variant multi-object."
-        raise InputError("layout", layout, "holds one object per picture", remedy)
-
-
-def _check_numbers(num_train: int, num_val: int, image_size: int, correlation: float, seed: int) -> None:
-    for field, value, lowest, problem in (
-        ("num_train", num_train, NUM_CLASSES, "leaves a class without a picture"),
-        ("num_val", num_val, NUM_CLASSES, "leaves a class without a picture"),
-        ("image_size", image_size, _MIN_IMAGE_SIZE, "is too small to show how the textures differ"),
-        ("seed", seed, 0, "is negative"),
+        raise InputError("layout", parameters["layout"], "holds one object per picture", remedy)
+    for field, lowest, problem in (
+        ("num_train", pictures.NUM_CLASSES, "leaves a class without a picture"),
+        ("num_val", pictures.NUM_CLASSES, "leaves a class without a picture"),
+        ("image_size", _MIN_IMAGE_SIZE, "is too small to show how the textures differ"),
+        ("seed", 0, "is negative"),
     ):
-        if value < lowest:
-            raise InputError(field, value, problem, f"Give a whole number of at least {lowest}.")
-    if not 0 <= correlation <= 1:
-        raise InputError("correlation", correlation, "is not a probability", "Give a value from 0 to 1.")
+        if parameters[field] < lowest:
+            raise InputError(field, parameters[field], problem, f"Give a whole number of at least {lowest}.")
+    if not 0 <= parameters["correlation"] <= 1:
+        raise InputError("correlation", parameters["correlation"], "is not a probability", "Give a value from 0 to 1.")
 
 
 def _claim_folder(out: Path, record: str) -> bool:
@@ -152,9 +134,8 @@ def _claim_folder(out: Path, record: str) -> bool:
         if found == record:
             return name != MARKER_NAME
         if found.endswith("\n"):
-            raise InputError(
-                "out", out, "holds scenes built with other parameters", "Name another folder or delete it."
-            )
+            problem = "holds scenes built with other parameters"
+            raise InputError("out", out, problem, "Name another folder or delete it.")
     if out.exists() and any(path.name != _UNFINISHED_NAME for path in out.iterdir()):
         raise InputError("out", out, "holds files that are not scenes", "Name a new or empty folder.")
     out.mkdir(parents=True, exist_ok=True)
@@ -166,7 +147,7 @@ def _claim_folder(out: Path, record: str) -> bool:
 def build_scenes(
     out: Path,
     *,
-    variant: SceneVariant,
+    variant: pictures.SceneVariant,
     layout: Layout | None = None,
     num_train: int = 4000,
     num_val: int = 900,
@@ -196,8 +177,6 @@ def build_scenes(
         InputError: A parameter is out of its range, or `out` holds something else.
     """
     chosen: Layout = layout or ("backgrounds-challenge" if variant == "single-object" else "coco")
-    _check_choices(variant, chosen)
-    _check_numbers(num_train, num_val, image_size, correlation, seed)
     parameters = {
         "name": "scenes",
         "format_version": _FORMAT_VERSION,
@@ -209,10 +188,11 @@ def build_scenes(
         "correlation": float(correlation),
         "seed": seed,
     }
+    _check(parameters)
     if not _claim_folder(out, json.dumps(parameters, indent=2) + "\n"):
         return
     write = write_coco if chosen == "coco" else write_backgrounds_challenge
-    for split, count in zip(SPLITS, (num_train, num_val), strict=True):
-        plans = [draw_plan(seed, split, index, variant=variant, correlation=correlation) for index in range(count)]
-        write(out, split, plans, image_size=image_size, seed=seed)
+    for split, count in zip(pictures.SPLITS, (num_train, num_val), strict=True):
+        draw = partial(pictures.draw_plan, seed, split, variant=variant, correlation=correlation)
+        write(out, split, [draw(index) for index in range(count)], image_size)
     (out / _UNFINISHED_NAME).replace(out / MARKER_NAME)

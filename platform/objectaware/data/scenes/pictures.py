@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Literal, get_args
 
 import cv2
@@ -172,6 +173,9 @@ class ScenePlan:
     """The content of one picture.
 
     Attributes:
+        seed: Seed of the data set.
+        split: The picture's split.
+        index: The picture's number in its split.
         classes: Classes of its objects, 0 to 8; the first is the picture's own.
         family: Family of its background, 0 to 8.
         same_family: Family of the background of another picture of the same class.
@@ -180,12 +184,19 @@ class ScenePlan:
         next_family: Family of the background of a picture of the next class.
     """
 
+    seed: int
+    split: Split
+    index: int
     classes: tuple[int, ...]
     family: int
     same_family: int
     random_class: int
     random_family: int
     next_family: int
+
+    def stream(self, name: StreamName) -> np.random.Generator:
+        """Return the random stream for one part of the picture."""
+        return random_stream(self.seed, self.split, self.index, name)
 
 
 def random_stream(seed: int, split: Split, index: int, stream: StreamName) -> np.random.Generator:
@@ -237,7 +248,7 @@ def draw_plan(seed: int, split: Split, index: int, *, variant: SceneVariant, cor
         partner = _draw_companion(PARTNERS[own_class], correlation, generator)
         third = (own_class, partner)[int(generator.integers(2))]
         classes = (own_class, partner, third)[: int(generator.integers(2, 4))]
-    return ScenePlan(classes, family, same_family, random_class, random_family, next_family)
+    return ScenePlan(seed, split, index, classes, family, same_family, random_class, random_family, next_family)
 
 
 AREA_RANGE = (0.10, 0.40)
@@ -270,12 +281,8 @@ class ObjectLayer:
 
 @dataclass(frozen=True)
 class _PlacedOutline:
-    contours: Contours
+    box: NDArray[np.float64]
     coverage: NDArray[np.float32]
-
-    @property
-    def box(self) -> NDArray[np.float64]:
-        return np.concatenate([self.contours[0].min(axis=0), self.contours[0].max(axis=0)])
 
 
 def _scale_to_area(
@@ -292,7 +299,8 @@ def _scale_to_area(
             return None
         if abs(measured - fraction) <= _AREA_TOLERANCE:
             extent = min(mask.any(axis=0).mean(), mask.any(axis=1).mean())
-            return _PlacedOutline(contours, coverage) if extent <= _MAX_EXTENT else None
+            box = np.concatenate([contours[0].min(axis=0), contours[0].max(axis=0)])
+            return _PlacedOutline(box, coverage) if extent <= _MAX_EXTENT else None
         scale *= np.sqrt(fraction / measured)
     return None
 
@@ -328,11 +336,9 @@ def visible_masks(coverages: Sequence[NDArray[np.float32]]) -> NDArray[np.bool_]
 def _fits_together(coverages: Sequence[NDArray[np.float32]]) -> bool:
     """Tell whether objects overlap little, and each and all of them cover an allowed share of the picture."""
     whole = np.stack(coverages) > 0.5
-    for first in range(len(whole)):
-        for second in range(first):
-            overlap = (whole[first] & whole[second]).sum()
-            if overlap >= MAX_OVERLAP * min(whole[first].sum(), whole[second].sum()):
-                return False
+    for first, second in combinations(whole, 2):
+        if (first & second).sum() >= MAX_OVERLAP * min(first.sum(), second.sum()):
+            return False
     fractions = visible_masks(coverages).mean(axis=(1, 2))
     in_range = (fractions >= PART_AREA_RANGE[0]) & (fractions <= PART_AREA_RANGE[1])
     return bool(in_range.all() and AREA_RANGE[0] <= fractions.sum() <= AREA_RANGE[1])
@@ -382,7 +388,7 @@ def draw_backdrop(
     """Draw a background of a family in colours on which the objects are visible.
 
     Args:
-        family: 0 to 8, an index of `FAMILY_NAMES` in `textures.py`.
+        family: 0 to 8, an index of `FAMILIES` in `textures.py`.
         layers: The objects that will lie on it.
         image_size: Side of the picture in pixels.
         generator: Source of every draw.
@@ -422,9 +428,8 @@ def mask_box(mask: NDArray[np.bool_]) -> tuple[int, int, int, int]:
     Returns:
         Left, top, right and bottom in pixels, the last two exclusive.
     """
-    columns = np.flatnonzero(mask.any(axis=0))
-    rows = np.flatnonzero(mask.any(axis=1))
-    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+    left, top, width, height = cv2.boundingRect(mask.astype(np.uint8))
+    return left, top, left + width, top + height
 
 
 def black_out_box(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[np.uint8]:
@@ -465,28 +470,22 @@ def tile_over_box(image: NDArray[np.uint8], mask: NDArray[np.bool_]) -> NDArray[
     return result
 
 
-def render_variants(
-    plan: ScenePlan, seed: int, split: Split, index: int, image_size: int
-) -> tuple[dict[str, NDArray[np.uint8]], NDArray[np.bool_]]:
+def render_variants(plan: ScenePlan, image_size: int) -> tuple[dict[str, NDArray[np.uint8]], NDArray[np.bool_]]:
     """Render all variants of a picture with one object, which keeps its place, size and surface in all.
 
     Args:
         plan: What the picture shows, from `draw_plan`.
-        seed: Seed of the data set.
-        split: The picture's split.
-        index: The picture's number in its split.
         image_size: Side of the picture in pixels.
 
     Returns:
         The pictures by name of the variant, each of shape (image_size, image_size, 3), and the object's mask of shape
         (image_size, image_size).
     """
-    layers = draw_objects(plan.classes, image_size, random_stream(seed, split, index, "objects"))
+    layers = draw_objects(plan.classes, image_size, plan.stream("objects"))
     mask = visible_masks([layer.coverage for layer in layers])[0]
 
     def on_background(family: int, stream: StreamName) -> NDArray[np.uint8]:
-        generator = random_stream(seed, split, index, stream)
-        return composite(draw_backdrop(family, layers, image_size, generator), layers)
+        return composite(draw_backdrop(family, layers, image_size, plan.stream(stream)), layers)
 
     original = on_background(plan.family, "background")
     pictures = {
@@ -502,22 +501,17 @@ def render_variants(
     return pictures, mask
 
 
-def render_scene(
-    plan: ScenePlan, seed: int, split: Split, index: int, image_size: int
-) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+def render_scene(plan: ScenePlan, image_size: int) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """Render a picture with one object or several.
 
     Args:
         plan: What the picture shows, from `draw_plan`.
-        seed: Seed of the data set.
-        split: The picture's split.
-        index: The picture's number in its split.
         image_size: Side of the picture in pixels.
 
     Returns:
         The picture, shape (image_size, image_size, 3), and the visible part of each object in the order of
         `plan.classes`, shape (num_objects, image_size, image_size).
     """
-    layers = draw_objects(plan.classes, image_size, random_stream(seed, split, index, "objects"))
-    backdrop = draw_backdrop(plan.family, layers, image_size, random_stream(seed, split, index, "background"))
+    layers = draw_objects(plan.classes, image_size, plan.stream("objects"))
+    backdrop = draw_backdrop(plan.family, layers, image_size, plan.stream("background"))
     return composite(backdrop, layers), visible_masks([layer.coverage for layer in layers])

@@ -174,18 +174,9 @@ def _scales(generator: np.random.Generator, size: int) -> Pattern:
     return np.clip(nearest, 0, 1) ** np.float32(generator.uniform(1.4, 2.4))
 
 
-FAMILY_PATTERNS: dict[str, Callable[[np.random.Generator, int], Pattern]] = {
-    "stripes": _stripes,
-    "checks": _checks,
-    "bricks": _bricks,
-    "dots": _dots,
-    "waves": _waves,
-    "cells": _cells,
-    "clouds": _clouds,
-    "hatching": _hatching,
-    "scales": _scales,
-}
-FAMILY_NAMES = tuple(FAMILY_PATTERNS)
+Family = Callable[[np.random.Generator, int], Pattern]
+FAMILIES: tuple[Family, ...] = (_stripes, _checks, _bricks, _dots, _waves, _cells, _clouds, _hatching, _scales)
+"""The families of backgrounds: from a generator and the side of a picture in pixels to a pattern in [0, 1]."""
 
 
 def draw_background(
@@ -194,7 +185,7 @@ def draw_background(
     """Draw a background of a family: its pattern in two colours, under light that falls off slowly.
 
     Args:
-        family: 0 to 8, an index of `FAMILY_NAMES`.
+        family: 0 to 8, an index of `FAMILIES`.
         palette: Two RGB colours, shape (2, 3), 0 to 255.
         image_size: Side of the picture in pixels.
         generator: Source of every draw.
@@ -202,7 +193,7 @@ def draw_background(
     Returns:
         Shape (image_size, image_size, 3), 0 to 255.
     """
-    pattern = FAMILY_PATTERNS[FAMILY_NAMES[family]](generator, image_size)[:, :, None]
+    pattern = FAMILIES[family](generator, image_size)[:, :, None]
     first, second = palette.astype(np.float32)
     light = 1 + np.float32(0.12) * smooth_noise(generator, 2, image_size)[:, :, None]
     return np.clip((first + pattern * (second - first)) * light, 0, 255)
@@ -342,8 +333,7 @@ def draw_palette(generator: np.random.Generator) -> NDArray[np.float64]:
     Returns:
         Two RGB colours, shape (2, 3), 0 to 255.
     """
-    palette: NDArray[np.float64] = _candidates(generator, _MEAN_RANGE, _CONTRAST, 1)[0]
-    return palette
+    return _candidates(generator, _MEAN_RANGE, _CONTRAST, 1)[0]
 
 
 def draw_muted_palette(generator: np.random.Generator, avoid: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -364,8 +354,7 @@ def draw_muted_palette(generator: np.random.Generator, avoid: NDArray[np.float64
     luma_distance = np.abs(difference @ _LUMA).min(axis=(1, 2)) / _MIN_LUMA_DISTANCE
     # Acceptable candidates score alike, and argmax takes the first of them.
     score = np.minimum(np.minimum(distance, luma_distance), 1)
-    palette: NDArray[np.float64] = candidates[int(np.argmax(score))]
-    return palette
+    return candidates[int(np.argmax(score))]
 
 
 def _candidates(

@@ -19,15 +19,16 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import DataConfig, Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.sets.imagenet import IMAGENET_TERMS, SUPERCLASSES, ImageNet, is_wnid, superclass_of_class
 from objectaware.data.truth import GroundTruth, Turns
-from objectaware.data.user_files import find_class_folders, is_folder
+from objectaware.data.user_files import Release, find_class_folders, is_folder
 from objectaware.errors import InputError
 
 _FIELD = "backgrounds_challenge"
+_MASKS = Release("fg_mask", remedy="Every picture of 'original' needs its mask.")
 VARIANTS = ("original", "mixed_same", "mixed_rand", "mixed_next", "only_fg", "no_fg", "only_bg_b", "only_bg_t")
 """The parts of a picture that each variant shows: all of it; its object on a background of the same, a random or the
 next class; its object alone; all but the object's shape; all but the object's box, blackened or tiled over."""
@@ -37,7 +38,7 @@ class Foregrounds(GroundTruth):
     """True foregrounds of the pictures of `original`, by index, from `fg_mask`.
 
     Args:
-        place: The pictures.
+        data: The pictures.
         image_ids: Their paths in the variant, `<class>/<name>.JPEG`; a mask is `<class>/<name>.npy`.
 
     Raises:
@@ -46,10 +47,10 @@ class Foregrounds(GroundTruth):
 
     folder = "fg_mask"
 
-    def __init__(self, place: Place, image_ids: list[str]) -> None:
-        self._masks = ImageFolder(_find_split(place, self.folder), [self._file_name(name) for name in image_ids])
+    def __init__(self, data: Dataset, image_ids: list[str]) -> None:
+        self._masks = ImageFolder(_find_split(data, self.folder), [self._file_name(name) for name in image_ids])
         super().__init__(image_ids, [self._masks])
-        places = _split_places(place, "original")
+        places = _split_places(data, "original")
         pictures = next((one for one in places if is_folder(one, field=_FIELD)), places[0])
         # They were drawn with tools that show pictures as they are stored.
         self._turns = Turns(ImageFolder(pictures, image_ids), field="fg_mask")
@@ -67,15 +68,8 @@ class Foregrounds(GroundTruth):
 
     def _read(self, index: int) -> NDArray[np.bool_]:
         path = self._masks.path(index)
-        try:
+        with _MASKS.reading(path, "is not a NumPy array", OSError, ValueError, EOFError):
             mask = np.load(path, allow_pickle=False)
-        except FileNotFoundError as error:
-            raise InputError(
-                "fg_mask", path, "does not exist", "Every picture of 'original' needs its mask."
-            ) from error
-        except (OSError, ValueError, EOFError) as error:
-            remedy = "Extract it from the archive again."
-            raise InputError("fg_mask", path, f"is not a NumPy array ({error})", remedy) from error
         if mask.ndim != 2 or mask.dtype.kind not in "biuf":
             problem = f"has shape {mask.shape} and type {mask.dtype}"
             raise InputError("fg_mask", path, problem, "A mask is a two-dimensional array of numbers.")
@@ -104,21 +98,20 @@ class ShownForegrounds(Foregrounds):
             raise InputError("only_fg", self._masks.path(index), error.reason, remedy) from error
 
 
-def _find_split(place: Place, name: str) -> Path:
-    places = _split_places(place, name)
+def _find_split(data: Dataset, name: str) -> Path:
+    places = _split_places(data, name)
     for one in places:
         if is_folder(one, field=_FIELD):
             return one
     remedy = "Give the folder that the Backgrounds Challenge archive was extracted to."
-    raise InputError(_FIELD, place.root, f"holds neither {places[0]} nor {places[1]}", remedy)
+    raise InputError(_FIELD, data.root, f"holds neither {places[0]} nor {places[1]}", remedy)
 
 
-def _split_places(place: Place, name: str) -> list[Path]:
-    return [Path(place.root, name, place.split), Path(place.root, "bg_challenge", name, place.split)]
+def _split_places(data: Dataset, name: str) -> list[Path]:
+    return [Path(data.root, name, data.split), Path(data.root, "bg_challenge", name, data.split)]
 
 
-@register_layout
-class BackgroundsChallenge(Layout):
+class BackgroundsChallenge(Dataset):
     """Its variants; true masks are those of `original`. A label is the number at the start of the class folder's name.
 
     Class folders that are not numbered from 0 without a gap are refused: a missing class would shift the labels of
@@ -134,9 +127,9 @@ class BackgroundsChallenge(Layout):
     default_variant = "original"
     true_masks = True
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the pictures of a variant."""
-        images = ImageFolder.from_classes(_find_split(place, place.variant))
+        images = ImageFolder.from_classes(_find_split(self, self.variant))
         for label, name in enumerate(images.class_names):
             number = re.match(r"\d+", name)
             if number is None or int(number[0]) != label:
@@ -144,44 +137,41 @@ class BackgroundsChallenge(Layout):
                 raise InputError("variant", images.root / name, f"is class folder number {label} in order", remedy)
         return images
 
-    def has_truth(self, place: Place) -> bool:
-        """Tell whether `fg_mask` has the split. Pictures of other variants have other names, cut along their masks."""
-        return place.variant == "original" and _has_masks(place)
+    @property
+    def has_truth(self) -> bool:
+        """Whether `fg_mask` has the split. Pictures of other variants have other names, cut along their masks."""
+        return self.variant == "original" and _has_masks(self)
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> Foregrounds:
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> Foregrounds:
         """Open the masks of `fg_mask`."""
-        return Foregrounds(place, image_ids)
+        return Foregrounds(self, image_ids)
 
-    def training_truth(self, place: Place, image_ids: list[str]) -> Foregrounds:
+    def training_truth(self, image_ids: list[str]) -> Foregrounds:
         """Open the masks of `fg_mask` where it has the split, or what `only_fg` shows."""
-        return (Foregrounds if _has_masks(place) else ShownForegrounds)(place, image_ids)
+        return (Foregrounds if _has_masks(self) else ShownForegrounds)(self, image_ids)
 
 
-def _has_masks(place: Place) -> bool:
-    return any(is_folder(one, field="fg_mask") for one in _split_places(place, "fg_mask"))
+def _has_masks(data: Dataset) -> bool:
+    return any(is_folder(one, field="fg_mask") for one in _split_places(data, "fg_mask"))
 
 
-register_published(
-    PublishedSet(
-        "ImageNet-9",
-        "bg_challenge",
-        IMAGENET_TERMS,
-        "github.com/MadryLab/backgrounds_challenge, release archive backgrounds_challenge_data.tar.gz (val); links of "
-        "the training images are dead: `objectaware data build imagenet9` makes them of ImageNet",
-        {
-            part: {"layout": BackgroundsChallenge.name, "variant": "original", "split": part}
-            for part in ("train", "val")
-        },
-        {"train": 45_405, "val": 4_050},
-    ),
-    PublishedSet(
-        "Backgrounds Challenge",
-        "bg_challenge",
-        IMAGENET_TERMS,
-        "github.com/MadryLab/backgrounds_challenge, release archive backgrounds_challenge_data.tar.gz",
-        {variant: {"layout": BackgroundsChallenge.name, "variant": variant, "split": "val"} for variant in VARIANTS},
-        dict.fromkeys(VARIANTS, 4_050),
-    ),
+PublishedSet(
+    "ImageNet-9",
+    "bg_challenge",
+    IMAGENET_TERMS,
+    "github.com/MadryLab/backgrounds_challenge, release archive backgrounds_challenge_data.tar.gz (val); links of the "
+    "training images are dead: `objectaware data build imagenet9` makes them of ImageNet",
+    {part: {"layout": BackgroundsChallenge.name, "variant": "original", "split": part} for part in ("train", "val")},
+    {"train": 45_405, "val": 4_050},
+)
+
+PublishedSet(
+    "Backgrounds Challenge",
+    "bg_challenge",
+    IMAGENET_TERMS,
+    "github.com/MadryLab/backgrounds_challenge, release archive backgrounds_challenge_data.tar.gz",
+    {variant: {"layout": BackgroundsChallenge.name, "variant": variant, "split": "val"} for variant in VARIANTS},
+    dict.fromkeys(VARIANTS, 4_050),
 )
 
 
@@ -240,7 +230,7 @@ def build_imagenet9(
     train = Path(out).absolute() / "original" / "train"
     if train.exists():
         raise InputError("out", train, "exists", "Give another folder, or delete this one.")
-    images = ImageNet().open(Place(str(imagenet), split="train"))
+    images = ImageNet(DataConfig(root=str(imagenet), layout=ImageNet.name, split="train")).open_images()
     assert images.labels is not None
     superclasses = superclass_of_class()[images.labels]
     held_back = _published_names(Path(out))
@@ -269,8 +259,7 @@ def _draw(candidates: list[int], number: int, seed: int, superclass: int) -> lis
         problem = f"is more than the {len(candidates)} images of {SUPERCLASSES[superclass]}"
         raise InputError("num_per_class", number, problem, "Lower it, or give the whole of ImageNet.")
     order = np.random.Generator(np.random.PCG64([seed, superclass])).permutation(len(candidates))[:number]
-    chosen: NDArray[np.int64] = np.sort(order)
-    return [candidates[place] for place in chosen]
+    return [candidates[place] for place in np.sort(order)]
 
 
 def _published_names(out: Path) -> frozenset[str]:
@@ -286,10 +275,8 @@ def _box_filter(boxes: str | Path) -> Callable[[str], bool]:
         path = (folder / image_id).with_suffix(".xml")
         if not path.is_file():  # most images of ImageNet have none
             return False
-        try:
+        with Release("boxes").reading(path, "is not XML", ElementTree.ParseError):
             return len(ElementTree.parse(path).getroot().findall("object/bndbox")) == 1
-        except ElementTree.ParseError as error:
-            raise InputError("boxes", path, f"is not XML ({error})", "Extract the annotations again.") from error
 
     return has_one_box
 

@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.user_files import EXTRACTED, Release
-from objectaware.errors import InputError, one_line
+from objectaware.data.user_files import Release
 
+_RELEASE = Release("cifar")
 _SIDE = 32
 
 
@@ -51,19 +51,14 @@ class _PlainUnpickler(pickle.Unpickler):
     """Reads arrays, strings, numbers, lists and mappings; a pickle that would call anything else is refused."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401 - as pickle has it
-        reconstruct = np.empty(0).__reduce__()[0]
-        allowed = {
-            ("numpy.core.multiarray", "_reconstruct"): reconstruct,
-            ("numpy._core.multiarray", "_reconstruct"): reconstruct,  # as NumPy 2 names it
-            ("numpy", "ndarray"): np.ndarray,
-            ("numpy", "dtype"): np.dtype,
-        }
-        if (module, name) in allowed:
-            return allowed[module, name]
+        if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):  # of NumPy 1 and 2
+            return np.empty(0).__reduce__()[0]
+        if module == "numpy" and name in ("ndarray", "dtype"):
+            return getattr(np, name)
         raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
-class _Cifar(Layout):
+class _Cifar(Dataset):
     """Base of the two sets. Pictures have 32 × 32 pixels.
 
     Attributes:
@@ -71,7 +66,6 @@ class _Cifar(Layout):
         batches: Names of its files in the splits train and test.
         meta: Its file of class names.
         keys: Keys of the labels and of the class names in these files.
-        num_classes: Number of classes.
     """
 
     splits = ("train", "test")
@@ -80,19 +74,18 @@ class _Cifar(Layout):
     batches: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]]
     meta: ClassVar[str]
     keys: ClassVar[tuple[str, str]]
-    num_classes: ClassVar[int]
 
-    def open(self, place: Place) -> ArrayImages:
+    def open_images(self) -> ArrayImages:
         """Read a split into memory."""
-        names = self.batches[self.splits.index(place.split)]
-        folder = Release("cifar", (self.folder,), (*names, self.meta)).base(place.root)
+        names = self.batches[self.splits.index(self.split)]
+        folder = replace(_RELEASE, folders=(self.folder,), needed=(*names, self.meta)).base(self.root)
         class_names = tuple(str(name) for name in _read(folder / self.meta, (self.keys[1],))[0])
         pixels, labels, image_ids = [], [], []
         for name in names:
             data, numbers = (np.asarray(part) for part in _read(folder / name, ("data", self.keys[0])))
             if data.dtype != np.uint8 or data.shape != (len(numbers), 3 * _SIDE * _SIDE):
                 problem = f"has images of shape {data.shape} and type {data.dtype}, and {len(numbers)} labels"
-                raise InputError("cifar", folder / name, problem, EXTRACTED)
+                raise _RELEASE.malformed(folder / name, problem)
             pixels.append(data.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1))
             labels.append(numbers.astype(np.int64))
             image_ids += [f"{name}#{number}" for number in range(len(numbers))]
@@ -102,16 +95,13 @@ class _Cifar(Layout):
 
 def _read(path: Path, keys: tuple[str, ...]) -> list[Any]:
     """Return the values of a pickled mapping under some keys."""
-    try:
-        with path.open("rb") as stream:
-            # Written by Python 2, whose strings are bytes.
-            content = _PlainUnpickler(stream, encoding="latin1").load()
+    # pickle raises whatever a malformed file provokes in it.
+    with _RELEASE.reading(path, "is not a part of the data set", Exception), path.open("rb") as stream:
+        # Written by Python 2, whose strings are bytes.
+        content = _PlainUnpickler(stream, encoding="latin1").load()
         return [content[key] for key in keys]
-    except Exception as error:  # pickle raises whatever a malformed file provokes in it
-        raise InputError("cifar", path, f"is not a part of the data set ({one_line(error)})", EXTRACTED) from error
 
 
-@register_layout
 class Cifar10(_Cifar):
     """Ten classes."""
 
@@ -122,10 +112,8 @@ class Cifar10(_Cifar):
     batches = (tuple(f"data_batch_{number}" for number in range(1, 6)), ("test_batch",))
     meta = "batches.meta"
     keys = ("labels", "label_names")
-    num_classes = 10
 
 
-@register_layout
 class Cifar100(_Cifar):
     """A hundred fine classes."""
 
@@ -136,20 +124,15 @@ class Cifar100(_Cifar):
     batches = (("train",), ("test",))
     meta = "meta"
     keys = ("fine_labels", "fine_label_names")
-    num_classes = 100
 
 
-register_published(
-    *(
-        PublishedSet(
-            f"CIFAR-{one.num_classes}",
-            one.folder,
-            "none stated; its authors ask to be cited",
-            f"torchvision.datasets.CIFAR{one.num_classes} downloads it (www.cs.toronto.edu/~kriz/cifar.html, the "
-            "Python version)",
-            {part: {"layout": one.name, "split": part} for part in one.splits},
-            {"train": 50_000, "test": 10_000},
-        )
-        for one in (Cifar10, Cifar100)
+for _layout in (Cifar10, Cifar100):
+    PublishedSet(
+        _layout.name.upper(),
+        _layout.folder,
+        "none stated; its authors ask to be cited",
+        f"torchvision.datasets.{_layout.__name__.upper()} downloads it (www.cs.toronto.edu/~kriz/cifar.html, the "
+        "Python version)",
+        {part: {"layout": _layout.name, "split": part} for part in _layout.splits},
+        {"train": 50_000, "test": 10_000},
     )
-)

@@ -7,23 +7,16 @@ draws the annotations. This module puts pictures, masks, boxes and crops togethe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from objectaware.data.coco_json import (
-    CocoAnnotation,
-    CocoField,
-    CocoInstances,
-    forget_instances,
-    parse_instances,
-    union_mask,
-)
+from objectaware.data.coco_json import CocoAnnotation, CocoField, CocoInstances, forget_instances, parse_instances
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder, require_some_file
 from objectaware.data.images import UnreadableImage
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.masks import MIN_BOX_AREA, OBJECT_MARGIN, Box, expand_box, pixel_region
 from objectaware.data.truth import GroundTruth, Orientation, Turns
 from objectaware.data.user_files import is_folder
@@ -36,27 +29,25 @@ class CocoDataset:
     Attributes:
         images: All pictures that the annotation file names, in the order of their COCO numbers, unlabelled.
         numbers: COCO's number of each picture.
+        instances: The annotation file.
+        places: Place of each picture in the file.
+        turns: The turns that bring the annotations of the file's pictures upright, by place.
     """
 
     def __init__(self, instances: CocoInstances, images: ImageFolder, places: Sequence[int], turns: Turns) -> None:
         self.images = images
         self.numbers = [instances.numbers[place] for place in places]
-        self._instances = instances
-        self._places = places
-        self._turns = turns
+        self.instances = instances
+        self.places = places
+        self.turns = turns
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self.places)
 
     @property
     def category_names(self) -> tuple[str, ...]:
         """Names by category index."""
-        return self._instances.category_names
-
-    @property
-    def notice(self) -> str:
-        """A line about the annotations for the user, or an empty one."""
-        return self._instances.notice
+        return self.instances.category_names
 
     def select(self, image_ids: Sequence[str]) -> CocoDataset:
         """Return some of the pictures, in the order in which they are named.
@@ -64,13 +55,13 @@ class CocoDataset:
         Raises:
             KeyError: A picture is not in the data set.
         """
-        place_of = dict(zip(self.images.image_ids, self._places, strict=True))
+        place_of = dict(zip(self.images.image_ids, self.places, strict=True))
         places = [place_of[image_id] for image_id in image_ids]
-        return CocoDataset(self._instances, ImageFolder(self.images.root, image_ids), places, self._turns)
+        return CocoDataset(self.instances, ImageFolder(self.images.root, image_ids), places, self.turns)
 
     def size(self, index: int) -> tuple[int, int]:
         """Return height and width of a picture in pixels, as the annotation file gives them."""
-        return self._instances.shape(self._places[index])
+        return self.instances.shape(self.places[index])
 
     def stored(self, index: int) -> Orientation:
         """Return the orientation that brings a picture itself upright.
@@ -78,7 +69,7 @@ class CocoDataset:
         Raises:
             UnreadableImage: It cannot be read.
         """
-        return self._turns.stored(self._places[index])
+        return self.turns.stored(self.places[index])
 
     def turn(self, index: int) -> Orientation:
         """Return the orientation that brings upright the annotations of a picture.
@@ -86,20 +77,11 @@ class CocoDataset:
         Raises:
             InputError: The picture has the size that the file gives neither as it is stored nor upright.
         """
-        return self._turns.of(self._places[index], self.size(index))
-
-    def turns(self) -> CocoTurns:
-        """Return the results of `turn` for all pictures, without keeping the annotation file.
-
-        Raises:
-            InputError: The file gives no size of some picture.
-        """
-        shapes = np.array([image.shape for image in self._instances.images], dtype=np.int32).reshape(-1, 2)
-        return CocoTurns(self._turns, shapes, np.array(self._places, dtype=np.int64))
+        return self.turns.of(self.places[index], self.size(index))
 
     def annotations(self, index: int) -> list[CocoAnnotation]:
         """Return the annotations of a picture in the order of the file, not turned, crowds included."""
-        return self._instances.annotations[self._places[index]]
+        return self.instances.annotations[self.places[index]]
 
     def foreground_mask(self, index: int) -> NDArray[np.bool_]:
         """Return the union of all instances of a picture, crowds included.
@@ -110,14 +92,8 @@ class CocoDataset:
         Raises:
             InputError: A segmentation cannot be drawn, or see `turn`.
         """
-        shapes = [annotation.segmentation for annotation in self.annotations(index)]
         turn = self.turn(index)
-        try:
-            return turn.pixels(union_mask(shapes, *turn.shape))
-        except (ValueError, TypeError) as error:
-            problem = f"cannot be drawn ({error})"
-            remedy = "Repair the annotation file."
-            raise InputError("segmentation", self.images.image_ids[index], problem, remedy) from error
+        return turn.pixels(self.instances.union(self.places[index], turn.shape))
 
     def annotated_boxes(self, index: int, *, min_area: float) -> NDArray[np.float64]:
         """Return the boxes (n, 4) of a picture's objects as annotated, x0 y0 x1 y1 relative, crowds included.
@@ -130,24 +106,6 @@ class CocoDataset:
         large = [one for one in self.annotations(index) if one.area / (width * height) > min_area]
         boxes = [_relative_box(one, height, width) for one in large]
         return np.array(boxes, dtype=np.float64).reshape(-1, 4)
-
-
-class CocoTurns:
-    """The turns that bring the annotations of pictures upright; made by `CocoDataset.turns`."""
-
-    def __init__(self, turns: Turns, shapes: NDArray[np.int32], places: NDArray[np.int64]) -> None:
-        self._turns = turns.with_shapes(self._shape)
-        self._shapes = shapes
-        self._places = places
-
-    def __getitem__(self, index: int) -> Orientation:
-        """Return the turn of a picture, by its index in the data set; raises as `CocoDataset.turn`."""
-        place = int(self._places[index])
-        return self._turns.of(place, self._shape(place))
-
-    def _shape(self, place: int) -> tuple[int, int]:
-        height, width = self._shapes[place].tolist()
-        return height, width
 
 
 def instances_file(root: str | Path, split: str) -> Path:
@@ -197,7 +155,7 @@ class CocoTruth(GroundTruth):
     def __init__(self, coco: CocoDataset) -> None:
         super().__init__(coco.images.image_ids)
         self.coco: CocoDataset = coco
-        self.notice = coco.notice
+        self.notice = coco.instances.notice
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the union of the instances, (H, W)."""
@@ -238,7 +196,6 @@ class CroppedObjects:
     Attributes:
         crops: What is cut out of which picture.
         files: The pictures that have objects.
-        root: Folder of the pictures.
         image_ids: `<picture>#<number of the crop>`.
         labels: Category index of each crop, (N,).
         class_names: Names of the categories.
@@ -256,9 +213,7 @@ class CroppedObjects:
             for one in coco.annotations(index)
             if one.area / (width * height) >= min_area
         ]
-        shown = sorted({crop.image_index for crop in self.crops})
-        self.files = coco.images.select(np.array(shown, dtype=np.int64))
-        self.root: Path = coco.images.root
+        self.files = coco.images.select(sorted({crop.image_index for crop in self.crops}))
         names = coco.images.image_ids
         self.image_ids = [f"{names[crop.image_index]}#{number}" for number, crop in enumerate(self.crops)]
         self.labels = np.array([crop.label for crop in self.crops], dtype=np.int64)
@@ -277,7 +232,7 @@ class CroppedObjects:
         crop = self.crops[index]
         image = self._coco.images.read(crop.image_index)
         try:
-            box = self._coco.turn(crop.image_index).box(crop.annotated_box)
+            [box] = self._coco.turn(crop.image_index).boxes(np.array([crop.annotated_box]))
         except InputError as error:
             raise UnreadableImage(f"its picture {error.problem}") from error
         top, left, height, width = pixel_region(box, image.shape[0], image.shape[1])
@@ -299,7 +254,9 @@ class ObjectBoxes:
     """
 
     def __init__(self, coco: CocoDataset, *, min_area: float = MIN_BOX_AREA, margin: float = OBJECT_MARGIN) -> None:
-        self._turns = coco.turns()
+        self._places = coco.places
+        self._shapes = [image.shape for image in coco.instances.images]
+        self._turns = replace(coco.turns, shapes=self._shapes.__getitem__)  # instead of the annotation file's
         annotated = (coco.annotated_boxes(index, min_area=min_area).tolist() for index in range(len(coco)))
         self._annotated = [
             np.array([expand_box(tuple(box), margin) for box in boxes]).reshape(-1, 4) for boxes in annotated
@@ -314,7 +271,8 @@ class ObjectBoxes:
         Raises:
             InputError: See `CocoDataset.turn`.
         """
-        return self._turns[index].boxes(self._annotated[index]).astype(np.float32)
+        place = self._places[index]
+        return self._turns.of(place, self._shapes[place]).boxes(self._annotated[index]).astype(np.float32)
 
 
 def _relative_box(annotation: CocoAnnotation, height: int, width: int) -> Box:
@@ -325,21 +283,17 @@ def _relative_box(annotation: CocoAnnotation, height: int, width: int) -> Box:
     return left, top, right, bottom
 
 
-class _Annotated(Layout):
+class _Annotated(Dataset):
     """Images with one file of annotations for all."""
 
     splits = ("train", "val")
 
-    def annotation_hash(self, place: Place) -> str:
-        """Hash the annotation file, which is parsed for that and kept."""
-        return parse_instances(instances_file(place.root, place.split)).sha256
-
-    def instances(self, place: Place, *fields: CocoField) -> CocoDataset:
-        """Open the images with their annotations."""
-        return load_coco(place.root, place.split, *fields)
+    @property
+    def annotation_hash(self) -> str:
+        """Hash of the annotation file, which is parsed for that and kept."""
+        return parse_instances(instances_file(self.root, self.split)).sha256
 
 
-@register_layout
 class Coco(_Annotated):
     """Whole pictures."""
 
@@ -350,23 +304,27 @@ class Coco(_Annotated):
     true_masks = True
     true_boxes = True
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the pictures of the annotation file."""
-        return self.instances(place).images
+        return load_coco(self.root, self.split).images
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> CocoTruth:
+    def instances(self, *fields: CocoField) -> CocoDataset:
+        """Open the images with their annotations."""
+        whole = load_coco(self.root, self.split, *fields)
+        return whole if self.config.subset is None else whole.select(self.image_ids)
+
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> CocoTruth:
         """Open the annotations; those without boxes need not say anything of them."""
         of_boxes: tuple[CocoField, ...] = ("box", "area") if needs_boxes else ()
-        return CocoTruth(self.instances(place, "shape", "segmentation", *of_boxes).select(image_ids))
+        return CocoTruth(load_coco(self.root, self.split, "shape", "segmentation", *of_boxes).select(image_ids))
 
-    def training_boxes(self, place: Place, image_ids: list[str]) -> ObjectBoxes:
+    def training_boxes(self, image_ids: list[str]) -> ObjectBoxes:
         """Open the boxes and let go of the annotation file, which would fill every worker's memory."""
-        boxes = ObjectBoxes(self.instances(place, "shape", "box", "area").select(image_ids))
+        boxes = ObjectBoxes(load_coco(self.root, self.split, "shape", "box", "area").select(image_ids))
         forget_instances()
         return boxes
 
 
-@register_layout
 class CocoCrop(_Annotated):
     """Each object of COCO by itself, labelled with its category."""
 
@@ -375,9 +333,9 @@ class CocoCrop(_Annotated):
     labels = "category"
     are_files = False
 
-    def open(self, place: Place) -> CroppedObjects:
+    def open_images(self) -> CroppedObjects:
         """List the objects."""
-        return CroppedObjects(self.instances(place, "shape", "category_index", "box", "area"))
+        return CroppedObjects(load_coco(self.root, self.split, "shape", "category_index", "box", "area"))
 
 
 COCO = PublishedSet(
@@ -389,12 +347,10 @@ COCO = PublishedSet(
     {"train": 118_287, "val": 5_000},
 )
 
-COCO_CROP = PublishedSet(
+PublishedSet(
     "COCO-Crop",
     "COCO",
     COCO.licence,
     "derived from COCO: " + COCO.source,
     {part: {"layout": CocoCrop.name, "split": part} for part in CocoCrop.splits},
 )
-
-register_published(COCO, COCO_CROP)

@@ -14,9 +14,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
 from objectaware.data.images import UnreadableImage
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.sets.wsolevaluation import published_parts
 from objectaware.data.truth import GroundTruth, Turns, read_pixels
 from objectaware.data.user_files import Release, Table, Value, is_file, is_folder
@@ -29,7 +29,7 @@ _REDO_RELEASE = replace(
     remedy="Put datasplits/cub/train_val_test_split.txt of github.com/mickaelChen/ReDO there, by its own name or as "
     "redo_split.txt.",
 )
-_SEGMENTATIONS_REMEDY = "Extract segmentations.tgz into the folder CUB_200_2011."
+_SEGMENTATIONS = replace(_RELEASE, remedy="Extract segmentations.tgz into the folder CUB_200_2011.")
 # Codes of the parts in the last column of their files.
 _OFFICIAL = {"train": 1, "test": 0}
 # 10,000, 788 and 1,000 images.
@@ -62,17 +62,16 @@ class CubTruth(GroundTruth):
         folder = next((place for place in places if is_folder(place, field=_RELEASE.field)), None)
         self.has_masks = folder is not None
         if folder is None:
-            self.notice = f"{places[0]} is not there, hence no masks but boxes alone. {_SEGMENTATIONS_REMEDY}"
+            self.notice = f"{places[0]} is not there, hence no masks but boxes alone. {_SEGMENTATIONS.remedy}"
         else:
-            names = [str(PurePosixPath(image_id).with_suffix(".png")) for image_id in image_ids]
-            self._masks = ImageFolder(folder, names)
+            self._masks = ImageFolder(folder, [str(PurePosixPath(name).with_suffix(".png")) for name in image_ids])
             files.append(self._masks)
         super().__init__(image_ids, files)
 
     def mask(self, index: int) -> NDArray[np.bool_]:
         """Return the mask (H, W) of the bird, upright."""
         assert self.has_masks
-        gray = read_pixels(self._masks.path(index), "L", field=_RELEASE.field, remedy=_SEGMENTATIONS_REMEDY)
+        gray = read_pixels(self._masks.path(index), "L", _SEGMENTATIONS)
         return self._turns.upright(index, gray > 127)
 
     def boxes(self, index: int) -> NDArray[np.float64]:
@@ -91,21 +90,18 @@ def _table(
     path: Path, kind: Callable[[str], Value], num_values: int = 1, release: Release = _RELEASE
 ) -> Table[int, Value]:
     """Read a list with `<number> <value> …` in each line, in any order. The last value takes the rest of the line."""
-    rows: dict[int, list[Value]] = {}
-    for place, line in enumerate(release.lines(path), start=1):
-        try:
-            number, *values = line.strip().split(None, num_values)
-            rows[int(number)] = [kind(value) for value in values]
-        except ValueError:
-            values = []
+
+    def parse(line: str) -> tuple[int, list[Value]]:
+        number, *values = line.strip().split(None, num_values)
         if len(values) < num_values:
-            problem = f"has no number with {num_values} {kind.__name__} behind it in line {place}: {line!r}"
-            raise release.malformed(path, problem)
-    return Table(release, path, rows.items())
+            raise ValueError("it ends too early")
+        return int(number), [kind(value) for value in values]
+
+    form = f"number with {num_values} {kind.__name__} behind it"
+    return Table(release, path, dict(release.rows(path, parse, form)).items())
 
 
-@register_layout
-class Cub(Layout):
+class Cub(Dataset):
     """CUB-200-2011. Images are in the order of `images.txt`; ReDO's split lies in a file that the user puts there."""
 
     name = "cub"
@@ -115,44 +111,42 @@ class Cub(Layout):
     splits = (*_OFFICIAL, *_REDO)
     true_masks = True
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images of a part."""
-        base = _RELEASE.base(place.root)
+        base = _RELEASE.base(self.root)
         images, classes = _table(base / "images.txt", str), _table(base / "classes.txt", str)
         class_of_image = _table(base / "image_class_labels.txt", int)
-        if place.split in _OFFICIAL:
+        if self.split in _OFFICIAL:
             part = _table(base / "train_test_split.txt", int)
         else:
             paths = [base / "train_val_test_split.txt", base / "redo_split.txt"]
             path = next((path for path in paths if is_file(path, field=_RELEASE.field)), paths[0])
             part = _table(path, int, release=_REDO_RELEASE)
-        code = {**_OFFICIAL, **_REDO}[place.split]
+        code = {**_OFFICIAL, **_REDO}[self.split]
         chosen = [number for number in images if part[number] == [code]]
         if not chosen:
-            raise _RELEASE.malformed(base, f"has no image of the part {place.split}")
+            raise _RELEASE.malformed(base, f"has no image of the part {self.split}")
         names = [classes[number][0] for number in sorted(classes)]
         index_of_name = {name: index for index, name in enumerate(names)}
         labels = [index_of_name[classes[class_of_image[number][0]][0]] for number in chosen]
         return ImageFolder(base / "images", [images[number][0] for number in chosen], labels, names)
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> CubTruth:
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> CubTruth:
         """Open the boxes, and the masks where they were downloaded."""
-        return CubTruth(place.root, image_ids)
+        return CubTruth(self.root, image_ids)
 
 
 _WSOL = published_parts("CUB")
 
-register_published(
-    PublishedSet(
-        "CUB-200-2011",
-        "CUB_200_2011",
-        "pictures by their Flickr licences: non-commercial research and education",
-        "data.caltech.edu/records/65de6-vp158: CUB_200_2011.tgz, and segmentations.tgz into the same folder. redo-…: "
-        "datasplits/cub/train_val_test_split.txt of github.com/mickaelChen/ReDO there, too. wsol-…: a clone of "
-        "github.com/clovaai/wsolevaluation beside it; wsol-val: its CUBV2.tar into images",
-        {split: {"layout": Cub.name, "split": split} for split in Cub.splits} | _WSOL,
-        {"train": 5_994, "test": 5_794, "redo-train": 10_000, "redo-val": 788, "redo-test": 1_000}
-        | {"wsol-val": 1_000, "wsol-test": 5_794},
-        measured=("redo-val", "redo-test", *_WSOL),
-    )
+PublishedSet(
+    "CUB-200-2011",
+    "CUB_200_2011",
+    "pictures by their Flickr licences: non-commercial research and education",
+    "data.caltech.edu/records/65de6-vp158: CUB_200_2011.tgz, and segmentations.tgz into the same folder. redo-…: "
+    "datasplits/cub/train_val_test_split.txt of github.com/mickaelChen/ReDO there, too. wsol-…: a clone of "
+    "github.com/clovaai/wsolevaluation beside it; wsol-val: its CUBV2.tar into images",
+    {split: {"layout": Cub.name, "split": split} for split in Cub.splits} | _WSOL,
+    {"train": 5_994, "test": 5_794, "redo-train": 10_000, "redo-val": 788, "redo-test": 1_000}
+    | {"wsol-val": 1_000, "wsol-test": 5_794},
+    measured=("redo-val", "redo-test", *_WSOL),
 )

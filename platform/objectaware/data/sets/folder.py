@@ -4,40 +4,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from objectaware.data.dataset import Dataset
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, register_layout
 
 if TYPE_CHECKING:
     from objectaware.data.pack import PackedImages, PackedTruth
 
 
-@register_layout
-class Folder(Layout):
+class Folder(Dataset):
     """Photos at any depth, without labels."""
 
     name = "folder"
     content = "photos at any depth"
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images."""
-        return ImageFolder.scan(place.root)
+        return ImageFolder.scan(self.root)
 
 
-@register_layout
-class ClassFolders(Layout):
+class ClassFolders(Dataset):
     """As torchvision's `ImageFolder` has it."""
 
     name = "class-folders"
     content = "one folder per class"
     labels = "class"
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images with their classes."""
-        return ImageFolder.from_classes(place.root)
+        return ImageFolder.from_classes(self.root)
 
 
-@register_layout
-class Shards(Layout):
+class Shards(Dataset):
     """A pack in any store, with the labels, masks and boxes of the images that were packed."""
 
     name = "shards"
@@ -46,26 +43,33 @@ class Shards(Layout):
     are_files = False
     is_pack = True
 
-    def open(self, place: Place) -> PackedImages:
+    def open_images(self) -> PackedImages:
         """Read the pack's index."""
         from objectaware.data.pack import PackedImages
 
-        return PackedImages.open(place.root, window=place.shuffle_window)
+        return PackedImages(self.root, window=self.config.shuffle_window or 1)
 
-    def require_root(self, root: str) -> None:
+    def require_root(self) -> None:
         """Refuse an address that holds no finished pack."""
         from objectaware.data.pack import PackedImages
 
-        PackedImages.describe(root)
+        PackedImages.describe(self.root)
 
-    def has_truth(self, place: Place) -> bool:
-        """Tell whether masks were packed, too."""
+    def content_hash(self, verify: bool = False) -> str:
+        """Hash the pack's description, and its shards where they are to be verified."""
+        from objectaware.data.pack import pack_hash
+
+        return pack_hash(self.root, verify)
+
+    @property
+    def has_truth(self) -> bool:
+        """Whether masks were packed, too."""
         from objectaware.data.pack import PackedImages
 
-        return bool(PackedImages.describe(place.root)["has_masks"])
+        return bool(PackedImages.describe(self.root)["has_masks"])
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> PackedTruth:
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> PackedTruth:
         """Open the masks and boxes that were packed."""
         from objectaware.data.pack import PackedTruth
 
-        return PackedTruth(place.root, image_ids)
+        return PackedTruth(self.root, image_ids)

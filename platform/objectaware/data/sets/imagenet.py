@@ -24,24 +24,15 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import Dataset, OpenedImages, PublishedSet
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.sets.wsolevaluation import published_parts
 from objectaware.data.truth import GroundTruth, Turns
 from objectaware.data.user_files import Release, is_file, list_folder, subfolders
 from objectaware.errors import InputError
 
-SUPERCLASSES = (
-    "00_dog",
-    "01_bird",
-    "02_wheeled vehicle",
-    "03_reptile",
-    "04_carnivore",
-    "05_insect",
-    "06_musical instrument",
-    "07_primate",
-    "08_fish",
-)
+_NINE = ("dog", "bird", "wheeled vehicle", "reptile", "carnivore", "insect", "musical instrument", "primate", "fish")
+SUPERCLASSES = tuple(f"{label:02d}_{name}" for label, name in enumerate(_NINE))
 """Names of the nine, by label: those of the Backgrounds Challenge's folders."""
 
 
@@ -53,9 +44,9 @@ def _classes() -> list[list[str]]:
 
 
 @cache
-def imagenet_wnids() -> tuple[str, ...]:
-    """Return the wnids of ImageNet's classes, by number."""
-    return tuple(row[0] for row in _classes())
+def number_of_wnid() -> Mapping[str, int]:
+    """Return the numbers of ImageNet's classes by their wnids, in order."""
+    return {row[0]: number for number, row in enumerate(_classes())}
 
 
 @cache
@@ -78,6 +69,27 @@ def common_superclass(classes: Sequence[int]) -> int:
     return found.pop() if len(found) == 1 else -1
 
 
+def select_superclasses(images: ImageFolder, superclasses: NDArray[np.int64], root: str) -> ImageFolder:
+    """Label images with the nine superclasses of ImageNet-9, and leave out those of other classes.
+
+    Args:
+        images: Labelled images.
+        superclasses: Superclass of each of their classes, 0 to 8, or -1.
+        root: The folder that the user gave, for the message.
+
+    Raises:
+        InputError: All would be left out.
+    """
+    assert images.labels is not None
+    superclass_of_image = superclasses[images.labels]
+    places = np.flatnonzero(superclass_of_image >= 0)
+    if not len(places):
+        remedy = "Leave classes out, or give a folder that has some."
+        raise InputError("classes", "imagenet-9", f"has none of its 370 classes in {root}", remedy)
+    chosen = images.select(places.tolist())
+    return ImageFolder(chosen.root, chosen.image_ids, superclass_of_image[places], SUPERCLASSES, chosen.notice)
+
+
 is_wnid = re.compile(r"n\d{8}").fullmatch
 _FLAT_NAME = re.compile(r"ILSVRC2012_val_.*\.JPEG")
 _DEVKIT = "ILSVRC2012_devkit_t12/data"
@@ -85,45 +97,34 @@ _GROUND_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
 _RELEASE = Release("imagenet", ("ILSVRC/Data/CLS-LOC", "Data/CLS-LOC"))
 
 
-@cache
-def number_of_wnid() -> Mapping[str, int]:
-    """Return the numbers of ImageNet's classes by their wnids."""
-    return {wnid: number for number, wnid in enumerate(imagenet_wnids())}
-
-
-def load_class_folders(
-    folder: Path, class_of_name: Mapping[str, int], *, field: str, known: str, remedy: str
-) -> ImageFolder:
+def load_class_folders(folder: Path, class_of_name: Mapping[str, int], known: str, release: Release) -> ImageFolder:
     """Open a folder with one folder per class of ImageNet. Not all of the 1,000 need to be there.
 
     Args:
         folder: The folder.
         class_of_name: Numbers of ImageNet's classes by the names of their folders.
-        field: Name of the data set, for messages.
         known: The classes that the names stand for, for messages.
-        remedy: The remedy for a folder with another name.
+        release: The data set, whose remedy is that for a folder with another name.
 
     Returns:
         The images with the numbers of their classes, 0 to 999; class names are wnids.
 
     Raises:
-        InputError: A folder has another name, or holds no image; or see `find_images`.
+        InputError: A folder has another name, or holds no image; or see `ImageFolder.from_classes`.
     """
     images = ImageFolder.from_classes(folder)
     for name in images.class_names:
         if name not in class_of_name:
-            raise InputError(field, folder / name, f"is not one of {known}", remedy)
+            raise InputError(release.field, folder / name, f"is not one of {known}", release.remedy)
     assert images.labels is not None
     numbers = np.array([class_of_name[name] for name in images.class_names], dtype=np.int64)
-    return ImageFolder(folder, images.image_ids, numbers[images.labels], imagenet_wnids())
+    return ImageFolder(folder, images.image_ids, numbers[images.labels], tuple(number_of_wnid()))
 
 
 def load_wnid_folders(folder: Path) -> ImageFolder:
     """Open a folder with one folder per class, named by its wnid; see `load_class_folders`."""
-    remedy = "Each folder there must be named by the wnid of its class, such as n01440764."
-    return load_class_folders(
-        folder, number_of_wnid(), field="imagenet", known="ImageNet's 1,000 classes", remedy=remedy
-    )
+    release = replace(_RELEASE, remedy="Each folder there must be named by the wnid of its class, such as n01440764.")
+    return load_class_folders(folder, number_of_wnid(), "ImageNet's 1,000 classes", release)
 
 
 def _flat_validation(root: Path, folder: Path) -> ImageFolder:
@@ -131,12 +132,12 @@ def _flat_validation(root: Path, folder: Path) -> ImageFolder:
     if not names:
         remedy = "Give the folder that holds ImageNet's train and val."
         raise InputError("imagenet", folder, "holds neither class folders nor ILSVRC2012_val_*.JPEG", remedy)
-    wnids = _validation_wnids(root, folder)
-    unknown = [name for name in names if wnids.get(Path(name).stem) not in number_of_wnid()]
+    wnids, numbers = _validation_wnids(root, folder), number_of_wnid()
+    unknown = [name for name in names if wnids.get(Path(name).stem) not in numbers]
     if unknown:
         remedy = "Take the file of labels and the images from the same download."
         raise InputError("imagenet", folder / unknown[0], "has no label", remedy)
-    return ImageFolder(folder, names, [number_of_wnid()[wnids[Path(name).stem]] for name in names], imagenet_wnids())
+    return ImageFolder(folder, names, [numbers[wnids[Path(name).stem]] for name in names], tuple(numbers))
 
 
 def _validation_wnids(root: Path, folder: Path) -> dict[str, str]:
@@ -162,29 +163,27 @@ def _ground_truth(kit: Path) -> dict[str, str]:
     from scipy.io import loadmat  # here, or whatever reads a configuration would wait for it
 
     lines = _RELEASE.lines(kit / _GROUND_TRUTH)
-    try:
+    # SciPy raises whatever a malformed file provokes in it.
+    with _RELEASE.reading(kit, f"does not hold the kit's meta.mat and {_GROUND_TRUTH}", Exception):
         synsets = loadmat(str(kit / "meta.mat"), squeeze_me=True)["synsets"]
         numbers, wnids = synsets["ILSVRC2012_ID"].tolist(), synsets["WNID"].tolist()
         wnid_of_number = dict(zip(map(int, numbers), map(str, wnids), strict=True))
         labels = [wnid_of_number[int(line)] for line in lines]
-    except Exception as error:  # SciPy raises whatever a malformed file provokes in it
-        problem = f"does not hold the kit's meta.mat and {_GROUND_TRUTH} ({type(error).__name__}: {error})"
-        raise _RELEASE.malformed(kit, problem) from error
     return {f"ILSVRC2012_val_{place:08}": wnid for place, wnid in enumerate(labels, start=1)}
 
 
-class ImageNetClasses(Layout):
+class ImageNetClasses(Dataset):
     """Base of the layouts whose classes are ImageNet's."""
 
     labels = "class of ImageNet"
     has_superclasses = True
 
-    def superclasses(self, place: Place) -> NDArray[np.int64]:
-        """Return the superclasses of ImageNet's classes."""
-        return superclass_of_class()
+    def by_superclass(self, images: OpenedImages) -> ImageFolder:
+        """Label images with the superclasses of ImageNet's classes."""
+        assert isinstance(images, ImageFolder), type(images)
+        return select_superclasses(images, superclass_of_class(), self.root)
 
 
-@register_layout
 class ImageNet(ImageNetClasses):
     """ILSVRC 2012. Labels are the numbers of classes, 0 to 999; class names are wnids."""
 
@@ -192,11 +191,11 @@ class ImageNet(ImageNetClasses):
     content = "{train,val}/<wnid>/*.JPEG, or val flat beside its labels"
     splits = ("train", "val")
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images of a split."""
-        folder = _RELEASE.base(place.root, place.split) / place.split
-        if place.split == "val" and not any(map(is_wnid, subfolders(folder, field="imagenet"))):
-            return _flat_validation(Path(place.root), folder)
+        folder = _RELEASE.base(self.root, self.split) / self.split
+        if self.split == "val" and not any(map(is_wnid, subfolders(folder, field="imagenet"))):
+            return _flat_validation(Path(self.root), folder)
         return load_wnid_folders(folder)
 
 
@@ -206,24 +205,22 @@ NUM_IN_370_CLASSES = 18_500
 
 _WSOL = published_parts("ILSVRC")
 
-register_published(
-    PublishedSet(
-        "ImageNet",
-        "imagenet",
-        IMAGENET_TERMS,
-        "image-net.org (ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar, ILSVRC2012_devkit_t12.tar.gz) or Kaggle's "
-        "imagenet-object-localization-challenge; torchvision.datasets.ImageNet unpacks the archives",
-        {part: {"layout": ImageNet.name, "split": part} for part in ImageNet.splits} | _WSOL,
-        {"train": 1_281_167, "val": 50_000, "wsol-val": 10_000, "wsol-test": 50_000},
-        "a tenth of train: objectaware data subset (docs/paper.md)",
-        measured=tuple(_WSOL),
-    )
+PublishedSet(
+    "ImageNet",
+    "imagenet",
+    IMAGENET_TERMS,
+    "image-net.org (ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar, ILSVRC2012_devkit_t12.tar.gz) or Kaggle's "
+    "imagenet-object-localization-challenge; torchvision.datasets.ImageNet unpacks the archives",
+    {part: {"layout": ImageNet.name, "split": part} for part in ImageNet.splits} | _WSOL,
+    {"train": 1_281_167, "val": 50_000, "wsol-val": 10_000, "wsol-test": 50_000},
+    "a tenth of train: objectaware data subset (docs/paper.md)",
+    measured=tuple(_WSOL),
 )
 
 
-def superclasses_of(whole: PublishedSet, note: str = "", num_images: int | None = None) -> PublishedSet:
-    """Select the images of a set whose class is one of ImageNet-9's 370, labelled with the nine superclasses."""
-    return replace(
+def publish_superclasses(whole: PublishedSet, note: str = "", num_images: int | None = None) -> None:
+    """Make known the images of a set whose class is one of ImageNet-9's 370, labelled with the nine superclasses."""
+    replace(
         whole,
         name=f"{whole.name}-9",
         parts={part: {**fields, "classes": "imagenet-9"} for part, fields in whole.parts.items()},
@@ -241,7 +238,7 @@ class TinyImageNetBoxes(GroundTruth):
     """The published box of each image, by index; there are no masks.
 
     Args:
-        place: The part.
+        data: The part.
         image_ids: The images, as `TinyImageNet` names them.
 
     Raises:
@@ -250,26 +247,25 @@ class TinyImageNetBoxes(GroundTruth):
 
     has_masks = False
 
-    def __init__(self, place: Place, image_ids: list[str]) -> None:
-        base = _TINY_RELEASE.base(place.root)
-        folder = base / "train" if place.split == "train" else base / "val" / "images"
+    def __init__(self, data: Dataset, image_ids: list[str]) -> None:
+        base = _TINY_RELEASE.base(data.root)
+        folder = base / "train" if data.split == "train" else base / "val" / "images"
         # The boxes are ImageNet's, whose tools showed pictures as they are stored.
         self._turns = Turns(ImageFolder(folder, image_ids), field=_TINY_RELEASE.field)
-        if place.split == "train":
-            wnids = list(dict.fromkeys(PurePosixPath(name).parts[0] for name in image_ids))
-            names, num_fields, prefix = [f"train/{wnid}/{wnid}_boxes.txt" for wnid in wnids], 5, "{}/images/"
-        else:
-            wnids, names, num_fields, prefix = [""], [_VAL_ANNOTATIONS], 6, ""
+        lists = {_VAL_ANNOTATIONS: (6, "")}
+        if data.split == "train":
+            wnids = dict.fromkeys(PurePosixPath(name).parts[0] for name in image_ids)
+            lists = {f"train/{wnid}/{wnid}_boxes.txt": (5, f"{wnid}/images/") for wnid in wnids}
         corners = {
-            prefix.format(wnid) + row[0]: _corners(row, base / name)
-            for wnid, name in zip(wnids, names, strict=True)
+            prefix + row[0]: _corners(row, base / name)
+            for name, (num_fields, prefix) in lists.items()
             for row in _rows(base / name, num_fields)
         }
         missing = next((image_id for image_id in image_ids if image_id not in corners), None)
         if missing is not None:
             raise _TINY_RELEASE.malformed(folder / missing, "has no box")
         self._corners = [corners[image_id] for image_id in image_ids]
-        super().__init__(image_ids, [ImageFolder(base, names)])
+        super().__init__(image_ids, [ImageFolder(base, list(lists))])
 
     def boxes(self, index: int) -> NDArray[np.float64]:
         """Return the published box (1, 4), x0 y0 x1 y1 relative to the upright image."""
@@ -289,17 +285,14 @@ def _rows(path: Path, num_fields: int) -> list[list[str]]:
 
 
 def _corners(row: list[str], path: Path) -> list[int]:
-    try:
+    with _TINY_RELEASE.reading(path, f"has corners that are not whole numbers: {row}", ValueError):
         x0, y0, x1, y1 = (int(value) for value in row[-4:])
-    except ValueError as error:
-        raise _TINY_RELEASE.malformed(path, f"has corners that are not whole numbers: {row}") from error
     if x1 < x0 or y1 < y0:
         raise _TINY_RELEASE.malformed(path, f"has a box that ends before it begins: {row}")
     return [x0, y0, x1, y1]
 
 
-@register_layout
-class TinyImageNet(Layout):
+class TinyImageNet(Dataset):
     """Tiny-ImageNet: 200 classes of ImageNet at 64 × 64 pixels, each picture with the box of its object.
 
     `wnids.txt`, `train/<wnid>/images/*.JPEG` with `train/<wnid>/<wnid>_boxes.txt`, and `val/images/*.JPEG` with
@@ -313,12 +306,12 @@ class TinyImageNet(Layout):
     masks = "boxes"
     splits = ("train", "val")
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images of a split. An image of a class that `wnids.txt` does not name is refused."""
-        base = _TINY_RELEASE.base(place.root)
+        base = _TINY_RELEASE.base(self.root)
         wnids = sorted(_TINY_RELEASE.lines(base / "wnids.txt"))
         label_of_wnid = {wnid: label for label, wnid in enumerate(wnids)}
-        if place.split == "train":
+        if self.split == "train":
             found = ImageFolder.from_classes(base / "train")
             folder, wnid_of_image = found.root, {name: PurePosixPath(name).parts[0] for name in found.image_ids}
         else:
@@ -330,19 +323,17 @@ class TinyImageNet(Layout):
                 raise _TINY_RELEASE.malformed(folder / name, problem)
         return ImageFolder(folder, list(wnid_of_image), [label_of_wnid[wnid] for wnid in wnid_of_image.values()], wnids)
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> TinyImageNetBoxes:
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> TinyImageNetBoxes:
         """Open the boxes."""
-        return TinyImageNetBoxes(place, image_ids)
+        return TinyImageNetBoxes(self, image_ids)
 
 
-register_published(
-    PublishedSet(
-        "Tiny-ImageNet",
-        "tiny-imagenet-200",
-        IMAGENET_TERMS,
-        "cs231n.stanford.edu/tiny-imagenet-200.zip",
-        {split: {"layout": TinyImageNet.name, "split": split} for split in TinyImageNet.splits},
-        {"train": 100_000, "val": 10_000},
-        measured=("val",),
-    )
+PublishedSet(
+    "Tiny-ImageNet",
+    "tiny-imagenet-200",
+    IMAGENET_TERMS,
+    "cs231n.stanford.edu/tiny-imagenet-200.zip",
+    {split: {"layout": TinyImageNet.name, "split": split} for split in TinyImageNet.splits},
+    {"train": 100_000, "val": 10_000},
+    measured=("val",),
 )

@@ -6,26 +6,15 @@ Each opens with the folder that its release unpacks to, the one above it, or the
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import Dataset, OpenedImages, PublishedSet
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
-from objectaware.data.sets.imagenet import (
-    IMAGENET_TERMS,
-    NUM_IN_370_CLASSES,
-    ImageNetClasses,
-    class_of_si_score,
-    common_superclass,
-    is_wnid,
-    load_class_folders,
-    load_wnid_folders,
-    superclasses_of,
-)
+from objectaware.data.sets import imagenet
 from objectaware.data.user_files import Release, find_class_folders
 
 CORRUPTIONS = {
@@ -42,70 +31,61 @@ CORRUPTED_VARIANTS = tuple(
 """Variants of ImageNet-C, such as `gaussian_noise-3`."""
 
 
-class _Shifted(ImageNetClasses):
-    """Base of the sets with one folder per class, named by its wnid."""
+class _Shifted(imagenet.ImageNetClasses):
+    """Base of the sets with one folder per class, named by its wnid.
 
-    def open(self, place: Place) -> ImageFolder:
+    Attributes:
+        folders: Folders that may hold the class folders, relative to the root, the published one first. They are
+            templates of the split, and of the kind, name and severity of a corruption.
+    """
+
+    folders: ClassVar[tuple[str, ...]]
+
+    def open_images(self) -> ImageFolder:
         """List the pictures."""
-        folders = self.folders(place)
-        return load_wnid_folders(find_class_folders(self.name, place.root, folders, is_wnid, "n01440764"))
+        corruption, _, severity = self.variant.rpartition("-")
+        kind = next((kind for kind, names in CORRUPTIONS.items() if corruption in names), "")
+        words = {"split": self.split, "kind": kind, "corruption": corruption, "severity": severity}
+        folders = [folder.format_map(words) for folder in self.folders]
+        found = find_class_folders(self.name, self.root, folders, imagenet.is_wnid, "n01440764")
+        return imagenet.load_wnid_folders(found)
 
-    def folders(self, place: Place) -> list[str]:
-        """Return the folders that may hold the class folders, relative to the root, the published one first."""
-        raise NotImplementedError
 
-
-@register_layout
 class Sketch(_Shifted):
     """ImageNet-Sketch: 50,889 drawings of all 1,000 classes."""
 
     name = "imagenet-sketch"
     content = "sketch/<wnid>/*.JPEG"
-
-    def folders(self, place: Place) -> list[str]:
-        """Return where it unpacks to."""
-        return ["sketch", "imagenet-sketch/sketch", "."]
+    folders = ("sketch", "imagenet-sketch/sketch", ".")
 
 
-@register_layout
 class Renditions(_Shifted):
     """ImageNet-R: 30,000 pictures of 200 classes, numbered as ImageNet's 1,000."""
 
     name = "imagenet-r"
     content = "imagenet-r/<wnid>/*.jpg"
-
-    def folders(self, place: Place) -> list[str]:
-        """Return where it unpacks to."""
-        return ["imagenet-r", "."]
+    folders = ("imagenet-r", ".")
 
 
-@register_layout
 class Corrupted(_Shifted):
     """ImageNet-C, 50,000 images of each corruption; the folder of the archive may lie above the corruption's."""
 
     name = "imagenet-c"
     content = "<corruption>/<severity>/<wnid>/*.JPEG, also below {noise,blur,weather,digital}"
     variants = CORRUPTED_VARIANTS
-
-    def folders(self, place: Place) -> list[str]:
-        """Return where a corruption unpacks to."""
-        corruption, _, severity = place.variant.rpartition("-")
-        kind = next(kind for kind, names in CORRUPTIONS.items() if corruption in names)
-        places = [f"{corruption}/{severity}", f"{kind}/{corruption}/{severity}"]
-        return [*places, *(f"imagenet-c/{name}" for name in places)]
+    folders = (
+        *("{corruption}/{severity}", "{kind}/{corruption}/{severity}"),
+        *("imagenet-c/{corruption}/{severity}", "imagenet-c/{kind}/{corruption}/{severity}"),
+    )
 
 
-@register_layout
 class Stylized(_Shifted):
     """Stylized-ImageNet, as its generator writes it."""
 
     name = "stylized-imagenet"
     content = "{train,val}/<wnid>/*"
     splits = ("train", "val")
-
-    def folders(self, place: Place) -> list[str]:
-        """Return where a split lies."""
-        return [place.split, f"stylized-imagenet/{place.split}"]
+    folders = ("{split}", "stylized-imagenet/{split}")
 
 
 FACTORS = ("size", "location", "rotation")
@@ -114,8 +94,7 @@ FACTORS = ("size", "location", "rotation")
 _UNPACKED = {"size": "area", "location": "location20_area02_min0pc", "rotation": "rotation"}
 
 
-@register_layout
-class SiScore(ImageNetClasses):
+class SiScore(imagenet.ImageNetClasses):
     """SI-Score: objects pasted onto backgrounds in many sizes, places and angles.
 
     One folder per class, named in words. Labels are the numbers of ImageNet's classes, 0 to 999; class names are wnids.
@@ -125,15 +104,15 @@ class SiScore(ImageNetClasses):
     content = "object_{size,location,rotation}/<class>/*.jpg"
     variants = FACTORS
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the pictures in which one factor varies."""
-        prefix, unpacked = f"object_{place.variant}", _UNPACKED[place.variant]
-        places = [prefix, f"{prefix}/{unpacked}", unpacked, place.variant, f"{place.variant}/{unpacked}"]
+        prefix, unpacked = f"object_{self.variant}", _UNPACKED[self.variant]
+        places = [prefix, f"{prefix}/{unpacked}", unpacked, self.variant, f"{self.variant}/{unpacked}"]
         names = list(dict.fromkeys(places))
-        known = class_of_si_score()
-        folder = find_class_folders(self.name, place.root, names, known.__contains__, "ambulance")
-        remedy = "Leave the data set's own folders there alone."
-        return load_class_folders(folder, known, field=self.name, known="SI-Score's classes", remedy=remedy)
+        known = imagenet.class_of_si_score()
+        folder = find_class_folders(self.name, self.root, names, known.__contains__, "ambulance")
+        release = Release(self.name, remedy="Leave the data set's own folders there alone.")
+        return imagenet.load_class_folders(folder, known, "SI-Score's classes", release)
 
 
 _LABELS = "mappings/folder_to_objectnet_label.json"
@@ -148,23 +127,19 @@ class BorderlessImages:
 
     Args:
         files: The images as they lie in their files.
-        border: Pixels to cut off on each side.
 
     Attributes:
         files: As given.
-        root: Folder of the images.
-        image_ids: Paths relative to it.
+        image_ids: Paths relative to their folder.
         labels: Class index of each image, (N,), or None.
         class_names: Names of the classes, by index.
     """
 
-    def __init__(self, files: ImageFolder, border: int = _BORDER) -> None:
+    def __init__(self, files: ImageFolder) -> None:
         self.files = files
-        self.root = files.root
         self.image_ids = files.image_ids
         self.labels = files.labels
         self.class_names = files.class_names
-        self._border = border
 
     def __len__(self) -> int:
         return len(self.files)
@@ -175,21 +150,10 @@ class BorderlessImages:
         Raises:
             objectaware.data.images.UnreadableImage: The file gives no picture.
         """
-        image = self.files.read(index)
-        return image[self._border : -self._border, self._border : -self._border]
-
-    def select(
-        self,
-        places: NDArray[np.int64],
-        labels: NDArray[np.int64] | None = None,
-        class_names: Sequence[str] | None = None,
-    ) -> BorderlessImages:
-        """Do the same as `ImageFolder.select`."""
-        return BorderlessImages(self.files.select(places, labels, class_names), self._border)
+        return self.files.read(index)[_BORDER:-_BORDER, _BORDER:-_BORDER]
 
 
-@register_layout
-class ObjectNet(Layout):
+class ObjectNet(Dataset):
     """ObjectNet 1.0: `objectnet-1.0/images/<folder>/*.png` and `objectnet-1.0/mappings/*.json`.
 
     Every picture has a red border of two pixels, which marks it as a test picture and is cut off here. Classes are
@@ -202,9 +166,9 @@ class ObjectNet(Layout):
     are_files = False
     has_superclasses = True
 
-    def open(self, place: Place) -> BorderlessImages:
+    def open_images(self) -> BorderlessImages:
         """List the pictures. A folder that has no name in the mapping is refused."""
-        base = _OBJECTNET_RELEASE.base(place.root)
+        base = _OBJECTNET_RELEASE.base(self.root)
         folders = ImageFolder.from_classes(base / "images")
         label_of_folder = _read_mapping(base / _LABELS)
         for folder in folders.class_names:
@@ -213,37 +177,34 @@ class ObjectNet(Layout):
         names = [str(label_of_folder[folder]) for folder in folders.class_names]
         return BorderlessImages(ImageFolder(folders.root, folders.image_ids, folders.labels, names))
 
-    def superclasses(self, place: Place) -> NDArray[np.int64]:
-        """Return the superclasses that its own mappings give.
+    def by_superclass(self, images: OpenedImages) -> BorderlessImages:
+        """Label images with the superclasses that its own mappings give.
 
         A class counts where all of ImageNet's classes that the mappings give it have the superclass in common. That is
         one class in the published mappings, Bicycle (444 and 671, wheeled vehicle); the paper does not say which
         classes its ObjectNet-9 had.
         """
-        mappings = _OBJECTNET_RELEASE.base(place.root) / "mappings"
+        mappings = _OBJECTNET_RELEASE.base(self.root) / "mappings"
         names_of_label = _read_mapping(mappings / "objectnet_to_imagenet_1k.json")
-        class_of_line = {
-            int(line): int(number)
-            for number, line in _read_mapping(mappings / "pytorch_to_imagenet_2012_id.json").items()
-        }
+        line_of_class = _read_mapping(mappings / "pytorch_to_imagenet_2012_id.json")
+        class_of_line = {int(line): int(number) for number, line in line_of_class.items()}
         lines = _OBJECTNET_RELEASE.lines(mappings / "imagenet_to_label_2012_v2")
         class_of_name = {name: class_of_line[line] for line, name in enumerate(lines) if line in class_of_line}
         superclasses = []
-        for label in self.open(place).class_names:
+        for label in images.class_names:
             names = [name.strip() for name in str(names_of_label.get(label, "")).split(";") if name.strip()]
             unknown = [name for name in names if name not in class_of_name]
             if unknown:
                 problem = f"has no line {unknown[0]!r}, which stands for {label}"
                 raise _OBJECTNET_RELEASE.malformed(mappings / "imagenet_to_label_2012_v2", problem)
-            superclasses.append(common_superclass([class_of_name[name] for name in names]))
-        return np.array(superclasses, dtype=np.int64)
+            superclasses.append(imagenet.common_superclass([class_of_name[name] for name in names]))
+        assert isinstance(images, BorderlessImages), type(images)
+        return BorderlessImages(imagenet.select_superclasses(images.files, np.array(superclasses), self.root))
 
 
 def _read_mapping(path: Path) -> dict[str, Any]:
-    try:
+    with _OBJECTNET_RELEASE.reading(path, "is not JSON", json.JSONDecodeError):
         content = json.loads("\n".join(_OBJECTNET_RELEASE.lines(path)))
-    except json.JSONDecodeError as error:
-        raise _OBJECTNET_RELEASE.malformed(path, f"is not JSON ({error})") from error
     if not isinstance(content, dict):
         raise _OBJECTNET_RELEASE.malformed(path, "is not a mapping")
     return content
@@ -258,15 +219,19 @@ SKETCH = PublishedSet(
     {"test": 50_889},
 )
 
+imagenet.publish_superclasses(SKETCH)
+
 STYLIZED = PublishedSet(
     "Stylized-ImageNet",
     "stylized-imagenet",
-    IMAGENET_TERMS,
+    imagenet.IMAGENET_TERMS,
     "github.com/rgeirhos/Stylized-ImageNet, whose code makes it of ImageNet",
     {"test": {"layout": Stylized.name, "split": "val"}},
     {"test": 50_000},
     "test is its val",
 )
+
+imagenet.publish_superclasses(STYLIZED, num_images=imagenet.NUM_IN_370_CLASSES)
 
 RENDITIONS = PublishedSet(
     "ImageNet-R",
@@ -276,6 +241,8 @@ RENDITIONS = PublishedSet(
     {"test": {"layout": Renditions.name}},
     {"test": 30_000},
 )
+
+imagenet.publish_superclasses(RENDITIONS, "99 of its 200 classes are among the 370")
 
 CORRUPTED = PublishedSet(
     "ImageNet-C",
@@ -287,12 +254,18 @@ CORRUPTED = PublishedSet(
     "without the four extra corruptions",
 )
 
+imagenet.publish_superclasses(CORRUPTED, num_images=imagenet.NUM_IN_370_CLASSES)
+
 SI_SCORE = PublishedSet(
     "SI-Score",
     "si-score",
     "Apache 2.0 for the code; objects of Open Images (Creative Commons), backgrounds of Pexels (its licence)",
     "s3://si-score-dataset/object_{size,location,rotation} (github.com/google-research/si-score)",
     {variant: {"layout": SiScore.name, "variant": variant} for variant in FACTORS},
+)
+
+imagenet.publish_superclasses(
+    SI_SCORE, "its classes cover four of the nine: bird, wheeled vehicle, carnivore, instrument"
 )
 
 OBJECTNET = PublishedSet(
@@ -305,21 +278,8 @@ OBJECTNET = PublishedSet(
     "the red border of two pixels is cut off",
 )
 
-register_published(
-    SKETCH,
-    superclasses_of(SKETCH),
-    STYLIZED,
-    superclasses_of(STYLIZED, num_images=NUM_IN_370_CLASSES),
-    RENDITIONS,
-    superclasses_of(RENDITIONS, "99 of its 200 classes are among the 370"),
-    CORRUPTED,
-    superclasses_of(CORRUPTED, num_images=NUM_IN_370_CLASSES),
-    SI_SCORE,
-    superclasses_of(SI_SCORE, "its classes cover four of the nine: bird, wheeled vehicle, carnivore, instrument"),
+imagenet.publish_superclasses(
     OBJECTNET,
-    superclasses_of(
-        OBJECTNET,
-        "by its own mappings one class of ObjectNet, Bicycle (ImageNet's 444 and 671), lies in the nine superclasses; "
-        "the paper does not say which classes it took",
-    ),
+    "by its own mappings one class of ObjectNet, Bicycle (ImageNet's 444 and 671), lies in the nine superclasses; the "
+    "paper does not say which classes it took",
 )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.user_files import Release
 from objectaware.errors import InputError
 
 _RELEASE = Release("pets", ("oxford-iiit-pet",), ("images",))
 
 
-@register_layout
-class Pets(Layout):
+class Pets(Dataset):
     """The Oxford-IIIT Pets: `images/<breed>_<number>.jpg` and `annotations/{trainval,test}.txt`.
 
     The part `train` is the list `trainval`. Breeds are numbered as the lists do it, but from 0.
@@ -22,10 +21,10 @@ class Pets(Layout):
     labels = "breed"
     splits = ("train", "test")
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images of a part."""
-        name = f"annotations/{'trainval' if place.split == 'train' else 'test'}.txt"
-        base = _RELEASE.base(place.root, name)
+        name = f"annotations/{'trainval' if self.split == 'train' else 'test'}.txt"
+        base = _RELEASE.base(self.root, name)
         stems: list[str] = []
         labels: list[int] = []
         breed_of_label: dict[int, str] = {}
@@ -44,15 +43,13 @@ class Pets(Layout):
         return ImageFolder(base / "images", [f"{stem}.jpg" for stem in stems], labels, class_names)
 
 
-register_published(
-    PublishedSet(
-        "Oxford-IIIT Pets",
-        "Pets",
-        "CC BY-SA 4.0",
-        "torchvision.datasets.OxfordIIITPet downloads it (www.robots.ox.ac.uk/~vgg/data/pets: images.tar.gz, "
-        "annotations.tar.gz)",
-        {part: {"layout": Pets.name, "split": part} for part in Pets.splits},
-        {"train": 3_680, "test": 3_669},
-        "train is the list trainval",
-    )
+PublishedSet(
+    "Oxford-IIIT Pets",
+    "Pets",
+    "CC BY-SA 4.0",
+    "torchvision.datasets.OxfordIIITPet downloads it (www.robots.ox.ac.uk/~vgg/data/pets: images.tar.gz, "
+    "annotations.tar.gz)",
+    {part: {"layout": Pets.name, "split": part} for part in Pets.splits},
+    {"train": 3_680, "test": 3_669},
+    "train is the list trainval",
 )

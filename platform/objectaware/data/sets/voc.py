@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.truth import GroundTruth, Turns, read_pixels
 from objectaware.data.user_files import Release
 
@@ -35,17 +35,17 @@ class VocTruth(GroundTruth):
     objects and pixels that are too hard to classify (255) are to be ignored.
 
     Args:
-        place: The part.
+        data: The part.
         image_ids: Names of the images in `JPEGImages`.
     """
 
-    def __init__(self, place: Place, image_ids: list[str]) -> None:
-        base = _RELEASE.base(place.root)
+    def __init__(self, data: Dataset, image_ids: list[str]) -> None:
+        base = _RELEASE.base(data.root)
         names = [image_id.removesuffix(".jpg") for image_id in image_ids]
         self._turns = Turns(ImageFolder(base / "JPEGImages", image_ids), field=_RELEASE.field)
         self._annotations = ImageFolder(base / "Annotations", [f"{name}.xml" for name in names])
         self._masks = ImageFolder(base / "SegmentationClass", [f"{name}.png" for name in names])
-        self.has_masks = self.has_ignored = place.split.startswith(_SEGMENTATION)
+        self.has_masks = self.has_ignored = data.split.startswith(_SEGMENTATION)
         super().__init__(image_ids, [self._annotations, self._masks] if self.has_masks else [self._annotations])
 
     def mask(self, index: int) -> NDArray[np.bool_]:
@@ -60,22 +60,18 @@ class VocTruth(GroundTruth):
     def boxes(self, index: int) -> NDArray[np.float64]:
         """Return the published boxes (n, 4), x0 y0 x1 y1 relative to the image."""
         path = self._annotations.path(index)
-        try:
+        with _RELEASE.reading(path, "is not an annotation of VOC", ElementTree.ParseError, ValueError, OverflowError):
             annotation = ElementTree.parse(path).getroot()
             width, height = (int(float(annotation.findtext(f"size/{name}", ""))) for name in ("width", "height"))
             if width < 1 or height < 1:
                 raise ValueError(f"the size is {width} x {height}")
             boxes = _read_boxes(annotation, width, height)
-        except FileNotFoundError as error:
-            raise _RELEASE.missing(path) from error
-        except (ElementTree.ParseError, ValueError, OverflowError) as error:
-            raise _RELEASE.malformed(path, f"is not an annotation of VOC ({error})") from error
         return self._turns.of(index, (height, width)).boxes(boxes)
 
     def _classes(self, index: int) -> NDArray[np.uint8]:
         assert self.has_masks
         path = self._masks.path(index)
-        classes = read_pixels(path, None, field=_RELEASE.field, remedy=_RELEASE.remedy)
+        classes = read_pixels(path, None, _RELEASE)
         if classes.ndim != 2:
             problem = "shows colours, where the published file has numbers of classes in a palette"
             raise _RELEASE.malformed(path, problem)
@@ -92,8 +88,7 @@ def _read_boxes(annotation: ElementTree.Element, width: int, height: int) -> NDA
     return (edges / np.array([width, height] * 2)).clip(0, 1)
 
 
-@register_layout
-class Voc(Layout):
+class Voc(Dataset):
     """PASCAL VOC 2012, without labels: a picture shows objects of several classes.
 
     `train`, `val` or `trainval` are of `ImageSets/Main`, with boxes (5,717, 5,823 and 11,540 images); `segmentation-…`
@@ -105,27 +100,24 @@ class Voc(Layout):
     masks = "boxes; of the parts segmentation-… masks, too"
     splits = (*_PARTS, *(f"{_SEGMENTATION}{part}" for part in _PARTS))
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images of a part."""
-        base = _RELEASE.base(place.root)
-        kind = "Segmentation" if place.split.startswith(_SEGMENTATION) else "Main"
-        path = base / "ImageSets" / kind / f"{place.split.removeprefix(_SEGMENTATION)}.txt"
+        base = _RELEASE.base(self.root)
+        kind = "Segmentation" if self.split.startswith(_SEGMENTATION) else "Main"
+        path = base / "ImageSets" / kind / f"{self.split.removeprefix(_SEGMENTATION)}.txt"
         return ImageFolder(base / "JPEGImages", [f"{line.split()[0]}.jpg" for line in _RELEASE.lines(path)])
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> VocTruth:
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> VocTruth:
         """Open the annotations, and the masks where the part has them."""
-        return VocTruth(place, image_ids)
+        return VocTruth(self, image_ids)
 
 
-register_published(
-    PublishedSet(
-        "VOC2012",
-        "VOCdevkit",
-        "pictures by their Flickr licences",
-        "host.robots.ox.ac.uk/pascal/VOC/voc2012: VOCtrainval_11-May-2012.tar (torchvision's VOCDetection downloads "
-        "it)",
-        {split: {"layout": Voc.name, "split": split} for split in ("val", "segmentation-val")},
-        {"val": 5_823, "segmentation-val": 1_449},
-        measured=("segmentation-val",),
-    )
+PublishedSet(
+    "VOC2012",
+    "VOCdevkit",
+    "pictures by their Flickr licences",
+    "host.robots.ox.ac.uk/pascal/VOC/voc2012: VOCtrainval_11-May-2012.tar (torchvision's VOCDetection downloads it)",
+    {split: {"layout": Voc.name, "split": split} for split in ("val", "segmentation-val")},
+    {"val": 5_823, "segmentation-val": 1_449},
+    measured=("segmentation-val",),
 )

@@ -7,14 +7,15 @@ reference/official-implementation.md §5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
 
+from objectaware.data.dataset import Dataset, PublishedSet
 from objectaware.data.folder import ImageFolder
-from objectaware.data.layouts import Layout, Place, PublishedSet, register_layout, register_published
 from objectaware.data.truth import GroundTruth, Turns, read_pixels
 from objectaware.data.user_files import Release, Table, is_file, is_folder, list_folder, look_at, subfolders
 from objectaware.errors import InputError
@@ -23,6 +24,7 @@ _FIELD = "wsolevaluation"
 _RELEASE = Release(
     _FIELD, remedy="Give metadata/CUB, metadata/ILSVRC or metadata/OpenImages of github.com/clovaai/wsolevaluation."
 )
+_MASKS = replace(_RELEASE, remedy="Extract wsolevaluation's masks beside the images.")
 _MASK_SIZE = 224
 
 
@@ -105,8 +107,7 @@ class PublishedMasks(GroundTruth):
     def _read(self, index: int, name: str) -> NDArray[np.bool_]:
         import cv2  # here, or whatever reads a configuration would wait for it
 
-        remedy = "Extract wsolevaluation's masks beside the images."
-        pixels = read_pixels(self._root / name, "L", field=_FIELD, remedy=remedy)
+        pixels = read_pixels(self._root / name, "L", _MASKS)
         turn = self._turns.of(index, pixels.shape)
         # Shrunk first, so that what is kept of a picture that is not turned is what the tool keeps.
         return turn.pixels(cv2.resize(pixels, (_MASK_SIZE, _MASK_SIZE), interpolation=cv2.INTER_NEAREST) > 0)
@@ -140,23 +141,16 @@ def _placed(root: str, names: Sequence[str]) -> tuple[Path, list[str]]:
 def _numbers(path: Path, number: int) -> Table[str, int]:
     """Read lines of a path and `number` whole numbers behind it."""
 
-    def rows() -> Iterator[tuple[str, list[int]]]:
-        for place, line in enumerate(_RELEASE.lines(path), start=1):
-            name, *fields = line.rsplit(",", number)
-            try:
-                values = [int(field) for field in fields]
-            except ValueError:
-                values = []
-            if len(values) < number:
-                problem = f"has no path with {number} whole numbers behind it in line {place}: {line!r}"
-                raise _RELEASE.malformed(path, problem)
-            yield name, values
+    def parse(line: str) -> tuple[str, list[int]]:
+        name, *values = line.rsplit(",", number)
+        if len(values) < number:
+            raise ValueError("it ends too early")
+        return name, [int(value) for value in values]
 
-    return Table(_RELEASE, path, rows())
+    return Table(_RELEASE, path, _RELEASE.rows(path, parse, f"path with {number} whole numbers behind it"))
 
 
-@register_layout
-class Wsolevaluation(Layout):
+class Wsolevaluation(Dataset):
     """A data set that wsolevaluation has metadata of; classes are named by their numbers.
 
     The paths of the metadata are relative to the folder, or to its `images`. ImageNet's validation images, which the
@@ -170,26 +164,27 @@ class Wsolevaluation(Layout):
     splits = ("train", "val", "test")
     has_metadata = True
 
-    def open(self, place: Place) -> ImageFolder:
+    def open_images(self) -> ImageFolder:
         """List the images of a part."""
-        folder = Path(place.metadata, place.split)
+        folder = Path(self.metadata, self.split)
         names = _image_ids(folder)
         label_of_image = _numbers(folder / "class_labels.txt", 1)
         labels = [label_of_image[name][-1] for name in names]
-        base, image_ids = _placed(place.root, names)
+        base, image_ids = _placed(self.root, names)
         return ImageFolder(base, image_ids, labels, [str(number) for number in range(max(labels) + 1)])
 
-    def has_truth(self, place: Place) -> bool:
-        """Tell whether the metadata has boxes or masks of the part; it has none of most training parts."""
-        state = look_at(Path(place.metadata, place.split, "localization.txt"), field=_FIELD)
+    @property
+    def has_truth(self) -> bool:
+        """Whether the metadata has boxes or masks of the part; it has none of most training parts."""
+        state = look_at(Path(self.metadata, self.split, "localization.txt"), field=_FIELD)
         return state is not None and state.st_size > 0
 
-    def truth(self, place: Place, image_ids: list[str], *, needs_boxes: bool) -> PublishedBoxes | PublishedMasks:
+    def truth_of(self, image_ids: list[str], *, needs_boxes: bool = True) -> PublishedBoxes | PublishedMasks:
         """Open the masks where the metadata has masks, else the boxes."""
-        folder = Path(place.metadata, place.split)
+        folder = Path(self.metadata, self.split)
         path = folder / "localization.txt"
         listed = _image_ids(folder)
-        base, placed = _placed(place.root, listed)
+        base, placed = _placed(self.root, listed)
         name_of_image = dict(zip(placed, listed, strict=True))
         names = [name_of_image[image_id] for image_id in image_ids]
         # The metadata's sizes and masks are of the pictures as they are stored.
@@ -216,15 +211,12 @@ def published_parts(name: str) -> dict[str, dict[str, str]]:
     }
 
 
-register_published(
-    PublishedSet(
-        "OpenImages",
-        "OpenImages",
-        "pictures CC BY 2.0, annotations CC BY 4.0",
-        "images and masks as github.com/clovaai/wsolevaluation links them, both into this folder; a clone of it beside "
-        "it",
-        published_parts("OpenImages"),
-        {"wsol-val": 2_500, "wsol-test": 5_000},
-        measured=("wsol-val", "wsol-test"),
-    )
+PublishedSet(
+    "OpenImages",
+    "OpenImages",
+    "pictures CC BY 2.0, annotations CC BY 4.0",
+    "images and masks as github.com/clovaai/wsolevaluation links them, both into this folder; a clone of it beside it",
+    published_parts("OpenImages"),
+    {"wsol-val": 2_500, "wsol-test": 5_000},
+    measured=("wsol-val", "wsol-test"),
 )

@@ -397,7 +397,7 @@ def box_pictures(materials: Materials) -> Pictures:
     node = materials.plan.stages["boxes"]
     assert isinstance(node, Localize)
     images = materials.localized("boxes")
-    truth = Dataset(materials.workshop.scale.data(node.images)).truth_of(images.image_ids)
+    truth = Dataset.of(materials.workshop.scale.data(node.images)).truth_of(images.image_ids)
     place = {image_id: index for index, image_id in enumerate(images.image_ids)}
     found = list(materials.masks("boxes").values())[:_SEARCHED]
     found.sort(key=lambda row: -len(truth.boxes(place[row.image_id])))

@@ -24,8 +24,8 @@ from objectaware.config import (
 from objectaware.config.variants import default_names
 from objectaware.data.dataset import Dataset
 from objectaware.data.published import published_data, published_set
-from objectaware.data.scenes import CLASS_NAMES, build_scenes
-from objectaware.data.scenes.pictures import CLASS_FOLDERS
+from objectaware.data.scenes import build_scenes
+from objectaware.data.scenes.pictures import CLASS_FOLDERS, CLASS_NAMES
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.errors import InputError
 from objectaware.paper import nodes
@@ -468,7 +468,7 @@ def images_with(class_name: str, workshop: Workshop, images: Images) -> tuple[st
         InputError: No image shows the class.
     """
     data = workshop.scale.data(images)
-    coco = Dataset(data).instances()
+    coco = Dataset.of(data).instances()
     name = workshop.scale.class_name(class_name)
     shown = [
         image_id

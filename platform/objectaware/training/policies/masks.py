@@ -76,8 +76,8 @@ def _true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingIm
 
     Another image stands in for one that cannot be read. Its boxes would not fit, and it has none here.
     """
-    opened = Dataset(data)
-    pack = _pack(policy, data, images) if opened.layout.is_pack else None
+    opened = Dataset.of(data)
+    pack = _pack(policy, data, images) if opened.is_pack else None
     boxes = None if pack is not None else opened.training_boxes(images.image_ids)
 
     def read(index: int) -> NDArray[np.float32]:
@@ -94,9 +94,9 @@ def _true_boxes(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingIm
 
 def _true_masks(policy: MaskedPolicyConfig, data: DataConfig, images: TrainingImages) -> Masks:
     """Open the data set's own masks, with values 0 and 255; None for an image for which another one stands in."""
-    opened = Dataset(data)
+    opened = Dataset.of(data)
     foreground: Callable[[int], NDArray[np.bool_]]
-    if opened.layout.is_pack:
+    if opened.is_pack:
         foreground = _pack(policy, data, images).mask
     else:
         truth = opened.training_truth(images.image_ids)
