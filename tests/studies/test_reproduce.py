@@ -17,20 +17,7 @@ from objectaware.errors import InputError
 from objectaware.localize.contracam import ContraCAM
 from objectaware.paper import TABLE_LABELS, load_figures
 from objectaware.paper.figures import plan_figure
-from objectaware.paper.nodes import (
-    Detection,
-    Images,
-    Linear,
-    Localize,
-    MaskScore,
-    Node,
-    Pretrain,
-    Published,
-    images_of,
-    is_stage,
-    needs,
-    ordered,
-)
+from objectaware.paper.nodes import ClassName, Images, ImagesOfClass, Node, Published, Stage, images_of, needs, ordered
 from objectaware.paper.plan import PUBLISHED_NAMES, plan_table, training
 from objectaware.planning.model import Machine
 from objectaware.stages.linear import LinearConfig
@@ -46,7 +33,6 @@ from objectaware.studies.reproduce.workshop import (
     Results,
     Smoke,
     Workshop,
-    images_with,
     obstacles,
     read_names,
 )
@@ -57,7 +43,13 @@ RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
 PLANS = [*(plan_table(label, num_seeds=1) for label in TABLE_LABELS), *(plan_figure(f.label) for f in load_figures())]
 
 _NAMES = [*TABLE_LABELS, *(f"figure:{figure.label}" for figure in load_figures())]
-RECIPES_IN_USE = sorted({node.recipe for plan in PLANS for node in plan.nodes() if isinstance(node, Pretrain)})
+
+
+def _is(node: Node, kind: str) -> bool:
+    return isinstance(node, Stage) and node.kind == kind
+
+
+RECIPES_IN_USE = sorted({node.recipe for plan in PLANS for node in plan.nodes() if _is(node, "pretrain")})
 
 
 @pytest.fixture
@@ -83,10 +75,10 @@ class _Stages:
     def run(self, context: Context, step: Step, results: Results) -> StageResult:
         node = step.name
         for one in needs(node):
-            assert one in results or not is_stage(one), "what it needs has not run"
+            assert one in results or not isinstance(one, Stage), "what it needs has not run"
         self.ran.append(node)
         self.parent = context.parent
-        if isinstance(node, Pretrain) and node.recipe in self.failing:
+        if node.kind == "pretrain" and node.recipe in self.failing:
             raise RuntimeError("out of memory")
         return StageResult("id", context.services.storage, _Fifty(), None, reused=False)
 
@@ -109,7 +101,7 @@ def _install(monkeypatch: pytest.MonkeyPatch, stages: _Stages) -> _Stages:
 def test_every_stage_runs_once_after_what_it_needs(smoke: Workshop, context: Context, stages: _Stages) -> None:
     nodes = [smoke.scale.adapted(node) for node in plan_table("loc-main").nodes()]
     outcome = engine.run(context, steps_of(smoke, ordered(nodes)), keep_going=True)
-    assert set(outcome.results) == {node for node in ordered(nodes) if is_stage(node)}
+    assert set(outcome.results) == {node for node in ordered(nodes) if isinstance(node, Stage)}
     assert len(stages.ran) == len(set(stages.ran)) == len(outcome.results)
 
 
@@ -147,7 +139,7 @@ def test_a_number_of_several_seeds_is_their_mean(
     class BySeed(_Stages):
         def run(self, context: Context, step: Step, results: Results) -> StageResult:
             node = step.name
-            seed = node.network.seed if isinstance(node, Linear) and isinstance(node.network, Pretrain) else 0
+            seed = node.fields["checkpoint"].fields["seed"] if node.kind == "linear" else 0
             values: Mapping[str, Any] = {"accuracies": {"test": 10.0 * seed}}
             return StageResult("id", context.services.storage, values, None, reused=False)
 
@@ -164,32 +156,34 @@ def test_every_smoke_stage_has_a_valid_configuration(plan: Any, smoke: Workshop,
     results = _AnyResult(tmp_path)
     for node in ordered(map(smoke.scale.adapted, plan.nodes())):
         assert not isinstance(node, Published)
-        if isinstance(node, Pretrain):
-            config = smoke.pretrain_config(node, "masks" if node.masks is not None else None)
-            assert (config.backbone, config.seed) == ("resnet10_narrow", node.seed)
-        elif isinstance(node, Localize):
-            assert smoke.config(node, results).image_size == 32
-        elif isinstance(node, Linear):
-            assert smoke.config(node, results).num_penalties == 3
-        elif isinstance(node, Detection):
+        if not isinstance(node, Stage):
+            continue
+        config = smoke.config(node, results)
+        assert computing_stage(config).outputs is not None
+        if node.kind == "pretrain":
+            assert (config.backbone, config.seed) == ("resnet10_narrow", node.fields["seed"])
+            assert config == smoke.config(node, None) or "masks" in node.fields["policy"]
+        elif node.kind == "localize":
+            assert config.image_size == 32
+        elif node.kind == "linear":
+            assert (config.num_penalties, config.holdout_fraction, config.holdout_size) == (3, 0.2, None)
+        elif node.kind == "detection":
             # The recipe names a checkpoint of its own.
-            assert smoke.config(node, results).checkpoint == "/runs/network"
-        if is_stage(node):
-            assert computing_stage(smoke.config(node, results)).outputs is not None
+            assert config.checkpoint == "/runs/network"
 
 
 @pytest.mark.parametrize("name", RECIPES_IN_USE)
 def test_at_full_scale_a_training_is_its_recipe(name: str, tmp_path: Path) -> None:
     workshop = Workshop(Full(tmp_path), RECIPES)
     node = training(name, seed=2)
-    config = workshop.pretrain_config(node, "runs/masks/x")
+    config = workshop.config(node, _AnyResult(tmp_path))
     recipe = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
     assert (config.method.name, config.backbone) == (recipe["method"], recipe["backbone"])
     policy: Any = recipe.get("policy", "none")
     assert config.policy.name == (policy if isinstance(policy, str) else policy["name"])
-    assert config.num_epochs == (2000 if node.images.name in ("CUB-200-2011", "Flowers102") else 800)
+    assert config.num_epochs == (2000 if node.fields["data"].name in ("CUB-200-2011", "Flowers102") else 800)
     assert config.seed == 2
-    assert getattr(config.policy, "masks", None) in (None, "ground_truth", str(Path("runs/masks/x").absolute()))
+    assert getattr(config.policy, "masks", None) in (None, "ground_truth", str(Path("masks").absolute()))
     assert hasattr(config.policy, "masks") == (config.policy.name not in ("none", "mixup", "cutmix"))
 
 
@@ -212,13 +206,13 @@ def test_every_full_stage_has_a_valid_configuration(plan: Any, tmp_path: Path) -
     workshop = Workshop(Full(tmp_path, networks=dict.fromkeys(PUBLISHED_NAMES, "network.pth")), RECIPES)
     results = _AnyResult(tmp_path)
     for node in plan.nodes():
-        if isinstance(node, Localize) and node.negatives is None:
+        if _is(node, "localize") and "negatives" not in node.fields["localizer"]:
             config = workshop.config(node, results)
             assert config.image_size == 224
-            assert config.execution.record_iterations == node.record_iterations
-        elif isinstance(node, Linear):
+            assert config.execution.record_iterations == ("execution" in node.fields)
+        elif _is(node, "linear"):
             assert workshop.config(node, results).image_size == 224
-        elif isinstance(node, MaskScore):
+        elif _is(node, "localization"):
             assert list(workshop.config(node, results).masks) == ["found"]
 
 
@@ -226,7 +220,7 @@ def test_every_figure_is_planned_from_what_its_file_says() -> None:
     for figure in load_figures():
         plan = plan_figure(figure.label)
         nodes = plan.nodes()
-        recipes = {node.recipe for node in nodes if isinstance(node, Pretrain)}
+        recipes = {node.recipe for node in nodes if _is(node, "pretrain")}
         assert set(figure.trainings) == recipes
         assert {node.name for node in nodes if isinstance(node, Published)} == set(figure.published_networks)
         assert plan.stages or plan.images
@@ -293,16 +287,15 @@ def test_hours_are_images_times_epochs_over_throughput(tmp_path: Path) -> None:
     large = cost_of(workshop, training("byol_resnet50_coco"), rates, machine)
     assert small.gpu_hours == pytest.approx(118_287 * 800 / 100 / 3600)
     assert large.gpu_hours == pytest.approx(4 * small.gpu_hours)
-    masks = training("moco_resnet18_coco_object_crop").masks
-    assert masks is not None
+    masks = training("moco_resnet18_coco_object_crop").fields["policy"]["masks"]
     found = cost_of(workshop, masks, rates, machine)
     assert found.gpu_hours == pytest.approx(118_287 * 10 / (8 * 100) / 3600)
     assert found.cpu_hours == pytest.approx(118_287 * 0.048 / 3600)
     assert found.disk_bytes == 118_287 * 20_000
     saliencies = {
-        node.options.fields()["localizer"]["name"]: cost_of(workshop, node, rates, machine).gpu_hours
+        node.fields["localizer"]["name"]: cost_of(workshop, node, rates, machine).gpu_hours
         for node in plan_table("loc-saliency").nodes()
-        if isinstance(node, Localize) and node.images.name == "ImageNet"
+        if _is(node, "localize") and node.fields["data"].name == "ImageNet"
     }
     assert saliencies.pop("contracam") == pytest.approx(50_000 / (8 * 25) / 3600)
     # The gradient at the pixels takes three passes, and ten are averaged.
@@ -315,7 +308,7 @@ def test_a_plan_tells_what_is_done_and_what_is_not(
     """The first training is finished; what follows from it is not."""
     plan = plan_table("loc-iter")
     nodes = ordered(map(smoke.scale.adapted, plan.nodes()))
-    first = next(node for node in nodes if isinstance(node, Pretrain))
+    first = next(node for node in nodes if _is(node, "pretrain"))
 
     class OneDone(_Stages):
         def run(self, context: Context, step: Step, results: Results) -> StageResult:
@@ -359,7 +352,7 @@ def test_smoke_puts_every_image_on_scenes_and_shifted_sets_on_variants() -> None
 
 
 def test_negatives_are_the_pictures_that_show_a_class(smoke: Workshop) -> None:
-    shown = images_with("giraffe", smoke, Images("COCO", "val"))
+    shown = smoke.images_of_class(ImagesOfClass(ClassName("giraffe"), Images("COCO", "val")))
     # Each of nine pictures is of another class, and shows one or two of its companions' besides.
     assert "000000000001.jpg" in shown
     assert 1 <= len(shown) < 9
@@ -368,13 +361,13 @@ def test_negatives_are_the_pictures_that_show_a_class(smoke: Workshop) -> None:
 
 def test_localize_and_linear_configurations_hold_what_the_plan_says(tmp_path: Path) -> None:
     workshop, results = Workshop(Full(tmp_path), RECIPES), _AnyResult(tmp_path)
-    node = next(
-        n for n in plan_table("loc-batch").nodes() if isinstance(n, Localize) and ("group_size", 4) in n.options
-    )
+    node = next(n for n in plan_table("loc-batch").nodes() if _is(n, "localize") and n.fields.get("group_size") == 4)
     config = workshop.config(node, results)
     assert isinstance(config, LocalizeConfig)
     assert (config.group_size, config.crf, config.localizer) == (4, True, ContraCAM(num_iterations=10, expansion=2))
-    linear = next(n for n in plan_table("multi-main").nodes() if isinstance(n, Linear) and n.train.name == "Food-101")
+    linear = next(
+        n for n in plan_table("multi-main").nodes() if _is(n, "linear") and n.fields["train"].name == "Food-101"
+    )
     evaluation = workshop.config(linear, results)
     assert isinstance(evaluation, LinearConfig)
     assert (evaluation.holdout_size, evaluation.num_penalties, evaluation.center_crop) == (7575, 45, True)

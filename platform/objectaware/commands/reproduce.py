@@ -24,7 +24,6 @@ from objectaware.commands.fields import command
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
-    from objectaware.config import Model
     from objectaware.distributed.cluster import Need
     from objectaware.paper.figures import FigurePlan
     from objectaware.paper.nodes import Node
@@ -215,16 +214,13 @@ def _smoke(common: Common) -> Smoke:
 
 def _needs(workshop: Workshop, nodes: list[Node]) -> list[Sequence[Need]]:
     """Return the processes of the stages that run more than one."""
-    from objectaware.config import DetectionConfig, LocalizeConfig
-    from objectaware.paper.nodes import Detection, Pretrain
+    from objectaware.config import LocalizeConfig
+    from objectaware.paper.nodes import Stage
 
-    configs: list[Model] = [workshop.pretrain_config(node, "masks") for node in nodes if isinstance(node, Pretrain)]
-    # The needs of a localization and of a fine-tuning depend only on the execution.
+    kinds = ("pretrain", "detection")
+    configs = [workshop.config(node, None) for node in nodes if isinstance(node, Stage) and node.kind in kinds]
+    # The needs of a localization depend only on the execution.
     configs.append(LocalizeConfig.model_validate({"data": {"root": "images"}, "checkpoint": "network"}))
-    if not workshop.scale.mark and any(isinstance(node, Detection) for node in nodes):
-        coco = {"root": "coco", "layout": "coco", "split": "val"}
-        fields = {"checkpoint": "network", "data": coco, "test": coco, "execution": workshop.detection_execution()}
-        configs.append(DetectionConfig.model_validate(fields))
     return possible_needs(configs)
 
 

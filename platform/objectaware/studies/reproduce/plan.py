@@ -11,11 +11,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from objectaware.config import LocalizeConfig, Localizer, MethodConfig
+from objectaware.config import LocalizeConfig, Localizer, MethodConfig, PretrainConfig
 from objectaware.data.published import published_set
 from objectaware.errors import InputError
 from objectaware.paper import nodes
-from objectaware.paper.nodes import Images, Node, images_of
+from objectaware.paper.nodes import Images, Kept, Node, Published, Stage, images_of
 from objectaware.paper.plan import recipe_parts
 from objectaware.planning import model
 from objectaware.planning.model import Machine, Rates, StageWork, Work, format_hours
@@ -99,7 +99,7 @@ class Cost:
     is_known: bool = True
 
 
-def cost_of(workshop: Workshop, node: Node, rates: Rates, machine: Machine) -> Cost:
+def cost_of(workshop: Workshop, node: Stage, rates: Rates, machine: Machine) -> Cost:
     """Estimate a stage from its images, its epochs or iterations, and the rates.
 
     Fits of linear classifiers are left out, because the number of classes is known only when the labels are read.
@@ -117,53 +117,54 @@ def cost_of(workshop: Workshop, node: Node, rates: Rates, machine: Machine) -> C
     return Cost(
         gpu_hours=total.gpu_seconds / 3600,
         cpu_hours=total.core_seconds / 3600,
-        disk_bytes=numbers[0] * _BYTES_PER_MASK if isinstance(node, nodes.Localize) and numbers[0] is not None else 0.0,
+        disk_bytes=numbers[0] * _BYTES_PER_MASK if node.kind == "localize" and numbers[0] is not None else 0.0,
         hours=time.seconds / 3600,
         bottleneck=time.bottleneck,
     )
 
 
-def _work(workshop: Workshop, node: Node, rates: Rates, num_images: int) -> StageWork | None:
+def _work(workshop: Workshop, node: Stage, rates: Rates, num_images: int) -> StageWork | None:
     """Return the work of a stage, or None if it is negligible."""
-    match node:
-        case nodes.Pretrain():
-            config = workshop.pretrain_config(node, "masks")
-            return model.pretrain_work(
-                rates,
-                backbone=_backbone(node),
-                method=config.method.name,
-                num_images=num_images,
-                num_epochs=config.num_epochs,
-                cache_mib=config.execution.cache_mib,
-                checkpoint_interval=config.execution.checkpoint_interval,
-            )
-        case nodes.Localize():
-            fields = node.options.fields()
-            defaults = {name: LocalizeConfig.model_fields[name].default for name in ("crf", "group_size")}
-            chosen = {name: fields.get(name, default) for name, default in defaults.items()}
-            return model.localize_work(rates, num_images=num_images, soft_mask=_soft_mask(node, rates), **chosen)
-        case nodes.Linear() | nodes.FewShot() | nodes.ClassDistance():
-            parts = model.feature_parts(rates, backbone=_backbone(node.network), num_images=num_images)
-            return StageWork("linear", rates.start_seconds["linear"], parts)
-        case nodes.Detection() if isinstance(node.network, nodes.Pretrain):
-            return StageWork("detection", 0.0, (model.Part(1, Work(gpu_seconds=3600 * _DETECTION_GPU_HOURS)),))
-        case _:
-            return None
+    network = node.fields.get("checkpoint")
+    if node.kind == "pretrain":
+        config = workshop.config(node, None)
+        assert isinstance(config, PretrainConfig)
+        return model.pretrain_work(
+            rates,
+            backbone=_backbone(node),
+            method=config.method.name,
+            num_images=num_images,
+            num_epochs=config.num_epochs,
+            cache_mib=config.execution.cache_mib,
+            checkpoint_interval=config.execution.checkpoint_interval,
+        )
+    if node.kind == "localize":
+        defaults = {name: LocalizeConfig.model_fields[name].default for name in ("crf", "group_size")}
+        chosen = {name: node.fields.get(name, default) for name, default in defaults.items()}
+        return model.localize_work(rates, num_images=num_images, soft_mask=_soft_mask(node, rates), **chosen)
+    if node.kind == "detection":
+        one = model.Part(1, Work(gpu_seconds=3600 * _DETECTION_GPU_HOURS))
+        return None if isinstance(network, Published) else StageWork("detection", 0.0, (one,))
+    if network is None:
+        return None
+    parts = model.feature_parts(rates, backbone=_backbone(network), num_images=num_images)
+    return StageWork("linear", rates.start_seconds["linear"], parts)
 
 
-def _backbone(network: nodes.Network | None) -> str:
+def _backbone(network: Node | None) -> str:
     """Return a network's backbone. Networks of others are ResNet-50."""
-    training = network.training if isinstance(network, nodes.Kept) else network
-    return recipe_parts(training.recipe)[1] if isinstance(training, nodes.Pretrain) else "resnet50"
+    training = network.training if isinstance(network, Kept) else network
+    recipe = training.recipe if isinstance(training, Stage) else None
+    return "resnet50" if recipe is None else recipe_parts(recipe)[1]
 
 
-def _soft_mask(node: nodes.Localize, rates: Rates) -> Work:
+def _soft_mask(node: Stage, rates: Rates) -> Work:
     """Return the work for one image's soft mask."""
-    fields = node.options.fields()["localizer"]
-    if node.classifier is not None:
+    fields = {name: value for name, value in node.fields["localizer"].items() if name != "negatives"}
+    if "classifier" in fields:
         fields["classifier"] = "classifier"
     localizer = Localizer.variants()[fields["name"]].model_validate(fields)
-    return model.soft_mask_work(rates, backbone=_backbone(node.network), cost=localizer.cost)
+    return model.soft_mask_work(rates, backbone=_backbone(node.fields.get("checkpoint")), cost=localizer.cost)
 
 
 State = Literal["done", "to do", "cannot run"]
@@ -309,10 +310,12 @@ def plan_report(
     """
     missing = obstacles(workshop, planned)
     lines = []
-    for node in filter(nodes.is_stage, planned):
+    for node in planned:
+        if not isinstance(node, Stage):
+            continue
         state: State = "cannot run" if node in missing else "done" if node in done else "to do"
         cost = Cost() if state == "done" else cost_of(workshop, node, rates, machine or Machine.of(rates))
-        lines.append(StageLine(nodes.title(node), type(node).__name__, state, cost, missing.get(node, "")))
+        lines.append(StageLine(nodes.title(node), node.kind, state, cost, missing.get(node, "")))
     wanted: dict[str, list[Images]] = {}
     for images in dict.fromkeys([*(images for node in planned for images in images_of(node)), *shown]):
         wanted.setdefault(images.name, []).append(images)

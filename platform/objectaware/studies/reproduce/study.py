@@ -25,7 +25,7 @@ from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, read_rows
 from objectaware.methods.checkpoint import load_classifier, load_encoder, local_checkpoint
 from objectaware.paper import Cell
 from objectaware.paper.figures import CROPS, EPOCHS, FigurePlan
-from objectaware.paper.nodes import Images, Linear, Localize, Node, Value, is_stage, ordered, stage_kind, stages_below
+from objectaware.paper.nodes import Images, ImagesOfClass, Node, Stage, Value, ordered, stages_below
 from objectaware.paper.plan import BIASED_CLASSES, TablePlan
 from objectaware.report.figures import Tile, box_histogram, curves, iteration_panel, scatter, tiles_png
 from objectaware.report.gallery import rows_panel
@@ -34,7 +34,7 @@ from objectaware.stages.linear import LinearConfig
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult
 from objectaware.studies.engine import Step, open_study, run
-from objectaware.studies.reproduce.workshop import Workshop, images_with, obstacles
+from objectaware.studies.reproduce.workshop import Workshop, obstacles
 from objectaware.tracking import Tracker, TrackingStore
 from objectaware.tracking.server import metric_history
 
@@ -77,9 +77,9 @@ def steps_of(workshop: Workshop, planned: Iterable[Node]) -> list[Step]:
         planned: The nodes, each after those that it needs. Those that are not stages are left out.
     """
     return [
-        Step(node, stage_kind(node), partial(workshop.config, node), stages_below(node), workshop.name(node))
+        Step(node, node.kind, partial(workshop.config, node), stages_below(node), workshop.name(node))
         for node in planned
-        if is_stage(node)
+        if isinstance(node, Stage)
     ]
 
 
@@ -210,9 +210,7 @@ class Materials:
 
     def localized(self, name: str) -> ImageFolder:
         """Return the images of a localization."""
-        node = self.plan.stages[name]
-        assert isinstance(node, Localize)
-        return self.folder(node.images)
+        return self.folder(self.plan.stages[name].fields["data"])
 
     def tiles(self, rows: Sequence[Sequence[Tile]], title: str = "") -> bytes:
         """Return rows of pictures as PNG, with the scale's mark above them."""
@@ -221,7 +219,7 @@ class Materials:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Return the names of the plan's localizations, in order."""
-        return tuple(name for name, node in self.plan.stages.items() if isinstance(node, Localize))
+        return tuple(name for name, node in self.plan.stages.items() if node.kind == "localize")
 
 
 def intro(materials: Materials) -> Pictures:
@@ -235,9 +233,12 @@ def intro(materials: Materials) -> Pictures:
 
 def _crops(materials: Materials) -> bytes:
     images = materials.plan.images["crops"]
-    folder, shown = materials.folder(images), images_with(BIASED_CLASSES[0], materials.workshop, images)[:_NUM_ROWS]
+    folder, shown = (
+        materials.folder(images),
+        materials.workshop.images_of_class(ImagesOfClass(BIASED_CLASSES[0], images)),
+    )
     rows = []
-    for number, image_id in enumerate(shown):
+    for number, image_id in enumerate(shown[:_NUM_ROWS]):
         photo = read_image(folder.root / image_id)
         height, width = photo.shape[:2]
         uniforms = counter_uniforms(_SEED, 0, np.array([2 * number, 2 * number + 1]), NUM_CROP_DRAWS)
@@ -261,7 +262,6 @@ def _accuracies(materials: Materials) -> bytes:
 def _predictions(materials: Materials) -> bytes:
     """Draw pictures, and objects on other backgrounds, with the predictions of the baseline's classifier."""
     node = materials.plan.stages["classifier"]
-    assert isinstance(node, Linear)
     folders = [materials.folder(materials.plan.images[name]) for name in ("original", "mixed_rand")]
     num_images = min(map(len, folders))
     places = sorted(np.random.default_rng(_SEED).permutation(num_images)[:_NUM_ROWS].tolist())
@@ -272,7 +272,7 @@ def _predictions(materials: Materials) -> bytes:
     return materials.tiles(rows, "above: original, below: another background")
 
 
-def _predicted(materials: Materials, node: Linear, folder: ImageFolder, places: Sequence[int]) -> list[str]:
+def _predicted(materials: Materials, node: Stage, folder: ImageFolder, places: Sequence[int]) -> list[str]:
     """Return the class that a linear evaluation's classifier predicts for each picture, among those of its training."""
     config = materials.workshop.config(node, materials.results)
     assert isinstance(config, LinearConfig)
@@ -303,10 +303,8 @@ def maps(materials: Materials, only: Sequence[str] | None = None) -> Pictures:
 
 def giraffe_batch(materials: Materials) -> Pictures:
     """Draw maps of pictures that show the class of the negatives."""
-    node = materials.plan.stages["Giraffe-only batch"]
-    assert isinstance(node, Localize)
-    assert node.negatives is not None
-    return maps(materials, images_with(node.negatives, materials.workshop, node.images))
+    negatives = materials.plan.stages["Giraffe-only batch"].fields["localizer"]["negatives"]
+    return maps(materials, materials.workshop.images_of_class(negatives))
 
 
 def examples(materials: Materials) -> Pictures:
@@ -395,10 +393,9 @@ def box_counts(materials: Materials) -> Pictures:
 
 def box_pictures(materials: Materials) -> Pictures:
     """Draw ContraCAM's boxes beside the true ones, on the pictures with the most true boxes, where they differ most."""
-    node = materials.plan.stages["boxes"]
-    assert isinstance(node, Localize)
     images = materials.localized("boxes")
-    truth = Dataset(materials.workshop.scale.data(node.images)).truth_of(images.image_ids)
+    data = materials.workshop.scale.data(materials.plan.stages["boxes"].fields["data"])
+    truth = Dataset(data).truth_of(images.image_ids)
     place = {image_id: index for index, image_id in enumerate(images.image_ids)}
     found = list(materials.masks("boxes").values())[:_SEARCHED]
     found.sort(key=lambda row: -len(truth.boxes(place[row.image_id])))

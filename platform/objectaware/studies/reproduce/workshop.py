@@ -10,17 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from objectaware.config import (
-    GROUND_TRUTH,
-    DataConfig,
-    DetectionExecution,
-    LocalizeConfig,
-    MethodConfig,
-    Model,
-    PretrainConfig,
-)
+from objectaware.config import DataConfig, LocalizeConfig, MethodConfig, Model, PretrainConfig
 from objectaware.config.variants import default_names
 from objectaware.data.dataset import Dataset
 from objectaware.data.published import published_data, published_set
@@ -29,7 +21,7 @@ from objectaware.data.scenes.pictures import CLASS_FOLDERS
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.errors import InputError
 from objectaware.paper import nodes
-from objectaware.paper.nodes import Images, Node, Published, ValuePath, images_of
+from objectaware.paper.nodes import ClassName, Images, ImagesOfClass, Kept, Node, Options, Published, Stage, ValuePath
 from objectaware.paper.plan import MOCO_IMAGENET, training
 from objectaware.recipes import merged, read_recipe, read_yaml
 
@@ -40,11 +32,7 @@ Fields = dict[str, Any]
 Results: TypeAlias = "Mapping[Node, StageResult]"
 """Results of the stages that a node needs, by node."""
 
-DETECTION_RECIPE = "detection_coco.yaml"
-"""Recipe of all fine-tuned detectors."""
-
-FOUND = "found"
-"""Name of the masks that are scored."""
+AnyNode = TypeVar("AnyNode", bound=Node)
 
 
 @dataclass(frozen=True)
@@ -64,7 +52,7 @@ class Full:
     mark: str = ""
     _seen: dict[Images, int | str] = field(default_factory=dict, compare=False, repr=False)
 
-    def adapted(self, node: Node) -> Node:
+    def adapted(self, node: AnyNode) -> AnyNode:
         """Return the node itself."""
         return node
 
@@ -72,7 +60,7 @@ class Full:
         """Return what is missing of a node's own images or of others' files, or None."""
         if isinstance(node, Published):
             return self._file_problem(node)
-        problems = (self.images_problem(images) for images in images_of(node))
+        problems = (self.images_problem(images) for images in nodes.images_of(node))
         return next((problem for problem in problems if problem is not None), None)
 
     def images_problem(self, images: Images) -> str | None:
@@ -124,7 +112,7 @@ class Full:
         """Return the epoch unchanged."""
         return epoch
 
-    def fields(self, node: Node) -> dict[str, Any]:
+    def fields(self, node: Stage) -> Fields:
         """Return no fields, since the plan defines everything."""
         return {}
 
@@ -156,7 +144,15 @@ _CLASSES = (
 # The curves over the epochs need eight checkpoints. One epoch of scenes has three steps.
 _EPOCHS_PER_HUNDRED = 1
 _ONE_CORE = {"num_loader_threads": 1, "num_compute_threads": 1}
-_EVALUATION: Fields = {"image_size": _SIZE, "center_crop": False}
+# Fields of evaluations; each kind takes those that it has. There are only a dozen pictures of each class.
+_EVALUATION: Fields = {
+    "image_size": _SIZE,
+    "center_crop": False,
+    "holdout_fraction": 0.2,
+    "holdout_size": None,
+    "num_penalties": 3,
+    "perplexity": 3.0,
+}
 _DETECTION: Fields = {
     "num_iterations": 2,
     "decay_iterations": (),
@@ -172,15 +168,6 @@ _DETECTION: Fields = {
     "precision": "fp32",
     "log_interval": 2,
     "execution": _ONE_CORE,
-}
-_SMOKE_FIELDS: dict[type, Fields] = {
-    nodes.Localize: {"image_size": _SIZE, "execution": {"num_crf_actors": 1, "num_compute_threads": 1}},
-    nodes.Linear: {**_EVALUATION, "holdout_fraction": 0.2, "num_penalties": 3},
-    nodes.MaskScore: {"image_size": _SIZE},
-    nodes.FewShot: _EVALUATION,
-    # There are only a dozen pictures of each class.
-    nodes.ClassDistance: {**_EVALUATION, "perplexity": 3.0},
-    nodes.Detection: _DETECTION,
 }
 
 
@@ -209,9 +196,10 @@ class Smoke:
         build_scenes(smoke.multi, variant="multi-object", **sizes)
         return smoke
 
-    def adapted(self, node: Node) -> Node:
+    def adapted(self, node: AnyNode) -> AnyNode:
         """Return the node with stand-ins for everything that others have published."""
-        return nodes.rewrite(node, _stand_in)
+        adapted: AnyNode = nodes.replaced(node, _stand_in)
+        return adapted
 
     def problem(self, node: Node) -> str | None:
         """Return None, since nothing is missing."""
@@ -257,30 +245,45 @@ class Smoke:
         """Return one epoch for each hundred of the paper."""
         return epoch // 100 * _EPOCHS_PER_HUNDRED
 
-    def fields(self, node: Node) -> Fields:
+    def fields(self, node: Stage) -> Fields:
         """Return fields for small pictures, small networks and one core."""
-        if not isinstance(node, nodes.Pretrain):
-            return _SMOKE_FIELDS.get(type(node), {})
-        method = MethodConfig.variants()[node.recipe.split("_")[0]]
-        return {
-            "backbone": "resnet10_narrow",
-            "image_size": _SIZE,
-            "num_epochs": self.epoch(800) if node.images.name == "COCO" else 1,
-            "batch_size": 30,
-            "precision": "fp32",
-            "method": dict(method.smoke_fields),
-            "execution": {**_ONE_CORE, "evaluation_interval": 100, "keep_every": 1, "checkpoint_interval": 4},
-        }
+        if node.kind == "pretrain":
+            assert node.recipe is not None
+            method = MethodConfig.variants()[node.recipe.split("_")[0]]
+            return {
+                "backbone": "resnet10_narrow",
+                "image_size": _SIZE,
+                "num_epochs": self.epoch(800) if node.fields["data"].name == "COCO" else 1,
+                "batch_size": 30,
+                "precision": "fp32",
+                "method": dict(method.smoke_fields),
+                "execution": {**_ONE_CORE, "evaluation_interval": 100, "keep_every": 1, "checkpoint_interval": 4},
+            }
+        if node.kind == "localize":
+            execution = {**node.fields.get("execution", {}), "num_crf_actors": 1, "num_compute_threads": 1}
+            return {"image_size": _SIZE, "execution": execution}
+        if node.kind == "detection":
+            return _DETECTION
+        known = _model(node).model_fields
+        return {name: value for name, value in _EVALUATION.items() if name in known}
 
 
-def _stand_in(node: Node) -> Node:
-    if not isinstance(node, Published):
-        return node
+def _stand_in(node: Published) -> Node:
     if node.kind == "masks":
         assert node.images is not None, node.name
-        box = nodes.options(localizer={"name": "center_box", "side_fraction": 0.7}, crf=False)
-        return nodes.Localize(node.images, None, box)
+        box = {"localizer": {"name": "center_box", "side_fraction": 0.7}, "crf": False}
+        return nodes.localize(node.images, None, box)
     return training("moco_resnet18_in9" if node == MOCO_IMAGENET else "supervised_resnet18_in9")
+
+
+def _model(node: Stage) -> type[Model]:
+    """Return the class of a stage's configuration."""
+    if node.kind == "pretrain":
+        return PretrainConfig
+    # Imported on demand, since showing a plan needs only trainings.
+    from objectaware.stages.registry import stage_named
+
+    return stage_named(node.kind).config
 
 
 Scale = Full | Smoke
@@ -295,7 +298,7 @@ def lacking(full: Full, planned: Iterable[Node], shown: Iterable[Images] = ()) -
         shown: Images that are shown without a stage.
     """
     known = list(planned)
-    parts = dict.fromkeys([*(images for node in known for images in images_of(node)), *shown])
+    parts = dict.fromkeys([*(images for node in known for images in nodes.images_of(node)), *shown])
     sets = [images.name for images in parts if full.images_problem(images) is not None]
     others = [node.name for node in known if isinstance(node, Published) and full.problem(node) is not None]
     return list(dict.fromkeys([*sets, *others]))
@@ -343,92 +346,50 @@ class Workshop:
         """Return the title of the node's stage, with the scale's mark."""
         return nodes.title(node) if not self.scale.mark else f"{self.scale.mark}: {nodes.title(node)}"
 
-    def config(self, node: Node, results: Results) -> Model:
-        """Make the configuration of a node's stage.
+    def config(self, node: Stage, results: Results | None) -> Model:
+        """Make the configuration of a stage.
 
         Args:
-            node: A node that `is_stage`.
-            results: Results of all stages that it needs.
+            node: The stage.
+            results: Results of all stages that it needs. If it is None, stand-ins take the place of their addresses.
         """
-        # Imported on demand, since showing a plan needs few stages.
-        from objectaware.stages.registry import stage_named
-
-        if isinstance(node, nodes.Pretrain):
-            return self.pretrain_config(node, None if node.masks is None else self.address(node.masks, results))
-        return stage_named(nodes.stage_kind(node)).config.model_validate(self._fields(node, results))
-
-    def _fields(self, node: Node, results: Results) -> Fields:
-        """Return the fields of a stage that is not a training."""
-        scale = self.scale
-        scaled = scale.fields(node)
-        match node:
-            case nodes.Localize():
-                return self._localize_fields(node, results)
-            case nodes.Linear():
-                chosen_by = "holdout_size" if isinstance(node.holdout, int) else "holdout_fraction"
-                holdout = {} if node.holdout is None else {chosen_by: node.holdout}
-                tests = {name: scale.data(images) for name, images in node.tests}
-                fields = {"train": scale.data(node.train), "tests": tests, **(scaled or holdout)}
-            case nodes.MaskScore():
-                masks = {FOUND: self.address(node.masks, results)}
-                return {"data": scale.data(node.images), "masks": masks, **scaled}
-            case nodes.FewShot() | nodes.ClassDistance():
-                class_names = tuple(map(scale.class_name, node.classes))
-                fields = {"data": scale.data(node.images), "class_names": class_names, **scaled}
-                if isinstance(node, nodes.FewShot):
-                    fields |= {"num_shots": node.num_shots, "seeds": tuple(range(node.num_seeds))}
-            case nodes.Detection():
-                recipe, test = read_recipe(self.recipes / DETECTION_RECIPE), scale.data(node.test)
-                if isinstance(node.network, Published):
-                    return {"test": test, "published": scale.file(node.network), "execution": recipe["execution"]}
-                fields = {**recipe, "test": test, "data": scale.data(node.train), **scaled}
-            case _:
-                raise AssertionError(f"{nodes.title(node)} is not a stage of this kind")
-        return {**fields, "checkpoint": self.address(node.network, results)}
-
-    def _localize_fields(self, node: nodes.Localize, results: Results) -> Fields:
-        fields: Fields = {"data": self.scale.data(node.images), **node.options.fields()}
-        if node.network is not None:
-            fields["checkpoint"] = self.address(node.network, results)
-        if node.classifier is not None:
-            fields["localizer"]["classifier"] = self.address(node.classifier, results)
-        if node.negatives is not None:
-            fields["localizer"]["negatives"] = images_with(node.negatives, self, node.images)
-        fields |= self.scale.fields(node)
-        if node.record_iterations:
-            fields["execution"] = {**fields.get("execution", {}), "record_iterations": True}
-        return fields
-
-    def pretrain_config(self, node: nodes.Pretrain, masks: str | None) -> PretrainConfig:
-        """Return the configuration of a training.
-
-        Args:
-            node: The training.
-            masks: Address of its masks; None if the recipe needs no masks from another training.
-        """
-        options = default_names(PretrainConfig)
-        recipe = read_recipe(self.recipes / f"{node.recipe}.yaml", options)
-        policy: Any = recipe.get("policy", {})
-        chosen: Fields = {}
-        if policy.get("masks") not in (None, GROUND_TRUTH):
-            chosen["masks"] = masks
-        if node.mix_probability is not None:
-            chosen["mix_probability"] = node.mix_probability
-        scaled = dict(self.scale.fields(node))
+        model = _model(node)
+        choices = default_names(model)
+        recipe = {} if node.recipe is None else read_recipe(self.recipes / f"{node.recipe}.yaml", choices)
+        network = node.fields.get("checkpoint")
+        if node.kind == "detection" and isinstance(network, Published):
+            # A published detector is measured without fine-tuning.
+            test, published = self.scale.data(node.fields["test"]), self.address(network, results)
+            return model.model_validate({"test": test, "published": published, "execution": recipe["execution"]})
+        fields, scaled = merged(recipe, self._filled(node.fields, results), choices), self.scale.fields(node)
         # The scale changes single fields of an option. Everything else, such as `execution`, it replaces.
-        recipe = merged(recipe, {"policy": chosen, "method": scaled.pop("method", {})}, options)
-        fields = {**recipe, "data": self.scale.data(node.images), "seed": node.seed, **scaled}
-        return PretrainConfig.model_validate(fields)
+        fields = {name: value for name, value in fields.items() if name in choices or name not in scaled}
+        return model.model_validate(merged(fields, scaled, choices))
 
-    def detection_execution(self) -> DetectionExecution:
-        """Return the execution with which detectors are fine-tuned."""
-        return DetectionExecution.model_validate(read_recipe(self.recipes / DETECTION_RECIPE)["execution"])
+    def _filled(self, value: Any, results: Results | None) -> Any:  # noqa: ANN401 - any value of a field
+        """Return a value of a node's fields with addresses and names in the place of what stands for them."""
+        match value:
+            case Options():
+                return {name: self._filled(inner, results) for name, inner in value.items()}
+            case tuple():
+                return tuple(self._filled(inner, results) for inner in value)
+            case Images():
+                return self.scale.data(value)
+            case ImagesOfClass():
+                return self.images_of_class(value)
+            case ClassName():
+                return self.scale.class_name(value)
+            case Published() | Kept() | Stage():
+                return self.address(value, results)
+        return value
 
-    def address(self, node: Node, results: Results) -> str:
-        """Return the address of a node's outcome: a checkpoint, masks or a classifier."""
+    def address(self, node: Node, results: Results | None) -> str:
+        """Return the address of a node's outcome: a checkpoint, masks or a classifier; a stand-in without results."""
+        if results is None:
+            return "stand-in"
         if isinstance(node, Published):
             return self.scale.file(node)
-        if isinstance(node, nodes.Kept):
+        if isinstance(node, Kept):
             # Imported here: otherwise every plan would wait for PyTorch.
             from objectaware.training.loop import KEPT_FOLDER, checkpoint_name
 
@@ -437,9 +398,28 @@ class Workshop:
             return f"{results[node.training].folder.uri}/train/{KEPT_FOLDER}/{checkpoint_name(epoch)}"
         from objectaware.stages.registry import stage_named
 
-        outcome = stage_named(nodes.stage_kind(node)).outcome
+        outcome = stage_named(node.kind).outcome
         assert outcome is not None, f"{nodes.title(node)} has no outcome"
         return str(results[node].values[outcome])
+
+    def images_of_class(self, wanted: ImagesOfClass) -> tuple[str, ...]:
+        """Return the paths of the images that show a class: the first ones, at most one group.
+
+        Raises:
+            InputError: No image shows the class.
+        """
+        data = self.scale.data(wanted.images)
+        coco = Dataset(data).instances()
+        name = self.scale.class_name(wanted.class_name)
+        shown = [
+            image_id
+            for index, image_id in enumerate(coco.images.image_ids)
+            if any(coco.category_names[one.category_index] == name for one in coco.annotations(index))
+        ]
+        if not shown:
+            problem = f"is not shown in any picture of {data.root}"
+            raise InputError("class", name, problem, "Give a data set that shows it.")
+        return tuple(shown[: LocalizeConfig.model_fields["group_size"].default])
 
 
 def obstacles(workshop: Workshop, planned: Sequence[Node]) -> dict[Node, str]:
@@ -459,22 +439,3 @@ def obstacles(workshop: Workshop, planned: Sequence[Node]) -> dict[Node, str]:
         if reason is not None:
             found[node] = reason
     return found
-
-
-def images_with(class_name: str, workshop: Workshop, images: Images) -> tuple[str, ...]:
-    """Return the paths of images of a part of COCO that show a class: the first ones, at most one group.
-
-    Raises:
-        InputError: No image shows the class.
-    """
-    data = workshop.scale.data(images)
-    coco = Dataset(data).instances()
-    name = workshop.scale.class_name(class_name)
-    shown = [
-        image_id
-        for index, image_id in enumerate(coco.images.image_ids)
-        if any(coco.category_names[one.category_index] == name for one in coco.annotations(index))
-    ]
-    if not shown:
-        raise InputError("class", name, f"is not shown in any picture of {data.root}", "Give a data set that shows it.")
-    return tuple(shown[: LocalizeConfig.model_fields["group_size"].default])
