@@ -40,8 +40,8 @@ from objectaware.paper import Cell, load_table
 from objectaware.report.figures import ComparedPoint, compared_lines
 from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash, data_sets
 from objectaware.stages.progress import Progress
-from objectaware.stages.registry import all_stages
-from objectaware.stages.runner import Context, EpochWatch, Mode, Services, StageResult
+from objectaware.stages.registry import all_stages, stage_needs
+from objectaware.stages.runner import Context, EpochWatch, StageResult
 from objectaware.studies.engine import Step, open_study, run_step
 from objectaware.studies.sweep_config import (
     PaperCells,
@@ -52,10 +52,9 @@ from objectaware.studies.sweep_config import (
     planned_trials,
     stage_config,
     stage_parts,
-    sweep_needs,
     value_of,
 )
-from objectaware.tracking import RunStatus, Tracker, TrackingStore, environment_tags
+from objectaware.tracking import RunStatus, Tracker, environment_tags
 
 _SECONDS_FOR_STOPPED_TRIALS = 60.0
 _RUN_STATUS: dict[TrialStatus, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -163,10 +162,6 @@ class Ledger:
         """Delete the record of a trial, if there is one."""
         self._folder.delete(f"{trial.key}.json")
 
-    def clear(self) -> None:
-        """Delete all records."""
-        self._folder.delete_all()
-
     def _decode(self, name: str) -> TrialRecord:
         content = self._folder.read_json(name)
         return TrialRecord(**{**content, "trial": Trial(**content["trial"])})
@@ -174,6 +169,8 @@ class Ledger:
 
 class BegunStages:
     """The stages that a fresh sweep has started over, one file each, for all its trials' processes (`runner.Begun`).
+
+    The files have the names of the stages' identities.
 
     Args:
         folder: The sweep's folder.
@@ -183,18 +180,11 @@ class BegunStages:
         self._folder = folder.child("begun")
 
     def __contains__(self, key: object, /) -> bool:
-        return self._folder.exists(self._name(key))
+        return self._folder.exists(f"{key}.json")
 
     def add(self, key: str, /) -> None:
         """Record that a stage has been started over."""
-        self._folder.write_json(self._name(key), key)
-
-    def clear(self) -> None:
-        """Delete all records."""
-        self._folder.delete_all()
-
-    def _name(self, key: object) -> str:
-        return f"{hashlib.sha256(str(key).encode()).hexdigest()[:20]}.json"
+        self._folder.write_json(f"{key}.json", key)
 
 
 @dataclass(frozen=True)
@@ -203,21 +193,13 @@ class TrialJob:
 
     Attributes:
         config: The sweep.
-        storage: Folder that contains all stages' folders.
-        tracking: MLflow store in use.
-        parent: The sweep's run.
+        context: Context of the trials' stages.
         ledger: Records of how the trials ended.
-        begun: Stages that have already been started over; used with `fresh` only.
-        mode: How the trials treat existing results.
     """
 
     config: SweepConfig
-    storage: Storage
-    tracking: TrackingStore
-    parent: Tracker
+    context: Context
     ledger: Ledger
-    begun: BegunStages
-    mode: Mode
 
     def __call__(self, values: Mapping[str, Any], report: Report) -> float:
         """Run a trial's stages. Stages that another trial is computing or has computed are not computed again.
@@ -261,12 +243,10 @@ class TrialJob:
         return columns[self.config.metric_column()]
 
     def _run_stage(self, trial: Trial, name: str, results: Mapping[str, StageResult], watch: EpochWatch) -> StageResult:
-        services = Services(self.storage, self.tracking, Progress())
-        context = Context(services, self.mode, parent=self.parent, computed=self.begun, watch=watch)
         varied = {parameter: trial.values[parameter] for parameter in parameters_of(self.config, name)}
         config = stage_config(self.config, trial, name, _values(results))
         step = Step(name, self.config.stages[name].stage, config, title=f"{name} {Trial(varied, trial.seed).title}")
-        return run_step(context, step, results)
+        return run_step(replace(self.context, watch=watch), step, results)
 
 
 def _values(results: Mapping[str, StageResult]) -> dict[str, Mapping[str, Any]]:
@@ -329,9 +309,10 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
             context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped, leased=True
         )
         with opened as (context, parent):
-            ledger, begun = Ledger(guarded), BegunStages(guarded)
-            result = _Sweep(context, config, guarded, identity, parent, ledger, begun).run(checked)
-    return replace(result, folder=folder)
+            if context.mode.fresh:
+                guarded.child("trials").delete_all()
+                guarded.child("begun").delete_all()
+            return _Sweep(context, config, guarded, identity, parent, Ledger(guarded)).run(checked)
 
 
 def _ray_is_there() -> None:
@@ -348,15 +329,11 @@ class _Sweep:
     identity: str
     parent: Tracker
     ledger: Ledger
-    begun: BegunStages
     open_runs: dict[str, Tracker] = field(default_factory=dict)
     num_run: int = 0
 
     def run(self, checked: Sequence[Mapping[str, Model]]) -> SweepResult:
         """Run the trials that have not ended yet, and gather the results of all trials."""
-        if self.context.mode.fresh:
-            self.ledger.clear()
-            self.begun.clear()
         search = self._estimator() if self.config.search == "optuna" else self._pending()
         if search:
             self._run(search, checked)
@@ -396,16 +373,22 @@ class _Sweep:
         config, context, services = self.config, self.context, self.context.services
         services.start_ray()
         # Tune pickles this sweep with its callbacks, and the original `start_ray` holds the command's contexts.
-        services = replace(services, start_ray=_ray_is_there)
-        self.context = replace(context, services=services)
-        needs = sweep_needs(config, checked, has_gpus=has_gpus())
+        self.context = replace(context, services=replace(services, start_ray=_ray_is_there))
+        needs = stage_needs(stage_parts(config, checked), has_gpus=(has_gpus(),))
         at_once = num_concurrent(needs, wanted=config.execution.max_concurrent)
         number = search.num_trials if isinstance(search, Estimator) else len(search)
         services.progress.line(f"{config.name}: {number} trials to run, up to {at_once} at once")
-        mode = replace(context.mode, waits=True)
-        job = TrialJob(config, services.storage, services.tracking, self.parent, self.ledger, self.begun, mode)
+        of_trials = replace(
+            context,
+            # Ray runs, and a trial's process writes to its own stderr.
+            services=replace(services, start_ray=_ray_is_there, progress=Progress()),
+            mode=replace(context.mode, waits=True),
+            computed=BegunStages(self.folder),
+        )
         try:
-            run_trials(job, search, self, max_concurrent=at_once, halving=config.scheduler)
+            run_trials(
+                TrialJob(config, of_trials, self.ledger), search, self, max_concurrent=at_once, halving=config.scheduler
+            )
         finally:
             for tracker in self.open_runs.values():
                 tracker.finish("KILLED", error="interrupted", timeout_seconds=0)

@@ -15,12 +15,11 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from objectaware.config.variants import default_names
-from objectaware.distributed.cluster import Need
 from objectaware.errors import InputError
 from objectaware.model import Execution, Model, Positive
 from objectaware.recipes import lay, spelt_out
 from objectaware.stages.identity import STAND_IN
-from objectaware.stages.registry import all_stages, stage_named, stage_needs
+from objectaware.stages.registry import all_stages, stage_named
 
 
 def _is_kind(kind: str) -> str:
@@ -437,17 +436,6 @@ def stage_parts(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> 
         for name, each in stages.items()
         for part in stage_named(config.stages[name].stage).parts(each)
     ]
-
-
-def sweep_needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, has_gpus: bool) -> list[Sequence[Need]]:
-    """Return the processes that each stage of each trial keeps running, one stage at a time.
-
-    Args:
-        config: The sweep.
-        checked: Result of `check_sweep`.
-        has_gpus: Whether stages run on GPUs if their configuration leaves that open.
-    """
-    return stage_needs(stage_parts(config, checked), has_gpus=(has_gpus,))
 
 
 def check_sweep(config: SweepConfig) -> list[dict[str, Model]]:
