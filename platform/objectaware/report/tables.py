@@ -306,37 +306,28 @@ def demo_tables(results: Mapping[str, Any]) -> list[DemoTable]:
     Returns:
         One table of localization, and one of linear evaluation with the change through the debiased training.
     """
-    mean, deviation = results.get("mean", results), results.get("std")
-    kind = "background" if "background" in mean else "object_crop"
-    accuracies = _by_test(mean[kind])
-    for row in accuracies.values():
+    kind = "background" if "background" in results.get("mean", results) else "object_crop"
+    means = _demo_rows(results.get("mean", results), kind)
+    deviations = _demo_rows(results["std"], kind) if "std" in results else {}
+    for row in means[kind].values():
         row["change"] = list(row.values())[-1] - row["baseline"]
+    titles = {
+        "localization": ("Mask mIoU on scenes (center_box knows the size that fits best: an oracle)", 3),
+        kind: ("Accuracy of a linear classifier on scenes, per cent", 1),
+    }
     return [
-        DemoTable(
-            "localization",
-            "Mask mIoU on scenes (center_box knows the size that fits best: an oracle)",
-            _column(mean["localization"]),
-            None if deviation is None else _column(deviation["localization"]),
-            3,
-        ),
-        DemoTable(
-            kind,
-            "Accuracy of a linear classifier on scenes, per cent",
-            accuracies,
-            None if deviation is None else _by_test(deviation[kind]),
-            1,
-        ),
+        DemoTable(name, title, means[name], deviations.get(name), digits) for name, (title, digits) in titles.items()
     ]
 
 
-def _column(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    return {name: {"mIoU": value} for name, value in scores.items()}
-
-
-def _by_test(accuracies: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Arrange accuracies in one row per test set and one column per training."""
-    tests = next(iter(accuracies.values()))
-    return {test: {training: values[test] for training, values in accuracies.items()} for test in tests}
+def _demo_rows(numbers: Mapping[str, Any], kind: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Arrange scores in one row per localizer, and accuracies in one row per test set and one column per training."""
+    trainings = numbers[kind]
+    tests = next(iter(trainings.values()))
+    return {
+        "localization": {name: {"mIoU": value} for name, value in numbers["localization"].items()},
+        kind: {test: {name: values[test] for name, values in trainings.items()} for test in tests},
+    }
 
 
 def terminal_report(results: Mapping[str, Any]) -> str:
