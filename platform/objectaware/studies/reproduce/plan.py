@@ -135,8 +135,7 @@ def _work(workshop: Workshop, node: Stage, rates: Rates, num_images: int) -> Sta
             method=config.method.name,
             num_images=num_images,
             num_epochs=config.num_epochs,
-            cache_mib=config.execution.cache_mib,
-            checkpoint_interval=config.execution.checkpoint_interval,
+            execution=config.execution,
         )
     if node.kind == "localize":
         defaults = {name: LocalizeConfig.model_fields[name].default for name in ("crf", "group_size")}
