@@ -33,10 +33,10 @@ from objectaware.report.tables import Measured, TableReport
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult
+from objectaware.studies.curves import metric_series
 from objectaware.studies.engine import Step, open_study, run
 from objectaware.studies.reproduce.workshop import Workshop, obstacles
 from objectaware.tracking import Tracker, TrackingStore
-from objectaware.tracking.server import metric_history
 
 Pictures = dict[str, bytes]
 """PNGs by the names of their files."""
@@ -413,13 +413,10 @@ def box_pictures(materials: Materials) -> Pictures:
 
 def losses(materials: Materials) -> Pictures:
     """Draw the loss of each training over its epochs, as recorded in MLflow."""
-    series = {}
-    for name in materials.plan.stages:
-        history = metric_history(materials.tracking, materials.stage(name).identity, "loss")
-        if not history:
-            problem = f"has no losses in the experiment {materials.tracking.experiment}"
-            raise InputError("figure", name, problem, "Give the --experiment that it was trained with.")
-        series[name] = [step + 1 for step, _ in history], [value for _, value in history]
+    series = {
+        name: metric_series(materials.tracking, materials.stage(name).identity, "loss", shown=("figure", name))
+        for name in materials.plan.stages
+    }
     return {"figure.png": curves(series, x_title="epoch", y_title="loss")}
 
 
