@@ -6,26 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from objectaware.errors import InputError
-from objectaware.paper import Figure, load_figures, load_table
+from objectaware.paper import Figure, load_figures, load_table, plan
 from objectaware.paper.nodes import Images, ImagesOfClass, Node, Stage, localize, ordered, score
-from objectaware.paper.plan import (
-    BIASED_CLASSES,
-    COCO_VAL,
-    CROP,
-    MIXUP,
-    SEGMENTED_IMAGES,
-    TRAINING_IMAGES,
-    challenge,
-    class_distance,
-    classified,
-    contracam,
-    imagenet_classifier_cam,
-    imagenet_contracam,
-    kept,
-    network_of,
-    saliency_masks,
-    training,
-)
 from objectaware.recipes import merged
 
 EPOCHS = tuple(range(100, 900, 100))
@@ -57,44 +39,52 @@ class FigurePlan:
 @cache
 def _parts() -> dict[str, dict[str, Node | Images]]:
     """Return the stages of each figure, and the images that it shows unchanged, by their names in the drawing."""
-    coco_boxes = localize(COCO_VAL, training("moco_resnet50_coco"), CROP)
+    coco_boxes = localize(plan.COCO_VAL, plan.training("moco_resnet50_coco"), plan.CROP)
     steps = {"localizer": {"num_iterations": 3}, "execution": {"record_iterations": True}}
     challenge_images = {variant: Images("Backgrounds Challenge", variant) for variant in VARIANTS}
     shifted = ("ImageNet-Sketch", "Stylized-ImageNet", "ImageNet-R")
     saliencies = [row.name[0] for row in load_table("loc-saliency").rows]
     return {
         "intro": {
-            **{f"{crop} {epoch}": classified(kept(crop, epoch), "Flowers") for crop in CROPS for epoch in EPOCHS},
-            "classifier": challenge(training("moco_resnet18_in9")),
-            "crops": COCO_VAL,
+            **{
+                f"{crop} {epoch}": plan.classified(plan.kept(crop, epoch), "Flowers")
+                for crop in CROPS
+                for epoch in EPOCHS
+            },
+            "classifier": plan.challenge(plan.training("moco_resnet18_in9")),
+            "crops": plan.COCO_VAL,
             "original": challenge_images["original"],
             "mixed_rand": challenge_images["mixed_rand"],
         },
-        "method-iconcam": {"ContraCAM": localize(COCO_VAL, training("moco_resnet18_coco"), merged(CROP, steps))},
-        "method-bg": {"masks": localize(TRAINING_IMAGES["in9"], training("moco_resnet18_in9"), MIXUP)},
-        "loc-cam": {name: contracam(name) for name in SEGMENTED_IMAGES},
+        "method-iconcam": {
+            "ContraCAM": localize(plan.COCO_VAL, plan.training("moco_resnet18_coco"), merged(plan.CROP, steps))
+        },
+        "method-bg": {"masks": localize(plan.TRAINING_IMAGES["in9"], plan.training("moco_resnet18_in9"), plan.MIXUP)},
+        "loc-cam": {name: plan.contracam(name) for name in plan.SEGMENTED_IMAGES},
         "bg-challenge": {**challenge_images},
         "dist-shifts": {
             **{name: Images(f"{name}-9", "test") for name in shifted},
             "ImageNet-C": Images("ImageNet-C-9", "gaussian_noise-3"),
         },
         "loc-neg": {
-            "ContraCAM w/o NSR": contracam("COCO", remove_negative_signals=False),
-            "ContraCAM (ours)": contracam("COCO"),
+            "ContraCAM w/o NSR": plan.contracam("COCO", remove_negative_signals=False),
+            "ContraCAM (ours)": plan.contracam("COCO"),
         },
         "batch-giraffe": {
-            "Giraffe-only batch": contracam("COCO", negatives=ImagesOfClass(BIASED_CLASSES[0], COCO_VAL)),
-            "Random batch": contracam("COCO"),
+            "Giraffe-only batch": plan.contracam(
+                "COCO", negatives=ImagesOfClass(plan.BIASED_CLASSES[0], plan.COCO_VAL)
+            ),
+            "Random batch": plan.contracam("COCO"),
         },
         "loc-clfcon": {
-            "Classifier CAM": imagenet_classifier_cam("CUB", "Supervised", expansion=1),
-            "ContraCAM (ours)": imagenet_contracam("CUB"),
+            "Classifier CAM": plan.imagenet_classifier_cam("CUB", "Supervised", expansion=1),
+            "ContraCAM (ours)": plan.imagenet_contracam("CUB"),
         },
-        "loc-saliency": {method: saliency_masks(method, "ImageNet") for method in saliencies},
-        "hard-loss": {crop: network_of({"Crop": crop}) for crop in ("Baseline", "OA-Crop (CAM)", "OA-Crop (GT)")},
-        "hard-hist": {"boxes": score(coco_boxes, COCO_VAL)},
+        "loc-saliency": {method: plan.saliency_masks(method, "ImageNet") for method in saliencies},
+        "hard-loss": {crop: plan.network_of({"Crop": crop}) for crop in ("Baseline", "OA-Crop (CAM)", "OA-Crop (GT)")},
+        "hard-hist": {"boxes": score(coco_boxes, plan.COCO_VAL)},
         "hard-box": {"boxes": coco_boxes},
-        "multi-bias": {crop: class_distance(crop) for crop in ("Baseline", "OA-Crop (CAM)")},
+        "multi-bias": {crop: plan.class_distance(crop) for crop in ("Baseline", "OA-Crop (CAM)")},
     }
 
 

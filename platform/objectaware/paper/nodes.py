@@ -10,6 +10,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
 from typing import Any, Literal
 
 from objectaware.config import Localizer
@@ -262,11 +264,4 @@ class Value:
         Raises:
             KeyError: The stage has not computed it.
         """
-        return statistics.fmean(_at(values, path) for path in self.paths)
-
-
-def _at(values: Mapping[str, Any], path: ValuePath) -> float:
-    found: Any = values
-    for key in path:
-        found = found[key]
-    return float(found)
+        return statistics.fmean(reduce(getitem, path, values) for path in self.paths)

@@ -150,32 +150,34 @@ def contracam(data: str, seed: int = 0, *, group_size: int | None = None, **chan
     return nodes.localize(SEGMENTED_IMAGES[data], network, merged(CROP, {"localizer": changed, **size}))
 
 
-def _miou(masks: Node, data: str) -> Value:
-    return Value(nodes.score(masks, SEGMENTED_IMAGES[data]), (("scores", "found", "miou"),))
+def _scored(masks: Node, images: Images, measure: str = "miou") -> Value:
+    return Value(nodes.score(masks, images), (("scores", "found", measure),))
 
 
 def _loc_main(names: Names, seed: int) -> Value:
     """Compute a cell of `loc-main`, `loc-iter` or `loc-batch`: ReDO, and ContraCAM with a field changed."""
     data, method = names["Data set"], names.get("Method", "")
     if method == "ReDO":
-        return _miou(REDO[data], data)
+        return _scored(REDO[data], SEGMENTED_IMAGES[data])
     changed: dict[str, object] = {"remove_negative_signals": False} if "w/o" in method else {}
     if "Iteration" in names:
         changed["num_iterations"] = int(names["Iteration"])
     # 64 is the default and is left out, so that these masks are the same as in the other tables.
     size = int(names.get("Batch size", 64))
-    return _miou(contracam(data, seed, group_size=None if size == 64 else size, **changed), data)
+    masks = contracam(data, seed, group_size=None if size == 64 else size, **changed)
+    return _scored(masks, SEGMENTED_IMAGES[data])
 
 
 def _loc_cam(names: Names, seed: int) -> Value:
     """Compute a cell of `loc-cam`: each network is trained on the data set that it is measured on."""
     data = names["Data set"]
+    images = SEGMENTED_IMAGES[data]
     if names["Training"] == "MoCov2":
-        return _miou(contracam(data, seed), data)
+        return _scored(contracam(data, seed), images)
     supervised = training(f"supervised_resnet18_{_NAMES['data'][data]}", seed=seed)
     localizer = {"name": "classifier_cam", "expansion": 2, "classifier": supervised}
     chosen = options(localizer=localizer, crf=True, mask_threshold=0.5)
-    return _miou(nodes.localize(SEGMENTED_IMAGES[data], supervised, chosen), data)
+    return _scored(nodes.localize(images, supervised, chosen), images)
 
 
 def _loc_cam_full(names: Names, seed: int) -> Value:
@@ -218,7 +220,7 @@ def _loc_saliency(names: Names, seed: int) -> Value:
 def _boxes(masks: Stage, data: str) -> Value:
     """Return MaxBoxAccV2 of soft masks; on OpenImages PxAP, as the official tool does."""
     measure = "px_ap" if data == "OpenImages" else "max_box_acc_v2"
-    return Value(nodes.score(masks, BOXED[data]), (("scores", "found", measure),))
+    return _scored(masks, BOXED[data], measure)
 
 
 _CLASSIFIED = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from objectaware.config import DataConfig, LocalizeConfig, MethodConfig, Model, PretrainConfig
 from objectaware.config.variants import default_names
@@ -59,7 +59,11 @@ class Full:
     def problem(self, node: Node) -> str | None:
         """Return what is missing of a node's own images or of others' files, or None."""
         if isinstance(node, Published):
-            return self._file_problem(node)
+            address = self.networks.get(node.name)
+            if address is None:
+                return f"{node.name}: no file of it is named (--networks)"
+            missing = "://" not in address and not Path(address).exists()
+            return f"{node.name}: {address} does not exist" if missing else None
         problems = (self.images_problem(images) for images in nodes.images_of(node))
         return next((problem for problem in problems if problem is not None), None)
 
@@ -81,13 +85,6 @@ class Full:
             except InputError as error:
                 self._seen[images] = f"{images.name} {images.part}: {error}"
         return self._seen[images]
-
-    def _file_problem(self, node: Published) -> str | None:
-        if node.name not in self.networks:
-            return f"{node.name}: no file of it is named (--networks)"
-        address = self.networks[node.name]
-        missing = "://" not in address and not Path(address).exists()
-        return f"{node.name}: {address} does not exist" if missing else None
 
     def data(self, images: Images) -> DataConfig:
         """Return a part of a data set, or those of its images that a list in the data folder names."""
@@ -141,8 +138,6 @@ _CLASSES = (
     *("giraffe", "zebra", "airplane", "automobile", "bird", "cat"),
     *("deer", "dog", "frog", "horse", "ship", "truck"),
 )
-# The curves over the epochs need eight checkpoints. One epoch of scenes has three steps.
-_EPOCHS_PER_HUNDRED = 1
 _ONE_CORE = {"num_loader_threads": 1, "num_compute_threads": 1}
 # Fields of evaluations; each kind takes those that it has. There are only a dozen pictures of each class.
 _EVALUATION: Fields = {
@@ -215,17 +210,16 @@ class Smoke:
 
     def data(self, images: Images) -> DataConfig:
         """Return the scenes that stand for a data set. Shifted sets become variants of them."""
-        fields = {"root": str(self.single), "layout": "backgrounds-challenge"}
-        fields["split"] = "train" if "train" in images.part else "val"
+        split: Literal["train", "val"] = "train" if "train" in images.part else "val"
         if images.name in _MULTI_OBJECT:
-            return DataConfig.model_validate({**fields, "root": str(self.multi), "layout": _MULTI_OBJECT[images.name]})
+            return DataConfig(root=str(self.multi), layout=_MULTI_OBJECT[images.name], split=split)
         variant = _SHIFTED.get(images.name, "original")
         if images.name == "Backgrounds Challenge":
             variant = images.part
         elif images.name in _SHIFTED_IN_PARTS:
             # Chosen by the part's name, so that every process agrees. The 75 corruptions share eight variants.
             variant = VARIANTS[sum(images.part.encode()) % len(VARIANTS)]
-        return DataConfig.model_validate({**fields, "variant": variant})
+        return DataConfig(root=str(self.single), layout="backgrounds-challenge", split=split, variant=variant)
 
     def file(self, node: Published) -> str:
         """Refuse: every published file has a stand-in, so this is never called."""
@@ -242,8 +236,8 @@ class Smoke:
         )
 
     def epoch(self, epoch: int) -> int:
-        """Return one epoch for each hundred of the paper."""
-        return epoch // 100 * _EPOCHS_PER_HUNDRED
+        """Return one epoch for each hundred of the paper: the curves over the epochs need eight checkpoints."""
+        return epoch // 100
 
     def fields(self, node: Stage) -> Fields:
         """Return fields for small pictures, small networks and one core."""
