@@ -350,13 +350,7 @@ class StageWork:
 
 
 def pretrain_work(
-    rates: Rates,
-    *,
-    backbone: str,
-    method: str,
-    num_images: int,
-    num_epochs: int,
-    execution: PretrainExecution,
+    rates: Rates, *, backbone: str, method: str, num_images: int, num_epochs: int, execution: PretrainExecution
 ) -> StageWork:
     """Return the work of a training. The arguments are fields of `PretrainConfig`, but for the number of its images.
 
