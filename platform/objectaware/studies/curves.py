@@ -40,24 +40,17 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
     check_sets({"data": Dataset(config.data)}, config.class_names)
     for checkpoint in checkpoints:
         check_checkpoint(checkpoint, config.image_size)
-    epochs = [epoch_of(checkpoint) for checkpoint in checkpoints]
-    steps = [
-        Step(
-            number,
-            "few_shot",
-            config.model_copy(update={"checkpoint": checkpoint}),
-            title=f"{config.num_shots}-shot {checkpoint if epoch is None else f'epoch {epoch}'}",
-        )
-        for number, (checkpoint, epoch) in enumerate(zip(checkpoints, epochs, strict=True))
-    ]
+    steps, points = [], []
+    for number, checkpoint in enumerate(checkpoints):
+        epoch = epoch_of(checkpoint)
+        title = f"{config.num_shots}-shot {checkpoint if epoch is None else f'epoch {epoch}'}"
+        steps.append(Step(number, "few_shot", config.model_copy(update={"checkpoint": checkpoint}), title=title))
+        points.append({"checkpoint": checkpoint, "epoch": epoch})
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     root = config.data.root
     with open_study(context, "few_shot", name=f"few shot {root}", dataset=root, config=dumped) as (context, parent):
         results = run(context, steps).results
-        curve = [
-            {"checkpoint": checkpoint, "epoch": epoch, **results[number].values["error"]}
-            for number, (checkpoint, epoch) in enumerate(zip(checkpoints, epochs, strict=True))
-        ]
+        curve = [{**point, **results[number].values["error"]} for number, point in enumerate(points)]
         _log_curve(parent, curve)
     return {"curve": curve}
 

@@ -338,16 +338,15 @@ def background_mixup(materials: Materials) -> Pictures:
         soft = resize_image(np.repeat(np.rint(row.cam * 255).astype(np.uint8)[..., None], 3, axis=2), photo.shape[:2])
         behind = resize_image(background, (photo.shape[0], photo.shape[1]))
         foreground = np.where(donor.cam >= BACKGROUND_THRESHOLD, 255, 0).astype(np.uint8)
-        rows.append(
-            [
-                Tile(photo, "image 1"),
-                Tile(soft, "its CAM"),
-                Tile(other, "image 2"),
-                Tile(foreground, "its foreground"),
-                Tile(behind, "its background, tiled"),
-                Tile(mix_background(photo, soft[..., 0], behind), "mixed"),
-            ]
-        )
+        steps = {
+            "image 1": photo,
+            "its CAM": soft,
+            "image 2": other,
+            "its foreground": foreground,
+            "its background, tiled": behind,
+            "mixed": mix_background(photo, soft[..., 0], behind),
+        }
+        rows.append([Tile(picture, caption) for caption, picture in steps.items()])
         if len(rows) == _NUM_ROWS:
             break
     if not rows:
@@ -401,13 +400,8 @@ def box_pictures(materials: Materials) -> Pictures:
     found.sort(key=lambda row: -len(truth.boxes(place[row.image_id])))
     rows = []
     for row in found[:_NUM_ROWS]:
-        photo = read_image(images.root / row.image_id)
-        rows.append(
-            [
-                Tile(photo, "CAM boxes", boxes=row.boxes),
-                Tile(photo, "GT boxes", boxes=truth.boxes(place[row.image_id])),
-            ]
-        )
+        photo, true_boxes = read_image(images.root / row.image_id), truth.boxes(place[row.image_id])
+        rows.append([Tile(photo, "CAM boxes", boxes=row.boxes), Tile(photo, "GT boxes", boxes=true_boxes)])
     return {"figure.png": materials.tiles(rows)}
 
 
