@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -165,14 +164,16 @@ class Tile:
     Attributes:
         picture: Picture (H, W, 3) in RGB, or (H, W) in grey.
         caption: Text above the picture.
-        heat: Map (h, w) in [0, 1] that is laid over the picture, or None.
+        heat: Map (h, w) that is laid over the picture, float in [0, 1] or 0 to 255, or None.
         boxes: Boxes (n, 4) that are drawn on the picture, x0 y0 x1 y1 relative, or None.
+        shape: Height and width to which the picture is stretched; None for its own.
     """
 
     picture: NDArray[np.uint8]
     caption: str = ""
-    heat: NDArray[np.float32] | None = None
+    heat: NDArray[np.float32] | NDArray[np.uint8] | None = None
     boxes: NDArray[np.floating] | None = None
+    shape: tuple[int, int] | None = None
 
 
 def tiles_png(rows: Sequence[Sequence[Tile]], *, title: str = "") -> bytes:
@@ -185,14 +186,7 @@ def tiles_png(rows: Sequence[Sequence[Tile]], *, title: str = "") -> bytes:
     Returns:
         PNG.
     """
-    figure, grid = _grid(len(rows), max(len(row) for row in rows), cell_inches=1.6)
-    for line, row in zip(grid, rows, strict=True):
-        for axes, tile in zip(line, row, strict=False):
-            height, width = tile.picture.shape[:2]
-            _draw_picture(axes, tile.picture, tile.heat, height, width, max_heat=1)
-            for x0, y0, x1, y1 in [] if tile.boxes is None else tile.boxes * [width, height, width, height]:
-                axes.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor="red", linewidth=1.5))
-            axes.set_title(tile.caption[-40:], fontsize=_CAPTION_SIZE)
+    figure, _ = _draw_tiles(rows, cell_inches=1.6)
     if title:
         figure.suptitle(title, fontsize=8)
     return figure_png(figure, dpi=120)
@@ -209,37 +203,34 @@ def iteration_panel(photos: Sequence[NDArray[np.uint8]], cams: NDArray[np.uint8]
     Returns:
         PNG.
     """
-    num_iterations, num_images, size = cams.shape[:3]
-    titles = ["photo", *(f"CAM {number}" for number in range(1, num_iterations + 1)), "mask"]
-    figure, grid = _grid(num_images, len(titles), cell_inches=1.4)
-    for row, photo, maps, name in zip(grid, photos, cams.swapaxes(0, 1), names, strict=True):
-        for axes, heat, title in zip(row, [None, *maps, maps.max(axis=0)], titles, strict=True):
-            _draw_picture(axes, photo, heat, size, size, max_heat=255)
-            axes.set_title(title, fontsize=_CAPTION_SIZE)
-        row[0].set_title(name[-30:], fontsize=_CAPTION_SIZE, loc="left")
+    titles = ["photo", *(f"CAM {number}" for number in range(1, len(cams) + 1)), "mask"]
+    height, width = cams.shape[2:]
+    rows = []
+    for photo, maps in zip(photos, cams.swapaxes(0, 1), strict=True):
+        cells = zip(titles, [None, *maps, maps.max(axis=0)], strict=True)
+        rows.append([Tile(photo, title, heat, shape=(height, width)) for title, heat in cells])
+    figure, grid = _draw_tiles(rows, cell_inches=1.4)
+    for line, name in zip(grid, names, strict=True):
+        line[0].set_title(name[-30:], fontsize=_CAPTION_SIZE, loc="left")
     return figure_png(figure)
 
 
-def _grid(num_rows: int, num_columns: int, *, cell_inches: float) -> tuple[Figure, NDArray[np.object_]]:
-    """Make a figure of cells without axes, each with room for a caption."""
-    figure = new_figure(cell_inches * num_columns, (cell_inches + _CAPTION_INCHES) * num_rows)
-    grid = figure.subplots(num_rows, num_columns, squeeze=False)
+def _draw_tiles(rows: Sequence[Sequence[Tile]], *, cell_inches: float) -> tuple[Figure, NDArray[np.object_]]:
+    """Draw rows of tiles into a new figure, and return it with the axes of its cells."""
+    num_columns = max(map(len, rows))
+    figure = new_figure(cell_inches * num_columns, (cell_inches + _CAPTION_INCHES) * len(rows))
+    grid = figure.subplots(len(rows), num_columns, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
+    for line, row in zip(grid, rows, strict=True):
+        for axes, tile in zip(line, row, strict=False):
+            height, width = tile.shape or tile.picture.shape[:2]
+            extent = (0, width, height, 0)
+            axes.imshow(tile.picture, extent=extent, cmap="gray", vmin=0, vmax=255)
+            if tile.heat is not None:
+                largest = 255 if tile.heat.dtype == np.uint8 else 1
+                axes.imshow(tile.heat, extent=extent, cmap="jet", vmin=0, vmax=largest, alpha=_HEAT_OPACITY)
+            for x0, y0, x1, y1 in [] if tile.boxes is None else tile.boxes * [width, height, width, height]:
+                axes.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor="red", linewidth=1.5))
+            axes.set_title(tile.caption[-40:], fontsize=_CAPTION_SIZE)
     return figure, grid
-
-
-def _draw_picture(
-    axes: Axes,
-    picture: NDArray[np.uint8],
-    heat: NDArray[np.uint8] | NDArray[np.float32] | None,
-    height: float,
-    width: float,
-    *,
-    max_heat: float,
-) -> None:
-    """Draw a picture, and a map as heat over it, both stretched to this height and width."""
-    extent = (0, width, height, 0)
-    axes.imshow(picture, extent=extent, cmap="gray", vmin=0, vmax=255)
-    if heat is not None:
-        axes.imshow(heat, extent=extent, cmap="jet", vmin=0, vmax=max_heat, alpha=_HEAT_OPACITY)
