@@ -74,8 +74,7 @@ def run_shift(context: Context, config: ShiftConfig, checkpoints: Sequence[str])
         for title, checkpoint in zip(titles, checkpoints, strict=True)
     ]
     with open_study(context, "shift", name=f"shift {root}", dataset=root, config=dumped) as (context, parent):
-        finished = run(context, steps).results
-        results = [finished[title] for title in titles]
+        results = list(run(context, steps).results.values())
         accuracies = [dict(result.values["accuracies"]) for result in results]
         mean, std = shift_over_seeds(accuracies)
         parent.log_table("shift", [{"test set": name, "mean": mean[name], "std": std[name]} for name in mean])

@@ -230,7 +230,11 @@ class TrialJob:
             for name in self.config.stages:
                 is_watched = self.config.scheduler is not None and self.config.scheduler.stage == name
                 watch = EpochWatch(on_epoch if is_watched else None, stopped.is_set)
-                results[name] = self._run_stage(trial, name, results, watch)
+                varied = {parameter: trial.values[parameter] for parameter in parameters_of(self.config, name)}
+                config = stage_config(self.config, trial, name, _values(results))
+                title = f"{name} {Trial(varied, trial.seed).title}"
+                step = Step(name, self.config.stages[name].stage, config, title=title)
+                results[name] = run_step(replace(self.context, watch=watch), step, results)
             outcomes = _values(results)
             columns = {name: float(value_of(outcomes, path)) for name, path in self.config.all_columns().items()}
         except Exception as error:
@@ -241,12 +245,6 @@ class TrialJob:
             raise
         self.ledger.write(TrialRecord(trial, "finished", columns, None, _outline(results)))
         return columns[self.config.metric_column()]
-
-    def _run_stage(self, trial: Trial, name: str, results: Mapping[str, StageResult], watch: EpochWatch) -> StageResult:
-        varied = {parameter: trial.values[parameter] for parameter in parameters_of(self.config, name)}
-        config = stage_config(self.config, trial, name, _values(results))
-        step = Step(name, self.config.stages[name].stage, config, title=f"{name} {Trial(varied, trial.seed).title}")
-        return run_step(replace(self.context, watch=watch), step, results)
 
 
 def _values(results: Mapping[str, StageResult]) -> dict[str, Mapping[str, Any]]:
