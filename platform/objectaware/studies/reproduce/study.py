@@ -25,7 +25,7 @@ from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, read_rows
 from objectaware.methods.checkpoint import load_classifier, load_encoder, local_checkpoint
 from objectaware.paper import Cell
 from objectaware.paper.figures import CROPS, EPOCHS, FigurePlan
-from objectaware.paper.nodes import Images, ImagesOfClass, Node, Stage, Value, ordered, stages_below
+from objectaware.paper.nodes import Images, ImagesOfClass, Node, Stage, Value, ordered, stages_below, title
 from objectaware.paper.plan import BIASED_CLASSES, TablePlan
 from objectaware.report.figures import Tile, box_histogram, curves, iteration_panel, scatter, tiles_png
 from objectaware.report.gallery import rows_panel
@@ -76,8 +76,9 @@ def steps_of(workshop: Workshop, planned: Iterable[Node]) -> list[Step]:
         workshop: Workshop that makes configurations of nodes.
         planned: The nodes, each after those that it needs. Those that are not stages are left out.
     """
+    mark = f"{workshop.scale.mark}: " if workshop.scale.mark else ""
     return [
-        Step(node, node.kind, partial(workshop.config, node), stages_below(node), workshop.name(node))
+        Step(node, node.kind, partial(workshop.config, node), stages_below(node), mark + title(node))
         for node in planned
         if isinstance(node, Stage)
     ]
@@ -260,31 +261,27 @@ def _accuracies(materials: Materials) -> bytes:
 
 
 def _predictions(materials: Materials) -> bytes:
-    """Draw pictures, and objects on other backgrounds, with the predictions of the baseline's classifier."""
+    """Draw pictures, and objects on other backgrounds, with the classes that the baseline's classifier predicts."""
     node = materials.plan.stages["classifier"]
-    folders = [materials.folder(materials.plan.images[name]) for name in ("original", "mixed_rand")]
-    num_images = min(map(len, folders))
-    places = sorted(np.random.default_rng(_SEED).permutation(num_images)[:_NUM_ROWS].tolist())
-    rows = []
-    for folder in folders:
-        said = _predicted(materials, node, folder, places)
-        rows.append([Tile(folder.read(place), f"says {name}") for place, name in zip(places, said, strict=True)])
-    return materials.tiles(rows, "above: original, below: another background")
-
-
-def _predicted(materials: Materials, node: Stage, folder: ImageFolder, places: Sequence[int]) -> list[str]:
-    """Return the class that a linear evaluation's classifier predicts for each picture, among those of its training."""
     config = materials.workshop.config(node, materials.results)
     assert isinstance(config, LinearConfig)
-    train, size, center_crop = config.train.open(), config.image_size, config.center_crop
+    train = config.train.open()
     assert train.labels is not None
+    # The classifier's rows are the classes of its training.
     names = [train.class_names[label] for label in np.unique(train.labels)]
     classifier = load_classifier(materials.workshop.address(node, materials.results))
     with local_checkpoint(config.checkpoint) as local:
-        backbone, device = load_encoder(local).backbone, torch.device("cpu")
-        features = compute_features(backbone, folder, places, size=size, center_crop=center_crop, device=device)
-    scores = features.values @ classifier.weight.T + classifier.bias
-    return [names[label] for label in scores.argmax(dim=1).tolist()]
+        backbone = load_encoder(local).backbone
+    seen = partial(compute_features, size=config.image_size, center_crop=config.center_crop, device=torch.device("cpu"))
+    folders = [materials.folder(materials.plan.images[name]) for name in ("original", "mixed_rand")]
+    places = sorted(np.random.default_rng(_SEED).permutation(min(map(len, folders)))[:_NUM_ROWS].tolist())
+    rows = []
+    for folder in folders:
+        features = seen(backbone, folder, places)
+        scores = features.values @ classifier.weight.T + classifier.bias
+        labels = zip(places, scores.argmax(dim=1).tolist(), strict=True)
+        rows.append([Tile(folder.read(place), f"says {names[label]}") for place, label in labels])
+    return materials.tiles(rows, "above: original, below: another background")
 
 
 def maps(materials: Materials, only: Sequence[str] | None = None) -> Pictures:

@@ -336,10 +336,6 @@ class Workshop:
     scale: Scale
     recipes: Path
 
-    def name(self, node: Node) -> str:
-        """Return the title of the node's stage, with the scale's mark."""
-        return nodes.title(node) if not self.scale.mark else f"{self.scale.mark}: {nodes.title(node)}"
-
     def config(self, node: Stage, results: Results | None) -> Model:
         """Make the configuration of a stage.
 
