@@ -171,40 +171,26 @@ def _footnotes(table: Table) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A measured cell of a table, or the reason why it is missing.
-
-    Attributes:
-        cell: The number, with its standard deviation (of the sample) over several seeds; None if it is missing.
-        reason: Reason why it is missing.
-    """
-
-    cell: Cell | None
-    reason: str | None = None
-
-
-@dataclass(frozen=True)
 class TableReport:
     """A table of the paper beside measured numbers.
 
     Attributes:
         table: The paper's table.
-        measured: Measured cells by row and column; there is none where the paper has a dash.
+        measured: By row and column, the measured number with its standard deviation (of the sample) over several
+            seeds, or the reason why it is missing. There is nothing where the paper has a dash.
         seeds: Seeds of the trainings behind each number.
         mark: Name of the scale, a prefix of every line; empty at full scale.
     """
 
     table: Table
-    measured: Mapping[Place, Measured]
+    measured: Mapping[Place, Cell | str]
     seeds: tuple[int, ...]
     mark: str = ""
 
     def difference(self, place: Place) -> float | None:
         """Return the measured number minus the paper's, in the table's unit; None if one of them is missing."""
         printed, measured = self.table.cells()[place], self.measured.get(place)
-        if printed is None or measured is None or measured.cell is None:
-            return None
-        return measured.cell.mean - printed.mean
+        return measured.mean - printed.mean if printed is not None and isinstance(measured, Cell) else None
 
     def text(self) -> str:
         """Format the table with three lines per row, each line with the mark."""
@@ -230,7 +216,7 @@ class TableReport:
         """Return the lines below the table: seeds, missing cells with their reasons, and the paper's notes."""
         seeds = ", ".join(map(str, self.seeds))
         lines = [f"seeds of the trainings: {seeds} (the paper has {self.table.num_trials})"]
-        reasons = Counter(one.reason for one in self.measured.values() if one.reason is not None)
+        reasons = Counter(one for one in self.measured.values() if isinstance(one, str))
         lines += [f"{number} cells missing: {reason}" for reason, number in reasons.items()]
         if self.mark:
             lines.append("pictures made by code and a few steps of training: not comparable with published numbers")
@@ -240,8 +226,11 @@ class TableReport:
         """Return one row of data per cell: its names, the paper's number, the measured one, and their difference."""
         rows = []
         for (row, column), printed in self.table.cells().items():
-            measured = self.measured.get((row, column), Measured(None, "the paper has none"))
-            (paper, paper_std), (mean, std) = printed or (None, None), measured.cell or (None, None)
+            measured = self.measured.get((row, column), "the paper has none")
+            (paper, paper_std), (mean, std) = (
+                printed or (None, None),
+                (None, None) if isinstance(measured, str) else measured,
+            )
             rows.append(
                 {
                     **({"scale": self.mark} if self.mark else {}),
@@ -252,7 +241,7 @@ class TableReport:
                     "measured": mean,
                     "measured std": std,
                     "difference": self.difference((row, column)),
-                    "missing": measured.reason or "",
+                    "missing": measured if isinstance(measured, str) else "",
                 }
             )
         return rows
@@ -276,7 +265,7 @@ class TableReport:
         measured = self.measured.get(place)
         if measured is None:
             return MISSING
-        return "missing" if measured.cell is None else _format_cell(measured.cell, None, self.table.num_digits)
+        return "missing" if isinstance(measured, str) else _format_cell(measured, None, self.table.num_digits)
 
 
 class DemoTable(NamedTuple):

@@ -29,7 +29,7 @@ from objectaware.paper.nodes import Images, ImagesOfClass, Node, Stage, Value, o
 from objectaware.paper.plan import BIASED_CLASSES, TablePlan
 from objectaware.report.figures import Tile, box_histogram, curves, iteration_panel, scatter, tiles_png
 from objectaware.report.gallery import rows_panel
-from objectaware.report.tables import Measured, TableReport
+from objectaware.report.tables import TableReport
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult
@@ -114,7 +114,7 @@ def run_table(context: Context, workshop: Workshop, plan: TablePlan) -> TableRep
         measured = {place: _measure(values, outcome.results, reasons_by_node) for place, values in cells.items()}
         report = TableReport(plan.table, measured, plan.seeds, scale.mark)
         parent.log_table(f"{plan.table.label} ({scale.mark})" if scale.mark else plan.table.label, report.rows())
-        numbers = {(*row, *column): one.cell.mean for (row, column), one in measured.items() if one.cell is not None}
+        numbers = {(*row, *column): one.mean for (row, column), one in measured.items() if isinstance(one, Cell)}
         parent.log_metrics({".".join((plan.table.label, *names)): mean for names, mean in numbers.items()})
         parent.log_text("report.md", report.markdown())
         outcome.raise_failures(report)
@@ -138,11 +138,11 @@ def _open_study(
     return open_study(context, "paper", name=name, dataset=mark or ", ".join(datasets), config=described)
 
 
-def _measure(values: Sequence[Value], results: Mapping[Node, StageResult], reasons: Mapping[Node, str]) -> Measured:
+def _measure(values: Sequence[Value], results: Mapping[Node, StageResult], reasons: Mapping[Node, str]) -> Cell | str:
     reason = next((reasons[value.node] for value in values if value.node in reasons), None)
     if reason is not None:
-        return Measured(None, reason)
-    return Measured(Cell.over_seeds([value.read(results[value.node].values) for value in values]))
+        return reason
+    return Cell.over_seeds([value.read(results[value.node].values) for value in values])
 
 
 def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[str]:
