@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
@@ -20,9 +21,10 @@ _CAPTION_INCHES = 0.25
 _CAPTION_SIZE = 6
 
 
-def new_figure(width: float = 6, height: float = 4) -> Figure:
-    """Make an empty figure that belongs to no window; width and height in inches."""
-    return Figure(figsize=(width, height), layout="constrained")
+def _plot(width: float = 6, height: float = 4) -> tuple[Figure, Axes]:
+    """Make a figure of one plot that belongs to no window; width and height in inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
 
 
 def figure_png(figure: Figure, *, dpi: int = 100) -> bytes:
@@ -50,8 +52,7 @@ def curves(
     Returns:
         PNG.
     """
-    figure = new_figure()
-    axes = figure.add_subplot()
+    figure, axes = _plot()
     for name, (places, values) in series.items():
         spread = None if deviations is None else deviations.get(name)
         if spread is None:
@@ -96,8 +97,7 @@ def compared_lines(
     Returns:
         PNG.
     """
-    figure = new_figure(7, 4.5)
-    axes = figure.add_subplot()
+    figure, axes = _plot(7, 4.5)
     for label, points in lines.items():
         spread = [point.std or 0.0 for point in points] if any(point.std is not None for point in points) else None
         places, means = [point.place for point in points], [point.mean for point in points]
@@ -123,8 +123,7 @@ def scatter(points: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
     Returns:
         PNG.
     """
-    figure = new_figure()
-    axes = figure.add_subplot()
+    figure, axes = _plot()
     for name, members in points.items():
         axes.scatter([x for x, _ in members], [y for _, y in members], s=8, label=name)
     axes.set(xticks=[], yticks=[])
@@ -144,8 +143,7 @@ def box_histogram(counts: Mapping[int, int], truth_counts: Mapping[int, int] | N
     """
     series = {"found": counts} if truth_counts is None else {"found": counts, "truth": truth_counts}
     largest = max(max(values, default=0) for values in series.values())
-    figure = new_figure()
-    axes = figure.add_subplot()
+    figure, axes = _plot()
     edges = np.arange(largest + 2) - 0.5
     values = [list(one) for one in series.values()]
     weights = [list(one.values()) for one in series.values()]
@@ -218,7 +216,8 @@ def iteration_panel(photos: Sequence[NDArray[np.uint8]], cams: NDArray[np.uint8]
 def _draw_tiles(rows: Sequence[Sequence[Tile]], *, cell_inches: float) -> tuple[Figure, NDArray[np.object_]]:
     """Draw rows of tiles into a new figure, and return it with the axes of its cells."""
     num_columns = max(map(len, rows))
-    figure = new_figure(cell_inches * num_columns, (cell_inches + _CAPTION_INCHES) * len(rows))
+    size = cell_inches * num_columns, (cell_inches + _CAPTION_INCHES) * len(rows)
+    figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(rows), num_columns, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
