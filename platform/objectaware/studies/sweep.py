@@ -28,7 +28,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from objectaware.config import GROUND_TRUTH, Model
@@ -146,8 +146,7 @@ class Ledger:
 
     def write(self, record: TrialRecord) -> None:
         """Write a record, replacing an earlier one of the same trial."""
-        content = {**vars(record), "trial": vars(record.trial)}
-        self._folder.write_json(f"{record.trial.key}.json", content)
+        self._folder.write_json(f"{record.trial.key}.json", asdict(record))
 
     def read(self, trial: Trial) -> TrialRecord | None:
         """Return the record of a trial, or None if it has not ended."""

@@ -29,8 +29,6 @@ def _is_kind(kind: str) -> str:
         raise ValueError(f"{kind} is not a kind of stage; choose one of {', '.join(all_stages())}") from None
 
 
-StageKind = Annotated[str, AfterValidator(_is_kind)]
-"""Name of a kind of stage."""
 REFERENCE = "from"
 """Key of a field's value that stands for an earlier stage's outcome: `{from: NAME}` or `{from: NAME.value}`."""
 
@@ -46,7 +44,7 @@ class StudyStage(Model):
             checkpoint, mask store or classifier; `{from: NAME.value}` takes any address among its values.
     """
 
-    stage: StageKind
+    stage: Annotated[str, AfterValidator(_is_kind)]
     fields: dict[str, Any] = Field(default_factory=dict)
 
     def references(self) -> dict[str, str]:
@@ -189,56 +187,50 @@ class SweepConfig(Model):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         """Refuse settings that would fail only once trials run, or would be ignored."""
-        for problem in (self._stages_problem(), self._search_problem(), self._results_problem()):
-            if problem is not None:
-                raise ValueError(problem)
+        problem = next(self._problems(), None)
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
-    def _stages_problem(self) -> str | None:
+    def _problems(self) -> Iterator[str]:
+        """Yield what does not fit: of the stages and their parameters, of the search, and of the results."""
         earlier: set[str] = set()
         for name, stage in self.stages.items():
             for field, source in stage.references().items():
                 if source.split(".")[0] not in earlier:
-                    return f"stages.{name}.{field} is taken from {source!r}, which is not an earlier stage"
+                    yield f"stages.{name}.{field} is taken from {source!r}, which is not an earlier stage"
             earlier.add(name)
         for name, parameter in self.parameters.items():
             for path in parameter.paths:
                 if path.split(".")[0] not in earlier or "." not in path:
-                    return f"parameters.{name} is the value of {path!r}, which is not a field of a stage"
-        return None
-
-    def _search_problem(self) -> str | None:
+                    yield f"parameters.{name} is the value of {path!r}, which is not a field of a stage"
         drawn = self.search in ("random", "optuna")
         if drawn and self.num_samples is None:
-            return f"num_samples is missing: search = {self.search} needs it"
+            yield f"num_samples is missing: search = {self.search} needs it"
         if not drawn and self.num_samples is not None:
-            return f"num_samples has no meaning for search = {self.search}; leave it out"
+            yield f"num_samples has no meaning for search = {self.search}; leave it out"
         for name, parameter in self.parameters.items():
             if (parameter.grid is None) != drawn:
                 forms = "choice, uniform or loguniform" if drawn else "a grid"
-                return f"parameters.{name}: search = {self.search} takes {forms}"
+                yield f"parameters.{name}: search = {self.search} takes {forms}"
         if self.search == "optuna" and len(self.seeds) > 1:
-            return "optuna searches with one seed; run the values that it finds with several seeds as a grid"
+            yield "optuna searches with one seed; run the values that it finds with several seeds as a grid"
         if len(set(self.seeds)) < len(self.seeds):
-            return f"seeds = {list(self.seeds)} contains a seed twice"
-        return None
-
-    def _results_problem(self) -> str | None:
+            yield f"seeds = {list(self.seeds)} contains a seed twice"
         for name, path in (("metric", self.metric), *((f"columns.{key}", path) for key, path in self.columns.items())):
             if path.split(".")[0] not in self.stages or "." not in path:
-                return f"{name} = {path!r} is not a value of a stage: write STAGE.value"
+                yield f"{name} = {path!r} is not a value of a stage: write STAGE.value"
         if self.scheduler is not None:
             watched = self.stages.get(self.scheduler.stage)
             if watched is None or watched.stage != "pretrain":
-                return f"scheduler.stage = {self.scheduler.stage!r} is not a pretraining: only epochs can be compared"
+                yield f"scheduler.stage = {self.scheduler.stage!r} is not a pretraining: only epochs can be compared"
         for cells in self.paper:
             unknown = [name for name in (*cells.rows, *cells.where) if name not in self.parameters]
             unknown += [name for name in cells.columns if name not in self.all_columns()]
             if unknown:
-                return f"paper: {', '.join(unknown)} is neither a parameter nor a column"
+                yield f"paper: {', '.join(unknown)} is neither a parameter nor a column"
         if self.plot is not None and self.plot not in self.parameters:
-            return f"plot = {self.plot!r} is not a parameter"
-        return None
+            yield f"plot = {self.plot!r} is not a parameter"
 
     def all_columns(self) -> dict[str, str]:
         """Return the numbers read from every trial: the columns, and the metric by its path unless a column has it."""
