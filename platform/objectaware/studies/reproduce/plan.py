@@ -19,7 +19,7 @@ from objectaware.paper.nodes import Images, Kept, Node, Published, Stage, images
 from objectaware.paper.plan import recipe_parts
 from objectaware.planning import model
 from objectaware.planning.model import Machine, Rates, StageWork, Work, format_hours
-from objectaware.studies.reproduce.workshop import Workshop, obstacles, published_number
+from objectaware.studies.reproduce.scale import Scale, obstacles, published_number
 
 if TYPE_CHECKING:
     from objectaware.stages.runner import Context, StageResult
@@ -99,7 +99,7 @@ class Cost:
     is_known: bool = True
 
 
-def cost_of(workshop: Workshop, node: Stage, rates: Rates, machine: Machine) -> Cost:
+def cost_of(scale: Scale, node: Stage, rates: Rates, machine: Machine) -> Cost:
     """Estimate a stage from its images, its epochs or iterations, and the rates.
 
     Fits of linear classifiers are left out, because the number of classes is known only when the labels are read.
@@ -107,10 +107,10 @@ def cost_of(workshop: Workshop, node: Stage, rates: Rates, machine: Machine) -> 
     Raises:
         InputError: The rates lack a network, a method or an expansion.
     """
-    numbers = [workshop.scale.num_images(images) for images in images_of(node)]
+    numbers = [scale.num_images(images) for images in images_of(node)]
     if None in numbers:
         return Cost(is_known=False)
-    work = _work(workshop, node, rates, sum(number for number in numbers if number is not None))
+    work = _work(scale, node, rates, sum(number for number in numbers if number is not None))
     if work is None:
         return Cost()
     total, time = work.total(), work.on(machine)
@@ -123,11 +123,11 @@ def cost_of(workshop: Workshop, node: Stage, rates: Rates, machine: Machine) -> 
     )
 
 
-def _work(workshop: Workshop, node: Stage, rates: Rates, num_images: int) -> StageWork | None:
+def _work(scale: Scale, node: Stage, rates: Rates, num_images: int) -> StageWork | None:
     """Return the work of a stage, or None if it is negligible."""
     network = node.fields.get("checkpoint")
     if node.kind == "pretrain":
-        config = workshop.config(node, None)
+        config = scale.config(node, None)
         assert isinstance(config, PretrainConfig)
         return model.pretrain_work(
             rates,
@@ -287,7 +287,7 @@ class PlanReport:
 
 
 def plan_report(
-    workshop: Workshop,
+    scale: Scale,
     name: str,
     planned: Sequence[Node],
     rates: Rates,
@@ -299,7 +299,7 @@ def plan_report(
     """Return the report on the cost of a plan.
 
     Args:
-        workshop: Workshop that would make the stages' configurations.
+        scale: Scale at which the stages would run.
         name: Name of the table or figure.
         planned: All nodes of the plan, each after those that it needs.
         rates: Rates to compute hours with.
@@ -307,29 +307,29 @@ def plan_report(
         done: Nodes that are `finished`.
         shown: Images that a figure shows without a stage.
     """
-    missing = obstacles(workshop, planned)
+    missing = obstacles(scale, planned)
     lines = []
     for node in planned:
         if not isinstance(node, Stage):
             continue
         state: State = "cannot run" if node in missing else "done" if node in done else "to do"
-        cost = Cost() if state == "done" else cost_of(workshop, node, rates, machine or Machine.of(rates))
+        cost = Cost() if state == "done" else cost_of(scale, node, rates, machine or Machine.of(rates))
         lines.append(StageLine(nodes.title(node), node.kind, state, cost, missing.get(node, "")))
     wanted: dict[str, list[Images]] = {}
     for images in dict.fromkeys([*(images for node in planned for images in images_of(node)), *shown]):
         wanted.setdefault(images.name, []).append(images)
-    data = tuple(_data_line(workshop, name, parts) for name, parts in wanted.items())
-    return PlanReport(name, tuple(lines), data, rates, machine, workshop.scale.mark)
+    data = tuple(_data_line(scale, name, parts) for name, parts in wanted.items())
+    return PlanReport(name, tuple(lines), data, rates, machine, scale.mark)
 
 
 def finished(
-    context: Context, workshop: Workshop, planned: Sequence[Node], missing: dict[Node, str]
+    context: Context, scale: Scale, planned: Sequence[Node], missing: dict[Node, str]
 ) -> dict[Node, StageResult]:
     """Find the finished stages of a plan. A stage above an unfinished one cannot be finished.
 
     Args:
         context: A context with `only_finished` set, so that nothing is computed.
-        workshop: Workshop that would make the stages' configurations.
+        scale: Scale at which the stages would run.
         planned: The nodes, each after those that it needs.
         missing: Nodes that cannot run, with the reason.
     """
@@ -340,15 +340,14 @@ def finished(
 
     assert context.mode.only_finished
     found: dict[Any, StageResult] = {}
-    for step in steps_of(workshop, [node for node in planned if node not in missing]):
+    for step in steps_of(scale, [node for node in planned if node not in missing]):
         if all(name in found for name in step.inputs):
             with suppress(NotFinishedError):
                 found[step.name] = run_step(context, step, found)
     return found
 
 
-def _data_line(workshop: Workshop, name: str, wanted: Sequence[Images]) -> DataLine:
-    scale = workshop.scale
+def _data_line(scale: Scale, name: str, wanted: Sequence[Images]) -> DataLine:
     problems = [problem for one in wanted if (problem := scale.images_problem(one)) is not None]
     return DataLine(
         name,

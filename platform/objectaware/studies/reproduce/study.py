@@ -35,7 +35,7 @@ from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult
 from objectaware.studies.curves import metric_series
 from objectaware.studies.engine import Step, open_study, run
-from objectaware.studies.reproduce.workshop import Workshop, obstacles
+from objectaware.studies.reproduce.scale import Scale, obstacles
 from objectaware.tracking import Tracker, TrackingStore
 
 Pictures = dict[str, bytes]
@@ -69,27 +69,27 @@ class MarkedProgress(Progress):
         super().update(f"{self._mark}: {text}" if self._stream.isatty() else text)
 
 
-def steps_of(workshop: Workshop, planned: Iterable[Node]) -> list[Step]:
+def steps_of(scale: Scale, planned: Iterable[Node]) -> list[Step]:
     """Return the steps of a plan, with the nodes as their names.
 
     Args:
-        workshop: Workshop that makes configurations of nodes.
+        scale: Scale at which the stages run.
         planned: The nodes, each after those that it needs. Those that are not stages are left out.
     """
-    mark = f"{workshop.scale.mark}: " if workshop.scale.mark else ""
+    mark = f"{scale.mark}: " if scale.mark else ""
     return [
-        Step(node, node.kind, partial(workshop.config, node), stages_below(node), mark + title(node))
+        Step(node, node.kind, partial(scale.config, node), stages_below(node), mark + title(node))
         for node in planned
         if isinstance(node, Stage)
     ]
 
 
-def run_table(context: Context, workshop: Workshop, plan: TablePlan) -> TableReport:
+def run_table(context: Context, scale: Scale, plan: TablePlan) -> TableReport:
     """Compute a table under one study, and log it there.
 
     Args:
         context: Context of the stages.
-        workshop: Workshop that makes the stages' configurations.
+        scale: Scale at which the stages run.
         plan: Plan of the table.
 
     Returns:
@@ -99,17 +99,16 @@ def run_table(context: Context, workshop: Workshop, plan: TablePlan) -> TableRep
         InputError: None of its cells can be computed.
         StagesFailedError: Some stages failed. The table was logged without them.
     """
-    scale = workshop.scale
     cells = {
         place: [Value(scale.adapted(value.node), tuple(map(scale.path, value.paths))) for value in values]
         for place, values in plan.cells.items()
     }
     nodes = ordered(value.node for values in cells.values() for value in values)
-    missing = obstacles(workshop, nodes)
+    missing = obstacles(scale, nodes)
     if all(values[0].node in missing for values in cells.values()):
         raise _missing("table", plan.table.label, plan.table.label, "computed", missing.values())
-    with _open_study(context, workshop, plan.table.label, plan.table.datasets, plan.seeds) as (context, parent):
-        outcome = run(context, steps_of(workshop, [node for node in nodes if node not in missing]), keep_going=True)
+    with _open_study(context, scale, plan.table.label, plan.table.datasets, plan.seeds) as (context, parent):
+        outcome = run(context, steps_of(scale, [node for node in nodes if node not in missing]), keep_going=True)
         reasons_by_node = {**missing, **outcome.failures}
         measured = {place: _measure(values, outcome.results, reasons_by_node) for place, values in cells.items()}
         report = TableReport(plan.table, measured, plan.seeds, scale.mark)
@@ -127,10 +126,10 @@ def _missing(kind: str, label: str, argument: str, done: str, reasons: Iterable[
 
 
 def _open_study(
-    context: Context, workshop: Workshop, label: str, datasets: Sequence[str], seeds: Sequence[int]
+    context: Context, scale: Scale, label: str, datasets: Sequence[str], seeds: Sequence[int]
 ) -> AbstractContextManager[tuple[Context, Tracker]]:
     """Open the study of a table or figure. Under the context that it yields, every line of progress names the scale."""
-    mark = workshop.scale.mark
+    mark = scale.mark
     described = {"label": label, "seeds": list(seeds), "scale": mark or "full"}
     if mark:
         context = replace(context, services=replace(context.services, progress=MarkedProgress(mark)))
@@ -145,12 +144,12 @@ def _measure(values: Sequence[Value], results: Mapping[Node, StageResult], reaso
     return Cell.over_seeds([value.read(results[value.node].values) for value in values])
 
 
-def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[str]:
+def run_figure(context: Context, scale: Scale, plan: FigurePlan) -> list[str]:
     """Run a figure's stages under one study, draw it, and log its pictures there.
 
     Args:
         context: Context of the stages.
-        workshop: Workshop that makes the stages' configurations.
+        scale: Scale at which the stages run.
         plan: Plan of the figure.
 
     Returns:
@@ -160,17 +159,17 @@ def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[s
         InputError: A required input is missing.
         StagesFailedError: Some stages failed.
     """
-    scale, label = workshop.scale, plan.figure.label
+    label = plan.figure.label
     plan = replace(plan, stages={name: scale.adapted(node) for name, node in plan.stages.items()})
     shown = (scale.images_problem(images) for images in plan.images.values())
-    missing = [*obstacles(workshop, plan.nodes()).values(), *(problem for problem in shown if problem is not None)]
+    missing = [*obstacles(scale, plan.nodes()).values(), *(problem for problem in shown if problem is not None)]
     if missing:
         raise _missing("figure", label, f"figure:{label}", "drawn", missing)
     name = f"{label}-smoke" if scale.mark else label
-    with _open_study(context, workshop, f"figure:{label}", plan.figure.datasets, (0,)) as (context, parent):
-        outcome = run(context, steps_of(workshop, plan.nodes()), keep_going=True)
+    with _open_study(context, scale, f"figure:{label}", plan.figure.datasets, (0,)) as (context, parent):
+        outcome = run(context, steps_of(scale, plan.nodes()), keep_going=True)
         outcome.raise_failures()
-        pictures = DRAWINGS[label](Materials(workshop, plan, outcome.results, context.services.tracking))
+        pictures = DRAWINGS[label](Materials(scale, plan, outcome.results, context.services.tracking))
         folder = context.services.storage.child("figures").child(name)
         for file, png in pictures.items():
             folder.write_bytes(file, png)
@@ -183,13 +182,13 @@ class Materials:
     """The materials from which a figure is drawn.
 
     Attributes:
-        workshop: Workshop whose scale knows where images lie.
+        scale: Scale at which the figure was run.
         plan: The figure's plan, at the scale in use.
         results: Results of its stages.
         tracking: MLflow store with the stages' metrics.
     """
 
-    workshop: Workshop
+    scale: Scale
     plan: FigurePlan
     results: Mapping[Node, StageResult]
     tracking: TrackingStore
@@ -200,12 +199,12 @@ class Materials:
 
     def masks(self, name: str) -> dict[str, MaskRow]:
         """Return the masks of a localization by image, in the order of its groups, which is random."""
-        rows = read_rows(Storage.from_uri(self.workshop.address(self.plan.stages[name], self.results)))
+        rows = read_rows(Storage.from_uri(self.scale.address(self.plan.stages[name], self.results)))
         return {row.image_id: row for row in rows if row.status == "ok"}
 
     def folder(self, images: Images) -> ImageFolder:
         """Open a part of a data set."""
-        opened = self.workshop.scale.data(images).open()
+        opened = self.scale.data(images).open()
         assert isinstance(opened, ImageFolder), "pictures that are shown are files"
         return opened
 
@@ -215,7 +214,7 @@ class Materials:
 
     def tiles(self, rows: Sequence[Sequence[Tile]], title: str = "") -> bytes:
         """Return rows of pictures as PNG, with the scale's mark above them."""
-        return tiles_png(rows, title=", ".join(filter(None, (title, self.workshop.scale.mark))))
+        return tiles_png(rows, title=", ".join(filter(None, (title, self.scale.mark))))
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -234,10 +233,8 @@ def intro(materials: Materials) -> Pictures:
 
 def _crops(materials: Materials) -> bytes:
     images = materials.plan.images["crops"]
-    folder, shown = (
-        materials.folder(images),
-        materials.workshop.images_of_class(ImagesOfClass(BIASED_CLASSES[0], images)),
-    )
+    folder = materials.folder(images)
+    shown = materials.scale.images_of_class(ImagesOfClass(BIASED_CLASSES[0], images))
     rows = []
     for number, image_id in enumerate(shown[:_NUM_ROWS]):
         photo = read_image(folder.root / image_id)
@@ -253,23 +250,24 @@ def _crops(materials: Materials) -> bytes:
 
 def _accuracies(materials: Materials) -> bytes:
     """Draw the accuracy of linear evaluation over the epochs."""
-    scale, series = materials.workshop.scale, {}
+    series = {}
+    epochs = list(map(materials.scale.epoch, EPOCHS))
     for crop in CROPS:
         accuracies = [materials.stage(f"{crop} {epoch}").values["accuracies"]["test"] for epoch in EPOCHS]
-        series[crop] = list(map(scale.epoch, EPOCHS)), accuracies
+        series[crop] = epochs, accuracies
     return curves(series, x_title="epoch", y_title="accuracy in per cent")
 
 
 def _predictions(materials: Materials) -> bytes:
     """Draw pictures, and objects on other backgrounds, with the classes that the baseline's classifier predicts."""
     node = materials.plan.stages["classifier"]
-    config = materials.workshop.config(node, materials.results)
+    config = materials.scale.config(node, materials.results)
     assert isinstance(config, LinearConfig)
     train = config.train.open()
     assert train.labels is not None
     # The classifier's rows are the classes of its training.
     names = [train.class_names[label] for label in np.unique(train.labels)]
-    classifier = load_classifier(materials.workshop.address(node, materials.results))
+    classifier = load_classifier(materials.scale.address(node, materials.results))
     with local_checkpoint(config.checkpoint) as local:
         backbone = load_encoder(local).backbone
     seen = partial(compute_features, size=config.image_size, center_crop=config.center_crop, device=torch.device("cpu"))
@@ -301,7 +299,7 @@ def maps(materials: Materials, only: Sequence[str] | None = None) -> Pictures:
 def giraffe_batch(materials: Materials) -> Pictures:
     """Draw maps of pictures that show the class of the negatives."""
     negatives = materials.plan.stages["Giraffe-only batch"].fields["localizer"]["negatives"]
-    return maps(materials, materials.workshop.images_of_class(negatives))
+    return maps(materials, materials.scale.images_of_class(negatives))
 
 
 def examples(materials: Materials) -> Pictures:
@@ -370,7 +368,7 @@ def variants(materials: Materials) -> Pictures:
 
 def dogs(materials: Materials) -> Pictures:
     """Draw a picture of a dog from each of the shifted sets."""
-    wanted = materials.workshop.scale.class_name("dog")
+    wanted = materials.scale.class_name("dog")
     row = []
     for name, images in materials.plan.images.items():
         folder = materials.folder(images)
@@ -390,7 +388,7 @@ def box_counts(materials: Materials) -> Pictures:
 def box_pictures(materials: Materials) -> Pictures:
     """Draw ContraCAM's boxes beside the true ones, on the pictures with the most true boxes, where they differ most."""
     images = materials.localized("boxes")
-    data = materials.workshop.scale.data(materials.plan.stages["boxes"].fields["data"])
+    data = materials.scale.data(materials.plan.stages["boxes"].fields["data"])
     truth = Dataset(data).truth_of(images.image_ids)
     place = {image_id: index for index, image_id in enumerate(images.image_ids)}
     found = list(materials.masks("boxes").values())[:_SEARCHED]

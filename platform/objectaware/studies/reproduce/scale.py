@@ -1,16 +1,16 @@
 """The configurations of a plan's stages, made from its nodes at a scale.
 
 A scale decides what the plan's data sets, networks and settings become. `Full` is the paper's own scale: published data
-sets from the user's folders, and networks of others from files. `Smoke` runs the same plan on scenes, in minutes. Both
-have the same methods. `Workshop` makes the configurations.
+sets from the user's folders, and networks of others from files. `Smoke` runs the same plan on scenes, in minutes.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from objectaware.config import DataConfig, LocalizeConfig, MethodConfig, Model, PretrainConfig
 from objectaware.config.variants import default_names
@@ -36,25 +36,152 @@ AnyNode = TypeVar("AnyNode", bound=Node)
 
 
 @dataclass(frozen=True)
-class Full:
+class Scale(ABC):
+    """A scale, which turns the nodes of a plan into configurations. By default, all is there, and as in the paper.
+
+    Attributes:
+        recipes: Folder of the trainings' recipes.
+        mark: Name of the scale, to be shown on every line; empty if it needs none.
+    """
+
+    recipes: Path
+    mark: ClassVar[str] = ""
+
+    @abstractmethod
+    def data(self, images: Images) -> DataConfig:
+        """Return a part of a data set, or what stands for it."""
+
+    @abstractmethod
+    def num_images(self, images: Images) -> int | None:
+        """Return the number of images of a part of a data set, or None if it is not known."""
+
+    def problem(self, node: Node) -> str | None:
+        """Return what is missing of a node's own images or of others' files, or None."""
+        return None
+
+    def images_problem(self, images: Images) -> str | None:
+        """Return why a part of a data set cannot be opened, in one line, or None if it can."""
+        return None
+
+    def adapted(self, node: AnyNode) -> AnyNode:
+        """Return the node as it is run."""
+        return node
+
+    def class_name(self, name: str) -> str:
+        """Return the data set's name of a class."""
+        return name
+
+    def path(self, path: ValuePath) -> ValuePath:
+        """Return the path to a number in the values of the stage that is run."""
+        return path
+
+    def epoch(self, epoch: int) -> int:
+        """Return the epoch that stands for one of the paper's."""
+        return epoch
+
+    def fields(self, node: Stage) -> Fields:
+        """Return fields that change a stage's configuration."""
+        return {}
+
+    def config(self, node: Stage, results: Results | None) -> Model:
+        """Make the configuration of a stage.
+
+        Args:
+            node: The stage.
+            results: Results of all stages that it needs. If it is None, stand-ins take the place of their addresses.
+        """
+        model = _model(node)
+        choices = default_names(model)
+        recipe = {} if node.recipe is None else read_recipe(self.recipes / f"{node.recipe}.yaml", choices)
+        network = node.fields.get("checkpoint")
+        if node.kind == "detection" and isinstance(network, Published):
+            # A published detector is measured without fine-tuning.
+            test, published = self.data(node.fields["test"]), self.address(network, results)
+            return model.model_validate({"test": test, "published": published, "execution": recipe["execution"]})
+        fields, scaled = merged(recipe, self._filled(node.fields, results), choices), self.fields(node)
+        # The scale changes single fields of an option. Everything else, such as `execution`, it replaces.
+        fields = {name: value for name, value in fields.items() if name in choices or name not in scaled}
+        return model.model_validate(merged(fields, scaled, choices))
+
+    def _filled(self, value: Any, results: Results | None) -> Any:  # noqa: ANN401 - any value of a field
+        """Return a value of a node's fields with addresses and names in the place of what stands for them."""
+        match value:
+            case Options():
+                return {name: self._filled(inner, results) for name, inner in value.items()}
+            case tuple():
+                return tuple(self._filled(inner, results) for inner in value)
+            case Images():
+                return self.data(value)
+            case ImagesOfClass():
+                return self.images_of_class(value)
+            case ClassName():
+                return self.class_name(value)
+            case Published() | Kept() | Stage():
+                return self.address(value, results)
+        return value
+
+    def address(self, node: Node, results: Results | None) -> str:
+        """Return the address of a node's outcome: a checkpoint, masks or a classifier; a stand-in without results."""
+        if results is None:
+            return "stand-in"
+        if isinstance(node, Kept):
+            # Imported here: otherwise every plan would wait for PyTorch.
+            from objectaware.training.loop import KEPT_FOLDER, checkpoint_name
+
+            # The folder's name contains the epoch's number, counted from 0.
+            epoch = self.epoch(node.epoch) - 1
+            return f"{results[node.training].folder.uri}/train/{KEPT_FOLDER}/{checkpoint_name(epoch)}"
+        from objectaware.stages.registry import stage_named
+
+        assert isinstance(node, Stage), f"{nodes.title(node)} has a stand-in"
+        outcome = stage_named(node.kind).outcome
+        assert outcome is not None, f"{nodes.title(node)} has no outcome"
+        return str(results[node].values[outcome])
+
+    def images_of_class(self, wanted: ImagesOfClass) -> tuple[str, ...]:
+        """Return the paths of the images that show a class: the first ones, at most one group.
+
+        Raises:
+            InputError: No image shows the class.
+        """
+        data = self.data(wanted.images)
+        coco = Dataset(data).instances()
+        name = self.class_name(wanted.class_name)
+        shown = [
+            image_id
+            for index, image_id in enumerate(coco.images.image_ids)
+            if any(coco.category_names[one.category_index] == name for one in coco.annotations(index))
+        ]
+        if not shown:
+            problem = f"is not shown in any picture of {data.root}"
+            raise InputError("class", name, problem, "Give a data set that shows it.")
+        return tuple(shown[: LocalizeConfig.model_fields["group_size"].default])
+
+
+def _model(node: Stage) -> type[Model]:
+    """Return the class of a stage's configuration."""
+    if node.kind == "pretrain":
+        return PretrainConfig
+    # Imported on demand, since showing a plan needs only trainings.
+    from objectaware.stages.registry import stage_named
+
+    return stage_named(node.kind).config
+
+
+@dataclass(frozen=True)
+class Full(Scale):
     """The paper's data sets and settings.
 
     Attributes:
         data_folder: Folder in which data sets lie under their usual names.
         folders: Folders of the data sets that lie elsewhere, by name.
         networks: Files of networks and masks of others, by the name in the paper's tables.
-        mark: Empty, since the full scale needs no mark.
     """
 
     data_folder: Path
     folders: Mapping[str, str] = field(default_factory=dict)
     networks: Mapping[str, str] = field(default_factory=dict)
-    mark: str = ""
     _seen: dict[Images, int | str] = field(default_factory=dict, compare=False, repr=False)
-
-    def adapted(self, node: AnyNode) -> AnyNode:
-        """Return the node itself."""
-        return node
 
     def problem(self, node: Node) -> str | None:
         """Return what is missing of a node's own images or of others' files, or None."""
@@ -93,25 +220,11 @@ class Full:
             return data
         return DataConfig.model_validate({**data.model_dump(), "subset": str(self.data_folder / images.subset)})
 
-    def file(self, node: Published) -> str:
-        """Return the address that the user has given."""
-        return self.networks[node.name]
-
-    def class_name(self, name: str) -> str:
-        """Return the paper's name, which is also the data sets'."""
-        return name
-
-    def path(self, path: ValuePath) -> ValuePath:
-        """Return the path unchanged."""
-        return path
-
-    def epoch(self, epoch: int) -> int:
-        """Return the epoch unchanged."""
-        return epoch
-
-    def fields(self, node: Stage) -> Fields:
-        """Return no fields, since the plan defines everything."""
-        return {}
+    def address(self, node: Node, results: Results | None) -> str:
+        """Return the address of a node's outcome. The user has given those of published networks and masks."""
+        if isinstance(node, Published) and results is not None:
+            return self.networks[node.name]
+        return super().address(node, results)
 
 
 def published_number(images: Images) -> int | None:
@@ -167,7 +280,7 @@ _DETECTION: Fields = {
 
 
 @dataclass(frozen=True)
-class Smoke:
+class Smoke(Scale):
     """The same plan on scenes, with small networks and a few steps of training.
 
     Networks that others published are replaced by trainings on scenes, and their masks by a centred box.
@@ -175,17 +288,16 @@ class Smoke:
     Attributes:
         single: Folder of scenes with one object, in the layout of the Backgrounds Challenge.
         multi: Folder of scenes with several objects, in COCO's layout.
-        mark: `SMOKE_MARK`.
     """
 
     single: Path
     multi: Path
-    mark: str = SMOKE_MARK
+    mark: ClassVar[str] = SMOKE_MARK
 
     @classmethod
-    def build(cls, folder: Path) -> Smoke:
+    def build(cls, recipes: Path, folder: Path) -> Smoke:
         """Build the scenes in a folder, or use those that exist."""
-        smoke = cls(folder / "single-object", folder / "multi-object")
+        smoke = cls(recipes, folder / "single-object", folder / "multi-object")
         sizes: Fields = {"num_train": _NUM_TRAIN, "num_val": _NUM_VAL, "image_size": _SIZE}
         build_scenes(smoke.single, variant="single-object", **sizes)
         build_scenes(smoke.multi, variant="multi-object", **sizes)
@@ -195,14 +307,6 @@ class Smoke:
         """Return the node with stand-ins for everything that others have published."""
         adapted: AnyNode = nodes.replaced(node, _stand_in)
         return adapted
-
-    def problem(self, node: Node) -> str | None:
-        """Return None, since nothing is missing."""
-        return None
-
-    def images_problem(self, images: Images) -> str | None:
-        """Return None, since nothing is missing."""
-        return None
 
     def num_images(self, images: Images) -> int | None:
         """Return the number of pictures that are built. Parts of single objects have several per picture."""
@@ -220,10 +324,6 @@ class Smoke:
             # Chosen by the part's name, so that every process agrees. The 75 corruptions share eight variants.
             variant = VARIANTS[sum(images.part.encode()) % len(VARIANTS)]
         return DataConfig(root=str(self.single), layout="backgrounds-challenge", split=split, variant=variant)
-
-    def file(self, node: Published) -> str:
-        """Refuse: every published file has a stand-in, so this is never called."""
-        raise AssertionError(node.name)
 
     def class_name(self, name: str) -> str:
         """Return the class of scenes that stands for a class of the paper. There are nine."""
@@ -270,19 +370,6 @@ def _stand_in(node: Published) -> Node:
     return training("moco_resnet18_in9" if node == MOCO_IMAGENET else "supervised_resnet18_in9")
 
 
-def _model(node: Stage) -> type[Model]:
-    """Return the class of a stage's configuration."""
-    if node.kind == "pretrain":
-        return PretrainConfig
-    # Imported on demand, since showing a plan needs only trainings.
-    from objectaware.stages.registry import stage_named
-
-    return stage_named(node.kind).config
-
-
-Scale = Full | Smoke
-
-
 def lacking(full: Full, planned: Iterable[Node], shown: Iterable[Images] = ()) -> list[str]:
     """Return what a plan lacks: names of data sets with a missing part, and of networks and masks of others.
 
@@ -324,99 +411,11 @@ def read_names(file: Path | None, field_name: str, known: tuple[str, ...] = ()) 
     return {str(name): path for name, path in content.items()}
 
 
-@dataclass(frozen=True)
-class Workshop:
-    """A workshop, which turns the nodes of a plan into configurations.
-
-    Attributes:
-        scale: Scale at which they run.
-        recipes: Folder of the trainings' recipes.
-    """
-
-    scale: Scale
-    recipes: Path
-
-    def config(self, node: Stage, results: Results | None) -> Model:
-        """Make the configuration of a stage.
-
-        Args:
-            node: The stage.
-            results: Results of all stages that it needs. If it is None, stand-ins take the place of their addresses.
-        """
-        model = _model(node)
-        choices = default_names(model)
-        recipe = {} if node.recipe is None else read_recipe(self.recipes / f"{node.recipe}.yaml", choices)
-        network = node.fields.get("checkpoint")
-        if node.kind == "detection" and isinstance(network, Published):
-            # A published detector is measured without fine-tuning.
-            test, published = self.scale.data(node.fields["test"]), self.address(network, results)
-            return model.model_validate({"test": test, "published": published, "execution": recipe["execution"]})
-        fields, scaled = merged(recipe, self._filled(node.fields, results), choices), self.scale.fields(node)
-        # The scale changes single fields of an option. Everything else, such as `execution`, it replaces.
-        fields = {name: value for name, value in fields.items() if name in choices or name not in scaled}
-        return model.model_validate(merged(fields, scaled, choices))
-
-    def _filled(self, value: Any, results: Results | None) -> Any:  # noqa: ANN401 - any value of a field
-        """Return a value of a node's fields with addresses and names in the place of what stands for them."""
-        match value:
-            case Options():
-                return {name: self._filled(inner, results) for name, inner in value.items()}
-            case tuple():
-                return tuple(self._filled(inner, results) for inner in value)
-            case Images():
-                return self.scale.data(value)
-            case ImagesOfClass():
-                return self.images_of_class(value)
-            case ClassName():
-                return self.scale.class_name(value)
-            case Published() | Kept() | Stage():
-                return self.address(value, results)
-        return value
-
-    def address(self, node: Node, results: Results | None) -> str:
-        """Return the address of a node's outcome: a checkpoint, masks or a classifier; a stand-in without results."""
-        if results is None:
-            return "stand-in"
-        if isinstance(node, Published):
-            return self.scale.file(node)
-        if isinstance(node, Kept):
-            # Imported here: otherwise every plan would wait for PyTorch.
-            from objectaware.training.loop import KEPT_FOLDER, checkpoint_name
-
-            # The folder's name contains the epoch's number, counted from 0.
-            epoch = self.scale.epoch(node.epoch) - 1
-            return f"{results[node.training].folder.uri}/train/{KEPT_FOLDER}/{checkpoint_name(epoch)}"
-        from objectaware.stages.registry import stage_named
-
-        outcome = stage_named(node.kind).outcome
-        assert outcome is not None, f"{nodes.title(node)} has no outcome"
-        return str(results[node].values[outcome])
-
-    def images_of_class(self, wanted: ImagesOfClass) -> tuple[str, ...]:
-        """Return the paths of the images that show a class: the first ones, at most one group.
-
-        Raises:
-            InputError: No image shows the class.
-        """
-        data = self.scale.data(wanted.images)
-        coco = Dataset(data).instances()
-        name = self.scale.class_name(wanted.class_name)
-        shown = [
-            image_id
-            for index, image_id in enumerate(coco.images.image_ids)
-            if any(coco.category_names[one.category_index] == name for one in coco.annotations(index))
-        ]
-        if not shown:
-            problem = f"is not shown in any picture of {data.root}"
-            raise InputError("class", name, problem, "Give a data set that shows it.")
-        return tuple(shown[: LocalizeConfig.model_fields["group_size"].default])
-
-
-def obstacles(workshop: Workshop, planned: Sequence[Node]) -> dict[Node, str]:
+def obstacles(scale: Scale, planned: Sequence[Node]) -> dict[Node, str]:
     """Return the reasons why nodes of a plan cannot run, before any of them has run.
 
     Args:
-        workshop: Workshop that would make the stages' configurations.
+        scale: Scale that would make the stages' configurations.
         planned: The nodes, each after those that it needs.
 
     Returns:
@@ -425,7 +424,7 @@ def obstacles(workshop: Workshop, planned: Sequence[Node]) -> dict[Node, str]:
     found: dict[Node, str] = {}
     for node in planned:
         reason = next((found[needed] for needed in nodes.needs(node) if needed in found), None)
-        reason = reason or workshop.scale.problem(node)
+        reason = reason or scale.problem(node)
         if reason is not None:
             found[node] = reason
     return found
