@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from objectaware.config import PRESETS
 from objectaware.errors import InputError
@@ -19,30 +20,27 @@ from objectaware.recipes import merged
 Names = Mapping[str, str]
 """Names of a cell's row and column, by the headers of its table."""
 
-TRAINING_IMAGES = {
-    "coco": Images("COCO", "train"),
-    "in9": Images("ImageNet-9", "train"),
-    "imagenet10": Images("ImageNet", "train", subset="lists/imagenet-10-percent.txt"),
-    "cub": Images("CUB-200-2011", "redo-train"),
-    "flowers": Images("Flowers102", "redo-train"),
-}
-"""Training images by the part of a recipe's name after the backbone."""
+_NAMES: dict[str, dict[str, Any]] = read_data("names.yaml")
 
-SEGMENTED_IMAGES = {
-    "CUB": Images("CUB-200-2011", "redo-test"),
-    "Flowers": Images("Flowers102", "redo-test"),
-    "COCO": Images("COCO", "val"),
-    "ImageNet-9": Images("ImageNet-9", "val"),
-}
+
+def _images(use: str) -> dict[str, Images]:
+    return {name: Images(*part) for name, part in _NAMES[use].items()}
+
+
+TRAINING_IMAGES = _images("training_images")
+"""Training images by the part of a recipe's name after the backbone."""
+SEGMENTED_IMAGES = _images("segmented_images")
 """Images whose masks are scored, by the tables' names of the data sets."""
+BOXED = _images("boxed_images")
+"""Images whose boxes are scored, by the tables' names of the data sets."""
+_CLASSIFIED = _images("classified_images")
 
 CROP = options(PRESETS["crop"])
 """Options for object crop's boxes and for the masks that are scored."""
 MIXUP = options(PRESETS["mixup"])
 """Options for background mixup's soft masks."""
 
-_NAMES: dict[str, dict[str, str]] = read_data("names.yaml")
-CORRUPTIONS = _NAMES["corruptions"]
+CORRUPTIONS: dict[str, str] = _NAMES["corruptions"]
 """Folders of ImageNet-C by the paper's names of the corruptions; a test compares them with the data set."""
 
 SUPERVISED_IMAGENET = Published("torchvision ResNet-50 (ImageNet, supervised)")
@@ -57,22 +55,13 @@ PUBLISHED_NAMES = tuple(one.name for one in (SUPERVISED_IMAGENET, MOCO_IMAGENET,
 
 _MIX_PROBABILITIES = {"moco": 0.4, "byol": 0.3}
 
-BOXED = {
-    "ImageNet": Images("ImageNet", "wsol-test"),
-    "CUB": Images("CUB-200-2011", "wsol-test"),
-    "Flowers": Images("Flowers102", "redo-test"),
-    "VOC": Images("VOC2012", "val"),
-    "OpenImages": Images("OpenImages", "wsol-test"),
-}
-"""Measured parts of the data sets with boxes. The paper does not say which part of Flowers."""
-
 # The classifier of MoCo v2's published network. The paper does not say how its penalty was chosen. Take as many images
 # as for COCO.
 _IMAGENET_CLASSIFIER = nodes.linear(
     MOCO_IMAGENET, Images("ImageNet", "train"), {"val": Images("ImageNet", "val")}, holdout_size=10000
 )
 
-COCO_VAL = Images("COCO", "val")
+COCO_VAL = SEGMENTED_IMAGES["COCO"]
 BIASED_CLASSES = (nodes.ClassName("giraffe"), nodes.ClassName("zebra"))
 """Classes that occur together in COCO (appendix C.2)."""
 _BIASED = {"data": Images("COCO-Crop", "val"), "class_names": BIASED_CLASSES}
@@ -223,23 +212,11 @@ def _boxes(masks: Stage, data: str) -> Value:
     return _scored(masks, BOXED[data], measure)
 
 
-_CLASSIFIED = {
-    "COCO-Crop": ("COCO-Crop", "val", 10000),
-    "CIFAR10": ("CIFAR-10", "test", 10000),
-    "CIFAR100": ("CIFAR-100", "test", 10000),
-    "CUB": ("CUB-200-2011", "test", 1000),
-    "Flowers": ("Flowers102", "test", None),
-    "Food": ("Food-101", "test", 7575),
-    "Pets": ("Oxford-IIIT Pets", "test", 740),
-}
-"""Data sets of linear evaluation: name, test part, number of training images that choose the penalty."""
-
-
 def classified(network: Network, name: str) -> Stage:
     """Return the linear evaluation on a data set, by its name in the tables."""
-    data, test, holdout = _CLASSIFIED[name]
-    chosen = {} if holdout is None else {"holdout_size": holdout}
-    return nodes.linear(network, Images(data, "train"), {"test": Images(data, test)}, **chosen)
+    test, sizes = _CLASSIFIED[name], _NAMES["holdout_sizes"]
+    holdout = {"holdout_size": sizes[name]} if name in sizes else {}
+    return nodes.linear(network, Images(test.name, "train"), {"test": test}, **holdout)
 
 
 def _classified_accuracy(names: Names, seed: int) -> Value:
