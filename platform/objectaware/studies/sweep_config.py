@@ -9,6 +9,8 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -296,14 +298,12 @@ def _one_at_a_time(config: SweepConfig) -> Iterator[dict[str, Any]]:
 def _value_at(config: SweepConfig, name: str, path: str) -> object:
     """Return the value that the study's fields give a parameter."""
     stage, *names = path.split(".")
-    value: Any = config.stages[stage].fields
-    for name_of_field in names:
-        if not isinstance(value, Mapping) or name_of_field not in value:
-            remedy = f"Write {path} among the fields of the stage."
-            raise InputError(
-                f"parameters.{name}", path, "has no value to keep while other parameters are varied", remedy
-            )
-        value = value[name_of_field]
+    try:
+        value: Any = reduce(getitem, names, config.stages[stage].fields)
+    except (KeyError, TypeError) as error:
+        problem = "has no value to keep while other parameters are varied"
+        remedy = f"Write {path} among the fields of the stage."
+        raise InputError(f"parameters.{name}", path, problem, remedy) from error
     # Only the variant's name, because the values of the parameter are written as names.
     return value["name"] if isinstance(value, Mapping) and set(value) == {"name"} else value
 
