@@ -227,10 +227,8 @@ class TableReport:
         rows = []
         for (row, column), printed in self.table.cells().items():
             measured = self.measured.get((row, column), "the paper has none")
-            (paper, paper_std), (mean, std) = (
-                printed or (None, None),
-                (None, None) if isinstance(measured, str) else measured,
-            )
+            paper, paper_std = printed or (None, None)
+            mean, std = (None, None) if isinstance(measured, str) else measured
             rows.append(
                 {
                     **({"scale": self.mark} if self.mark else {}),
