@@ -13,6 +13,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from objectaware.paper import Cell
+
 Series = tuple[Sequence[float], Sequence[float]]
 """Places on the x axis and the values there; both have the same length."""
 
@@ -35,11 +37,7 @@ def figure_png(figure: Figure, *, dpi: int = 100) -> bytes:
 
 
 def curves(
-    series: Mapping[str, Series],
-    *,
-    x_title: str,
-    y_title: str,
-    deviations: Mapping[str, Sequence[float]] | None = None,
+    series: Mapping[str, Series], *, x_title: str, y_title: str, deviations: Mapping[str, Sequence[float]] | None = None
 ) -> bytes:
     """Draw curves into one picture, in the given order.
 
@@ -71,14 +69,12 @@ class ComparedPoint:
 
     Attributes:
         place: Place on the x axis.
-        mean: Measured number, the mean over seeds.
-        std: Standard deviation over the seeds; None for one seed.
+        number: Measured number: the mean over seeds, and its standard deviation if there are several.
         published: The paper's number; None if there is none.
     """
 
     place: float
-    mean: float
-    std: float | None
+    number: Cell
     published: float | None
 
 
@@ -99,8 +95,9 @@ def compared_lines(
     """
     figure, axes = _plot(7, 4.5)
     for label, points in lines.items():
-        spread = [point.std or 0.0 for point in points] if any(point.std is not None for point in points) else None
-        places, means = [point.place for point in points], [point.mean for point in points]
+        places, numbers = [point.place for point in points], [point.number for point in points]
+        means, deviations = [number.mean for number in numbers], [number.std for number in numbers]
+        spread = [std or 0.0 for std in deviations] if any(std is not None for std in deviations) else None
         bars = axes.errorbar(places, means, yerr=spread, marker="o", capsize=3, label=label)
         published = [(point.place, point.published) for point in points if point.published is not None]
         if published:

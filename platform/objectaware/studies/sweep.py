@@ -497,13 +497,12 @@ def comparison_rows(config: SweepConfig, comparisons: Sequence[Comparison]) -> l
 
 def plotted_parameter(config: SweepConfig, comparisons: Sequence[Comparison]) -> str | None:
     """Return the parameter along the axis: the one that the sweep names, or the first whose values are numbers."""
-    if config.plot is not None:
-        return config.plot
-    for name in config.parameters:
-        values = [comparison.values[name] for comparison in comparisons]
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            return name
-    return None
+
+    def is_number(value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
+    numeric = (name for name in config.parameters if all(is_number(one.values[name]) for one in comparisons))
+    return config.plot or next(numeric, None)
 
 
 def metric_plot(config: SweepConfig, comparisons: Sequence[Comparison]) -> bytes | None:
@@ -522,8 +521,7 @@ def metric_plot(config: SweepConfig, comparisons: Sequence[Comparison]) -> bytes
     lines: dict[str, list[ComparedPoint]] = {}
     for each in sorted(finished, key=lambda each: each.values[name]):
         others = ", ".join(f"{other} = {value}" for other, value in each.values.items() if other != name)
-        number = each.columns[column]
-        point = ComparedPoint(each.values[name], number.mean, number.std, each.paper.get(column))
+        point = ComparedPoint(each.values[name], each.columns[column], each.paper.get(column))
         lines.setdefault(others, []).append(point)
     is_logarithmic = config.parameters[name].loguniform is not None
     return compared_lines(lines, title=config.name, x_title=name, y_title=column, is_logarithmic=is_logarithmic)
@@ -582,14 +580,8 @@ def _is_value(part: str, names: Mapping[str, str], value: object) -> bool:
 def trial_rows(config: SweepConfig, records: Iterable[TrialRecord]) -> list[dict[str, Any]]:
     """Return one row per trial: its values, seed, status, numbers, and the reason of a failure."""
     return [
-        {
-            **_in_order(config, record),
-            "seed": record.trial.seed,
-            "status": record.status,
-            **record.columns,
-            "error": record.error,
-        }
-        for record in records
+        {**_in_order(config, one), "seed": one.trial.seed, "status": one.status, **one.columns, "error": one.error}
+        for one in records
     ]
 
 
