@@ -7,7 +7,7 @@ tables. It takes a seed, and the names of a cell's row and column by the table's
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,8 +70,6 @@ CHALLENGE_VARIANTS = ("original", "only_bg_b", "only_bg_t", "only_fg", "mixed_sa
 """Variants of the Backgrounds Challenge in the table's order; the paper prints no `no_fg`."""
 
 SEVERITIES = range(1, 6)
-SCORED_FACTORS = ("size", "location", "rotation")
-"""SI-Score's factors that the paper averages; a test compares them with the data set."""
 
 
 def recipe_parts(recipe: str) -> tuple[str, str, str, str]:
@@ -265,13 +263,11 @@ def _challenge_accuracy(names: Names, seed: int) -> Value:
     return Value(challenge(network_of(names, seed)), (("accuracies", variant),))
 
 
-_SHIFTED: dict[str, tuple[str, ...]] = {
-    "ImageNet-9": ("val",),
-    **dict.fromkeys(("ImageNet-Sketch-9", "Stylized-ImageNet-9", "ImageNet-R-9", "ObjectNet-9"), ("test",)),
-    "SI-Score-9": SCORED_FACTORS,
-    "ImageNet-C-9": tuple(f"{name}-{severity}" for name in CORRUPTIONS.values() for severity in SEVERITIES),
+SHIFTED: dict[str, Sequence[str]] = {
+    **_NAMES["shifted_parts"],
+    "ImageNet-C-9": [f"{name}-{severity}" for name in CORRUPTIONS.values() for severity in SEVERITIES],
 }
-"""Test parts of ImageNet-9 and of the shifted sets, which are equally large within a set."""
+"""Test parts of ImageNet-9 and of the shifted sets. A test compares SI-Score's factors with the data set."""
 
 
 def _shifted_accuracy(names: Names, seed: int) -> Value:
@@ -280,10 +276,10 @@ def _shifted_accuracy(names: Names, seed: int) -> Value:
     A table of corruptions has the mean over five severities.
     """
     name = names.get("Test data set", "ImageNet-C-9")
-    parts = _SHIFTED[name]
+    parts = SHIFTED[name]
     node = _linear_on_in9(network_of(names, seed), name, parts)
     if "Corruption" in names:
-        parts = tuple(f"{CORRUPTIONS[names['Corruption']]}-{severity}" for severity in SEVERITIES)
+        parts = [f"{CORRUPTIONS[names['Corruption']]}-{severity}" for severity in SEVERITIES]
     return Value(node, tuple(("accuracies", part) for part in parts))
 
 
