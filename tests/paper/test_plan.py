@@ -11,18 +11,18 @@ from objectaware.config import PretrainConfig
 from objectaware.config.variants import default_names
 from objectaware.errors import InputError
 from objectaware.paper import TABLE_LABELS, load_table
-from objectaware.paper.nodes import Kept, Node, Published, Stage, images_of, needs, options, title
+from objectaware.paper.nodes import Kept, Node, Planned, Published, images_of, needs, options, title
 from objectaware.paper.plan import CROP, MIXUP, PUBLISHED_NAMES, TRAINING_IMAGES, plan_table, training
 from objectaware.recipes import merged, read_recipe
 
 RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
 
 
-def _trainings(nodes: list[Node]) -> list[Stage]:
-    return [node for node in nodes if isinstance(node, Stage) and node.kind == "pretrain"]
+def _trainings(nodes: list[Node]) -> list[Planned]:
+    return [node for node in nodes if isinstance(node, Planned) and node.kind == "pretrain"]
 
 
-def _masks(node: Stage) -> Stage | None:
+def _masks(node: Planned) -> Planned | None:
     """Where a training's masks come from."""
     return node.fields["policy"].get("masks")
 

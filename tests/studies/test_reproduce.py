@@ -17,7 +17,17 @@ from objectaware.errors import InputError
 from objectaware.localize.contracam import ContraCAM
 from objectaware.paper import TABLE_LABELS, Cell, load_figures
 from objectaware.paper.figures import plan_figure
-from objectaware.paper.nodes import ClassName, Images, ImagesOfClass, Node, Published, Stage, images_of, needs, ordered
+from objectaware.paper.nodes import (
+    ClassName,
+    Images,
+    ImagesOfClass,
+    Node,
+    Planned,
+    Published,
+    images_of,
+    needs,
+    ordered,
+)
 from objectaware.paper.plan import PUBLISHED_NAMES, plan_table, training
 from objectaware.planning.model import Machine
 from objectaware.stages.linear import LinearConfig
@@ -46,7 +56,7 @@ _NAMES = [*TABLE_LABELS, *(f"figure:{figure.label}" for figure in load_figures()
 
 
 def _is(node: Node, kind: str) -> bool:
-    return isinstance(node, Stage) and node.kind == kind
+    return isinstance(node, Planned) and node.kind == kind
 
 
 RECIPES_IN_USE = sorted({node.recipe for plan in PLANS for node in plan.nodes() if _is(node, "pretrain")})
@@ -75,7 +85,7 @@ class _Stages:
     def run(self, context: Context, step: Step, results: Results) -> StageResult:
         node = step.name
         for one in needs(node):
-            assert one in results or not isinstance(one, Stage), "what it needs has not run"
+            assert one in results or not isinstance(one, Planned), "what it needs has not run"
         self.ran.append(node)
         self.parent = context.parent
         if node.kind == "pretrain" and node.recipe in self.failing:
@@ -101,7 +111,7 @@ def _install(monkeypatch: pytest.MonkeyPatch, stages: _Stages) -> _Stages:
 def test_every_stage_runs_once_after_what_it_needs(smoke: Scale, context: Context, stages: _Stages) -> None:
     nodes = [smoke.adapted(node) for node in plan_table("loc-main").nodes()]
     outcome = engine.run(context, steps_of(smoke, ordered(nodes)), keep_going=True)
-    assert set(outcome.results) == {node for node in ordered(nodes) if isinstance(node, Stage)}
+    assert set(outcome.results) == {node for node in ordered(nodes) if isinstance(node, Planned)}
     assert len(stages.ran) == len(set(stages.ran)) == len(outcome.results)
 
 
@@ -151,7 +161,7 @@ def test_every_smoke_stage_has_a_valid_configuration(plan: Any, smoke: Scale, tm
     results = _AnyResult(tmp_path)
     for node in ordered(map(smoke.adapted, plan.nodes())):
         assert not isinstance(node, Published)
-        if not isinstance(node, Stage):
+        if not isinstance(node, Planned):
             continue
         config = smoke.config(node, results)
         assert computing_stage(config).outputs is not None

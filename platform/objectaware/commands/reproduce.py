@@ -214,10 +214,10 @@ def _smoke(common: Common, at: Place) -> Smoke:
 def _needs(scale: Scale, nodes: list[Node]) -> list[Sequence[Need]]:
     """Return the processes of the stages that run more than one."""
     from objectaware.config import LocalizeConfig
-    from objectaware.paper.nodes import Stage
+    from objectaware.paper.nodes import Planned
 
     kinds = ("pretrain", "detection")
-    configs = [scale.config(node, None) for node in nodes if isinstance(node, Stage) and node.kind in kinds]
+    configs = [scale.config(node, None) for node in nodes if isinstance(node, Planned) and node.kind in kinds]
     # The needs of a localization depend only on the execution.
     configs.append(LocalizeConfig.model_validate({"data": {"root": "images"}, "checkpoint": "network"}))
     return possible_needs(configs)

@@ -7,7 +7,7 @@ from functools import cache
 
 from objectaware.errors import InputError
 from objectaware.paper import Figure, load_figures, load_table, plan
-from objectaware.paper.nodes import Images, ImagesOfClass, Node, Stage, localize, ordered, score
+from objectaware.paper.nodes import Images, ImagesOfClass, Node, Planned, localize, ordered, score
 from objectaware.recipes import merged
 
 EPOCHS = tuple(range(100, 900, 100))
@@ -28,7 +28,7 @@ class FigurePlan:
     """
 
     figure: Figure
-    stages: dict[str, Stage]
+    stages: dict[str, Planned]
     images: dict[str, Images]
 
     def nodes(self) -> list[Node]:
@@ -102,5 +102,5 @@ def plan_figure(label: str) -> FigurePlan:
         remedy = "objectaware reproduce list shows them all."
         raise InputError("figure", label, "is not a figure of the paper", remedy)
     parts = _parts()[label].items()
-    stages = {name: part for name, part in parts if isinstance(part, Stage)}
+    stages = {name: part for name, part in parts if isinstance(part, Planned)}
     return FigurePlan(figures[label], stages, {name: part for name, part in parts if isinstance(part, Images)})

@@ -81,8 +81,8 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Stage:
-    """Describe a stage.
+class Planned:
+    """Describe a stage that is to be run.
 
     Attributes:
         kind: Name of the kind (`objectaware.stages.registry`).
@@ -107,16 +107,16 @@ class Kept:
         epoch: Number of epochs before the checkpoint.
     """
 
-    training: Stage
+    training: Planned
     epoch: int
 
 
-Node = Published | Stage | Kept
+Node = Published | Planned | Kept
 Network = Node
 """A training, a checkpoint of one, or a published network."""
 
 
-def localize(images: Images, network: Network | None, chosen: Mapping[str, Any]) -> Stage:
+def localize(images: Images, network: Network | None, chosen: Mapping[str, Any]) -> Planned:
     """Return the localization of a data set's objects.
 
     Args:
@@ -127,7 +127,7 @@ def localize(images: Images, network: Network | None, chosen: Mapping[str, Any])
     by = "" if network is None else " by {}"
     inputs = {"data": images} if network is None else {"data": images, "checkpoint": network}
     description = f"localize {images.name} {images.part}{by} ({', '.join(_described(chosen))})"
-    return Stage("localize", options({**inputs, **chosen}), description)
+    return Planned("localize", options({**inputs, **chosen}), description)
 
 
 def _described(chosen: Mapping[str, Any]) -> Iterator[str]:
@@ -146,12 +146,12 @@ def _described(chosen: Mapping[str, Any]) -> Iterator[str]:
                 yield f"{field} {value}"
 
 
-def score(masks: Node, images: Images) -> Stage:
+def score(masks: Node, images: Images) -> Planned:
     """Return the scoring of masks against the true ones of the images. Its values are those of the row `found`."""
-    return Stage("localization", options(data=images, masks={"found": masks}), "score {}")
+    return Planned("localization", options(data=images, masks={"found": masks}), "score {}")
 
 
-def linear(network: Network, train: Images, tests: Mapping[str, Images], **holdout: float) -> Stage:
+def linear(network: Network, train: Images, tests: Mapping[str, Images], **holdout: float) -> Planned:
     """Return a linear evaluation.
 
     Args:
@@ -162,13 +162,13 @@ def linear(network: Network, train: Images, tests: Mapping[str, Images], **holdo
     """
     sets = dict.fromkeys(images.name for images in tests.values())
     fields = options(checkpoint=network, train=train, tests=tests, **holdout)
-    return Stage("linear", fields, f"linear {{}} on {', '.join(sets)}")
+    return Planned("linear", fields, f"linear {{}} on {', '.join(sets)}")
 
 
 def _values(node: object) -> Iterator[object]:
     """Yield the values that a node consists of: those of its fields, also of nested ones."""
     match node:
-        case Stage():
+        case Planned():
             yield from _values(node.fields)
         case Kept():
             yield node.training
@@ -184,10 +184,10 @@ def needs(node: Node) -> tuple[Node, ...]:
     return tuple(value for value in _values(node) if isinstance(value, Node))
 
 
-def stages_below(node: Node) -> tuple[Stage, ...]:
+def stages_below(node: Node) -> tuple[Planned, ...]:
     """Return the stages that a node needs directly; of a checkpoint in the middle of a training, the training."""
     below = (needed.training if isinstance(needed, Kept) else needed for needed in needs(node))
-    return tuple(one for one in below if isinstance(one, Stage))
+    return tuple(one for one in below if isinstance(one, Planned))
 
 
 def images_of(node: Node) -> tuple[Images, ...]:
@@ -222,7 +222,7 @@ def replaced(value: Any, change: Callable[[Published], Node]) -> Any:  # noqa: A
             return change(value)
         case Kept():
             return replace(value, training=replaced(value.training, change))
-        case Stage():
+        case Planned():
             return replace(value, fields=replaced(value.fields, change))
         case Options():
             return Options({name: replaced(inner, change) for name, inner in value.items()})
@@ -236,7 +236,7 @@ def title(node: Node) -> str:
             return f"{node.kind} of others: {node.name}"
         case Kept():
             return f"{title(node.training)} epoch {node.epoch}"
-        case Stage():
+        case Planned():
             return node.description.format(*map(_short, needs(node)))
 
 
@@ -255,7 +255,7 @@ class Value:
             of their numbers.
     """
 
-    node: Stage
+    node: Planned
     paths: tuple[ValuePath, ...]
 
     def read(self, values: Mapping[str, Any]) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 from objectaware.config import PRESETS
 from objectaware.errors import InputError
 from objectaware.paper import Place, Table, load_table, nodes, read_data
-from objectaware.paper.nodes import Images, Kept, Network, Node, Published, Stage, Value, options
+from objectaware.paper.nodes import Images, Kept, Network, Node, Planned, Published, Value, options
 from objectaware.recipes import merged
 
 Names = Mapping[str, str]
@@ -80,7 +80,7 @@ def recipe_parts(recipe: str) -> tuple[str, str, str, str]:
     return method, backbone, data, policy
 
 
-def training(recipe: str, *, seed: int = 0, mix_probability: float | None = None) -> Stage:
+def training(recipe: str, *, seed: int = 0, mix_probability: float | None = None) -> Planned:
     """Return a training with the stages that it needs.
 
     All seeds share the masks that the network of seed 0 finds.
@@ -104,7 +104,7 @@ def training(recipe: str, *, seed: int = 0, mix_probability: float | None = None
         changed["mix_probability"] = mix_probability or _MIX_PROBABILITIES[method]
         probability = f" p {changed['mix_probability']:g}"
     fields = options(data=images, seed=seed, policy=changed)
-    return Stage("pretrain", fields, f"pretrain {recipe}{probability} seed {seed}", recipe)
+    return Planned("pretrain", fields, f"pretrain {recipe}{probability} seed {seed}", recipe)
 
 
 def network_of(names: Names, seed: int = 0) -> Network:
@@ -130,7 +130,7 @@ def network_of(names: Names, seed: int = 0) -> Network:
     return training(recipe, seed=seed, mix_probability=mix_probability)
 
 
-def contracam(data: str, seed: int = 0, *, group_size: int | None = None, **changed: object) -> Stage:
+def contracam(data: str, seed: int = 0, *, group_size: int | None = None, **changed: object) -> Planned:
     """Return ContraCAM by MoCo v2 trained on the same data set, with some fields of appendix B.1 changed."""
     network = training(f"moco_resnet18_{_NAMES['data'][data]}", seed=seed)
     size = {} if group_size is None else {"group_size": group_size}
@@ -177,7 +177,7 @@ def _loc_cam_full(names: Names, seed: int) -> Value:
     return _boxes(imagenet_classifier_cam(data, model, expansion), data)
 
 
-def imagenet_classifier_cam(data: str, model: str, expansion: int) -> Stage:
+def imagenet_classifier_cam(data: str, model: str, expansion: int) -> Planned:
     """Return the classifier CAM of a network trained on ImageNet, without CRF (appendix B.1)."""
     supervised = model == "Supervised"
     classifier = SUPERVISED_IMAGENET if supervised else _IMAGENET_CLASSIFIER
@@ -186,13 +186,13 @@ def imagenet_classifier_cam(data: str, model: str, expansion: int) -> Stage:
     return nodes.localize(BOXED[data], network, options(localizer=localizer, crf=False))
 
 
-def imagenet_contracam(data: str, expansion: int = 2) -> Stage:
+def imagenet_contracam(data: str, expansion: int = 2) -> Planned:
     """Return ContraCAM by the published MoCo v2, with one iteration and without CRF (appendix B.1)."""
     localizer = {"name": "contracam", "num_iterations": 1, "expansion": expansion}
     return nodes.localize(BOXED[data], MOCO_IMAGENET, options(localizer=localizer, crf=False))
 
 
-def saliency_masks(method: str, data: str) -> Stage:
+def saliency_masks(method: str, data: str) -> Planned:
     """Return a method of `loc-saliency` by the published MoCo v2; ContraCAM is the row Res×2 of `loc-cam-full`."""
     if method.startswith("ContraCAM"):
         return imagenet_contracam(data)
@@ -204,13 +204,13 @@ def _loc_saliency(names: Names, seed: int) -> Value:
     return _boxes(saliency_masks(names["Method"], names["Data set"]), names["Data set"])
 
 
-def _boxes(masks: Stage, data: str) -> Value:
+def _boxes(masks: Planned, data: str) -> Value:
     """Return MaxBoxAccV2 of soft masks; on OpenImages PxAP, as the official tool does."""
     measure = "px_ap" if data == "OpenImages" else "max_box_acc_v2"
     return _scored(masks, BOXED[data], measure)
 
 
-def classified(network: Network, name: str) -> Stage:
+def classified(network: Network, name: str) -> Planned:
     """Return the linear evaluation on a data set, by its name in the tables."""
     test, sizes = _CLASSIFIED[name], _NAMES["holdout_sizes"]
     holdout = {"holdout_size": sizes[name]} if name in sizes else {}
@@ -227,16 +227,16 @@ def _class_accuracy(names: Names, seed: int) -> Value:
     return Value(classified(network_of(names, seed), "CIFAR10"), (path,))
 
 
-def class_distance(crop: str, seed: int = 0) -> Stage:
+def class_distance(crop: str, seed: int = 0) -> Planned:
     """Return the distance of giraffes and zebras among the objects of COCO's validation images."""
     fields = options(checkpoint=network_of({"Crop": crop}, seed), **_BIASED)
-    return Stage("class_distance", fields, f"distance of {' and '.join(BIASED_CLASSES)} {{}}")
+    return Planned("class_distance", fields, f"distance of {' and '.join(BIASED_CLASSES)} {{}}")
 
 
 def kept(crop: str, epoch: int, seed: int = 0) -> Kept:
     """Return MoCo v2's ResNet-50 on COCO after some epochs; `crop` is a row of `multi-bias-epoch`."""
     network = network_of({"Crop": "Baseline" if crop == "MoCov2" else crop}, seed)
-    assert isinstance(network, Stage)
+    assert isinstance(network, Planned)
     return Kept(network, epoch)
 
 
@@ -244,16 +244,16 @@ def _few_shot_error(names: Names, seed: int) -> Value:
     """Compute a cell of `multi-bias-epoch`: the mean of five draws."""
     fields = options(checkpoint=kept(names["Model"], int(names["Epoch"]), seed), **_BIASED)
     description = f"few-shot {' and '.join(BIASED_CLASSES)} {{}}"
-    return Value(Stage("few_shot", fields, description), (("error", "mean"),))
+    return Value(Planned("few_shot", fields, description), (("error", "mean"),))
 
 
-def _linear_on_in9(network: Network, name: str, parts: Iterable[str]) -> Stage:
+def _linear_on_in9(network: Network, name: str, parts: Iterable[str]) -> Planned:
     # The share of the training images that chooses the penalty is that of appendix B.3.
     tests = {part: Images(name, part) for part in parts}
     return nodes.linear(network, TRAINING_IMAGES["in9"], tests, holdout_fraction=0.05)
 
 
-def challenge(network: Network) -> Stage:
+def challenge(network: Network) -> Planned:
     """Return the linear evaluation on ImageNet-9, measured on every variant of the Backgrounds Challenge."""
     return _linear_on_in9(network, "Backgrounds Challenge", CHALLENGE_VARIANTS)
 
@@ -286,7 +286,7 @@ def _shifted_accuracy(names: Names, seed: int) -> Value:
 def _average_precision(names: Names, seed: int) -> Value:
     network = network_of(names, seed)
     fields = options(checkpoint=network, data=TRAINING_IMAGES["coco"], test=COCO_VAL)
-    node = Stage("detection", fields, "detection {}", "detection_coco")
+    node = Planned("detection", fields, "detection {}", "detection_coco")
     return Value(node, (("box_ap" if names["Task"] == "COCO Detection" else "mask_ap",),))
 
 

@@ -15,7 +15,7 @@ from objectaware.config import LocalizeConfig, Localizer, MethodConfig, Pretrain
 from objectaware.data.published import published_set
 from objectaware.errors import InputError
 from objectaware.paper import nodes
-from objectaware.paper.nodes import Images, Kept, Node, Published, Stage, images_of
+from objectaware.paper.nodes import Images, Kept, Node, Planned, Published, images_of
 from objectaware.paper.plan import recipe_parts
 from objectaware.planning import model
 from objectaware.planning.model import Machine, Rates, StageWork, Work, format_hours
@@ -99,7 +99,7 @@ class Cost:
     is_known: bool = True
 
 
-def cost_of(scale: Scale, node: Stage, rates: Rates, machine: Machine) -> Cost:
+def cost_of(scale: Scale, node: Planned, rates: Rates, machine: Machine) -> Cost:
     """Estimate a stage from its images, its epochs or iterations, and the rates.
 
     Fits of linear classifiers are left out, because the number of classes is known only when the labels are read.
@@ -123,7 +123,7 @@ def cost_of(scale: Scale, node: Stage, rates: Rates, machine: Machine) -> Cost:
     )
 
 
-def _work(scale: Scale, node: Stage, rates: Rates, num_images: int) -> StageWork | None:
+def _work(scale: Scale, node: Planned, rates: Rates, num_images: int) -> StageWork | None:
     """Return the work of a stage, or None if it is negligible."""
     network = node.fields.get("checkpoint")
     if node.kind == "pretrain":
@@ -153,11 +153,11 @@ def _work(scale: Scale, node: Stage, rates: Rates, num_images: int) -> StageWork
 def _backbone(network: Node | None) -> str:
     """Return a network's backbone. Networks of others are ResNet-50."""
     training = network.training if isinstance(network, Kept) else network
-    recipe = training.recipe if isinstance(training, Stage) else None
+    recipe = training.recipe if isinstance(training, Planned) else None
     return "resnet50" if recipe is None else recipe_parts(recipe)[1]
 
 
-def _soft_mask(node: Stage, rates: Rates) -> Work:
+def _soft_mask(node: Planned, rates: Rates) -> Work:
     """Return the work for one image's soft mask."""
     fields = {name: value for name, value in node.fields["localizer"].items() if name != "negatives"}
     if "classifier" in fields:
@@ -310,7 +310,7 @@ def plan_report(
     missing = obstacles(scale, planned)
     lines = []
     for node in planned:
-        if not isinstance(node, Stage):
+        if not isinstance(node, Planned):
             continue
         state: State = "cannot run" if node in missing else "done" if node in done else "to do"
         cost = Cost() if state == "done" else cost_of(scale, node, rates, machine or Machine.of(rates))

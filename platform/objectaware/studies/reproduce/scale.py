@@ -21,7 +21,7 @@ from objectaware.data.scenes.pictures import CLASS_FOLDERS
 from objectaware.data.sets.backgrounds_challenge import VARIANTS
 from objectaware.errors import InputError
 from objectaware.paper import nodes
-from objectaware.paper.nodes import ClassName, Images, ImagesOfClass, Kept, Node, Options, Published, Stage, ValuePath
+from objectaware.paper.nodes import ClassName, Images, ImagesOfClass, Kept, Node, Options, Planned, Published, ValuePath
 from objectaware.paper.plan import MOCO_IMAGENET, training
 from objectaware.recipes import merged, read_recipe, read_yaml
 
@@ -79,11 +79,11 @@ class Scale(ABC):
         """Return the epoch that stands for one of the paper's."""
         return epoch
 
-    def fields(self, node: Stage) -> Fields:
+    def fields(self, node: Planned) -> Fields:
         """Return fields that change a stage's configuration."""
         return {}
 
-    def config(self, node: Stage, results: Results | None) -> Model:
+    def config(self, node: Planned, results: Results | None) -> Model:
         """Make the configuration of a stage.
 
         Args:
@@ -116,7 +116,7 @@ class Scale(ABC):
                 return self.images_of_class(value)
             case ClassName():
                 return self.class_name(value)
-            case Published() | Kept() | Stage():
+            case Published() | Kept() | Planned():
                 return self.address(value, results)
         return value
 
@@ -133,7 +133,7 @@ class Scale(ABC):
             return f"{results[node.training].folder.uri}/train/{KEPT_FOLDER}/{checkpoint_name(epoch)}"
         from objectaware.stages.registry import stage_named
 
-        assert isinstance(node, Stage), f"{nodes.title(node)} has a stand-in"
+        assert isinstance(node, Planned), f"{nodes.title(node)} has a stand-in"
         outcome = stage_named(node.kind).outcome
         assert outcome is not None, f"{nodes.title(node)} has no outcome"
         return str(results[node].values[outcome])
@@ -158,7 +158,7 @@ class Scale(ABC):
         return tuple(shown[: LocalizeConfig.model_fields["group_size"].default])
 
 
-def _model(node: Stage) -> type[Model]:
+def _model(node: Planned) -> type[Model]:
     """Return the class of a stage's configuration."""
     if node.kind == "pretrain":
         return PretrainConfig
@@ -339,7 +339,7 @@ class Smoke(Scale):
         """Return one epoch for each hundred of the paper: the curves over the epochs need eight checkpoints."""
         return epoch // 100
 
-    def fields(self, node: Stage) -> Fields:
+    def fields(self, node: Planned) -> Fields:
         """Return fields for small pictures, small networks and one core."""
         if node.kind == "pretrain":
             assert node.recipe is not None

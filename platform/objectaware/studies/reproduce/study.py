@@ -25,7 +25,7 @@ from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, read_rows
 from objectaware.methods.checkpoint import load_classifier, load_encoder, local_checkpoint
 from objectaware.paper import Cell
 from objectaware.paper.figures import CROPS, EPOCHS, FigurePlan
-from objectaware.paper.nodes import Images, ImagesOfClass, Node, Stage, Value, ordered, stages_below, title
+from objectaware.paper.nodes import Images, ImagesOfClass, Node, Planned, Value, ordered, stages_below, title
 from objectaware.paper.plan import BIASED_CLASSES, TablePlan
 from objectaware.report.figures import Tile, box_histogram, curves, iteration_panel, scatter, tiles_png
 from objectaware.report.gallery import rows_panel
@@ -80,7 +80,7 @@ def steps_of(scale: Scale, planned: Iterable[Node]) -> list[Step]:
     return [
         Step(node, node.kind, partial(scale.config, node), stages_below(node), mark + title(node))
         for node in planned
-        if isinstance(node, Stage)
+        if isinstance(node, Planned)
     ]
 
 
