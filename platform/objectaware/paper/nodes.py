@@ -125,16 +125,16 @@ def localize(images: Images, network: Network | None, chosen: Mapping[str, Any])
         chosen: Further fields of `LocalizeConfig`.
     """
     by = "" if network is None else " by {}"
-    inputs = {"data": images} if network is None else {"data": images, "checkpoint": network}
+    inputs: dict[str, object] = {"data": images} if network is None else {"data": images, "checkpoint": network}
     description = f"localize {images.name} {images.part}{by} ({', '.join(_described(chosen))})"
     return Planned("localize", options({**inputs, **chosen}), description)
 
 
 def _described(chosen: Mapping[str, Any]) -> Iterator[str]:
-    """Yield all fields in words, sorted by name, with the localizer's name unless it is the default."""
+    """Yield all fields in words, sorted by name, with the localizer's name unless it is the default; negatives last."""
     localizer = chosen["localizer"]
     fields = {**chosen, **localizer, "localizer": localizer["name"]}
-    for field, value in sorted(fields.items()):
+    for field, value in sorted(fields.items(), key=lambda field: (field[0] == "negatives", field[0])):
         match value:
             case bool():
                 yield field if value else f"no {field}"
@@ -264,4 +264,5 @@ class Value:
         Raises:
             KeyError: The stage has not computed it.
         """
-        return statistics.fmean(reduce(getitem, path, values) for path in self.paths)
+        found: Any = values
+        return statistics.fmean(reduce(getitem, path, found) for path in self.paths)

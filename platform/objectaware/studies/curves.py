@@ -40,7 +40,8 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
     check_sets({"data": Dataset(config.data)}, config.class_names)
     for checkpoint in checkpoints:
         check_checkpoint(checkpoint, config.image_size)
-    steps, points = [], []
+    steps: list[Step] = []
+    points: list[dict[str, Any]] = []
     for number, checkpoint in enumerate(checkpoints):
         epoch = epoch_of(checkpoint)
         title = f"{config.num_shots}-shot {checkpoint if epoch is None else f'epoch {epoch}'}"
