@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from objectaware.config import DataConfig, LocalizeConfig, MethodConfig, Model, PretrainConfig
 from objectaware.config.variants import default_names
@@ -314,7 +314,7 @@ class Smoke(Scale):
 
     def data(self, images: Images) -> DataConfig:
         """Return the scenes that stand for a data set. Shifted sets become variants of them."""
-        split: Literal["train", "val"] = "train" if "train" in images.part else "val"
+        split = "train" if "train" in images.part else "val"
         if images.name in _MULTI_OBJECT:
             return DataConfig(root=str(self.multi), layout=_MULTI_OBJECT[images.name], split=split)
         variant = _SHIFTED.get(images.name, "original")
