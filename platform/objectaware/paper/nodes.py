@@ -241,8 +241,9 @@ def title(node: Node) -> str:
 
 
 def _short(node: Node) -> str:
-    is_network = isinstance(node, Published) and node.kind == "network"
-    return node.name if is_network else title(node).removeprefix("pretrain ")
+    if isinstance(node, Published) and node.kind == "network":
+        return node.name
+    return title(node).removeprefix("pretrain ")
 
 
 @dataclass(frozen=True)
