@@ -140,8 +140,7 @@ class Runs:
             method=config.method.name,
             num_images=size,
             num_epochs=given.epochs,
-            cache_mib=config.execution.cache_mib,
-            checkpoint_interval=config.execution.checkpoint_interval,
+            execution=config.execution,
         )
 
         def run() -> None:

@@ -10,7 +10,6 @@ from objectaware.commands.stages import read_sweep
 from objectaware.config import PRESETS, LocalizeConfig, PretrainConfig
 from objectaware.data.published import published_data
 from objectaware.paper import load_table
-from objectaware.paper.nodes import Pretrain
 from objectaware.paper.plan import contracam
 from objectaware.recipes import read_recipe
 from objectaware.stages.localization import LocalizationConfig
@@ -100,13 +99,13 @@ def test_iterations_are_found_and_scored_as_the_paper_does(name: str) -> None:
         assert isinstance(scores, LocalizationConfig)
         # As the study of the tables does it, whose plan has the data set's published name.
         planned = contracam(ITERATIONS[name])
-        assert isinstance(planned.network, Pretrain)
-        recipe = read_recipe(SWEEPS.parent / "jobs" / "recipes" / f"{planned.network.recipe}.yaml")
+        recipe = read_recipe(SWEEPS.parent / "jobs" / "recipes" / f"{planned.fields['checkpoint'].recipe}.yaml")
         assert network == PretrainConfig.model_validate(recipe)
-        data = published_data(planned.images.name, planned.images.part, "data")
+        images = planned.fields["data"]
+        data = published_data(images.name, images.part, "data")
         assert masks.data == scores.data == data
-        fields = {**planned.options.fields(), "data": data, "checkpoint": masks.checkpoint}
-        fields["localizer"]["num_iterations"] = trial.values["num_iterations"]
+        localizer = {**planned.fields["localizer"], "num_iterations": trial.values["num_iterations"]}
+        fields = {**planned.fields, "data": data, "checkpoint": masks.checkpoint, "localizer": localizer}
         fields["group_size"] = trial.values["group_size"]
         assert masks == LocalizeConfig.model_validate(fields)
 

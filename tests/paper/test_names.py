@@ -18,4 +18,4 @@ def test_the_corruptions_are_those_of_imagenet_c_in_the_order_of_the_table() -> 
 
 
 def test_the_factors_are_those_of_si_score() -> None:
-    assert plan.SCORED_FACTORS == FACTORS
+    assert tuple(plan.SHIFTED["SI-Score-9"]) == FACTORS

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from objectaware.config import PretrainExecution
 from objectaware.config.localize import Cost
 from objectaware.errors import InputError
 from objectaware.planning.model import (
@@ -37,8 +38,7 @@ def test_a_training_by_hand() -> None:
         method="moco",
         num_images=4096,
         num_epochs=4,
-        cache_mib=1024,
-        checkpoint_interval=2,
+        execution=PretrainExecution(cache_mib=1024, checkpoint_interval=2),
     )
     cores = 4 * 4096 * 0.01 + 3.25 * 4096 * 0.02  # 430.08 core-seconds, on four cores less than the GPU's 163.84 s
     assert work.total().core_seconds == pytest.approx(cores + 2 * 2.0)
@@ -118,8 +118,7 @@ def test_more_images_take_longer(machine: Machine, num_images: int, more: int) -
             method="moco",
             num_images=number,
             num_epochs=3,
-            cache_mib=1024,
-            checkpoint_interval=1,
+            execution=PretrainExecution(cache_mib=1024, checkpoint_interval=1),
         )
         mask = soft_mask_work(rates(), backbone="resnet18", cost=Cost(2, expansion=1))
         localize = localize_work(rates(), num_images=number, soft_mask=mask, crf=True, group_size=64)

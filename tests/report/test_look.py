@@ -12,7 +12,7 @@ from objectaware.data.folder import ImageFolder
 from objectaware.errors import InputError
 from objectaware.localize.mask_store import MaskRow
 from objectaware.report import gallery
-from objectaware.report.gallery import CAPTION, CELL, GAP, Look, panel_width
+from objectaware.report.gallery import CAPTION, CELL, GAP, PANEL_WIDTH, Look
 
 SIDE = 16
 
@@ -58,7 +58,7 @@ def test_the_sample_is_bounded(images: ImageFolder, monkeypatch: pytest.MonkeyPa
     assert "5 of 30 localized images and 2 of 9 that failed" in page
     panel = watcher.panel()
     assert panel is not None
-    assert Image.open(io.BytesIO(panel)).size == (panel_width(), CAPTION + 3 * (CAPTION + CELL + GAP))
+    assert Image.open(io.BytesIO(panel)).size == (PANEL_WIDTH, CAPTION + 3 * (CAPTION + CELL + GAP))
 
 
 def test_each_image_is_scored_against_its_true_mask(images: ImageFolder) -> None:

@@ -6,13 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from objectaware.localize.mask_store import MaskRow
 from objectaware.report.gallery import (
     CAPTION,
     CELL,
     GAP,
-    localization_panel,
-    localization_strip,
-    panel_width,
+    PANEL_WIDTH,
+    row_strip,
+    rows_panel,
 )
 
 SIZES = [(96, 96), (40, 200), (300, 150)]
@@ -20,11 +21,12 @@ SIZES = [(96, 96), (40, 200), (300, 150)]
 
 def panel(masked: bool = True) -> NDArray[np.uint8]:
     photos = [np.full((height, width, 3), 200, np.uint8) for height, width in SIZES]
-    cams = [[np.linspace(0, 1, 48 * 48, dtype=np.float32).reshape(48, 48)] for _ in SIZES]
-    masks = [np.full((24, 24), masked) for _ in SIZES]
+    cam, mask = np.linspace(0, 1, 48 * 48, dtype=np.float32).reshape(48, 48), np.full((24, 24), masked)
     boxes = [np.zeros((0, 4), np.float32), np.array([[0.25, 0.25, 0.75, 0.75]], np.float32)]
     boxes.append(np.array([[0, 0, 1, 1], [0.1, 0.1, 0.2, 0.2]], np.float32))
-    png = localization_panel(photos, cams, masks, boxes, ["a.jpg", "größe.jpg", "folder/" * 40 + "c.jpg"])
+    names = ["a.jpg", "größe.jpg", "folder/" * 40 + "c.jpg"]
+    rows = [MaskRow(name, 24, 24, cam=cam, mask=mask, boxes=found) for name, found in zip(names, boxes, strict=True)]
+    png = rows_panel(rows, photos)
     return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
@@ -49,7 +51,7 @@ def test_the_grid_has_a_row_per_image_as_high_as_its_photo_and_four_columns() ->
     assert min(heights) == CELL // 5
     height, width = CAPTION + sum(CAPTION + height + GAP for height in heights), 4 * (CELL + GAP) + GAP
     assert panel().shape == (height, width, 3)
-    assert panel_width() == width
+    assert width == PANEL_WIDTH
 
 
 def test_the_first_column_is_the_photo_in_its_own_proportions() -> None:
@@ -81,23 +83,10 @@ def test_boxes_are_drawn_where_they_are() -> None:
     assert num_red(boxed[:, CELL * 3 // 4 + 2 :]) == 0
 
 
-def test_each_map_of_an_image_has_a_column() -> None:
-    photo, mask = np.full((50, 50, 3), 200, np.uint8), np.ones((5, 5), bool)
-    cold, hot = np.zeros((5, 5), np.float32), np.ones((5, 5), np.float32)
-    no_boxes = np.zeros((0, 4), np.float32)
-    titles = ("CAM 1", "CAM 2", "CAM")
-    png = localization_panel([photo], [[cold, hot, hot]], [mask], [no_boxes], ["a"], cam_titles=titles)
-    image = np.asarray(Image.open(io.BytesIO(png)))
-    assert image.shape[1::-1] == (panel_width(3), CAPTION + CAPTION + CELL + GAP)
-    red = [int(cell(image, 0, column)[..., 0].mean()) for column in range(6)]
-    assert red[1] < red[2] == red[3]
-    assert red[0] == red[4] == red[5] == 200
-
-
 def test_a_strip_is_as_high_as_its_photo() -> None:
     photo, cam = np.full((50, 100, 3), 200, np.uint8), np.zeros((5, 5), np.float32)
-    jpeg = localization_strip(photo, cam, cam > 0, np.array([[0, 0, 1, 1]], np.float32))
+    jpeg = row_strip(MaskRow("a", 100, 50, cam=cam, mask=cam > 0, boxes=np.array([[0, 0, 1, 1]], np.float32)), photo)
     picture = Image.open(io.BytesIO(jpeg))
     assert picture.format == "JPEG"
-    assert picture.size == (panel_width(), CELL // 2)
+    assert picture.size == (PANEL_WIDTH, CELL // 2)
     assert len(jpeg) < 30_000

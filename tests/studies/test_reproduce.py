@@ -15,19 +15,16 @@ from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.contracam import ContraCAM
-from objectaware.paper import TABLE_LABELS, load_figures
+from objectaware.paper import TABLE_LABELS, Cell, load_figures
 from objectaware.paper.figures import plan_figure
 from objectaware.paper.nodes import (
-    Detection,
+    ClassName,
     Images,
-    Linear,
-    Localize,
-    MaskScore,
+    ImagesOfClass,
     Node,
-    Pretrain,
+    Planned,
     Published,
     images_of,
-    is_stage,
     needs,
     ordered,
 )
@@ -39,17 +36,16 @@ from objectaware.stages.runner import Context, NotFinishedError, StageResult
 from objectaware.studies import engine
 from objectaware.studies.engine import StagesFailedError, Step
 from objectaware.studies.reproduce.plan import cost_of, finished, plan_report, stated_rates
-from objectaware.studies.reproduce.study import DRAWINGS, run_table, steps_of
-from objectaware.studies.reproduce.workshop import (
+from objectaware.studies.reproduce.scale import (
     SMOKE_MARK,
     Full,
     Results,
+    Scale,
     Smoke,
-    Workshop,
-    images_with,
     obstacles,
     read_names,
 )
+from objectaware.studies.reproduce.study import DRAWINGS, run_table, steps_of
 from objectaware.tracking import Tracker, TrackingStore
 from stage_runs import run_as
 
@@ -57,7 +53,13 @@ RECIPES = Path(__file__).parents[2] / "jobs" / "recipes"
 PLANS = [*(plan_table(label, num_seeds=1) for label in TABLE_LABELS), *(plan_figure(f.label) for f in load_figures())]
 
 _NAMES = [*TABLE_LABELS, *(f"figure:{figure.label}" for figure in load_figures())]
-RECIPES_IN_USE = sorted({node.recipe for plan in PLANS for node in plan.nodes() if isinstance(node, Pretrain)})
+
+
+def _is(node: Node, kind: str) -> bool:
+    return isinstance(node, Planned) and node.kind == kind
+
+
+RECIPES_IN_USE = sorted({node.recipe for plan in PLANS for node in plan.nodes() if _is(node, "pretrain")})
 
 
 @pytest.fixture
@@ -66,10 +68,10 @@ def context(tmp_path: Path, tracking: TrackingStore) -> Context:
 
 
 @pytest.fixture(scope="module")
-def smoke(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Scale:
     folder = tmp_path_factory.mktemp("scenes")
     build_scenes(folder / "multi-object", variant="multi-object", num_train=9, num_val=9, image_size=32)
-    return Workshop(Smoke(folder / "single-object", folder / "multi-object"), RECIPES)
+    return Smoke(RECIPES, folder / "single-object", folder / "multi-object")
 
 
 class _Stages:
@@ -83,10 +85,10 @@ class _Stages:
     def run(self, context: Context, step: Step, results: Results) -> StageResult:
         node = step.name
         for one in needs(node):
-            assert one in results or not is_stage(one), "what it needs has not run"
+            assert one in results or not isinstance(one, Planned), "what it needs has not run"
         self.ran.append(node)
         self.parent = context.parent
-        if isinstance(node, Pretrain) and node.recipe in self.failing:
+        if node.kind == "pretrain" and node.recipe in self.failing:
             raise RuntimeError("out of memory")
         return StageResult("id", context.services.storage, _Fifty(), None, reused=False)
 
@@ -106,15 +108,15 @@ def _install(monkeypatch: pytest.MonkeyPatch, stages: _Stages) -> _Stages:
     return stages
 
 
-def test_every_stage_runs_once_after_what_it_needs(smoke: Workshop, context: Context, stages: _Stages) -> None:
-    nodes = [smoke.scale.adapted(node) for node in plan_table("loc-main").nodes()]
+def test_every_stage_runs_once_after_what_it_needs(smoke: Scale, context: Context, stages: _Stages) -> None:
+    nodes = [smoke.adapted(node) for node in plan_table("loc-main").nodes()]
     outcome = engine.run(context, steps_of(smoke, ordered(nodes)), keep_going=True)
-    assert set(outcome.results) == {node for node in ordered(nodes) if is_stage(node)}
+    assert set(outcome.results) == {node for node in ordered(nodes) if isinstance(node, Planned)}
     assert len(stages.ran) == len(set(stages.ran)) == len(outcome.results)
 
 
 def test_a_failure_takes_with_it_what_needs_it_and_is_named(
-    smoke: Workshop, context: Context, monkeypatch: pytest.MonkeyPatch
+    smoke: Scale, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _install(monkeypatch, _Stages(failing=("moco_resnet18_cub",)))
     with pytest.raises(
@@ -124,16 +126,13 @@ def test_a_failure_takes_with_it_what_needs_it_and_is_named(
     assert isinstance(info.value.__cause__, RuntimeError)
     report = info.value.report
     assert report is not None
-    assert report.measured[("1",), ("CUB",)].cell is None
-    assert "out of memory" in str(report.measured[("1",), ("CUB",)].reason)
-    flowers = report.measured[("1",), ("Flowers",)].cell
-    assert flowers is not None
-    assert flowers.mean == 50
+    assert "out of memory" in report.measured[("1",), ("CUB",)]
+    assert report.measured[("1",), ("Flowers",)] == Cell(50)
 
 
-def test_a_study_logs_the_table_and_says_that_it_is_smoke(smoke: Workshop, context: Context, stages: _Stages) -> None:
+def test_a_study_logs_the_table_and_says_that_it_is_smoke(smoke: Scale, context: Context, stages: _Stages) -> None:
     report = run_table(context, smoke, plan_table("loc-cam"))
-    assert all(one.cell is not None for one in report.measured.values())
+    assert all(isinstance(one, Cell) for one in report.measured.values())
     assert report.mark == SMOKE_MARK
     assert stages.parent is not None
     assert stages.parent.opening.name == f"loc-cam ({SMOKE_MARK})"
@@ -142,54 +141,54 @@ def test_a_study_logs_the_table_and_says_that_it_is_smoke(smoke: Workshop, conte
 
 
 def test_a_number_of_several_seeds_is_their_mean(
-    smoke: Workshop, context: Context, monkeypatch: pytest.MonkeyPatch
+    smoke: Scale, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class BySeed(_Stages):
         def run(self, context: Context, step: Step, results: Results) -> StageResult:
             node = step.name
-            seed = node.network.seed if isinstance(node, Linear) and isinstance(node.network, Pretrain) else 0
+            seed = node.fields["checkpoint"].fields["seed"] if node.kind == "linear" else 0
             values: Mapping[str, Any] = {"accuracies": {"test": 10.0 * seed}}
             return StageResult("id", context.services.storage, values, None, reused=False)
 
     _install(monkeypatch, BySeed())
     report = run_table(context, smoke, plan_table("multi-second", num_seeds=3))
-    cell = report.measured[("BYOL", "CAM", "2"), ("Pets",)].cell
-    assert cell is not None
-    assert (cell.mean, cell.std) == (10, 10)
+    assert report.measured[("BYOL", "CAM", "2"), ("Pets",)] == Cell(10, 10)
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=_NAMES)
-def test_every_smoke_stage_has_a_valid_configuration(plan: Any, smoke: Workshop, tmp_path: Path) -> None:
+def test_every_smoke_stage_has_a_valid_configuration(plan: Any, smoke: Scale, tmp_path: Path) -> None:
     """What a training makes is stood in for by an address; the models refuse what does not fit together."""
     results = _AnyResult(tmp_path)
-    for node in ordered(map(smoke.scale.adapted, plan.nodes())):
+    for node in ordered(map(smoke.adapted, plan.nodes())):
         assert not isinstance(node, Published)
-        if isinstance(node, Pretrain):
-            config = smoke.pretrain_config(node, "masks" if node.masks is not None else None)
-            assert (config.backbone, config.seed) == ("resnet10_narrow", node.seed)
-        elif isinstance(node, Localize):
-            assert smoke.config(node, results).image_size == 32
-        elif isinstance(node, Linear):
-            assert smoke.config(node, results).num_penalties == 3
-        elif isinstance(node, Detection):
+        if not isinstance(node, Planned):
+            continue
+        config = smoke.config(node, results)
+        assert computing_stage(config).outputs is not None
+        if node.kind == "pretrain":
+            assert (config.backbone, config.seed) == ("resnet10_narrow", node.fields["seed"])
+            assert config == smoke.config(node, None) or "masks" in node.fields["policy"]
+        elif node.kind == "localize":
+            assert config.image_size == 32
+        elif node.kind == "linear":
+            assert (config.num_penalties, config.holdout_fraction, config.holdout_size) == (3, 0.2, None)
+        elif node.kind == "detection":
             # The recipe names a checkpoint of its own.
-            assert smoke.config(node, results).checkpoint == "/runs/network"
-        if is_stage(node):
-            assert computing_stage(smoke.config(node, results)).outputs is not None
+            assert config.checkpoint == "/runs/network"
 
 
 @pytest.mark.parametrize("name", RECIPES_IN_USE)
 def test_at_full_scale_a_training_is_its_recipe(name: str, tmp_path: Path) -> None:
-    workshop = Workshop(Full(tmp_path), RECIPES)
+    scale = Full(RECIPES, tmp_path)
     node = training(name, seed=2)
-    config = workshop.pretrain_config(node, "runs/masks/x")
+    config = scale.config(node, _AnyResult(tmp_path))
     recipe = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
     assert (config.method.name, config.backbone) == (recipe["method"], recipe["backbone"])
     policy: Any = recipe.get("policy", "none")
     assert config.policy.name == (policy if isinstance(policy, str) else policy["name"])
-    assert config.num_epochs == (2000 if node.images.name in ("CUB-200-2011", "Flowers102") else 800)
+    assert config.num_epochs == (2000 if node.fields["data"].name in ("CUB-200-2011", "Flowers102") else 800)
     assert config.seed == 2
-    assert getattr(config.policy, "masks", None) in (None, "ground_truth", str(Path("runs/masks/x").absolute()))
+    assert getattr(config.policy, "masks", None) in (None, "ground_truth", str(Path("masks").absolute()))
     assert hasattr(config.policy, "masks") == (config.policy.name not in ("none", "mixup", "cutmix"))
 
 
@@ -209,24 +208,24 @@ class _AnyResult(dict[Node, StageResult]):
 
 @pytest.mark.parametrize("plan", PLANS, ids=_NAMES)
 def test_every_full_stage_has_a_valid_configuration(plan: Any, tmp_path: Path) -> None:
-    workshop = Workshop(Full(tmp_path, networks=dict.fromkeys(PUBLISHED_NAMES, "network.pth")), RECIPES)
+    scale = Full(RECIPES, tmp_path, networks=dict.fromkeys(PUBLISHED_NAMES, "network.pth"))
     results = _AnyResult(tmp_path)
     for node in plan.nodes():
-        if isinstance(node, Localize) and node.negatives is None:
-            config = workshop.config(node, results)
+        if _is(node, "localize") and "negatives" not in node.fields["localizer"]:
+            config = scale.config(node, results)
             assert config.image_size == 224
-            assert config.execution.record_iterations == node.record_iterations
-        elif isinstance(node, Linear):
-            assert workshop.config(node, results).image_size == 224
-        elif isinstance(node, MaskScore):
-            assert list(workshop.config(node, results).masks) == ["found"]
+            assert config.execution.record_iterations == ("execution" in node.fields)
+        elif _is(node, "linear"):
+            assert scale.config(node, results).image_size == 224
+        elif _is(node, "localization"):
+            assert list(scale.config(node, results).masks) == ["found"]
 
 
 def test_every_figure_is_planned_from_what_its_file_says() -> None:
     for figure in load_figures():
         plan = plan_figure(figure.label)
         nodes = plan.nodes()
-        recipes = {node.recipe for node in nodes if isinstance(node, Pretrain)}
+        recipes = {node.recipe for node in nodes if _is(node, "pretrain")}
         assert set(figure.trainings) == recipes
         assert {node.name for node in nodes if isinstance(node, Published)} == set(figure.published_networks)
         assert plan.stages or plan.images
@@ -239,29 +238,29 @@ def test_every_figure_has_a_drawing() -> None:
 
 
 def test_without_data_nothing_runs_and_the_first_thing_missing_is_named(tmp_path: Path, context: Context) -> None:
-    workshop = Workshop(Full(tmp_path), RECIPES)
+    scale = Full(RECIPES, tmp_path)
     nodes = plan_table("bg-main").nodes()
-    missing = obstacles(workshop, nodes)
+    missing = obstacles(scale, nodes)
     assert set(missing) == set(nodes)
     assert all("original/train" in reason or "variant" in reason or "val" in reason for reason in missing.values())
     with pytest.raises(InputError, match="table = bg-main: cannot be computed"):
-        run_table(context, workshop, plan_table("bg-main"))
+        run_table(context, scale, plan_table("bg-main"))
 
 
 def test_a_published_network_is_missing_until_its_file_is_named(tmp_path: Path) -> None:
     node = Published("MoCo v2 ResNet-50 (ImageNet)")
     file = tmp_path / "moco.pth"
-    assert "no file of it is named" in str(Full(tmp_path).problem(node))
-    full = Full(tmp_path, networks={node.name: str(file)})
+    assert "no file of it is named" in str(Full(RECIPES, tmp_path).problem(node))
+    full = Full(RECIPES, tmp_path, networks={node.name: str(file)})
     assert "does not exist" in str(full.problem(node))
     file.write_bytes(b"")
     assert full.problem(node) is None
-    assert full.file(node) == str(file)
+    assert full.address(node, {}) == str(file)
 
 
 def test_every_part_of_a_data_set_is_one_of_the_catalog(tmp_path: Path) -> None:
     """At full scale, all layouts known and their fields valid; nothing lies there, which is told in one line."""
-    full = Full(tmp_path)
+    full = Full(RECIPES, tmp_path)
     parts = {images for plan in PLANS for node in plan.nodes() for images in images_of(node)}
     parts |= {images for plan in PLANS for images in getattr(plan, "images", {}).values()}
     assert len(parts) > 100
@@ -286,23 +285,22 @@ def test_names_in_the_files_are_checked(tmp_path: Path) -> None:
 
 
 def test_hours_are_images_times_epochs_over_throughput(tmp_path: Path) -> None:
-    workshop = Workshop(Full(tmp_path), RECIPES)
+    scale = Full(RECIPES, tmp_path)
     rates = stated_rates((100, 25))
     machine = Machine.of(rates)
-    small = cost_of(workshop, training("moco_resnet18_coco"), rates, machine)
-    large = cost_of(workshop, training("byol_resnet50_coco"), rates, machine)
+    small = cost_of(scale, training("moco_resnet18_coco"), rates, machine)
+    large = cost_of(scale, training("byol_resnet50_coco"), rates, machine)
     assert small.gpu_hours == pytest.approx(118_287 * 800 / 100 / 3600)
     assert large.gpu_hours == pytest.approx(4 * small.gpu_hours)
-    masks = training("moco_resnet18_coco_object_crop").masks
-    assert masks is not None
-    found = cost_of(workshop, masks, rates, machine)
+    masks = training("moco_resnet18_coco_object_crop").fields["policy"]["masks"]
+    found = cost_of(scale, masks, rates, machine)
     assert found.gpu_hours == pytest.approx(118_287 * 10 / (8 * 100) / 3600)
     assert found.cpu_hours == pytest.approx(118_287 * 0.048 / 3600)
     assert found.disk_bytes == 118_287 * 20_000
     saliencies = {
-        node.options.fields()["localizer"]["name"]: cost_of(workshop, node, rates, machine).gpu_hours
+        node.fields["localizer"]["name"]: cost_of(scale, node, rates, machine).gpu_hours
         for node in plan_table("loc-saliency").nodes()
-        if isinstance(node, Localize) and node.images.name == "ImageNet"
+        if _is(node, "localize") and node.fields["data"].name == "ImageNet"
     }
     assert saliencies.pop("contracam") == pytest.approx(50_000 / (8 * 25) / 3600)
     # The gradient at the pixels takes three passes, and ten are averaged.
@@ -310,12 +308,12 @@ def test_hours_are_images_times_epochs_over_throughput(tmp_path: Path) -> None:
 
 
 def test_a_plan_tells_what_is_done_and_what_is_not(
-    smoke: Workshop, context: Context, monkeypatch: pytest.MonkeyPatch
+    smoke: Scale, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first training is finished; what follows from it is not."""
     plan = plan_table("loc-iter")
-    nodes = ordered(map(smoke.scale.adapted, plan.nodes()))
-    first = next(node for node in nodes if isinstance(node, Pretrain))
+    nodes = ordered(map(smoke.adapted, plan.nodes()))
+    first = next(node for node in nodes if _is(node, "pretrain"))
 
     class OneDone(_Stages):
         def run(self, context: Context, step: Step, results: Results) -> StageResult:
@@ -349,7 +347,7 @@ def test_a_context_for_plans_computes_nothing(context: Context) -> None:
 
 
 def test_smoke_puts_every_image_on_scenes_and_shifted_sets_on_variants() -> None:
-    smoke = Smoke(Path("/single"), Path("/multi"))
+    smoke = Smoke(RECIPES, Path("/single"), Path("/multi"))
     assert smoke.data(Images("COCO", "val")).layout == "coco"
     assert smoke.data(Images("CIFAR-10", "test")).variant == "original"
     assert smoke.data(Images("Backgrounds Challenge", "mixed_rand")).variant == "mixed_rand"
@@ -358,8 +356,8 @@ def test_smoke_puts_every_image_on_scenes_and_shifted_sets_on_variants() -> None
     assert smoke.path(("class_accuracies", "test", "airplane")) == ("class_accuracies", "test", "02_square")
 
 
-def test_negatives_are_the_pictures_that_show_a_class(smoke: Workshop) -> None:
-    shown = images_with("giraffe", smoke, Images("COCO", "val"))
+def test_negatives_are_the_pictures_that_show_a_class(smoke: Scale) -> None:
+    shown = smoke.images_of_class(ImagesOfClass(ClassName("giraffe"), Images("COCO", "val")))
     # Each of nine pictures is of another class, and shows one or two of its companions' besides.
     assert "000000000001.jpg" in shown
     assert 1 <= len(shown) < 9
@@ -367,14 +365,14 @@ def test_negatives_are_the_pictures_that_show_a_class(smoke: Workshop) -> None:
 
 
 def test_localize_and_linear_configurations_hold_what_the_plan_says(tmp_path: Path) -> None:
-    workshop, results = Workshop(Full(tmp_path), RECIPES), _AnyResult(tmp_path)
-    node = next(
-        n for n in plan_table("loc-batch").nodes() if isinstance(n, Localize) and ("group_size", 4) in n.options
-    )
-    config = workshop.config(node, results)
+    scale, results = Full(RECIPES, tmp_path), _AnyResult(tmp_path)
+    node = next(n for n in plan_table("loc-batch").nodes() if _is(n, "localize") and n.fields.get("group_size") == 4)
+    config = scale.config(node, results)
     assert isinstance(config, LocalizeConfig)
     assert (config.group_size, config.crf, config.localizer) == (4, True, ContraCAM(num_iterations=10, expansion=2))
-    linear = next(n for n in plan_table("multi-main").nodes() if isinstance(n, Linear) and n.train.name == "Food-101")
-    evaluation = workshop.config(linear, results)
+    linear = next(
+        n for n in plan_table("multi-main").nodes() if _is(n, "linear") and n.fields["train"].name == "Food-101"
+    )
+    evaluation = scale.config(linear, results)
     assert isinstance(evaluation, LinearConfig)
     assert (evaluation.holdout_size, evaluation.num_penalties, evaluation.center_crop) == (7575, 45, True)

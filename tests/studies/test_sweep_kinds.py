@@ -18,10 +18,10 @@ from objectaware.stages.background import BackgroundConfig
 from objectaware.stages.identity import STAND_IN, data_sets
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.localizers import LocalizersConfig
-from objectaware.stages.registry import all_stages, stage_named
+from objectaware.stages.registry import all_stages, stage_named, stage_needs
 from objectaware.stages.runner import Context
 from objectaware.studies import sweep
-from objectaware.studies.sweep_config import SweepConfig, Trial, check_trial, stage_config, stage_parts, sweep_needs
+from objectaware.studies.sweep_config import SweepConfig, Trial, check_trial, stage_config, stage_parts
 from stages_in_process import work_in_process
 from tiny_sweep import NETWORK, scenes_data, sweep_fields
 
@@ -133,7 +133,8 @@ def test_what_later_stages_take_of_a_kind(kind: str) -> None:
 
 def _needs(kind: str, *, has_gpus: bool) -> list[list[tuple[str, int, float, float]]]:
     config = _config(kind)
-    needs = sweep_needs(config, [{"last": check_trial(config, TRIAL)["last"]}], has_gpus=has_gpus)
+    parts = stage_parts(config, [{"last": check_trial(config, TRIAL)["last"]}])
+    needs = stage_needs(parts, has_gpus=(has_gpus,))
     return [[(need.name, need.count, need.num_cpus, need.num_gpus) for need in stage] for stage in needs]
 
 

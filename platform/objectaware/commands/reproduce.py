@@ -25,14 +25,13 @@ from objectaware.commands.registry import command
 from objectaware.errors import InputError
 
 if TYPE_CHECKING:
-    from objectaware.config import Model
     from objectaware.distributed.cluster import Need
     from objectaware.paper.figures import FigurePlan
     from objectaware.paper.nodes import Node
     from objectaware.paper.plan import TablePlan
     from objectaware.planning.model import Machine, Rates
     from objectaware.report.tables import TableReport
-    from objectaware.studies.reproduce.workshop import Full, Smoke, Workshop
+    from objectaware.studies.reproduce.scale import Full, Scale, Smoke
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def list_paper(at: PlaceArguments = HERE, json: Path | None = None) -> None:
     from objectaware.paper.figures import plan_figure
     from objectaware.paper.plan import plan_table
     from objectaware.report.tables import format_list
-    from objectaware.studies.reproduce.workshop import lacking
+    from objectaware.studies.reproduce.scale import lacking
 
     common = require_json(Common(json=json))
     full = _full(at)
@@ -152,34 +151,33 @@ def reproduce_table(
     """
     from objectaware.paper.figures import plan_figure
     from objectaware.paper.plan import plan_table
-    from objectaware.studies.reproduce.workshop import Workshop
 
-    workshop = Workshop(_smoke(common) if scale == "smoke" else _full(at), at.recipes)
+    chosen = _smoke(common, at) if scale == "smoke" else _full(at)
     planned: TablePlan | FigurePlan
     if table.startswith(_FIGURE):
         planned = plan_figure(table.removeprefix(_FIGURE))
     else:
         planned = plan_table(table, num_seeds=1 if seeds is None and scale == "smoke" else seeds)
     if plan:
-        _show_plan(common, workshop, table, planned, using)
+        _show_plan(common, chosen, table, planned, using)
     else:
-        _run(common, workshop, planned)
+        _run(common, chosen, planned)
 
 
-def _run(common: Common, workshop: Workshop, planned: TablePlan | FigurePlan) -> None:
+def _run(common: Common, scale: Scale, planned: TablePlan | FigurePlan) -> None:
     from objectaware.paper.plan import TablePlan
     from objectaware.studies.engine import StagesFailedError
     from objectaware.studies.reproduce.study import run_figure, run_table
 
-    mark = f"{workshop.scale.mark} | " if workshop.scale.mark else ""
-    with open_context(common, *_needs(workshop, planned.nodes())) as context:
+    mark = f"{scale.mark} | " if scale.mark else ""
+    with open_context(common, *_needs(scale, planned.nodes())) as context:
         try:
             if isinstance(planned, TablePlan):
-                _show(common, run_table(context, workshop, planned))
+                _show(common, run_table(context, scale, planned))
             else:
-                pictures = run_figure(context, workshop, planned)
-                scale = workshop.scale.mark or "full"
-                write_json(common, {"label": planned.figure.label, "scale": scale, "pictures": pictures})
+                pictures = run_figure(context, scale, planned)
+                name = scale.mark or "full"
+                write_json(common, {"label": planned.figure.label, "scale": name, "pictures": pictures})
                 for address in pictures:
                     print(f"{mark}picture: {address}")
         except StagesFailedError as error:
@@ -197,46 +195,41 @@ def _show(common: Common, report: TableReport) -> None:
 
 def _full(at: Place) -> Full:
     from objectaware.paper.plan import PUBLISHED_NAMES
-    from objectaware.studies.reproduce.workshop import Full, read_names
+    from objectaware.studies.reproduce.scale import Full, read_names
 
     folders, networks = read_names(at.datasets, "datasets"), read_names(at.networks, "networks", PUBLISHED_NAMES)
-    return Full(at.data, folders, networks)
+    return Full(at.recipes, at.data, folders, networks)
 
 
-def _smoke(common: Common) -> Smoke:
+def _smoke(common: Common, at: Place) -> Smoke:
     from objectaware.data.storage import Storage
-    from objectaware.studies.reproduce.workshop import Smoke
+    from objectaware.studies.reproduce.scale import Smoke
 
     address = storage_address(common.storage)
     folder = Storage.from_uri(address).local_path()
     if folder is None:
         raise InputError("storage", address, "is not a local folder", "Scenes need one, such as --storage runs.")
-    return Smoke.build(folder / "scenes" / "reproduce")
+    return Smoke.build(at.recipes, folder / "scenes" / "reproduce")
 
 
-def _needs(workshop: Workshop, nodes: list[Node]) -> list[Sequence[Need]]:
+def _needs(scale: Scale, nodes: list[Node]) -> list[Sequence[Need]]:
     """Return the processes of the stages that run more than one."""
-    from objectaware.config import DetectionConfig, LocalizeConfig
-    from objectaware.paper.nodes import Detection, Pretrain
+    from objectaware.config import LocalizeConfig
+    from objectaware.paper.nodes import Planned
 
-    configs: list[Model] = [workshop.pretrain_config(node, "masks") for node in nodes if isinstance(node, Pretrain)]
-    # The needs of a localization and of a fine-tuning depend only on the execution.
+    kinds = ("pretrain", "detection")
+    configs = [scale.config(node, None) for node in nodes if isinstance(node, Planned) and node.kind in kinds]
+    # The needs of a localization depend only on the execution.
     configs.append(LocalizeConfig.model_validate({"data": {"root": "images"}, "checkpoint": "network"}))
-    if not workshop.scale.mark and any(isinstance(node, Detection) for node in nodes):
-        coco = {"root": "coco", "layout": "coco", "split": "val"}
-        fields = {"checkpoint": "network", "data": coco, "test": coco, "execution": workshop.detection_execution()}
-        configs.append(DetectionConfig.model_validate(fields))
     return possible_needs(configs)
 
 
-def _show_plan(
-    common: Common, workshop: Workshop, name: str, planned: TablePlan | FigurePlan, using: PlanOptions
-) -> None:
+def _show_plan(common: Common, scale: Scale, name: str, planned: TablePlan | FigurePlan, using: PlanOptions) -> None:
     """Print the cost of a table or figure.
 
     Args:
         common: Settings of every command.
-        workshop: Workshop that would make the stages' configurations.
+        scale: Scale at which it would run.
         name: Name of the table or figure.
         planned: Its plan.
         using: Rates and machine for the hours.
@@ -247,19 +240,19 @@ def _show_plan(
     from objectaware.paper.figures import FigurePlan
     from objectaware.paper.nodes import ordered
     from objectaware.studies.reproduce.plan import plan_report
-    from objectaware.studies.reproduce.workshop import obstacles
+    from objectaware.studies.reproduce.scale import obstacles
 
-    rates, machine = _rates(using, workshop)
-    adapted = ordered(map(workshop.scale.adapted, planned.nodes()))
-    done = _done(common, workshop, adapted, obstacles(workshop, adapted))
+    rates, machine = _rates(using, scale)
+    adapted = ordered(map(scale.adapted, planned.nodes()))
+    done = _done(common, scale, adapted, obstacles(scale, adapted))
     # A figure shows these images without a stage.
     shown = list(planned.images.values()) if isinstance(planned, FigurePlan) else []
-    report = plan_report(workshop, name, adapted, rates, machine=machine, done=done, shown=shown)
+    report = plan_report(scale, name, adapted, rates, machine=machine, done=done, shown=shown)
     write_json(common, report.as_data())
     print(report.text())
 
 
-def _rates(using: PlanOptions, workshop: Workshop) -> tuple[Rates, Machine | None]:
+def _rates(using: PlanOptions, scale: Scale) -> tuple[Rates, Machine | None]:
     """Return the rates of a plan and, if they were measured, the machine that it is for."""
     from objectaware.planning.model import Machine, read_rates
     from objectaware.studies.reproduce.plan import stated_rates
@@ -273,14 +266,14 @@ def _rates(using: PlanOptions, workshop: Workshop) -> tuple[Rates, Machine | Non
     if using.images_per_second is not None:
         problem = "states what --rates has measured"
         raise InputError("images-per-second", using.images_per_second, problem, "Leave one of them out.")
-    if workshop.scale.mark:
+    if scale.mark:
         remedy = "Leave --rates out, or plan the full scale."
         raise InputError("rates", using.rates, "are of the paper's networks, which a smoke test does not run", remedy)
     rates = read_rates(using.rates)
     return rates, Machine.of(rates, num_gpus=using.gpus, num_cores=using.cpus)
 
 
-def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[Node, str]) -> Collection[Node]:
+def _done(common: Common, scale: Scale, nodes: list[Node], missing: dict[Node, str]) -> Collection[Node]:
     """Return the stages of a plan that are finished in the storage."""
     from objectaware.data.storage import Storage
 
@@ -298,4 +291,4 @@ def _done(common: Common, workshop: Workshop, nodes: list[Node], missing: dict[N
     # The plan itself shows the reused stages, so they are not printed line by line.
     services = Services(storage, tracking, Progress(io.StringIO()))
     context = Context(services, Mode(verify=common.verify, only_finished=True))
-    return finished(context, workshop, nodes, missing)
+    return finished(context, scale, nodes, missing)

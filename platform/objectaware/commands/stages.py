@@ -365,8 +365,9 @@ def _with_recipe(folder: Path, stage: object) -> object:
 
 def _needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> list[list[Need]]:
     """Return the processes that a local Ray must have room for: those of each stage, for each concurrent trial."""
-    from objectaware.studies.sweep_config import sweep_needs
+    from objectaware.stages.registry import stage_needs
+    from objectaware.studies.sweep_config import stage_parts
 
-    needs = [need for has_gpus in (False, True) for need in sweep_needs(config, checked, has_gpus=has_gpus)]
+    needs = stage_needs(stage_parts(config, checked), has_gpus=(False, True))
     at_once = config.execution.max_concurrent or 1
     return [[replace(need, count=at_once * need.count) for need in stage] for stage in needs]

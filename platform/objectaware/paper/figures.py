@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 
 from objectaware.errors import InputError
-from objectaware.paper import Figure, load_figures, load_table
-from objectaware.paper.nodes import Images, Localize, MaskScore, Network, Node, options, ordered
-from objectaware.paper.plan import (
-    BOXED,
-    COCO_VAL,
-    CROP,
-    MIXUP,
-    SEGMENTED_IMAGES,
-    SUPERVISED_IMAGENET,
-    TRAINING_IMAGES,
-    challenge,
-    class_distance,
-    classified,
-    coco_network,
-    contracam,
-    imagenet_contracam,
-    in9_network,
-    kept,
-    saliency_masks,
-    training,
-)
+from objectaware.paper import Figure, load_figures, load_table, plan
+from objectaware.paper.nodes import Images, ImagesOfClass, Node, Planned, localize, ordered, score
 from objectaware.recipes import merged
 
 EPOCHS = tuple(range(100, 900, 100))
@@ -47,87 +28,64 @@ class FigurePlan:
     """
 
     figure: Figure
-    stages: dict[str, Node] = field(default_factory=dict)
-    images: dict[str, Images] = field(default_factory=dict)
+    stages: dict[str, Planned]
+    images: dict[str, Images]
 
     def nodes(self) -> list[Node]:
         """Return all stages, each once and after the stages that it needs."""
         return ordered(self.stages.values())
 
 
-Parts = tuple[dict[str, Node], dict[str, Images]]
-
-
-def _intro() -> Parts:
-    stages: dict[str, Node] = {
-        f"{crop} {epoch}": classified(kept(crop, epoch), "Flowers") for crop in CROPS for epoch in EPOCHS
+@cache
+def _parts() -> dict[str, dict[str, Node | Images]]:
+    """Return the stages of each figure, and the images that it shows unchanged, by their names in the drawing."""
+    coco_boxes = localize(plan.COCO_VAL, plan.training("moco_resnet50_coco"), plan.CROP)
+    steps = {"localizer": {"num_iterations": 3}, "execution": {"record_iterations": True}}
+    challenge_images = {variant: Images("Backgrounds Challenge", variant) for variant in VARIANTS}
+    shifted = ("ImageNet-Sketch", "Stylized-ImageNet", "ImageNet-R")
+    saliencies = [row.name[0] for row in load_table("loc-saliency").rows]
+    return {
+        "intro": {
+            **{
+                f"{crop} {epoch}": plan.classified(plan.kept(crop, epoch), "Flowers")
+                for crop in CROPS
+                for epoch in EPOCHS
+            },
+            "classifier": plan.challenge(plan.training("moco_resnet18_in9")),
+            "crops": plan.COCO_VAL,
+            "original": challenge_images["original"],
+            "mixed_rand": challenge_images["mixed_rand"],
+        },
+        "method-iconcam": {
+            "ContraCAM": localize(plan.COCO_VAL, plan.training("moco_resnet18_coco"), merged(plan.CROP, steps))
+        },
+        "method-bg": {"masks": localize(plan.TRAINING_IMAGES["in9"], plan.training("moco_resnet18_in9"), plan.MIXUP)},
+        "loc-cam": {name: plan.contracam(name) for name in plan.SEGMENTED_IMAGES},
+        "bg-challenge": {**challenge_images},
+        "dist-shifts": {
+            **{name: Images(f"{name}-9", "test") for name in shifted},
+            "ImageNet-C": Images("ImageNet-C-9", "gaussian_noise-3"),
+        },
+        "loc-neg": {
+            "ContraCAM w/o NSR": plan.contracam("COCO", remove_negative_signals=False),
+            "ContraCAM (ours)": plan.contracam("COCO"),
+        },
+        "batch-giraffe": {
+            "Giraffe-only batch": plan.contracam(
+                "COCO", negatives=ImagesOfClass(plan.BIASED_CLASSES[0], plan.COCO_VAL)
+            ),
+            "Random batch": plan.contracam("COCO"),
+        },
+        "loc-clfcon": {
+            "Classifier CAM": plan.imagenet_classifier_cam("CUB", "Supervised", expansion=1),
+            "ContraCAM (ours)": plan.imagenet_contracam("CUB"),
+        },
+        "loc-saliency": {method: plan.saliency_masks(method, "ImageNet") for method in saliencies},
+        "hard-loss": {crop: plan.network_of({"Crop": crop}) for crop in ("Baseline", "OA-Crop (CAM)", "OA-Crop (GT)")},
+        "hard-hist": {"boxes": score(coco_boxes, plan.COCO_VAL)},
+        "hard-box": {"boxes": coco_boxes},
+        "multi-bias": {crop: plan.class_distance(crop) for crop in ("Baseline", "OA-Crop (CAM)")},
     }
-    stages["classifier"] = challenge(in9_network("MoCov2", "Baseline", 0))
-    shown = {"crops": COCO_VAL, "original": Images("Backgrounds Challenge", "original")}
-    return stages, {**shown, "mixed_rand": Images("Backgrounds Challenge", "mixed_rand")}
-
-
-def _method_iconcam() -> Parts:
-    chosen = options(merged(CROP.fields(), {"localizer": {"num_iterations": 3}}))
-    network = training("moco_resnet18_coco")
-    return {"ContraCAM": Localize(COCO_VAL, network, chosen, record_iterations=True)}, {}
-
-
-def _dist_shifts() -> Parts:
-    names = ("ImageNet-Sketch", "Stylized-ImageNet", "ImageNet-R")
-    shown = {name: Images(f"{name}-9", "test") for name in names}
-    return {}, {**shown, "ImageNet-C": Images("ImageNet-C-9", "gaussian_noise-3")}
-
-
-def _loc_neg() -> Parts:
-    without = contracam("COCO", remove_negative_signals=False)
-    return {"ContraCAM w/o NSR": without, "ContraCAM (ours)": contracam("COCO")}, {}
-
-
-def _batch_giraffe() -> Parts:
-    network = training("moco_resnet18_coco")
-    giraffes = Localize(COCO_VAL, network, CROP, negatives="giraffe")
-    return {"Giraffe-only batch": giraffes, "Random batch": Localize(COCO_VAL, network, CROP)}, {}
-
-
-def _loc_clfcon() -> Parts:
-    chosen = options(localizer={"name": "classifier_cam", "expansion": 1}, crf=False)
-    supervised = Localize(BOXED["CUB"], SUPERVISED_IMAGENET, chosen, classifier=SUPERVISED_IMAGENET)
-    return {"Classifier CAM": supervised, "ContraCAM (ours)": imagenet_contracam("CUB")}, {}
-
-
-def _loc_saliency() -> Parts:
-    methods = [row.name[0] for row in load_table("loc-saliency").rows]
-    return {method: saliency_masks(method, "ImageNet") for method in methods}, {}
-
-
-def _coco_boxes() -> Localize:
-    return Localize(COCO_VAL, training("moco_resnet50_coco"), CROP)
-
-
-def _coco_networks(*crops: str) -> dict[str, Network]:
-    return {crop: coco_network("MoCov2", "ResNet-50", crop, 0) for crop in crops}
-
-
-_PARTS: dict[str, Callable[[], Parts]] = {
-    "intro": _intro,
-    "method-iconcam": _method_iconcam,
-    "method-bg": lambda: ({"masks": Localize(TRAINING_IMAGES["in9"], training("moco_resnet18_in9"), MIXUP)}, {}),
-    "loc-cam": lambda: ({name: contracam(name) for name in SEGMENTED_IMAGES}, {}),
-    "bg-challenge": lambda: ({}, {variant: Images("Backgrounds Challenge", variant) for variant in VARIANTS}),
-    "dist-shifts": _dist_shifts,
-    "loc-neg": _loc_neg,
-    "batch-giraffe": _batch_giraffe,
-    "loc-clfcon": _loc_clfcon,
-    "loc-saliency": _loc_saliency,
-    "hard-loss": lambda: ({**_coco_networks("Baseline", "OA-Crop (CAM)", "OA-Crop (GT)")}, {}),
-    "hard-hist": lambda: ({"boxes": MaskScore(_coco_boxes(), COCO_VAL)}, {}),
-    "hard-box": lambda: ({"boxes": _coco_boxes()}, {}),
-    "multi-bias": lambda: (
-        {crop: class_distance(network) for crop, network in _coco_networks("Baseline", "OA-Crop (CAM)").items()},
-        {},
-    ),
-}
 
 
 def plan_figure(label: str) -> FigurePlan:
@@ -143,4 +101,6 @@ def plan_figure(label: str) -> FigurePlan:
     if label not in figures:
         remedy = "objectaware reproduce list shows them all."
         raise InputError("figure", label, "is not a figure of the paper", remedy)
-    return FigurePlan(figures[label], *_PARTS[label]())
+    parts = _parts()[label].items()
+    stages = {name: part for name, part in parts if isinstance(part, Planned)}
+    return FigurePlan(figures[label], stages, {name: part for name, part in parts if isinstance(part, Images)})

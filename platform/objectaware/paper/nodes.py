@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, TypeVar, cast, get_args
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
+from typing import Any, Literal
 
 from objectaware.config import Localizer
 
@@ -18,22 +20,21 @@ ValuePath = tuple[str, ...]
 """Keys from the outside in."""
 
 
-class Options(tuple[tuple[str, object], ...]):
-    """Hold fields of a configuration, nested ones too, sorted by name, as a value that can be compared and hashed."""
+class Options(dict[str, Any]):
+    """Fields of a configuration, nested ones too, as a value that can be compared and hashed. It is never changed."""
 
-    def fields(self) -> dict[str, Any]:
-        """Return the fields as a recipe has them."""
-        return {name: value.fields() if isinstance(value, Options) else value for name, value in self}
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
 
 
 def options(fields: Mapping[str, object] | None = None, /, **more: object) -> Options:
     """Return fields of a configuration, and further ones, as `Options`."""
     values = {**(fields or {}), **more}
-    frozen = {name: options(value) if isinstance(value, Mapping) else value for name, value in values.items()}
-    return Options(sorted(frozen.items()))
+    return Options({name: options(value) if isinstance(value, Mapping) else value for name, value in values.items()})
 
 
-_NO_OPTIONS = Options()
+class ClassName(str):
+    """The paper's name of a class."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,19 @@ class Images:
 
 
 @dataclass(frozen=True)
+class ImagesOfClass:
+    """Name the images of a part of COCO that show a class.
+
+    Attributes:
+        class_name: Name of the class.
+        images: The part.
+    """
+
+    class_name: ClassName
+    images: Images
+
+
+@dataclass(frozen=True)
 class Published:
     """Name a published network or masks: not a stage, but a file or folder of the user's.
 
@@ -67,24 +81,21 @@ class Published:
 
 
 @dataclass(frozen=True)
-class Pretrain:
-    """Describe a training.
+class Planned:
+    """Describe a stage that is to be run.
 
     Attributes:
-        recipe: Name of a file in `jobs/recipes`.
-        images: Training images.
-        seed: Seed.
-        masks: Source of its masks or boxes; None if it takes none, or the data set's own.
-        mix_probability: p_mix; None if its policy has none.
+        kind: Name of the kind (`objectaware.stages.registry`).
+        fields: Fields of its configuration. In them, `Images` stand for a data set, `ImagesOfClass` for the paths of
+            images, a `ClassName` for the name of a class in the data set, and a node for the address of its outcome.
+        description: Its title, in which `{}` stands for the first node that it needs.
+        recipe: Name of the file in `jobs/recipes` that holds all other fields, if they are not the defaults.
     """
 
-    kind: ClassVar[str] = "pretrain"
-
-    recipe: str
-    images: Images
-    seed: int = 0
-    masks: Localize | None = None
-    mix_probability: float | None = None
+    kind: str
+    fields: Options
+    description: str
+    recipe: str | None = None
 
 
 @dataclass(frozen=True)
@@ -96,163 +107,92 @@ class Kept:
         epoch: Number of epochs before the checkpoint.
     """
 
-    training: Pretrain
+    training: Planned
     epoch: int
 
 
-Network = Pretrain | Kept | Published
+Node = Published | Planned | Kept
+Network = Node
+"""A training, a checkpoint of one, or a published network."""
 
 
-@dataclass(frozen=True)
-class Linear:
-    """Describe a linear evaluation.
+def localize(images: Images, network: Network | None, chosen: Mapping[str, Any]) -> Planned:
+    """Return the localization of a data set's objects.
 
-    Attributes:
-        network: Network that computes the features.
-        train: Images that the classifier is fitted to.
-        tests: Names and images of the test sets.
-        holdout: Number (int) or share (float) of the training images that choose the penalty; None for the default.
-    """
-
-    kind: ClassVar[str] = "linear"
-
-    network: Network
-    train: Images
-    tests: tuple[tuple[str, Images], ...]
-    holdout: float | None = None
-
-
-@dataclass(frozen=True)
-class Localize:
-    """Describe a localization of a data set's objects.
-
-    Attributes:
+    Args:
         images: Images to localize.
         network: Network of the localizer; None for baselines without one.
-        options: Further fields of `LocalizeConfig`.
-        classifier: Classifier of a classifier CAM: a linear evaluation, or the network that was trained with it.
-        negatives: Name of the class whose images are the only negatives.
-        record_iterations: Keep the CAM of each iteration of some images.
+        chosen: Further fields of `LocalizeConfig`.
     """
-
-    kind: ClassVar[str] = "localize"
-
-    images: Images
-    network: Network | None
-    options: Options = _NO_OPTIONS
-    classifier: Linear | Network | None = None
-    negatives: str | None = None
-    record_iterations: bool = False
+    by = "" if network is None else " by {}"
+    inputs: dict[str, object] = {"data": images} if network is None else {"data": images, "checkpoint": network}
+    description = f"localize {images.name} {images.part}{by} ({', '.join(_described(chosen))})"
+    return Planned("localize", options({**inputs, **chosen}), description)
 
 
-@dataclass(frozen=True)
-class MaskScore:
-    """Describe the scoring of masks. Its values are those of the row `found`.
+def _described(chosen: Mapping[str, Any]) -> Iterator[str]:
+    """Yield all fields in words, sorted by name, with the localizer's name unless it is the default; negatives last."""
+    localizer = chosen["localizer"]
+    fields = {**chosen, **localizer, "localizer": localizer["name"]}
+    for field, value in sorted(fields.items(), key=lambda field: (field[0] == "negatives", field[0])):
+        match value:
+            case bool():
+                yield field if value else f"no {field}"
+            case ImagesOfClass():
+                yield f"{field} {value.class_name}"
+            case str() if field == "localizer" and value != Localizer.default_name:
+                yield value
+            case int() | float():
+                yield f"{field} {value}"
 
-    Attributes:
-        masks: Source of the masks.
-        images: Images with the true masks.
-    """
 
-    kind: ClassVar[str] = "localization"
-
-    masks: Localize | Published
-    images: Images
+def score(masks: Node, images: Images) -> Planned:
+    """Return the scoring of masks against the true ones of the images. Its values are those of the row `found`."""
+    return Planned("localization", options(data=images, masks={"found": masks}), "score {}")
 
 
-@dataclass(frozen=True)
-class FewShot:
-    """Describe the error of a classifier that was fitted to a few images of two classes.
+def linear(network: Network, train: Images, tests: Mapping[str, Images], **holdout: float) -> Planned:
+    """Return a linear evaluation.
 
-    Attributes:
+    Args:
         network: Network that computes the features.
-        images: Images of both classes.
-        classes: Names of the classes.
-        num_shots: Images per class.
-        num_seeds: Number of draws in the mean.
+        train: Images that the classifier is fitted to.
+        tests: Images of the test sets, by name.
+        holdout: `holdout_size` or `holdout_fraction`, if it is not the default.
     """
-
-    kind: ClassVar[str] = "few_shot"
-
-    network: Network
-    images: Images
-    classes: tuple[str, str]
-    num_shots: int = 1
-    num_seeds: int = 5
+    sets = dict.fromkeys(images.name for images in tests.values())
+    fields = options(checkpoint=network, train=train, tests=tests, **holdout)
+    return Planned("linear", fields, f"linear {{}} on {', '.join(sets)}")
 
 
-@dataclass(frozen=True)
-class ClassDistance:
-    """Describe the distance between the embeddings of two classes.
-
-    Attributes:
-        network: Network that computes the embeddings.
-        images: Images of both classes.
-        classes: Names of the classes.
-    """
-
-    kind: ClassVar[str] = "class_distance"
-
-    network: Network
-    images: Images
-    classes: tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Detection:
-    """Describe a Mask R-CNN fine-tuned from a network; a published detector is measured without fine-tuning.
-
-    Attributes:
-        network: Training of the backbone, or a published detector.
-        train: Annotated images.
-        test: Images for the average precision.
-    """
-
-    kind: ClassVar[str] = "detection"
-
-    network: Network
-    train: Images
-    test: Images
-
-
-Node = Published | Pretrain | Kept | Linear | Localize | MaskScore | FewShot | ClassDistance | Detection
-_NODES = get_args(Node)
-AnyNode = TypeVar("AnyNode", bound=Node)
+def _values(node: object) -> Iterator[object]:
+    """Yield the values that a node consists of: those of its fields, also of nested ones."""
+    match node:
+        case Planned():
+            yield from _values(node.fields)
+        case Kept():
+            yield node.training
+        case Published():
+            yield node.images
+        case Options():
+            for value in node.values():
+                yield from _values(value) if isinstance(value, Options) else (value,)
 
 
 def needs(node: Node) -> tuple[Node, ...]:
     """Return the nodes that a node directly needs."""
-    values = (getattr(node, field.name) for field in fields(node))
-    return tuple(value for value in values if isinstance(value, _NODES))
+    return tuple(value for value in _values(node) if isinstance(value, Node))
 
 
-def is_stage(node: Node) -> bool:
-    """Return whether a node is a stage; published files and checkpoints from inside a training are not."""
-    return not isinstance(node, Published | Kept)
-
-
-def stage_kind(node: Node) -> str:
-    """Return the kind of stage that computes a node which `is_stage`."""
-    assert not isinstance(node, Published | Kept), f"{title(node)} is not a stage"
-    return node.kind
-
-
-def stages_below(node: Node) -> tuple[Node, ...]:
+def stages_below(node: Node) -> tuple[Planned, ...]:
     """Return the stages that a node needs directly; of a checkpoint in the middle of a training, the training."""
-    below = (inner for needed in needs(node) for inner in ((needed,) if is_stage(needed) else needs(needed)))
-    return tuple(one for one in below if is_stage(one))
+    below = (needed.training if isinstance(needed, Kept) else needed for needed in needs(node))
+    return tuple(one for one in below if isinstance(one, Planned))
 
 
 def images_of(node: Node) -> tuple[Images, ...]:
     """Return the parts of data sets that a node itself reads."""
-    found: list[Images] = []
-    for field in fields(node):
-        value = getattr(node, field.name)
-        if isinstance(value, Images):
-            found.append(value)
-        elif field.name == "tests":
-            found += [images for _, images in value]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(value for value in _values(node) if isinstance(value, Images)))
 
 
 def ordered(nodes: Iterable[Node]) -> list[Node]:
@@ -270,21 +210,23 @@ def ordered(nodes: Iterable[Node]) -> list[Node]:
     return list(found)
 
 
-def rewrite(node: AnyNode, change: Callable[[Node], Node]) -> AnyNode:
-    """Rewrite all nodes below a node, then the node itself.
+def replaced(value: Any, change: Callable[[Published], Node]) -> Any:  # noqa: ANN401 - a node, or any value of a field
+    """Return a node in which all published networks and masks are replaced, also in the nodes that it needs.
 
     Args:
-        node: The node.
-        change: Returns a node's replacement, or the node itself.
+        value: The node.
+        change: Returns the replacement.
     """
-    below = {
-        field.name: rewrite(value, change)
-        for field in fields(node)
-        if isinstance(value := getattr(node, field.name), _NODES)
-    }
-    rebuilt = replace(cast(Any, node), **below) if below else node
-    # A replacement has a type that fits the field.
-    return cast(AnyNode, change(rebuilt))
+    match value:
+        case Published():
+            return change(value)
+        case Kept():
+            return replace(value, training=replaced(value.training, change))
+        case Planned():
+            return replace(value, fields=replaced(value.fields, change))
+        case Options():
+            return Options({name: replaced(inner, change) for name, inner in value.items()})
+    return value
 
 
 def title(node: Node) -> str:
@@ -292,45 +234,16 @@ def title(node: Node) -> str:
     match node:
         case Published():
             return f"{node.kind} of others: {node.name}"
-        case Pretrain():
-            probability = "" if node.mix_probability is None else f" p {node.mix_probability:g}"
-            return f"pretrain {node.recipe}{probability} seed {node.seed}"
         case Kept():
             return f"{title(node.training)} epoch {node.epoch}"
-        case Localize():
-            described = ", ".join(_described(node.options))
-            by = "" if node.network is None else f" by {_short(node.network)}"
-            only = "" if node.negatives is None else f", negatives {node.negatives}"
-            return f"localize {node.images.name} {node.images.part}{by} ({described}{only})"
-        case Linear():
-            sets = dict.fromkeys(images.name for _, images in node.tests)
-            return f"linear {_short(node.network)} on {', '.join(sets)}"
-        case MaskScore():
-            return f"score {title(node.masks)}"
-        case FewShot():
-            return f"few-shot {' and '.join(node.classes)} {_short(node.network)}"
-        case ClassDistance():
-            return f"distance of {' and '.join(node.classes)} {_short(node.network)}"
-        case Detection():
-            return f"detection {_short(node.network)}"
-
-
-def _described(chosen: Options) -> Iterator[str]:
-    """Yield all fields in words, sorted by name, with the localizer's name unless it is the default."""
-    fields = chosen.fields()
-    fields |= fields.pop("localizer", {})
-    name = fields.pop("name", Localizer.default_name)
-    if name != Localizer.default_name:
-        fields["localizer"] = name
-    for field, value in sorted(fields.items()):
-        if isinstance(value, bool):
-            yield field if value else f"no {field}"
-        else:
-            yield str(value) if field == "localizer" else f"{field} {value}"
+        case Planned():
+            return node.description.format(*map(_short, needs(node)))
 
 
 def _short(node: Node) -> str:
-    return node.name if isinstance(node, Published) else title(node).removeprefix("pretrain ")
+    if isinstance(node, Published) and node.kind == "network":
+        return node.name
+    return title(node).removeprefix("pretrain ")
 
 
 @dataclass(frozen=True)
@@ -343,7 +256,7 @@ class Value:
             of their numbers.
     """
 
-    node: Node
+    node: Planned
     paths: tuple[ValuePath, ...]
 
     def read(self, values: Mapping[str, Any]) -> float:
@@ -352,11 +265,5 @@ class Value:
         Raises:
             KeyError: The stage has not computed it.
         """
-        return statistics.fmean(_at(values, path) for path in self.paths)
-
-
-def _at(values: Mapping[str, Any], path: ValuePath) -> float:
-    found: Any = values
-    for key in path:
-        found = found[key]
-    return float(found)
+        found: Any = values
+        return statistics.fmean(reduce(getitem, path, found) for path in self.paths)

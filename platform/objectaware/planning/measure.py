@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -42,7 +42,6 @@ from objectaware.report.gallery import Look
 from objectaware.training.inputs import build_loader, open_inputs
 from objectaware.training.pretraining import run_pretraining
 from objectaware.training.session import LocalSession
-from objectaware.training.views import ViewLoader
 
 _NUM_SCENES = 64
 _SCENE_SIZE = 480
@@ -52,7 +51,7 @@ _NUM_TIMES = 3
 _NUM_CLASSES = 4
 
 NUM_STEPS = 8
-"""Steps per epoch of the measured trainings."""
+"""Steps per epoch of the measured trainings, which have two epochs."""
 
 # Decode all pictures in the first epoch, so that the second one measures the steps alone.
 _CACHE_MIB = 8192
@@ -193,8 +192,14 @@ def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[St
         group_data = repeated(files, GROUP_SIZE, folder / "group")
         store = Storage.from_uri(folder / "store")
         group = MeasuredGroup(config, group_data, checkpoints[config.backbones[0]], store)
-        training_data = repeated(files, NUM_STEPS * config.batch_size, folder / "training")
-        trainings = MeasuredTrainings(config, training_data, num_files=len(files))
+        data = repeated(files, NUM_STEPS * config.batch_size, folder / "training")
+        training = partial(_training_config, config, data)
+        one = training(config.backbones[0], config.methods[0])
+        loader = build_loader(one, open_inputs(one).images, Path(data.root))
+        indices = np.arange(NUM_STEPS * config.batch_size)
+        num_viewed = min(_NUM_VIEWED, len(indices))
+        views = core_seconds(lambda: loader.load(0, indices[:num_viewed]), num_viewed)
+        crops = [crop for view in loader.load(0, indices).pixels[:2] for crop in view]
         pictures = [read_image(path) for path in files[:GROUP_SIZE]]
         return Rates(
             source=f"as measured on {model.processor_name()}, {num_cores()} cores{gpu}",
@@ -205,14 +210,14 @@ def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[St
             image_size=config.image_size,
             picture_bytes=float(np.mean([picture.nbytes for picture in pictures])),
             decoding=core_seconds(lambda: [read_image(path) for path in files[:GROUP_SIZE]], len(pictures)),
-            views=trainings.views,
-            linear=_linear(config, trainings),
+            views=views,
+            linear=_linear(config, crops, num_files=len(files)),
             networks=tuple(
                 model.NetworkRates(
                     backbone=backbone,
                     num_features=build_backbone(backbone).num_features,
                     training={
-                        method: trainings.training(backbone, method, folder / f"{backbone}-{method}")
+                        method: _training_rates(training(backbone, method), folder / f"{backbone}-{method}", views)
                         for method in config.methods
                     },
                     forward=_forward(config, backbone, pictures),
@@ -270,16 +275,22 @@ def _forward(config: MeasureConfig, backbone: str, pictures: list[NDArray[np.uin
     return device_work(compute, len(indices), on_gpu=config.device == "cuda")
 
 
-def _linear(config: MeasureConfig, trainings: MeasuredTrainings) -> model.LinearRates:
-    """Measure the fit of the linear classifier on features of crops, whose class is their photo."""
+def _linear(config: MeasureConfig, crops: list[NDArray[np.uint8]], *, num_files: int) -> model.LinearRates:
+    """Measure the fit of the linear classifier on features of crops. Crops of one photo have the same class.
+
+    Args:
+        config: What to measure.
+        crops: One or two crops (S, S, 3) of each picture, in the order of the pictures.
+        num_files: Number of different pictures, after which they repeat.
+    """
     device, on_gpu = torch.device(config.device), config.device == "cuda"
     network = channels_last(build_backbone(config.backbones[0]), device)
-    crops, classes = trainings.crops(_NUM_CLASSES)
-    images = _Squashed(list(crops), config.image_size)
+    images = _Squashed(crops, config.image_size)
     computed = compute_features(
         network, images, range(len(images)), size=config.image_size, center_crop=False, device=device
     )
-    features, labels = computed.values.to(device), torch.from_numpy(classes)
+    features = computed.values.to(device)
+    labels = torch.arange(len(crops)) % (NUM_STEPS * config.batch_size) % num_files % _NUM_CLASSES
     # Two sizes separate the constant time of a fit from the time per sample.
     numbers = (len(labels) // 2, len(labels))
     seconds = [
@@ -322,72 +333,41 @@ class _WatchedSession(LocalSession):
         super().report(metrics, epoch=epoch, checkpoint=checkpoint)
 
 
-class MeasuredTrainings:
-    """Measure trainings of two short epochs.
+def _training_config(config: MeasureConfig, data: DataConfig, backbone: str, method: str) -> PretrainConfig:
+    """Return the configuration of a training of two short epochs."""
+    execution = PretrainExecution(
+        use_gpu=config.device == "cuda", num_loader_threads=max(num_cores(), 2), cache_mib=_CACHE_MIB
+    )
+    sizes = {"image_size": config.image_size, "batch_size": config.batch_size, "num_epochs": 2}
+    fields = {"data": data, "method": method, "backbone": backbone, **sizes, "execution": execution}
+    return PretrainConfig.model_validate(fields)
+
+
+def _training_rates(config: PretrainConfig, folder: Path, views: float) -> TrainingRates:
+    """Measure a training by the times of its second epoch.
 
     Args:
-        config: What to measure.
-        data: Pictures for `NUM_STEPS` steps.
-        num_files: Number of different pictures, after which they repeat.
+        config: Configuration of the training.
+        folder: Folder for checkpoints.
+        views: Core-seconds to cut a picture's views, which are measured separately.
     """
-
-    def __init__(self, config: MeasureConfig, data: DataConfig, *, num_files: int) -> None:
-        self._config, self._data, self._num_files = config, data, num_files
-        self._on_gpu = config.device == "cuda"
-
-    @cached_property
-    def views(self) -> float:
-        """Measure the core-seconds to cut a decoded picture's two views."""
-        indices = np.arange(min(_NUM_VIEWED, NUM_STEPS * self._config.batch_size))
-        return core_seconds(lambda: self._loader.load(0, indices), len(indices))
-
-    def crops(self, num_classes: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Return both views of all pictures (2N, S, S, 3) and their classes (2N,), equal for equal files."""
-        indices = np.arange(NUM_STEPS * self._config.batch_size)
-        classes = indices % self._num_files % num_classes
-        views = self._loader.load(0, indices).pixels[:2]
-        return np.concatenate(views), np.concatenate([classes] * len(views))
-
-    @cached_property
-    def _loader(self) -> ViewLoader:
-        config = self._training_config(self._config.backbones[0], self._config.methods[0])
-        return build_loader(config, open_inputs(config).images, Path(self._data.root))
-
-    def training(self, backbone: str, method: str, folder: Path) -> TrainingRates:
-        """Measure a training by the times of its second epoch.
-
-        Args:
-            backbone: Name of the network.
-            method: Name of the method.
-            folder: Folder for checkpoints.
-        """
-        session = _WatchedSession(folder, torch.device(self._config.device))
-        config = self._training_config(backbone, method)
-        begun = time.perf_counter()
-        run_pretraining(config, session)
-        (first_ends, ends), (_, waits) = session.ends, session.waits
-        step = (ends[-1] - ends[0]) / (len(ends) - 1)
+    on_gpu = bool(config.execution.use_gpu)
+    session = _WatchedSession(folder, torch.device("cuda" if on_gpu else "cpu"))
+    begun = time.perf_counter()
+    run_pretraining(config, session)
+    (first_ends, ends), (_, waits) = session.ends, session.waits
+    step = (ends[-1] - ends[0]) / (len(ends) - 1)
+    if on_gpu:
+        # The GPU waits for the cores' work.
         waiting = (waits[-1] - waits[0]) / (len(waits) - 1)
-        return TrainingRates(
-            step=self._work(step, waiting),
-            start_seconds=max(first_ends[0] - begun - step, 0.0),
-            epoch_seconds=max(ends[0] - first_ends[-1] - step, 0.0),
-        )
-
-    def _work(self, step: float, waiting: float) -> Work:
-        """Return the work per image of a step, without cutting its views."""
-        if self._on_gpu:
-            # The GPU waits for the cores' work, which is measured separately.
-            return Work(gpu_seconds=(step - waiting) / self._config.batch_size)
-        return Work(core_seconds=max(step * num_cores() / self._config.batch_size - self.views, 0.0))
-
-    def _training_config(self, backbone: str, method: str) -> PretrainConfig:
-        execution = PretrainExecution(
-            use_gpu=self._on_gpu, num_loader_threads=max(num_cores(), 2), cache_mib=_CACHE_MIB
-        )
-        sizes = {"image_size": self._config.image_size, "batch_size": self._config.batch_size, "num_epochs": 2}
-        fields = {"data": self._data, "method": method, "backbone": backbone, **sizes, "execution": execution}
-        return PretrainConfig.model_validate(fields)
+        work = Work(gpu_seconds=(step - waiting) / config.batch_size)
+    else:
+        work = Work(core_seconds=max(step * num_cores() / config.batch_size - views, 0.0))
+    return TrainingRates(
+        step=work,
+        start_seconds=max(first_ends[0] - begun - step, 0.0),
+        epoch_seconds=max(ends[0] - first_ends[-1] - step, 0.0),
+    )
 
 
 class MeasuredGroup:

@@ -350,16 +350,9 @@ class StageWork:
 
 
 def pretrain_work(
-    rates: Rates,
-    *,
-    backbone: str,
-    method: str,
-    num_images: int,
-    num_epochs: int,
-    cache_mib: int,
-    checkpoint_interval: int,
+    rates: Rates, *, backbone: str, method: str, num_images: int, num_epochs: int, execution: PretrainExecution
 ) -> StageWork:
-    """Return the work of a training. The arguments are fields of `PretrainConfig` and of its `execution`.
+    """Return the work of a training. The arguments are fields of `PretrainConfig`, but for the number of its images.
 
     Raises:
         InputError: The network or the method was not measured.
@@ -367,9 +360,9 @@ def pretrain_work(
     training = rates.training(backbone, method)
     num_views = num_images * num_epochs
     # The cache keeps the first images that fit, so these are decoded in the first epoch alone.
-    kept_share = min(1.0, cache_mib * 2**20 / (rates.picture_bytes * num_images))
+    kept_share = min(1.0, execution.cache_mib * 2**20 / (rates.picture_bytes * num_images))
     decoded_share = (1 + (num_epochs - 1) * (1 - kept_share)) / num_epochs
-    num_checkpoints = -(-num_epochs // checkpoint_interval)
+    num_checkpoints = -(-num_epochs // execution.checkpoint_interval)
     parts = (
         Part(num_views, training.step.and_cores(rates.views + decoded_share * rates.decoding)),
         Part(num_checkpoints, alone_seconds=training.epoch_seconds),
@@ -479,7 +472,6 @@ class Study:
         Raises:
             InputError: The rates lack the network, the method or the expansion.
         """
-        execution = PretrainExecution()
         cost = Cost(self.num_iterations, self.expansion)
         works = (
             pretrain_work(
@@ -488,8 +480,7 @@ class Study:
                 method=self.method,
                 num_images=self.num_images,
                 num_epochs=self.num_epochs,
-                cache_mib=execution.cache_mib,
-                checkpoint_interval=execution.checkpoint_interval,
+                execution=PretrainExecution(),
             ),
             localize_work(
                 rates,

@@ -13,6 +13,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from objectaware.paper import Cell
+
 Series = tuple[Sequence[float], Sequence[float]]
 """Places on the x axis and the values there; both have the same length."""
 
@@ -21,9 +23,10 @@ _CAPTION_INCHES = 0.25
 _CAPTION_SIZE = 6
 
 
-def new_figure(width: float = 6, height: float = 4) -> Figure:
-    """Make an empty figure that belongs to no window; width and height in inches."""
-    return Figure(figsize=(width, height), layout="constrained")
+def _plot(width: float = 6, height: float = 4) -> tuple[Figure, Axes]:
+    """Make a figure of one plot that belongs to no window; width and height in inches."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.add_subplot()
 
 
 def figure_png(figure: Figure, *, dpi: int = 100) -> bytes:
@@ -34,11 +37,7 @@ def figure_png(figure: Figure, *, dpi: int = 100) -> bytes:
 
 
 def curves(
-    series: Mapping[str, Series],
-    *,
-    x_title: str,
-    y_title: str,
-    deviations: Mapping[str, Sequence[float]] | None = None,
+    series: Mapping[str, Series], *, x_title: str, y_title: str, deviations: Mapping[str, Sequence[float]] | None = None
 ) -> bytes:
     """Draw curves into one picture, in the given order.
 
@@ -51,8 +50,7 @@ def curves(
     Returns:
         PNG.
     """
-    figure = new_figure()
-    axes = figure.add_subplot()
+    figure, axes = _plot()
     for name, (places, values) in series.items():
         spread = None if deviations is None else deviations.get(name)
         if spread is None:
@@ -71,14 +69,12 @@ class ComparedPoint:
 
     Attributes:
         place: Place on the x axis.
-        mean: Measured number, the mean over seeds.
-        std: Standard deviation over the seeds; None for one seed.
+        number: Measured number: the mean over seeds, and its standard deviation if there are several.
         published: The paper's number; None if there is none.
     """
 
     place: float
-    mean: float
-    std: float | None
+    number: Cell
     published: float | None
 
 
@@ -97,11 +93,11 @@ def compared_lines(
     Returns:
         PNG.
     """
-    figure = new_figure(7, 4.5)
-    axes = figure.add_subplot()
+    figure, axes = _plot(7, 4.5)
     for label, points in lines.items():
-        spread = [point.std or 0.0 for point in points] if any(point.std is not None for point in points) else None
-        places, means = [point.place for point in points], [point.mean for point in points]
+        places, numbers = [point.place for point in points], [point.number for point in points]
+        means, deviations = [number.mean for number in numbers], [number.std for number in numbers]
+        spread = [std or 0.0 for std in deviations] if any(std is not None for std in deviations) else None
         bars = axes.errorbar(places, means, yerr=spread, marker="o", capsize=3, label=label)
         published = [(point.place, point.published) for point in points if point.published is not None]
         if published:
@@ -124,8 +120,7 @@ def scatter(points: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
     Returns:
         PNG.
     """
-    figure = new_figure()
-    axes = figure.add_subplot()
+    figure, axes = _plot()
     for name, members in points.items():
         axes.scatter([x for x, _ in members], [y for _, y in members], s=8, label=name)
     axes.set(xticks=[], yticks=[])
@@ -145,8 +140,7 @@ def box_histogram(counts: Mapping[int, int], truth_counts: Mapping[int, int] | N
     """
     series = {"found": counts} if truth_counts is None else {"found": counts, "truth": truth_counts}
     largest = max(max(values, default=0) for values in series.values())
-    figure = new_figure()
-    axes = figure.add_subplot()
+    figure, axes = _plot()
     edges = np.arange(largest + 2) - 0.5
     values = [list(one) for one in series.values()]
     weights = [list(one.values()) for one in series.values()]
@@ -165,14 +159,16 @@ class Tile:
     Attributes:
         picture: Picture (H, W, 3) in RGB, or (H, W) in grey.
         caption: Text above the picture.
-        heat: Map (h, w) in [0, 1] that is laid over the picture, or None.
+        heat: Map (h, w) that is laid over the picture, float in [0, 1] or 0 to 255, or None.
         boxes: Boxes (n, 4) that are drawn on the picture, x0 y0 x1 y1 relative, or None.
+        shape: Height and width to which the picture is stretched; None for its own.
     """
 
     picture: NDArray[np.uint8]
     caption: str = ""
-    heat: NDArray[np.float32] | None = None
+    heat: NDArray[np.float32] | NDArray[np.uint8] | None = None
     boxes: NDArray[np.floating] | None = None
+    shape: tuple[int, int] | None = None
 
 
 def tiles_png(rows: Sequence[Sequence[Tile]], *, title: str = "") -> bytes:
@@ -185,14 +181,7 @@ def tiles_png(rows: Sequence[Sequence[Tile]], *, title: str = "") -> bytes:
     Returns:
         PNG.
     """
-    figure, grid = _grid(len(rows), max(len(row) for row in rows), cell_inches=1.6)
-    for line, row in zip(grid, rows, strict=True):
-        for axes, tile in zip(line, row, strict=False):
-            height, width = tile.picture.shape[:2]
-            _draw_picture(axes, tile.picture, tile.heat, height, width, max_heat=1)
-            for x0, y0, x1, y1 in [] if tile.boxes is None else tile.boxes * [width, height, width, height]:
-                axes.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor="red", linewidth=1.5))
-            axes.set_title(tile.caption[-40:], fontsize=_CAPTION_SIZE)
+    figure, _ = _draw_tiles(rows, cell_inches=1.6)
     if title:
         figure.suptitle(title, fontsize=8)
     return figure_png(figure, dpi=120)
@@ -209,37 +198,35 @@ def iteration_panel(photos: Sequence[NDArray[np.uint8]], cams: NDArray[np.uint8]
     Returns:
         PNG.
     """
-    num_iterations, num_images, size = cams.shape[:3]
-    titles = ["photo", *(f"CAM {number}" for number in range(1, num_iterations + 1)), "mask"]
-    figure, grid = _grid(num_images, len(titles), cell_inches=1.4)
-    for row, photo, maps, name in zip(grid, photos, cams.swapaxes(0, 1), names, strict=True):
-        for axes, heat, title in zip(row, [None, *maps, maps.max(axis=0)], titles, strict=True):
-            _draw_picture(axes, photo, heat, size, size, max_heat=255)
-            axes.set_title(title, fontsize=_CAPTION_SIZE)
-        row[0].set_title(name[-30:], fontsize=_CAPTION_SIZE, loc="left")
+    titles = ["photo", *(f"CAM {number}" for number in range(1, len(cams) + 1)), "mask"]
+    height, width = cams.shape[2:]
+    rows = []
+    for photo, maps in zip(photos, cams.swapaxes(0, 1), strict=True):
+        cells = zip(titles, [None, *maps, maps.max(axis=0)], strict=True)
+        rows.append([Tile(photo, title, heat, shape=(height, width)) for title, heat in cells])
+    figure, grid = _draw_tiles(rows, cell_inches=1.4)
+    for line, name in zip(grid, names, strict=True):
+        line[0].set_title(name[-30:], fontsize=_CAPTION_SIZE, loc="left")
     return figure_png(figure)
 
 
-def _grid(num_rows: int, num_columns: int, *, cell_inches: float) -> tuple[Figure, NDArray[np.object_]]:
-    """Make a figure of cells without axes, each with room for a caption."""
-    figure = new_figure(cell_inches * num_columns, (cell_inches + _CAPTION_INCHES) * num_rows)
-    grid = figure.subplots(num_rows, num_columns, squeeze=False)
+def _draw_tiles(rows: Sequence[Sequence[Tile]], *, cell_inches: float) -> tuple[Figure, NDArray[np.object_]]:
+    """Draw rows of tiles into a new figure, and return it with the axes of its cells."""
+    num_columns = max(map(len, rows))
+    size = cell_inches * num_columns, (cell_inches + _CAPTION_INCHES) * len(rows)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(rows), num_columns, squeeze=False)
     for axes in grid.flat:
         axes.set_axis_off()
+    for line, row in zip(grid, rows, strict=True):
+        for axes, tile in zip(line, row, strict=False):
+            height, width = tile.shape or tile.picture.shape[:2]
+            extent = (0, width, height, 0)
+            axes.imshow(tile.picture, extent=extent, cmap="gray", vmin=0, vmax=255)
+            if tile.heat is not None:
+                largest = 255 if tile.heat.dtype == np.uint8 else 1
+                axes.imshow(tile.heat, extent=extent, cmap="jet", vmin=0, vmax=largest, alpha=_HEAT_OPACITY)
+            for x0, y0, x1, y1 in [] if tile.boxes is None else tile.boxes * [width, height, width, height]:
+                axes.add_patch(Rectangle((x0, y0), x1 - x0, y1 - y0, fill=False, edgecolor="red", linewidth=1.5))
+            axes.set_title(tile.caption[-40:], fontsize=_CAPTION_SIZE)
     return figure, grid
-
-
-def _draw_picture(
-    axes: Axes,
-    picture: NDArray[np.uint8],
-    heat: NDArray[np.uint8] | NDArray[np.float32] | None,
-    height: float,
-    width: float,
-    *,
-    max_heat: float,
-) -> None:
-    """Draw a picture, and a map as heat over it, both stretched to this height and width."""
-    extent = (0, width, height, 0)
-    axes.imshow(picture, extent=extent, cmap="gray", vmin=0, vmax=255)
-    if heat is not None:
-        axes.imshow(heat, extent=extent, cmap="jet", vmin=0, vmax=max_heat, alpha=_HEAT_OPACITY)

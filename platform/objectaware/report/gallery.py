@@ -42,8 +42,9 @@ MAX_PICTURE_BYTES = 8 * 2**20
 CELL = 160
 GAP = 4
 CAPTION = 16
-"""Sizes in a panel in pixels: a picture's longer side, the space between pictures, and the height of a line of
-text."""
+PANEL_WIDTH = 4 * (CELL + GAP) + GAP
+"""Sizes in a panel in pixels: a picture's longer side, the space between pictures, the height of a line of text, and
+the width of four pictures side by side."""
 
 _HEAT_WEIGHT = 0.6
 _BOX_COLOUR = (255, 40, 40)
@@ -105,8 +106,6 @@ class Look:
         return rows_panel(rows, photos)
 
     def _entry(self, row: MaskRow) -> GalleryEntry:
-        assert row.cam is not None, row.image_id
-        assert row.mask is not None, row.image_id
         # A picture or true mask that is gone must not make a finished localization fail.
         jpeg = miou = None
         problems: list[str] = []
@@ -123,7 +122,7 @@ class Look:
         except UnreadableImage as error:
             problems.append(f"no picture: {error.reason}")
         else:
-            jpeg = localization_strip(photo, row.cam, row.mask, row.boxes)
+            jpeg = row_strip(row, photo)
             if len(self._panel_rows) < NUM_PANEL_IMAGES:
                 self._panel_rows.append((row, photo))
         return GalleryEntry(row.image_id, "ok", len(row.boxes), miou, jpeg, "; ".join(problems))
@@ -213,87 +212,50 @@ def _entry_html(entry: GalleryEntry, picture: str) -> str:
     )
 
 
-def panel_width(num_cams: int = 1) -> int:
-    """Return the width in pixels of a panel with this number of maps per image."""
-    return (num_cams + 3) * (CELL + GAP) + GAP
-
-
-def localization_panel(
-    photos: Sequence[NDArray[np.uint8]],
-    cams: Sequence[Sequence[NDArray[np.float32]]],
-    masks: Sequence[NDArray[np.bool_]],
-    boxes: Sequence[NDArray[np.float32]],
-    names: Sequence[str],
-    *,
-    cam_titles: Sequence[str] = ("CAM",),
-) -> bytes:
-    """Draw one row per image: the photo, CAMs as heat over it, the mask after CRF, and the boxes.
+def rows_panel(rows: Sequence[MaskRow], photos: Sequence[NDArray[np.uint8]]) -> bytes:
+    """Draw one row per localized image: the photo, the CAM as heat over it, the mask after CRF, and the boxes.
 
     The longer side of each photo is fitted to a cell. A row is as high as its photo.
 
     Args:
-        photos: RGB photos (H, W, 3) of any size.
-        cams: One map per image and title, such as those of several iterations; (h, w) in [0, 1], of any size.
-        masks: Masks (h, w) of any size.
-        boxes: Boxes (n, 4) of each image, relative x0 y0 x1 y1 in [0, 1]; n may be 0.
-        names: Texts above the rows.
-        cam_titles: Texts above the columns of maps.
+        rows: Rows of a mask store.
+        photos: Their RGB photos (H, W, 3) of any size.
 
     Returns:
         PNG.
     """
-    assert all(len(image_cams) == len(cam_titles) for image_cams in cams), cam_titles
-    rows = [_row(*cells) for cells in zip(photos, cams, masks, boxes, strict=True)]
-    height = CAPTION + sum(CAPTION + row.height + GAP for row in rows)
-    panel = Image.new("RGB", (panel_width(len(cam_titles)), height), "white")
+    strips = [_strip(row, photo) for row, photo in zip(rows, photos, strict=True)]
+    height = CAPTION + sum(CAPTION + strip.height + GAP for strip in strips)
+    panel = Image.new("RGB", (PANEL_WIDTH, height), "white")
     draw = ImageDraw.Draw(panel)
-    for column, title in enumerate(("photo", *cam_titles, "mask", "boxes")):
+    for column, title in enumerate(("photo", "CAM", "mask", "boxes")):
         draw.text((GAP + column * (CELL + GAP), 2), title, _TEXT_COLOUR)
     top = CAPTION
-    for row, name in zip(rows, names, strict=True):
-        draw.text((GAP, top + 2), _shortened(name, panel.width), _TEXT_COLOUR)
-        panel.paste(row, (0, top + CAPTION))
-        top += CAPTION + row.height + GAP
+    for row, strip in zip(rows, strips, strict=True):
+        draw.text((GAP, top + 2), _shortened(row.image_id), _TEXT_COLOUR)
+        panel.paste(strip, (0, top + CAPTION))
+        top += CAPTION + strip.height + GAP
     return _encoded(panel, "PNG")
 
 
-def rows_panel(rows: Sequence[MaskRow], photos: Sequence[NDArray[np.uint8]]) -> bytes:
-    """Draw the panel of rows of a mask store with their photos, as PNG."""
-    return localization_panel(
-        photos,
-        [[row.cam] for row in rows if row.cam is not None],
-        [row.mask for row in rows if row.mask is not None],
-        [row.boxes for row in rows],
-        [row.image_id for row in rows],
-    )
+def row_strip(row: MaskRow, photo: NDArray[np.uint8]) -> bytes:
+    """Draw one row of `rows_panel` without its name, as a JPEG of about 15 kB."""
+    return _encoded(_strip(row, photo), "JPEG")
 
 
-def localization_strip(
-    photo: NDArray[np.uint8],
-    cam: NDArray[np.float32],
-    mask: NDArray[np.bool_],
-    boxes: NDArray[np.float32],
-) -> bytes:
-    """Draw one row of `localization_panel` without its name, as a JPEG of about 15 kB."""
-    return _encoded(_row(photo, [cam], mask, boxes), "JPEG")
-
-
-def _row(
-    photo: NDArray[np.uint8],
-    cams: Sequence[NDArray[np.float32]],
-    mask: NDArray[np.bool_],
-    boxes: NDArray[np.float32],
-) -> Image.Image:
+def _strip(row: MaskRow, photo: NDArray[np.uint8]) -> Image.Image:
+    assert row.cam is not None, row.image_id
+    assert row.mask is not None, row.image_id
     small = _fit_in_cell(photo)
-    heats = [_with_heat(small, cam) for cam in cams]
-    row = Image.new("RGB", (panel_width(len(cams)), small.height), "white")
-    for column, cell in enumerate([small, *heats, _cut_out(small, mask), _with_boxes(small, boxes)]):
-        row.paste(cell, (GAP + column * (CELL + GAP) + (CELL - cell.width) // 2, 0))
-    return row
+    strip = Image.new("RGB", (PANEL_WIDTH, small.height), "white")
+    cells = [small, _with_heat(small, row.cam), _cut_out(small, row.mask), _with_boxes(small, row.boxes)]
+    for column, cell in enumerate(cells):
+        strip.paste(cell, (GAP + column * (CELL + GAP) + (CELL - cell.width) // 2, 0))
+    return strip
 
 
-def _shortened(name: str, width: int) -> str:
-    max_characters = (width - 2 * GAP) // 7  # a character of the built-in font is at most 7 pixels wide
+def _shortened(name: str) -> str:
+    max_characters = (PANEL_WIDTH - 2 * GAP) // 7  # a character of the built-in font is at most 7 pixels wide
     text = name.encode("ascii", "replace").decode()
     return text if len(text) <= max_characters else "..." + text[3 - max_characters :]
 

@@ -171,40 +171,26 @@ def _footnotes(table: Table) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """A measured cell of a table, or the reason why it is missing.
-
-    Attributes:
-        cell: The number, with its standard deviation (of the sample) over several seeds; None if it is missing.
-        reason: Reason why it is missing.
-    """
-
-    cell: Cell | None
-    reason: str | None = None
-
-
-@dataclass(frozen=True)
 class TableReport:
     """A table of the paper beside measured numbers.
 
     Attributes:
         table: The paper's table.
-        measured: Measured cells by row and column; there is none where the paper has a dash.
+        measured: By row and column, the measured number with its standard deviation (of the sample) over several
+            seeds, or the reason why it is missing. There is nothing where the paper has a dash.
         seeds: Seeds of the trainings behind each number.
         mark: Name of the scale, a prefix of every line; empty at full scale.
     """
 
     table: Table
-    measured: Mapping[Place, Measured]
+    measured: Mapping[Place, Cell | str]
     seeds: tuple[int, ...]
     mark: str = ""
 
     def difference(self, place: Place) -> float | None:
         """Return the measured number minus the paper's, in the table's unit; None if one of them is missing."""
         printed, measured = self.table.cells()[place], self.measured.get(place)
-        if printed is None or measured is None or measured.cell is None:
-            return None
-        return measured.cell.mean - printed.mean
+        return measured.mean - printed.mean if printed is not None and isinstance(measured, Cell) else None
 
     def text(self) -> str:
         """Format the table with three lines per row, each line with the mark."""
@@ -230,7 +216,7 @@ class TableReport:
         """Return the lines below the table: seeds, missing cells with their reasons, and the paper's notes."""
         seeds = ", ".join(map(str, self.seeds))
         lines = [f"seeds of the trainings: {seeds} (the paper has {self.table.num_trials})"]
-        reasons = Counter(one.reason for one in self.measured.values() if one.reason is not None)
+        reasons = Counter(one for one in self.measured.values() if isinstance(one, str))
         lines += [f"{number} cells missing: {reason}" for reason, number in reasons.items()]
         if self.mark:
             lines.append("pictures made by code and a few steps of training: not comparable with published numbers")
@@ -240,8 +226,9 @@ class TableReport:
         """Return one row of data per cell: its names, the paper's number, the measured one, and their difference."""
         rows = []
         for (row, column), printed in self.table.cells().items():
-            measured = self.measured.get((row, column), Measured(None, "the paper has none"))
-            (paper, paper_std), (mean, std) = printed or (None, None), measured.cell or (None, None)
+            measured = self.measured.get((row, column), "the paper has none")
+            paper, paper_std = printed or (None, None)
+            mean, std = (None, None) if isinstance(measured, str) else measured
             rows.append(
                 {
                     **({"scale": self.mark} if self.mark else {}),
@@ -252,7 +239,7 @@ class TableReport:
                     "measured": mean,
                     "measured std": std,
                     "difference": self.difference((row, column)),
-                    "missing": measured.reason or "",
+                    "missing": measured if isinstance(measured, str) else "",
                 }
             )
         return rows
@@ -276,7 +263,7 @@ class TableReport:
         measured = self.measured.get(place)
         if measured is None:
             return MISSING
-        return "missing" if measured.cell is None else _format_cell(measured.cell, None, self.table.num_digits)
+        return "missing" if isinstance(measured, str) else _format_cell(measured, None, self.table.num_digits)
 
 
 class DemoTable(NamedTuple):
@@ -306,37 +293,28 @@ def demo_tables(results: Mapping[str, Any]) -> list[DemoTable]:
     Returns:
         One table of localization, and one of linear evaluation with the change through the debiased training.
     """
-    mean, deviation = results.get("mean", results), results.get("std")
-    kind = "background" if "background" in mean else "object_crop"
-    accuracies = _by_test(mean[kind])
-    for row in accuracies.values():
+    kind = "background" if "background" in results.get("mean", results) else "object_crop"
+    means = _demo_rows(results.get("mean", results), kind)
+    deviations = _demo_rows(results["std"], kind) if "std" in results else {}
+    for row in means[kind].values():
         row["change"] = list(row.values())[-1] - row["baseline"]
+    titles = {
+        "localization": ("Mask mIoU on scenes (center_box knows the size that fits best: an oracle)", 3),
+        kind: ("Accuracy of a linear classifier on scenes, per cent", 1),
+    }
     return [
-        DemoTable(
-            "localization",
-            "Mask mIoU on scenes (center_box knows the size that fits best: an oracle)",
-            _column(mean["localization"]),
-            None if deviation is None else _column(deviation["localization"]),
-            3,
-        ),
-        DemoTable(
-            kind,
-            "Accuracy of a linear classifier on scenes, per cent",
-            accuracies,
-            None if deviation is None else _by_test(deviation[kind]),
-            1,
-        ),
+        DemoTable(name, title, means[name], deviations.get(name), digits) for name, (title, digits) in titles.items()
     ]
 
 
-def _column(scores: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    return {name: {"mIoU": value} for name, value in scores.items()}
-
-
-def _by_test(accuracies: Mapping[str, Mapping[str, float]]) -> dict[str, dict[str, float]]:
-    """Arrange accuracies in one row per test set and one column per training."""
-    tests = next(iter(accuracies.values()))
-    return {test: {training: values[test] for training, values in accuracies.items()} for test in tests}
+def _demo_rows(numbers: Mapping[str, Any], kind: str) -> dict[str, dict[str, dict[str, float]]]:
+    """Arrange scores in one row per localizer, and accuracies in one row per test set and one column per training."""
+    trainings = numbers[kind]
+    tests = next(iter(trainings.values()))
+    return {
+        "localization": {name: {"mIoU": value} for name, value in numbers["localization"].items()},
+        kind: {test: {name: values[test] for name, values in trainings.items()} for test in tests},
+    }
 
 
 def terminal_report(results: Mapping[str, Any]) -> str:

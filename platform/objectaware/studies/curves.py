@@ -16,7 +16,7 @@ from objectaware.stages.few_shot import FewShotConfig
 from objectaware.stages.identity import STAGE_FILE
 from objectaware.stages.runner import Context
 from objectaware.studies.engine import Step, open_study, run, study_key
-from objectaware.tracking import Tracker
+from objectaware.tracking import Tracker, TrackingStore
 from objectaware.training.loop import checkpoint_epoch
 
 # A checkpoint lies two folders below its stage's folder; a kept checkpoint lies three below.
@@ -36,24 +36,18 @@ def run_few_shot_curve(context: Context, config: FewShotConfig, checkpoints: Seq
         folder does not contain it), and `mean` and `std` of the error.
     """
     check_sources(config, checkpoints=checkpoints)
-    epochs = [epoch_of(checkpoint) for checkpoint in checkpoints]
-    steps = [
-        Step(
-            number,
-            "few_shot",
-            config.model_copy(update={"checkpoint": checkpoint}),
-            title=f"{config.num_shots}-shot {checkpoint if epoch is None else f'epoch {epoch}'}",
-        )
-        for number, (checkpoint, epoch) in enumerate(zip(checkpoints, epochs, strict=True))
-    ]
+    steps: list[Step] = []
+    points: list[dict[str, Any]] = []
+    for number, checkpoint in enumerate(checkpoints):
+        epoch = epoch_of(checkpoint)
+        title = f"{config.num_shots}-shot {checkpoint if epoch is None else f'epoch {epoch}'}"
+        steps.append(Step(number, "few_shot", config.model_copy(update={"checkpoint": checkpoint}), title=title))
+        points.append({"checkpoint": checkpoint, "epoch": epoch})
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     root = config.data.root
     with open_study(context, "few_shot", name=f"few shot {root}", dataset=root, config=dumped) as (context, parent):
         results = run(context, steps).results
-        curve = [
-            {"checkpoint": checkpoint, "epoch": epoch, **results[number].values["error"]}
-            for number, (checkpoint, epoch) in enumerate(zip(checkpoints, epochs, strict=True))
-        ]
+        curve = [{**point, **results[number].values["error"]} for number, point in enumerate(points)]
         _log_curve(parent, curve)
     return {"curve": curve}
 
@@ -98,7 +92,11 @@ def run_losses(context: Context, runs: Mapping[str, str], *, metric: str = "loss
     config = {"runs": identities, "metric": metric}
     name = f"{metric} of pretrainings"
     with open_study(context, "losses", name=name, dataset="", config=config) as (context, parent):
-        series = {name: _series(context, runs[name], identity, metric) for name, identity in identities.items()}
+        tracking = context.services.tracking
+        series = {
+            name: metric_series(tracking, identity, metric, shown=("runs", runs[name]))
+            for name, identity in identities.items()
+        }
         picture = curves(series, x_title="epoch", y_title=metric)
         parent.log_png(f"{metric}.png", picture)
         rows = [
@@ -130,10 +128,23 @@ def _identity(address: str) -> str:
     raise InputError("runs", address, problem, "Give the folder that objectaware pretrain prints, or its checkpoint.")
 
 
-def _series(context: Context, address: str, identity: str, metric: str) -> tuple[list[int], list[float]]:
-    history = context.services.tracking.metric_history(identity, metric)
+def metric_series(
+    tracking: TrackingStore, identity: str, metric: str, *, shown: tuple[str, str]
+) -> tuple[list[int], list[float]]:
+    """Return the epochs of a pretraining, counted from 1, and a metric after each, as MLflow recorded it.
+
+    Args:
+        tracking: MLflow store in use.
+        identity: Identity of the pretraining.
+        metric: Name of the metric.
+        shown: Field and value of the error message, should there be one.
+
+    Raises:
+        InputError: MLflow has no such metric of it.
+    """
+    history = tracking.metric_history(identity, metric)
     if not history:
-        problem = f"has no {metric} in the experiment {context.services.tracking.experiment} of MLflow"
+        problem = f"has no {metric} in the experiment {tracking.experiment} of MLflow"
         remedy = "Give the --experiment and MLFLOW_TRACKING_URI that it was trained with."
-        raise InputError("runs", address, problem, remedy)
+        raise InputError(*shown, problem, remedy)
     return [step + 1 for step, _ in history], [value for _, value in history]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -23,19 +24,15 @@ from objectaware.stages.runner import Context
 from objectaware.studies.engine import Results, Step, open_study, run
 
 Variant = Literal["single-object", "multi-object"]
-POLICIES: dict[str, Literal["background_mixup", "object_crop"]] = {
-    "single-object": "background_mixup",
-    "multi-object": "object_crop",
+_POLICIES: dict[Variant, dict[str, Any]] = {
+    # On a map of 8 × 8, soft masks reach far beyond the objects, and half of each object would be mixed away.
+    "single-object": {"name": "background_mixup", "mask_field": "mask"},
+    "multi-object": {"name": "object_crop"},
 }
 """The policy that debiases each variant of the scenes."""
 _LOCALIZATION_SIZE: dict[Variant, Fraction] = {"single-object": Fraction(4, 3), "multi-object": Fraction(5, 3)}
 """Side of the pictures for localization divided by that of the views: the setting `scenes`, and a larger one for the
 smaller objects of pictures with several."""
-_RETRAIN: dict[str, dict[str, Any]] = {
-    # On a map of 8 × 8, soft masks reach far beyond the objects, and half of each object would be mixed away.
-    "background_mixup": {"mask_field": "mask"},
-    "object_crop": {},
-}
 
 _LOCALIZATION_ROWS = {
     "contracam_crf": "with",
@@ -101,8 +98,7 @@ def _pretrain_fields(config: DemoConfig, fields: Mapping[str, Any]) -> dict[str,
 
 def _retrain_fields(config: DemoConfig, masks: str) -> dict[str, Any]:
     """Return the fields that only the second training has."""
-    policy = POLICIES[config.variant]
-    fields = {"policy": {"name": policy, "masks": masks, **_RETRAIN[policy]}}
+    fields = {"policy": {**_POLICIES[config.variant], "masks": masks}}
     return merged(fields, config.retrain, default_names(PretrainConfig))
 
 
@@ -146,7 +142,7 @@ def _run_seed(context: Context, config: DemoConfig, seed: int) -> dict[str, Any]
     with PeakMemory() as memory:
         results = run(context, _steps(config, _build(context, config, seed), seed)).results
     scores = results["localization"].values["scores"]
-    networks = ("baseline", POLICIES[config.variant])
+    networks = ("baseline", _POLICIES[config.variant]["name"])
     return {
         "seed": seed,
         "localization": {name: scores[row]["miou"] for name, row in _LOCALIZATION_ROWS.items()},
@@ -178,19 +174,10 @@ def _steps(config: DemoConfig, root: str, seed: int) -> list[Step]:
 
     Both trainings start from the same initial weights and have the same length.
     """
-    policy = POLICIES[config.variant]
+    policy = _POLICIES[config.variant]["name"]
     localization_size = int(config.image_size * _LOCALIZATION_SIZE[config.variant])
     train, val = _data(config, root, "train"), _data(config, root, "val")
     val_maps = {"with": "localize val", "without": "localize val without negative signal removal"}
-
-    def step(
-        name: str,
-        kind: str,
-        make: Model | Callable[[Results], Model],
-        *inputs: str,
-        title: str | None = None,
-    ) -> Step:
-        return Step(name, kind, make, inputs, title=f"{title or name} seed {seed}")
 
     def training(fields: Mapping[str, Any]) -> PretrainConfig:
         own = {"data": train, "image_size": config.image_size, "seed": seed}
@@ -202,7 +189,7 @@ def _steps(config: DemoConfig, root: str, seed: int) -> list[Step]:
             own = {"data": data, "checkpoint": results["baseline"].values["checkpoint"], "seed": seed}
             return LocalizeConfig.model_validate({**own, **fields, "image_size": localization_size})
 
-        return step(name, "localize", make, "baseline")
+        return Step(name, "localize", make, ("baseline",))
 
     def score(results: Results) -> LocalizationConfig:
         masks = {name: results[maps].values["masks"] for name, maps in val_maps.items()}
@@ -218,18 +205,19 @@ def _steps(config: DemoConfig, root: str, seed: int) -> list[Step]:
             checkpoint = results[network].values["checkpoint"]
             return LinearConfig.model_validate({"checkpoint": checkpoint, **_classified(config, root), **own})
 
-        return step(f"linear {network}", "linear", make, network, title=f"linear evaluation {network}")
+        return Step(f"linear {network}", "linear", make, (network,), f"linear evaluation {network}")
 
-    return [
-        step("baseline", "pretrain", training({}), title="pretrain baseline"),
+    steps = [
+        Step("baseline", "pretrain", training({}), title="pretrain baseline"),
         localize(val_maps["with"], val),
         localize(val_maps["without"], val, remove_negative_signals=False),
-        step("localization", "localization", score, *val_maps.values()),
+        Step("localization", "localization", score, tuple(val_maps.values())),
         localize("localize train", train),
-        step(policy, "pretrain", debiased, "localize train", title=f"pretrain {policy}"),
+        Step(policy, "pretrain", debiased, ("localize train",), f"pretrain {policy}"),
         linear("baseline"),
         linear(policy),
     ]
+    return [replace(step, title=f"{step.title or step.name} seed {seed}") for step in steps]
 
 
 def _data(config: DemoConfig, root: str, split: Literal["train", "val"], variant: str = "original") -> DataConfig:

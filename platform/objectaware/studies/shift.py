@@ -66,14 +66,12 @@ def run_shift(context: Context, config: ShiftConfig, checkpoints: Sequence[str])
     check_sources(one, checkpoints=checkpoints)
     dumped = {**config.model_dump(mode="json"), "checkpoint": list(checkpoints)}
     root = config.train.root
-    titles = [f"linear evaluation {number}" for number in range(1, len(checkpoints) + 1)]
     steps = [
-        Step(title, "linear", one.model_copy(update={"checkpoint": checkpoint}), title=title)
-        for title, checkpoint in zip(titles, checkpoints, strict=True)
+        Step(number, "linear", one.model_copy(update={"checkpoint": checkpoint}), title=f"linear evaluation {number}")
+        for number, checkpoint in enumerate(checkpoints, start=1)
     ]
     with open_study(context, "shift", name=f"shift {root}", dataset=root, config=dumped) as (context, parent):
-        finished = run(context, steps).results
-        results = [finished[title] for title in titles]
+        results = list(run(context, steps).results.values())
         accuracies = [dict(result.values["accuracies"]) for result in results]
         mean, std = shift_over_seeds(accuracies)
         parent.log_table("shift", [{"test set": name, "mean": mean[name], "std": std[name]} for name in mean])

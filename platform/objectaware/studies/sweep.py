@@ -28,7 +28,7 @@ import threading
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from objectaware.config import GROUND_TRUTH, Model
@@ -40,8 +40,8 @@ from objectaware.paper import Cell, load_table
 from objectaware.report.figures import ComparedPoint, compared_lines
 from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash, data_sets
 from objectaware.stages.progress import Progress
-from objectaware.stages.registry import all_stages
-from objectaware.stages.runner import Context, EpochWatch, Mode, Services, StageResult
+from objectaware.stages.registry import all_stages, stage_needs
+from objectaware.stages.runner import Context, EpochWatch, StageResult
 from objectaware.studies.engine import Step, open_study, run_step
 from objectaware.studies.sweep_config import (
     PaperCells,
@@ -52,10 +52,9 @@ from objectaware.studies.sweep_config import (
     planned_trials,
     stage_config,
     stage_parts,
-    sweep_needs,
     value_of,
 )
-from objectaware.tracking import RunStatus, Tracker, TrackingStore, environment_tags
+from objectaware.tracking import RunStatus, Tracker, environment_tags
 
 _SECONDS_FOR_STOPPED_TRIALS = 60.0
 _RUN_STATUS: dict[TrialStatus, RunStatus] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -147,8 +146,7 @@ class Ledger:
 
     def write(self, record: TrialRecord) -> None:
         """Write a record, replacing an earlier one of the same trial."""
-        content = {**vars(record), "trial": vars(record.trial)}
-        self._folder.write_json(f"{record.trial.key}.json", content)
+        self._folder.write_json(f"{record.trial.key}.json", asdict(record))
 
     def read(self, trial: Trial) -> TrialRecord | None:
         """Return the record of a trial, or None if it has not ended."""
@@ -163,10 +161,6 @@ class Ledger:
         """Delete the record of a trial, if there is one."""
         self._folder.delete(f"{trial.key}.json")
 
-    def clear(self) -> None:
-        """Delete all records."""
-        self._folder.delete_all()
-
     def _decode(self, name: str) -> TrialRecord:
         content = self._folder.read_json(name)
         return TrialRecord(**{**content, "trial": Trial(**content["trial"])})
@@ -174,6 +168,8 @@ class Ledger:
 
 class BegunStages:
     """The stages that a fresh sweep has started over, one file each, for all its trials' processes (`runner.Begun`).
+
+    The files have the names of the stages' identities.
 
     Args:
         folder: The sweep's folder.
@@ -183,18 +179,11 @@ class BegunStages:
         self._folder = folder.child("begun")
 
     def __contains__(self, key: object, /) -> bool:
-        return self._folder.exists(self._name(key))
+        return self._folder.exists(f"{key}.json")
 
     def add(self, key: str, /) -> None:
         """Record that a stage has been started over."""
-        self._folder.write_json(self._name(key), key)
-
-    def clear(self) -> None:
-        """Delete all records."""
-        self._folder.delete_all()
-
-    def _name(self, key: object) -> str:
-        return f"{hashlib.sha256(str(key).encode()).hexdigest()[:20]}.json"
+        self._folder.write_json(f"{key}.json", key)
 
 
 @dataclass(frozen=True)
@@ -203,21 +192,13 @@ class TrialJob:
 
     Attributes:
         config: The sweep.
-        storage: Folder that contains all stages' folders.
-        tracking: MLflow store in use.
-        parent: The sweep's run.
+        context: Context of the trials' stages.
         ledger: Records of how the trials ended.
-        begun: Stages that have already been started over; used with `fresh` only.
-        mode: How the trials treat existing results.
     """
 
     config: SweepConfig
-    storage: Storage
-    tracking: TrackingStore
-    parent: Tracker
+    context: Context
     ledger: Ledger
-    begun: BegunStages
-    mode: Mode
 
     def __call__(self, values: Mapping[str, Any], report: Report) -> float:
         """Run a trial's stages. Stages that another trial is computing or has computed are not computed again.
@@ -248,7 +229,11 @@ class TrialJob:
             for name in self.config.stages:
                 is_watched = self.config.scheduler is not None and self.config.scheduler.stage == name
                 watch = EpochWatch(on_epoch if is_watched else None, stopped.is_set)
-                results[name] = self._run_stage(trial, name, results, watch)
+                varied = {parameter: trial.values[parameter] for parameter in parameters_of(self.config, name)}
+                config = stage_config(self.config, trial, name, _values(results))
+                title = f"{name} {Trial(varied, trial.seed).title}"
+                step = Step(name, self.config.stages[name].stage, config, title=title)
+                results[name] = run_step(replace(self.context, watch=watch), step, results)
             outcomes = _values(results)
             columns = {name: float(value_of(outcomes, path)) for name, path in self.config.all_columns().items()}
         except Exception as error:
@@ -259,14 +244,6 @@ class TrialJob:
             raise
         self.ledger.write(TrialRecord(trial, "finished", columns, None, _outline(results)))
         return columns[self.config.metric_column()]
-
-    def _run_stage(self, trial: Trial, name: str, results: Mapping[str, StageResult], watch: EpochWatch) -> StageResult:
-        services = Services(self.storage, self.tracking, Progress())
-        context = Context(services, self.mode, parent=self.parent, computed=self.begun, watch=watch)
-        varied = {parameter: trial.values[parameter] for parameter in parameters_of(self.config, name)}
-        config = stage_config(self.config, trial, name, _values(results))
-        step = Step(name, self.config.stages[name].stage, config, title=f"{name} {Trial(varied, trial.seed).title}")
-        return run_step(context, step, results)
 
 
 def _values(results: Mapping[str, StageResult]) -> dict[str, Mapping[str, Any]]:
@@ -329,9 +306,10 @@ def run_sweep(context: Context, config: SweepConfig) -> SweepResult:
             context, "sweep", name=config.name, key=identity, dataset=dataset, config=dumped, leased=True
         )
         with opened as (context, parent):
-            ledger, begun = Ledger(guarded), BegunStages(guarded)
-            result = _Sweep(context, config, guarded, identity, parent, ledger, begun).run(checked)
-    return replace(result, folder=folder)
+            if context.mode.fresh:
+                guarded.child("trials").delete_all()
+                guarded.child("begun").delete_all()
+            return _Sweep(context, config, guarded, identity, parent, Ledger(guarded)).run(checked)
 
 
 def _ray_is_there() -> None:
@@ -348,15 +326,11 @@ class _Sweep:
     identity: str
     parent: Tracker
     ledger: Ledger
-    begun: BegunStages
     open_runs: dict[str, Tracker] = field(default_factory=dict)
     num_run: int = 0
 
     def run(self, checked: Sequence[Mapping[str, Model]]) -> SweepResult:
         """Run the trials that have not ended yet, and gather the results of all trials."""
-        if self.context.mode.fresh:
-            self.ledger.clear()
-            self.begun.clear()
         search = self._estimator() if self.config.search == "optuna" else self._pending()
         if search:
             self._run(search, checked)
@@ -396,16 +370,22 @@ class _Sweep:
         config, context, services = self.config, self.context, self.context.services
         services.start_ray()
         # Tune pickles this sweep with its callbacks, and the original `start_ray` holds the command's contexts.
-        services = replace(services, start_ray=_ray_is_there)
-        self.context = replace(context, services=services)
-        needs = sweep_needs(config, checked, has_gpus=num_gpus() > 0)
+        self.context = replace(context, services=replace(services, start_ray=_ray_is_there))
+        needs = stage_needs(stage_parts(config, checked), has_gpus=(num_gpus() > 0,))
         at_once = num_concurrent(needs, wanted=config.execution.max_concurrent)
         number = search.num_trials if isinstance(search, Estimator) else len(search)
         services.progress.line(f"{config.name}: {number} trials to run, up to {at_once} at once")
-        mode = replace(context.mode, waits=True)
-        job = TrialJob(config, services.storage, services.tracking, self.parent, self.ledger, self.begun, mode)
+        of_trials = replace(
+            context,
+            # Ray runs, and a trial's process writes to its own stderr.
+            services=replace(services, start_ray=_ray_is_there, progress=Progress()),
+            mode=replace(context.mode, waits=True),
+            computed=BegunStages(self.folder),
+        )
         try:
-            run_trials(job, search, self, max_concurrent=at_once, halving=config.scheduler)
+            run_trials(
+                TrialJob(config, of_trials, self.ledger), search, self, max_concurrent=at_once, halving=config.scheduler
+            )
         finally:
             for tracker in self.open_runs.values():
                 tracker.finish("KILLED", error="interrupted", timeout_seconds=0)
@@ -517,13 +497,12 @@ def comparison_rows(config: SweepConfig, comparisons: Sequence[Comparison]) -> l
 
 def plotted_parameter(config: SweepConfig, comparisons: Sequence[Comparison]) -> str | None:
     """Return the parameter along the axis: the one that the sweep names, or the first whose values are numbers."""
-    if config.plot is not None:
-        return config.plot
-    for name in config.parameters:
-        values = [comparison.values[name] for comparison in comparisons]
-        if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
-            return name
-    return None
+
+    def is_number(value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
+    numeric = (name for name in config.parameters if all(is_number(one.values[name]) for one in comparisons))
+    return config.plot or next(numeric, None)
 
 
 def metric_plot(config: SweepConfig, comparisons: Sequence[Comparison]) -> bytes | None:
@@ -542,8 +521,7 @@ def metric_plot(config: SweepConfig, comparisons: Sequence[Comparison]) -> bytes
     lines: dict[str, list[ComparedPoint]] = {}
     for each in sorted(finished, key=lambda each: each.values[name]):
         others = ", ".join(f"{other} = {value}" for other, value in each.values.items() if other != name)
-        number = each.columns[column]
-        point = ComparedPoint(each.values[name], number.mean, number.std, each.paper.get(column))
+        point = ComparedPoint(each.values[name], each.columns[column], each.paper.get(column))
         lines.setdefault(others, []).append(point)
     is_logarithmic = config.parameters[name].loguniform is not None
     return compared_lines(lines, title=config.name, x_title=name, y_title=column, is_logarithmic=is_logarithmic)
@@ -602,14 +580,8 @@ def _is_value(part: str, names: Mapping[str, str], value: object) -> bool:
 def trial_rows(config: SweepConfig, records: Iterable[TrialRecord]) -> list[dict[str, Any]]:
     """Return one row per trial: its values, seed, status, numbers, and the reason of a failure."""
     return [
-        {
-            **_in_order(config, record),
-            "seed": record.trial.seed,
-            "status": record.status,
-            **record.columns,
-            "error": record.error,
-        }
-        for record in records
+        {**_in_order(config, one), "seed": one.trial.seed, "status": one.status, **one.columns, "error": one.error}
+        for one in records
     ]
 
 

@@ -9,18 +9,19 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import getitem
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from objectaware.config.variants import default_names
-from objectaware.distributed.cluster import Need
 from objectaware.errors import InputError
 from objectaware.model import Execution, Model, Positive, first_fault
 from objectaware.recipes import lay, spelt_out
 from objectaware.stages.identity import STAND_IN
-from objectaware.stages.registry import all_stages, stage_named, stage_needs
+from objectaware.stages.registry import all_stages, stage_named
 
 
 def _is_kind(kind: str) -> str:
@@ -30,8 +31,6 @@ def _is_kind(kind: str) -> str:
         raise ValueError(f"{kind} is not a kind of stage; choose one of {', '.join(all_stages())}") from None
 
 
-StageKind = Annotated[str, AfterValidator(_is_kind)]
-"""Name of a kind of stage."""
 REFERENCE = "from"
 """Key of a field's value that stands for an earlier stage's outcome: `{from: NAME}` or `{from: NAME.value}`."""
 
@@ -47,7 +46,7 @@ class StudyStage(Model):
             checkpoint, mask store or classifier; `{from: NAME.value}` takes any address among its values.
     """
 
-    stage: StageKind
+    stage: Annotated[str, AfterValidator(_is_kind)]
     fields: dict[str, Any] = Field(default_factory=dict)
 
     def references(self) -> dict[str, str]:
@@ -190,56 +189,50 @@ class SweepConfig(Model):
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         """Refuse settings that would fail only once trials run, or would be ignored."""
-        for problem in (self._stages_problem(), self._search_problem(), self._results_problem()):
-            if problem is not None:
-                raise ValueError(problem)
+        problem = next(self._problems(), None)
+        if problem is not None:
+            raise ValueError(problem)
         return self
 
-    def _stages_problem(self) -> str | None:
+    def _problems(self) -> Iterator[str]:
+        """Yield what does not fit: of the stages and their parameters, of the search, and of the results."""
         earlier: set[str] = set()
         for name, stage in self.stages.items():
             for field, source in stage.references().items():
                 if source.split(".")[0] not in earlier:
-                    return f"stages.{name}.{field} is taken from {source!r}, which is not an earlier stage"
+                    yield f"stages.{name}.{field} is taken from {source!r}, which is not an earlier stage"
             earlier.add(name)
         for name, parameter in self.parameters.items():
             for path in parameter.paths:
                 if path.split(".")[0] not in earlier or "." not in path:
-                    return f"parameters.{name} is the value of {path!r}, which is not a field of a stage"
-        return None
-
-    def _search_problem(self) -> str | None:
+                    yield f"parameters.{name} is the value of {path!r}, which is not a field of a stage"
         drawn = self.search in ("random", "optuna")
         if drawn and self.num_samples is None:
-            return f"num_samples is missing: search = {self.search} needs it"
+            yield f"num_samples is missing: search = {self.search} needs it"
         if not drawn and self.num_samples is not None:
-            return f"num_samples has no meaning for search = {self.search}; leave it out"
+            yield f"num_samples has no meaning for search = {self.search}; leave it out"
         for name, parameter in self.parameters.items():
             if (parameter.grid is None) != drawn:
                 forms = "choice, uniform or loguniform" if drawn else "a grid"
-                return f"parameters.{name}: search = {self.search} takes {forms}"
+                yield f"parameters.{name}: search = {self.search} takes {forms}"
         if self.search == "optuna" and len(self.seeds) > 1:
-            return "optuna searches with one seed; run the values that it finds with several seeds as a grid"
+            yield "optuna searches with one seed; run the values that it finds with several seeds as a grid"
         if len(set(self.seeds)) < len(self.seeds):
-            return f"seeds = {list(self.seeds)} contains a seed twice"
-        return None
-
-    def _results_problem(self) -> str | None:
+            yield f"seeds = {list(self.seeds)} contains a seed twice"
         for name, path in (("metric", self.metric), *((f"columns.{key}", path) for key, path in self.columns.items())):
             if path.split(".")[0] not in self.stages or "." not in path:
-                return f"{name} = {path!r} is not a value of a stage: write STAGE.value"
+                yield f"{name} = {path!r} is not a value of a stage: write STAGE.value"
         if self.scheduler is not None:
             watched = self.stages.get(self.scheduler.stage)
             if watched is None or watched.stage != "pretrain":
-                return f"scheduler.stage = {self.scheduler.stage!r} is not a pretraining: only epochs can be compared"
+                yield f"scheduler.stage = {self.scheduler.stage!r} is not a pretraining: only epochs can be compared"
         for cells in self.paper:
             unknown = [name for name in (*cells.rows, *cells.where) if name not in self.parameters]
             unknown += [name for name in cells.columns if name not in self.all_columns()]
             if unknown:
-                return f"paper: {', '.join(unknown)} is neither a parameter nor a column"
+                yield f"paper: {', '.join(unknown)} is neither a parameter nor a column"
         if self.plot is not None and self.plot not in self.parameters:
-            return f"plot = {self.plot!r} is not a parameter"
-        return None
+            yield f"plot = {self.plot!r} is not a parameter"
 
     def all_columns(self) -> dict[str, str]:
         """Return the numbers read from every trial: the columns, and the metric by its path unless a column has it."""
@@ -305,14 +298,12 @@ def _one_at_a_time(config: SweepConfig) -> Iterator[dict[str, Any]]:
 def _value_at(config: SweepConfig, name: str, path: str) -> object:
     """Return the value that the study's fields give a parameter."""
     stage, *names = path.split(".")
-    value: Any = config.stages[stage].fields
-    for name_of_field in names:
-        if not isinstance(value, Mapping) or name_of_field not in value:
-            remedy = f"Write {path} among the fields of the stage."
-            raise InputError(
-                f"parameters.{name}", path, "has no value to keep while other parameters are varied", remedy
-            )
-        value = value[name_of_field]
+    try:
+        value: Any = reduce(getitem, names, config.stages[stage].fields)
+    except (KeyError, TypeError) as error:
+        problem = "has no value to keep while other parameters are varied"
+        remedy = f"Write {path} among the fields of the stage."
+        raise InputError(f"parameters.{name}", path, problem, remedy) from error
     # Only the variant's name, because the values of the parameter are written as names.
     return value["name"] if isinstance(value, Mapping) and set(value) == {"name"} else value
 
@@ -434,17 +425,6 @@ def stage_parts(config: SweepConfig, checked: Sequence[Mapping[str, Model]]) -> 
         for name, each in stages.items()
         for part in stage_named(config.stages[name].stage).parts(each)
     ]
-
-
-def sweep_needs(config: SweepConfig, checked: Sequence[Mapping[str, Model]], *, has_gpus: bool) -> list[Sequence[Need]]:
-    """Return the processes that each stage of each trial keeps running, one stage at a time.
-
-    Args:
-        config: The sweep.
-        checked: Result of `check_sweep`.
-        has_gpus: Whether stages run on GPUs if their configuration leaves that open.
-    """
-    return stage_needs(stage_parts(config, checked), has_gpus=(has_gpus,))
 
 
 def check_sweep(config: SweepConfig) -> list[dict[str, Model]]:

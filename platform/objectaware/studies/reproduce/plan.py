@@ -11,15 +11,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
-from objectaware.config import LocalizeConfig, Localizer, MethodConfig
+from objectaware.config import LocalizeConfig, Localizer, MethodConfig, PretrainConfig
 from objectaware.data.published import published_set
 from objectaware.errors import InputError
 from objectaware.paper import nodes
-from objectaware.paper.nodes import Images, Node, images_of
+from objectaware.paper.nodes import Images, Kept, Node, Planned, Published, images_of
 from objectaware.paper.plan import recipe_parts
 from objectaware.planning import model
 from objectaware.planning.model import Machine, Rates, StageWork, Work, format_hours
-from objectaware.studies.reproduce.workshop import Workshop, obstacles, published_number
+from objectaware.studies.reproduce.scale import Scale, obstacles, published_number
 
 if TYPE_CHECKING:
     from objectaware.stages.runner import Context, StageResult
@@ -99,7 +99,7 @@ class Cost:
     is_known: bool = True
 
 
-def cost_of(workshop: Workshop, node: Node, rates: Rates, machine: Machine) -> Cost:
+def cost_of(scale: Scale, node: Planned, rates: Rates, machine: Machine) -> Cost:
     """Estimate a stage from its images, its epochs or iterations, and the rates.
 
     Fits of linear classifiers are left out, because the number of classes is known only when the labels are read.
@@ -107,63 +107,63 @@ def cost_of(workshop: Workshop, node: Node, rates: Rates, machine: Machine) -> C
     Raises:
         InputError: The rates lack a network, a method or an expansion.
     """
-    numbers = [workshop.scale.num_images(images) for images in images_of(node)]
+    numbers = [scale.num_images(images) for images in images_of(node)]
     if None in numbers:
         return Cost(is_known=False)
-    work = _work(workshop, node, rates, sum(number for number in numbers if number is not None))
+    work = _work(scale, node, rates, sum(number for number in numbers if number is not None))
     if work is None:
         return Cost()
     total, time = work.total(), work.on(machine)
     return Cost(
         gpu_hours=total.gpu_seconds / 3600,
         cpu_hours=total.core_seconds / 3600,
-        disk_bytes=numbers[0] * _BYTES_PER_MASK if isinstance(node, nodes.Localize) and numbers[0] is not None else 0.0,
+        disk_bytes=numbers[0] * _BYTES_PER_MASK if node.kind == "localize" and numbers[0] is not None else 0.0,
         hours=time.seconds / 3600,
         bottleneck=time.bottleneck,
     )
 
 
-def _work(workshop: Workshop, node: Node, rates: Rates, num_images: int) -> StageWork | None:
+def _work(scale: Scale, node: Planned, rates: Rates, num_images: int) -> StageWork | None:
     """Return the work of a stage, or None if it is negligible."""
-    match node:
-        case nodes.Pretrain():
-            config = workshop.pretrain_config(node, "masks")
-            return model.pretrain_work(
-                rates,
-                backbone=_backbone(node),
-                method=config.method.name,
-                num_images=num_images,
-                num_epochs=config.num_epochs,
-                cache_mib=config.execution.cache_mib,
-                checkpoint_interval=config.execution.checkpoint_interval,
-            )
-        case nodes.Localize():
-            fields = node.options.fields()
-            defaults = {name: LocalizeConfig.model_fields[name].default for name in ("crf", "group_size")}
-            chosen = {name: fields.get(name, default) for name, default in defaults.items()}
-            return model.localize_work(rates, num_images=num_images, soft_mask=_soft_mask(node, rates), **chosen)
-        case nodes.Linear() | nodes.FewShot() | nodes.ClassDistance():
-            parts = model.feature_parts(rates, backbone=_backbone(node.network), num_images=num_images)
-            return StageWork("linear", rates.start_seconds["linear"], parts)
-        case nodes.Detection() if isinstance(node.network, nodes.Pretrain):
-            return StageWork("detection", 0.0, (model.Part(1, Work(gpu_seconds=3600 * _DETECTION_GPU_HOURS)),))
-        case _:
-            return None
+    network = node.fields.get("checkpoint")
+    if node.kind == "pretrain":
+        config = scale.config(node, None)
+        assert isinstance(config, PretrainConfig)
+        return model.pretrain_work(
+            rates,
+            backbone=_backbone(node),
+            method=config.method.name,
+            num_images=num_images,
+            num_epochs=config.num_epochs,
+            execution=config.execution,
+        )
+    if node.kind == "localize":
+        defaults = {name: LocalizeConfig.model_fields[name].default for name in ("crf", "group_size")}
+        chosen = {name: node.fields.get(name, default) for name, default in defaults.items()}
+        return model.localize_work(rates, num_images=num_images, soft_mask=_soft_mask(node, rates), **chosen)
+    if node.kind == "detection":
+        one = model.Part(1, Work(gpu_seconds=3600 * _DETECTION_GPU_HOURS))
+        return None if isinstance(network, Published) else StageWork("detection", 0.0, (one,))
+    if network is None:
+        return None
+    parts = model.feature_parts(rates, backbone=_backbone(network), num_images=num_images)
+    return StageWork("linear", rates.start_seconds["linear"], parts)
 
 
-def _backbone(network: nodes.Network | None) -> str:
+def _backbone(network: Node | None) -> str:
     """Return a network's backbone. Networks of others are ResNet-50."""
-    training = network.training if isinstance(network, nodes.Kept) else network
-    return recipe_parts(training.recipe)[1] if isinstance(training, nodes.Pretrain) else "resnet50"
+    training = network.training if isinstance(network, Kept) else network
+    recipe = training.recipe if isinstance(training, Planned) else None
+    return "resnet50" if recipe is None else recipe_parts(recipe)[1]
 
 
-def _soft_mask(node: nodes.Localize, rates: Rates) -> Work:
+def _soft_mask(node: Planned, rates: Rates) -> Work:
     """Return the work for one image's soft mask."""
-    fields = node.options.fields()["localizer"]
-    if node.classifier is not None:
+    fields = {name: value for name, value in node.fields["localizer"].items() if name != "negatives"}
+    if "classifier" in fields:
         fields["classifier"] = "classifier"
     localizer = Localizer.variants()[fields["name"]].model_validate(fields)
-    return model.soft_mask_work(rates, backbone=_backbone(node.network), cost=localizer.cost)
+    return model.soft_mask_work(rates, backbone=_backbone(node.fields.get("checkpoint")), cost=localizer.cost)
 
 
 State = Literal["done", "to do", "cannot run"]
@@ -287,7 +287,7 @@ class PlanReport:
 
 
 def plan_report(
-    workshop: Workshop,
+    scale: Scale,
     name: str,
     planned: Sequence[Node],
     rates: Rates,
@@ -299,7 +299,7 @@ def plan_report(
     """Return the report on the cost of a plan.
 
     Args:
-        workshop: Workshop that would make the stages' configurations.
+        scale: Scale at which the stages would run.
         name: Name of the table or figure.
         planned: All nodes of the plan, each after those that it needs.
         rates: Rates to compute hours with.
@@ -307,27 +307,29 @@ def plan_report(
         done: Nodes that are `finished`.
         shown: Images that a figure shows without a stage.
     """
-    missing = obstacles(workshop, planned)
+    missing = obstacles(scale, planned)
     lines = []
-    for node in filter(nodes.is_stage, planned):
+    for node in planned:
+        if not isinstance(node, Planned):
+            continue
         state: State = "cannot run" if node in missing else "done" if node in done else "to do"
-        cost = Cost() if state == "done" else cost_of(workshop, node, rates, machine or Machine.of(rates))
-        lines.append(StageLine(nodes.title(node), type(node).__name__, state, cost, missing.get(node, "")))
+        cost = Cost() if state == "done" else cost_of(scale, node, rates, machine or Machine.of(rates))
+        lines.append(StageLine(nodes.title(node), node.kind, state, cost, missing.get(node, "")))
     wanted: dict[str, list[Images]] = {}
     for images in dict.fromkeys([*(images for node in planned for images in images_of(node)), *shown]):
         wanted.setdefault(images.name, []).append(images)
-    data = tuple(_data_line(workshop, name, parts) for name, parts in wanted.items())
-    return PlanReport(name, tuple(lines), data, rates, machine, workshop.scale.mark)
+    data = tuple(_data_line(scale, name, parts) for name, parts in wanted.items())
+    return PlanReport(name, tuple(lines), data, rates, machine, scale.mark)
 
 
 def finished(
-    context: Context, workshop: Workshop, planned: Sequence[Node], missing: dict[Node, str]
+    context: Context, scale: Scale, planned: Sequence[Node], missing: dict[Node, str]
 ) -> dict[Node, StageResult]:
     """Find the finished stages of a plan. A stage above an unfinished one cannot be finished.
 
     Args:
         context: A context with `only_finished` set, so that nothing is computed.
-        workshop: Workshop that would make the stages' configurations.
+        scale: Scale at which the stages would run.
         planned: The nodes, each after those that it needs.
         missing: Nodes that cannot run, with the reason.
     """
@@ -338,15 +340,14 @@ def finished(
 
     assert context.mode.only_finished
     found: dict[Any, StageResult] = {}
-    for step in steps_of(workshop, [node for node in planned if node not in missing]):
+    for step in steps_of(scale, [node for node in planned if node not in missing]):
         if all(name in found for name in step.inputs):
             with suppress(NotFinishedError):
                 found[step.name] = run_step(context, step, found)
     return found
 
 
-def _data_line(workshop: Workshop, name: str, wanted: Sequence[Images]) -> DataLine:
-    scale = workshop.scale
+def _data_line(scale: Scale, name: str, wanted: Sequence[Images]) -> DataLine:
     problems = [problem for one in wanted if (problem := scale.images_problem(one)) is not None]
     return DataLine(
         name,

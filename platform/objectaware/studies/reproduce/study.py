@@ -25,16 +25,17 @@ from objectaware.localize.mask_store import ITERATIONS_NAME, MaskRow, read_rows
 from objectaware.methods.checkpoint import load_classifier, load_encoder, local_checkpoint
 from objectaware.paper import Cell
 from objectaware.paper.figures import CROPS, EPOCHS, FigurePlan
-from objectaware.paper.nodes import Images, Linear, Localize, Node, Value, is_stage, ordered, stage_kind, stages_below
+from objectaware.paper.nodes import Images, ImagesOfClass, Node, Planned, Value, ordered, stages_below, title
 from objectaware.paper.plan import BIASED_CLASSES, TablePlan
 from objectaware.report.figures import Tile, box_histogram, curves, iteration_panel, scatter, tiles_png
 from objectaware.report.gallery import rows_panel
-from objectaware.report.tables import Measured, TableReport
+from objectaware.report.tables import TableReport
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.progress import Progress
 from objectaware.stages.runner import Context, StageResult
+from objectaware.studies.curves import metric_series
 from objectaware.studies.engine import Step, open_study, run
-from objectaware.studies.reproduce.workshop import Workshop, images_with, obstacles
+from objectaware.studies.reproduce.scale import Scale, obstacles
 from objectaware.tracking import Tracker, TrackingStore
 
 Pictures = dict[str, bytes]
@@ -68,26 +69,27 @@ class MarkedProgress(Progress):
         super().update(f"{self._mark}: {text}" if self._stream.isatty() else text)
 
 
-def steps_of(workshop: Workshop, planned: Iterable[Node]) -> list[Step]:
+def steps_of(scale: Scale, planned: Iterable[Node]) -> list[Step]:
     """Return the steps of a plan, with the nodes as their names.
 
     Args:
-        workshop: Workshop that makes configurations of nodes.
+        scale: Scale at which the stages run.
         planned: The nodes, each after those that it needs. Those that are not stages are left out.
     """
+    mark = f"{scale.mark}: " if scale.mark else ""
     return [
-        Step(node, stage_kind(node), partial(workshop.config, node), stages_below(node), workshop.name(node))
+        Step(node, node.kind, partial(scale.config, node), stages_below(node), mark + title(node))
         for node in planned
-        if is_stage(node)
+        if isinstance(node, Planned)
     ]
 
 
-def run_table(context: Context, workshop: Workshop, plan: TablePlan) -> TableReport:
+def run_table(context: Context, scale: Scale, plan: TablePlan) -> TableReport:
     """Compute a table under one study, and log it there.
 
     Args:
         context: Context of the stages.
-        workshop: Workshop that makes the stages' configurations.
+        scale: Scale at which the stages run.
         plan: Plan of the table.
 
     Returns:
@@ -97,22 +99,21 @@ def run_table(context: Context, workshop: Workshop, plan: TablePlan) -> TableRep
         InputError: None of its cells can be computed.
         StagesFailedError: Some stages failed. The table was logged without them.
     """
-    scale = workshop.scale
     cells = {
         place: [Value(scale.adapted(value.node), tuple(map(scale.path, value.paths))) for value in values]
         for place, values in plan.cells.items()
     }
     nodes = ordered(value.node for values in cells.values() for value in values)
-    missing = obstacles(workshop, nodes)
+    missing = obstacles(scale, nodes)
     if all(values[0].node in missing for values in cells.values()):
         raise _missing("table", plan.table.label, plan.table.label, "computed", missing.values())
-    with _open_study(context, workshop, plan.table.label, plan.table.datasets, plan.seeds) as (context, parent):
-        outcome = run(context, steps_of(workshop, [node for node in nodes if node not in missing]), keep_going=True)
+    with _open_study(context, scale, plan.table.label, plan.table.datasets, plan.seeds) as (context, parent):
+        outcome = run(context, steps_of(scale, [node for node in nodes if node not in missing]), keep_going=True)
         reasons_by_node = {**missing, **outcome.failures}
         measured = {place: _measure(values, outcome.results, reasons_by_node) for place, values in cells.items()}
         report = TableReport(plan.table, measured, plan.seeds, scale.mark)
         parent.log_table(f"{plan.table.label} ({scale.mark})" if scale.mark else plan.table.label, report.rows())
-        numbers = {(*row, *column): one.cell.mean for (row, column), one in measured.items() if one.cell is not None}
+        numbers = {(*row, *column): one.mean for (row, column), one in measured.items() if isinstance(one, Cell)}
         parent.log_metrics({".".join((plan.table.label, *names)): mean for names, mean in numbers.items()})
         parent.log_text("report.md", report.markdown())
         outcome.raise_failures(report)
@@ -125,10 +126,10 @@ def _missing(kind: str, label: str, argument: str, done: str, reasons: Iterable[
 
 
 def _open_study(
-    context: Context, workshop: Workshop, label: str, datasets: Sequence[str], seeds: Sequence[int]
+    context: Context, scale: Scale, label: str, datasets: Sequence[str], seeds: Sequence[int]
 ) -> AbstractContextManager[tuple[Context, Tracker]]:
     """Open the study of a table or figure. Under the context that it yields, every line of progress names the scale."""
-    mark = workshop.scale.mark
+    mark = scale.mark
     described = {"label": label, "seeds": list(seeds), "scale": mark or "full"}
     if mark:
         context = replace(context, services=replace(context.services, progress=MarkedProgress(mark)))
@@ -136,19 +137,19 @@ def _open_study(
     return open_study(context, "paper", name=name, dataset=mark or ", ".join(datasets), config=described)
 
 
-def _measure(values: Sequence[Value], results: Mapping[Node, StageResult], reasons: Mapping[Node, str]) -> Measured:
+def _measure(values: Sequence[Value], results: Mapping[Node, StageResult], reasons: Mapping[Node, str]) -> Cell | str:
     reason = next((reasons[value.node] for value in values if value.node in reasons), None)
     if reason is not None:
-        return Measured(None, reason)
-    return Measured(Cell.over_seeds([value.read(results[value.node].values) for value in values]))
+        return reason
+    return Cell.over_seeds([value.read(results[value.node].values) for value in values])
 
 
-def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[str]:
+def run_figure(context: Context, scale: Scale, plan: FigurePlan) -> list[str]:
     """Run a figure's stages under one study, draw it, and log its pictures there.
 
     Args:
         context: Context of the stages.
-        workshop: Workshop that makes the stages' configurations.
+        scale: Scale at which the stages run.
         plan: Plan of the figure.
 
     Returns:
@@ -158,17 +159,17 @@ def run_figure(context: Context, workshop: Workshop, plan: FigurePlan) -> list[s
         InputError: A required input is missing.
         StagesFailedError: Some stages failed.
     """
-    scale, label = workshop.scale, plan.figure.label
+    label = plan.figure.label
     plan = replace(plan, stages={name: scale.adapted(node) for name, node in plan.stages.items()})
     shown = (scale.images_problem(images) for images in plan.images.values())
-    missing = [*obstacles(workshop, plan.nodes()).values(), *(problem for problem in shown if problem is not None)]
+    missing = [*obstacles(scale, plan.nodes()).values(), *(problem for problem in shown if problem is not None)]
     if missing:
         raise _missing("figure", label, f"figure:{label}", "drawn", missing)
     name = f"{label}-smoke" if scale.mark else label
-    with _open_study(context, workshop, f"figure:{label}", plan.figure.datasets, (0,)) as (context, parent):
-        outcome = run(context, steps_of(workshop, plan.nodes()), keep_going=True)
+    with _open_study(context, scale, f"figure:{label}", plan.figure.datasets, (0,)) as (context, parent):
+        outcome = run(context, steps_of(scale, plan.nodes()), keep_going=True)
         outcome.raise_failures()
-        pictures = DRAWINGS[label](Materials(workshop, plan, outcome.results, context.services.tracking))
+        pictures = DRAWINGS[label](Materials(scale, plan, outcome.results, context.services.tracking))
         folder = context.services.storage.child("figures").child(name)
         for file, png in pictures.items():
             folder.write_bytes(file, png)
@@ -181,13 +182,13 @@ class Materials:
     """The materials from which a figure is drawn.
 
     Attributes:
-        workshop: Workshop whose scale knows where images lie.
+        scale: Scale at which the figure was run.
         plan: The figure's plan, at the scale in use.
         results: Results of its stages.
         tracking: MLflow store with the stages' metrics.
     """
 
-    workshop: Workshop
+    scale: Scale
     plan: FigurePlan
     results: Mapping[Node, StageResult]
     tracking: TrackingStore
@@ -198,29 +199,27 @@ class Materials:
 
     def masks(self, name: str) -> dict[str, MaskRow]:
         """Return the masks of a localization by image, in the order of its groups, which is random."""
-        rows = read_rows(Storage.from_uri(self.workshop.address(self.plan.stages[name], self.results)))
+        rows = read_rows(Storage.from_uri(self.scale.address(self.plan.stages[name], self.results)))
         return {row.image_id: row for row in rows if row.status == "ok"}
 
     def folder(self, images: Images) -> ImageFolder:
         """Open a part of a data set."""
-        opened = self.workshop.scale.data(images).open()
+        opened = self.scale.data(images).open()
         assert isinstance(opened, ImageFolder), "pictures that are shown are files"
         return opened
 
     def localized(self, name: str) -> ImageFolder:
         """Return the images of a localization."""
-        node = self.plan.stages[name]
-        assert isinstance(node, Localize)
-        return self.folder(node.images)
+        return self.folder(self.plan.stages[name].fields["data"])
 
     def tiles(self, rows: Sequence[Sequence[Tile]], title: str = "") -> bytes:
         """Return rows of pictures as PNG, with the scale's mark above them."""
-        return tiles_png(rows, title=", ".join(filter(None, (title, self.workshop.scale.mark))))
+        return tiles_png(rows, title=", ".join(filter(None, (title, self.scale.mark))))
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Return the names of the plan's localizations, in order."""
-        return tuple(name for name, node in self.plan.stages.items() if isinstance(node, Localize))
+        return tuple(name for name, node in self.plan.stages.items() if node.kind == "localize")
 
 
 def intro(materials: Materials) -> Pictures:
@@ -234,9 +233,10 @@ def intro(materials: Materials) -> Pictures:
 
 def _crops(materials: Materials) -> bytes:
     images = materials.plan.images["crops"]
-    folder, shown = materials.folder(images), images_with(BIASED_CLASSES[0], materials.workshop, images)[:_NUM_ROWS]
+    folder = materials.folder(images)
+    shown = materials.scale.images_of_class(ImagesOfClass(BIASED_CLASSES[0], images))
     rows = []
-    for number, image_id in enumerate(shown):
+    for number, image_id in enumerate(shown[:_NUM_ROWS]):
         photo = read_image(folder.root / image_id)
         height, width = photo.shape[:2]
         uniforms = counter_uniforms(_SEED, 0, np.array([2 * number, 2 * number + 1]), NUM_CROP_DRAWS)
@@ -250,40 +250,36 @@ def _crops(materials: Materials) -> bytes:
 
 def _accuracies(materials: Materials) -> bytes:
     """Draw the accuracy of linear evaluation over the epochs."""
-    scale, series = materials.workshop.scale, {}
+    series = {}
+    epochs = list(map(materials.scale.epoch, EPOCHS))
     for crop in CROPS:
         accuracies = [materials.stage(f"{crop} {epoch}").values["accuracies"]["test"] for epoch in EPOCHS]
-        series[crop] = list(map(scale.epoch, EPOCHS)), accuracies
+        series[crop] = epochs, accuracies
     return curves(series, x_title="epoch", y_title="accuracy in per cent")
 
 
 def _predictions(materials: Materials) -> bytes:
-    """Draw pictures, and objects on other backgrounds, with the predictions of the baseline's classifier."""
+    """Draw pictures, and objects on other backgrounds, with the classes that the baseline's classifier predicts."""
     node = materials.plan.stages["classifier"]
-    assert isinstance(node, Linear)
+    config = materials.scale.config(node, materials.results)
+    assert isinstance(config, LinearConfig)
+    train = config.train.open()
+    assert train.labels is not None
+    # The classifier's rows are the classes of its training.
+    names = [train.class_names[label] for label in np.unique(train.labels)]
+    classifier = load_classifier(materials.scale.address(node, materials.results))
+    with local_checkpoint(config.checkpoint) as local:
+        backbone = load_encoder(local).backbone
+    seen = partial(compute_features, size=config.image_size, center_crop=config.center_crop, device=torch.device("cpu"))
     folders = [materials.folder(materials.plan.images[name]) for name in ("original", "mixed_rand")]
-    num_images = min(map(len, folders))
-    places = sorted(np.random.default_rng(_SEED).permutation(num_images)[:_NUM_ROWS].tolist())
+    places = sorted(np.random.default_rng(_SEED).permutation(min(map(len, folders)))[:_NUM_ROWS].tolist())
     rows = []
     for folder in folders:
-        said = _predicted(materials, node, folder, places)
-        rows.append([Tile(folder.read(place), f"says {name}") for place, name in zip(places, said, strict=True)])
+        features = seen(backbone, folder, places)
+        scores = features.values @ classifier.weight.T + classifier.bias
+        labels = zip(places, scores.argmax(dim=1).tolist(), strict=True)
+        rows.append([Tile(folder.read(place), f"says {names[label]}") for place, label in labels])
     return materials.tiles(rows, "above: original, below: another background")
-
-
-def _predicted(materials: Materials, node: Linear, folder: ImageFolder, places: Sequence[int]) -> list[str]:
-    """Return the class that a linear evaluation's classifier predicts for each picture, among those of its training."""
-    config = materials.workshop.config(node, materials.results)
-    assert isinstance(config, LinearConfig)
-    train, size, center_crop = config.train.open(), config.image_size, config.center_crop
-    assert train.labels is not None
-    names = [train.class_names[label] for label in np.unique(train.labels)]
-    classifier = load_classifier(materials.workshop.address(node, materials.results))
-    with local_checkpoint(config.checkpoint) as local:
-        backbone, device = load_encoder(local).backbone, torch.device("cpu")
-        features = compute_features(backbone, folder, places, size=size, center_crop=center_crop, device=device)
-    scores = features.values @ classifier.weight.T + classifier.bias
-    return [names[label] for label in scores.argmax(dim=1).tolist()]
 
 
 def maps(materials: Materials, only: Sequence[str] | None = None) -> Pictures:
@@ -302,10 +298,8 @@ def maps(materials: Materials, only: Sequence[str] | None = None) -> Pictures:
 
 def giraffe_batch(materials: Materials) -> Pictures:
     """Draw maps of pictures that show the class of the negatives."""
-    node = materials.plan.stages["Giraffe-only batch"]
-    assert isinstance(node, Localize)
-    assert node.negatives is not None
-    return maps(materials, images_with(node.negatives, materials.workshop, node.images))
+    negatives = materials.plan.stages["Giraffe-only batch"].fields["localizer"]["negatives"]
+    return maps(materials, materials.scale.images_of_class(negatives))
 
 
 def examples(materials: Materials) -> Pictures:
@@ -339,16 +333,15 @@ def background_mixup(materials: Materials) -> Pictures:
         soft = resize_image(np.repeat(np.rint(row.cam * 255).astype(np.uint8)[..., None], 3, axis=2), photo.shape[:2])
         behind = resize_image(background, (photo.shape[0], photo.shape[1]))
         foreground = np.where(donor.cam >= BACKGROUND_THRESHOLD, 255, 0).astype(np.uint8)
-        rows.append(
-            [
-                Tile(photo, "image 1"),
-                Tile(soft, "its CAM"),
-                Tile(other, "image 2"),
-                Tile(foreground, "its foreground"),
-                Tile(behind, "its background, tiled"),
-                Tile(mix_background(photo, soft[..., 0], behind), "mixed"),
-            ]
-        )
+        steps = {
+            "image 1": photo,
+            "its CAM": soft,
+            "image 2": other,
+            "its foreground": foreground,
+            "its background, tiled": behind,
+            "mixed": mix_background(photo, soft[..., 0], behind),
+        }
+        rows.append([Tile(picture, caption) for caption, picture in steps.items()])
         if len(rows) == _NUM_ROWS:
             break
     if not rows:
@@ -375,7 +368,7 @@ def variants(materials: Materials) -> Pictures:
 
 def dogs(materials: Materials) -> Pictures:
     """Draw a picture of a dog from each of the shifted sets."""
-    wanted = materials.workshop.scale.class_name("dog")
+    wanted = materials.scale.class_name("dog")
     row = []
     for name, images in materials.plan.images.items():
         folder = materials.folder(images)
@@ -394,34 +387,25 @@ def box_counts(materials: Materials) -> Pictures:
 
 def box_pictures(materials: Materials) -> Pictures:
     """Draw ContraCAM's boxes beside the true ones, on the pictures with the most true boxes, where they differ most."""
-    node = materials.plan.stages["boxes"]
-    assert isinstance(node, Localize)
     images = materials.localized("boxes")
-    truth = Dataset.of(materials.workshop.scale.data(node.images)).truth_of(images.image_ids)
+    data = materials.scale.data(materials.plan.stages["boxes"].fields["data"])
+    truth = Dataset.of(data).truth_of(images.image_ids)
     place = {image_id: index for index, image_id in enumerate(images.image_ids)}
     found = list(materials.masks("boxes").values())[:_SEARCHED]
     found.sort(key=lambda row: -len(truth.boxes(place[row.image_id])))
     rows = []
     for row in found[:_NUM_ROWS]:
-        photo = read_image(images.root / row.image_id)
-        rows.append(
-            [
-                Tile(photo, "CAM boxes", boxes=row.boxes),
-                Tile(photo, "GT boxes", boxes=truth.boxes(place[row.image_id])),
-            ]
-        )
+        photo, true_boxes = read_image(images.root / row.image_id), truth.boxes(place[row.image_id])
+        rows.append([Tile(photo, "CAM boxes", boxes=row.boxes), Tile(photo, "GT boxes", boxes=true_boxes)])
     return {"figure.png": materials.tiles(rows)}
 
 
 def losses(materials: Materials) -> Pictures:
     """Draw the loss of each training over its epochs, as recorded in MLflow."""
-    series = {}
-    for name in materials.plan.stages:
-        history = materials.tracking.metric_history(materials.stage(name).identity, "loss")
-        if not history:
-            problem = f"has no losses in the experiment {materials.tracking.experiment}"
-            raise InputError("figure", name, problem, "Give the --experiment that it was trained with.")
-        series[name] = [step + 1 for step, _ in history], [value for _, value in history]
+    series = {
+        name: metric_series(materials.tracking, materials.stage(name).identity, "loss", shown=("figure", name))
+        for name in materials.plan.stages
+    }
     return {"figure.png": curves(series, x_title="epoch", y_title="loss")}
 
 
