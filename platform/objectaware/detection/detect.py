@@ -24,12 +24,13 @@ from torchvision.models.detection._utils import overwrite_eps
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 
+from objectaware.config.variants import BACKBONE_NAMES
 from objectaware.data.sets.coco import CocoDataset
 from objectaware.data.truth import Orientation
 from objectaware.detection.data import prepared, read_pixels, resized_shape
 from objectaware.detection.network import MaskRCNN, Target
 from objectaware.errors import InputError
-from objectaware.methods.backbones import build_backbone
+from objectaware.methods.backbones import ResidualBackbone, build_backbone
 from objectaware.methods.checkpoint import load_config, load_encoder, load_state, local_checkpoint
 from objectaware.methods.weights import load_weights, safetensors_metadata, without_wrappers
 
@@ -314,9 +315,12 @@ def export_detectron2(address: str, path: Path) -> str:
         raise InputError("out", str(path), "is not a name that detectron2 takes", "Give a file such as backbone.pkl.")
     with local_checkpoint(address) as local:
         encoder = load_encoder(local)
-    weights = encoder.backbone.as_resnet().weights()
+    backbone = encoder.backbone
+    if not isinstance(backbone, ResidualBackbone):
+        remedy = f"Give a checkpoint of {', '.join(BACKBONE_NAMES)}."
+        raise InputError("backbone", backbone.name, "is not a ResNet with torchvision's names, as detectron2's", remedy)
     content = {
-        "model": {detectron2_name(name): value.numpy() for name, value in weights.items()},
+        "model": {detectron2_name(name): value.numpy() for name, value in backbone.weights().items()},
         "__author__": "objectaware",
         "matching_heuristics": True,
     }

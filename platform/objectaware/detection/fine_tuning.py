@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from objectaware.config import DetectionConfig
 from objectaware.detection.data import Batch, BatchPlan, TrainingImages, load_batches, open_coco
-from objectaware.detection.network import MaskRCNN
+from objectaware.detection.network import MaskRCNN, require_resnet
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
 from objectaware.methods.workers import mean_over_workers
@@ -186,7 +186,7 @@ def open_training(config: DetectionConfig) -> tuple[TrainingImages, Encoder]:
         raise InputError("batch_size", config.batch_size, problem, "Lower it.")
     with local_checkpoint(config.checkpoint) as local:
         encoder = load_encoder(local)
-    encoder.backbone.as_resnet()
+    require_resnet(encoder.backbone)
     return images, encoder
 
 
