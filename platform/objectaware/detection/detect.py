@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import json
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import safetensors
 import safetensors.torch
 import torch
 from numpy.typing import NDArray
@@ -31,7 +30,7 @@ from objectaware.detection.data import prepared, read_pixels, resized_shape
 from objectaware.detection.network import MaskRCNN, Target
 from objectaware.errors import InputError
 from objectaware.methods.backbones import ResidualBackbone, build_backbone
-from objectaware.methods.checkpoint import load_config, load_encoder, load_state, local_checkpoint
+from objectaware.methods.checkpoint import load_config, load_encoder, load_state, local_checkpoint, writing
 from objectaware.methods.weights import load_weights, safetensors_metadata, without_wrappers
 
 Record = dict[str, Any]
@@ -276,7 +275,7 @@ def export_detector(address: str, path: Path) -> None:
     """
     state, backbone, names = _open_detector(address)
     tensors = {name: value.contiguous().clone() for name, value in state.items()}
-    with _writing(path):
+    with writing(path):
         safetensors.torch.save_file(tensors, path, metadata={"backbone": backbone, _NAMES: json.dumps(names)})
 
 
@@ -324,7 +323,7 @@ def export_detectron2(address: str, path: Path) -> str:
         "__author__": "objectaware",
         "matching_heuristics": True,
     }
-    with _writing(path):
+    with writing(path):
         path.write_bytes(pickle.dumps(content))
     return str(encoder.config["backbone"])
 
@@ -338,13 +337,3 @@ def detectron2_name(name: str) -> str:
         parts.insert(0, "stem")
     renamed = ".".join(f"conv{part[2:]}.norm" if part in ("bn1", "bn2", "bn3") else part for part in parts)
     return renamed.replace("downsample.0", "shortcut").replace("downsample.1", "shortcut.norm")
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Make the file's folder, and refuse the file if it cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except (OSError, safetensors.SafetensorError) as error:
-        raise InputError("out", str(path), f"cannot be written ({error})", "Give another file.") from error

@@ -99,12 +99,19 @@ def export_backbone(address: str, path: Path) -> str:
     """
     with local_checkpoint(address) as local:
         encoder = load_encoder(local)
+    with writing(path):
+        _write_backbone(encoder.backbone, path)
+    return str(encoder.config["backbone"])
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Make the folder of a new file, and refuse the file if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_backbone(encoder.backbone, path)
+        yield
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError("out", str(path), f"cannot be written ({error})", "Give another file.") from error
-    return str(encoder.config["backbone"])
 
 
 def checkpoint_file(address: str) -> tuple[Storage, str]:
