@@ -321,7 +321,8 @@ def official_linear_evaluation(
     def models() -> Iterator[LogisticModel]:
         for penalty in penalties.tolist():
             _fit_officially(classifier, optimizer, features[kept], labels[kept], penalty)
-            yield _model_of(classifier)
+            weight, bias = (parameter.detach().double() for parameter in (classifier.weight, classifier.bias))  # copies
+            yield LogisticModel(weight, bias - bias.mean())
 
     best, best_model, accuracies = _best_of(models(), FeatureBatches(lambda: iter([(features[held], labels[held])])))
     if not bool(torch.isfinite(best_model.weight).all()):
@@ -341,12 +342,6 @@ def _fit_officially(
         return value.item()
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
-
-
-def _model_of(classifier: nn.Linear) -> LogisticModel:
-    """Return a copy of the classifier; the change of type copies the tensors."""
-    weight, bias = classifier.weight.detach().double(), classifier.bias.detach().double()
-    return LogisticModel(weight, bias - bias.mean())
 
 
 def few_shot_error(features: Array, labels: Array, *, num_shots: int, seed: int) -> float:

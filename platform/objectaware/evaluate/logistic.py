@@ -59,8 +59,6 @@ def fit_logistic(
     *,
     num_classes: int,
     penalty: float,
-    initial: LogisticModel | None = None,
-    max_iterations: int = 1000,
     tolerance: float = 1e-3,
 ) -> LogisticModel:
     """Fit the classifier for one penalty, in float64.
@@ -70,8 +68,6 @@ def fit_logistic(
         labels: (N,) integers in [0, num_classes), each class at least once.
         num_classes: C, at least 2.
         penalty: Positive weight of the squared norm, in the sum form of this module.
-        initial: Where to begin; the result does not depend on it beyond `tolerance`.
-        max_iterations: Limit of L-BFGS steps.
         tolerance: Relative error of the weights, ||W - W*|| / ||W||, at which to stop. It is judged by the
             gradient, which bounds it from above as the objective is strongly convex in W.
 
@@ -83,7 +79,7 @@ def fit_logistic(
             of the two differ.
     """
     problem = LogisticProblem(torch.as_tensor(features), torch.as_tensor(labels), num_classes, torch.float64)
-    return next(solution_path(problem, [penalty], initial=initial, max_iterations=max_iterations, tolerance=tolerance))
+    return next(solution_path(problem, [penalty], tolerance=tolerance))
 
 
 def solution_path(
@@ -91,7 +87,6 @@ def solution_path(
     penalties: Iterable[float],
     *,
     initial: LogisticModel | None = None,
-    max_iterations: int = 1000,
     tolerance: float = 1e-3,
 ) -> Iterator[LogisticModel]:
     """Fit the classifier for a sequence of penalties, starting each fit from the results of the fits before it.
@@ -102,8 +97,7 @@ def solution_path(
     Args:
         problem: The features and labels to fit.
         penalties: Positive and strictly decreasing, in the sum form of this module.
-        initial: Where to begin the first fit.
-        max_iterations: Limit of L-BFGS steps for each fit.
+        initial: Where to begin the first fit; the result does not depend on it beyond `tolerance`.
         tolerance: Relative error of the weights, as in `fit_logistic`.
 
     Yields:
@@ -117,7 +111,7 @@ def solution_path(
         if solved:
             problem.shift_curvature(history, penalty - solved[-1][0])
             start = _extrapolate(solved, penalty)
-        solution = problem.solve(penalty, start, history, max_iterations=max_iterations, tolerance=tolerance)
+        solution = problem.solve(penalty, start, history, tolerance)
         solved.append((penalty, solution))
         yield LogisticModel(*problem.weight_and_bias_of(solution))
 
@@ -200,9 +194,7 @@ class ScaledProblem(ABC):
         bias = point[:, -1] - weight @ self._mean
         return weight, bias - bias.mean()
 
-    def solve(
-        self, penalty: float, start: Tensor, history: CurvatureHistory, *, max_iterations: int, tolerance: float
-    ) -> Tensor:
+    def solve(self, penalty: float, start: Tensor, history: CurvatureHistory, tolerance: float) -> Tensor:
         """Return the minimiser for a penalty (sum form), up to the relative error `tolerance`."""
         scaled_penalty = self._scaled(penalty)
 
@@ -220,7 +212,7 @@ class ScaledProblem(ABC):
             is_solved,
             history=history,
             prior=1.0 / self._curvature(first.doubts(), penalty),
-            max_iterations=max_iterations,
+            max_iterations=MAX_ITERATIONS,
             # The errors of the samples are independent, so that their mean is this much more exact.
             value_rounding=torch.finfo(self._dtype).eps / math.sqrt(self._num_samples),
         )
@@ -378,7 +370,13 @@ class StreamedProblem(ScaledProblem):
 
     def __init__(self, batches: FeatureBatches, num_classes: int, dtype: torch.dtype) -> None:
         self._batches = batches
-        counts, total = _totals(batches, num_classes)
+        all_labels, totals = [], []
+        for features, labels in batches.read():
+            check_features("features", features)
+            check_labels("labels", labels, features)
+            all_labels.append(labels)
+            totals.append(features.sum(dim=0, dtype=torch.float64))
+        counts, total = count_classes(torch.cat(all_labels), num_classes), sum(totals[1:], start=totals[0])
         num_samples = int(counts.sum())
         self._rows_mean = (total / num_samples).to(dtype)
         moments = torch.zeros(len(total), len(total), dtype=torch.float64, device=total.device)
@@ -414,20 +412,10 @@ class StreamedProblem(ScaledProblem):
         return Evaluation(float(value), gradient, lambda: doubts / self._num_samples)
 
 
-def _totals(batches: FeatureBatches, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Check the batches; return the number of rows per class (C,) and the sum of the features (D,) float64."""
-    all_labels, total = [], None
-    for features, labels in batches.read():
-        check_features("features", features)
-        check_labels("labels", labels, features)
-        all_labels.append(labels)
-        of_batch = features.sum(dim=0, dtype=torch.float64)
-        total = of_batch if total is None else total + of_batch
-    assert total is not None, "there are no batches"
-    return count_classes(torch.cat(all_labels), num_classes), total
-
-
 Evaluate = Callable[[Tensor], tuple[float, Tensor]]
+
+MAX_ITERATIONS = 1000
+"""Limit of L-BFGS steps of a fit."""
 
 # Constants of the Wolfe conditions for quasi-Newton directions (Nocedal and Wright, 2006, section 3.1).
 SUFFICIENT_DECREASE = 1e-4
