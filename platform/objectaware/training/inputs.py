@@ -117,7 +117,7 @@ class TrainingInputs:
         labels: Class index of each image, (N,), where the layout has labels.
         num_classes: Classes.
         batches: Function from an epoch to its sample indices, (steps, batch size of all workers).
-        watched: Indices of the images that k-NN accuracy is measured on.
+        watched: Indices of the images that k-NN accuracy is measured on; empty without labels.
         notice: A line about the images' folder that the user should read; empty if there is none.
     """
 
@@ -165,6 +165,8 @@ def open_inputs(config: PretrainConfig, data: Dataset | None = None) -> Training
     def batches(epoch: int) -> NDArray[np.int64]:
         return order(config.batch_size, seed=config.seed, epoch=epoch)
 
+    if images.labels is None:
+        watched = watched[:0]
     return TrainingInputs(kept, images.labels, len(images.class_names), batches, watched, data.notice)
 
 

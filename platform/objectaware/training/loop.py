@@ -20,7 +20,6 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError, InputError
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.checkpoint import copy_checkpoint, load_state, save_checkpoint
@@ -183,8 +182,8 @@ class LoopOptions:
         checkpoint_interval: Interval between checkpoints, rounded up to whole epochs; the last epoch always makes one.
         epoch_size: Length of an epoch in the unit of this interval.
         interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
-        kept: Folder in which some checkpoints are kept permanently.
-        keep_every: n: the checkpoint of every n-th epoch is kept there.
+        keep_every: n: the checkpoint of every n-th epoch is kept permanently, in the session's folder for them; None
+            keeps none.
     """
 
     num_epochs: int
@@ -193,8 +192,7 @@ class LoopOptions:
     checkpoint_interval: int
     epoch_size: int = 1
     interval_steps: int | None = None
-    kept: Storage | None = None
-    keep_every: int = 1
+    keep_every: int | None = None
     syncs_batch_norm: bool = True
 
 
@@ -336,14 +334,14 @@ class TrainingLoop(ABC, Generic[Batch]):
 
     def _report(self, epoch: int, metrics: Mapping[str, float]) -> None:
         options, number = self._options, epoch + 1
-        kept = options.kept if number % options.keep_every == 0 else None
+        is_kept = options.keep_every is not None and number % options.keep_every == 0
         size, interval = options.epoch_size, options.checkpoint_interval
         is_due = number * size // interval > epoch * size // interval or number == options.num_epochs
-        if kept is None and not is_due:
+        if not (is_kept or is_due):
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
         with self.checkpoint(number) as folder:
-            if kept is not None and folder is not None:
+            if is_kept and folder is not None:
                 # First: a run that is stopped between the two makes this checkpoint again, which replaces its equal.
-                copy_checkpoint(folder, kept.child(checkpoint_name(epoch)))
+                copy_checkpoint(folder, self._session.kept_folder.child(checkpoint_name(epoch)))
             self._session.report(metrics, epoch=epoch, checkpoint=folder)
