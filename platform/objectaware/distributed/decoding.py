@@ -24,10 +24,7 @@ from ray.exceptions import RayError, RayTaskError
 from objectaware import collector
 from objectaware.config import PretrainConfig
 from objectaware.training.inputs import build_loader, open_inputs, worker_share
-from objectaware.training.views import ViewBatch, ViewLoader, ViewPart
-
-Columns = dict[str, NDArray[Any]]
-"""Views of a batch, one row per sample."""
+from objectaware.training.views import Columns, ViewBatch, ViewLoader, joined
 
 _MAX_STEPS = 4096
 _SECONDS_TO_START = 300
@@ -58,22 +55,11 @@ class Decoder:
             place: The `epoch` and the `step` inside it, (1,) each.
 
         Returns:
-            The fields of `ViewPart`, samples first, the pixels of view 0 as `pixels_0` and so on, and `index`, the
-            samples' numbers.
+            The batch's views.
         """
         epoch, step = int(place["epoch"][0]), int(place["step"][0])
-        indices = self._share(epoch)[step]
-        parts = [future.result() for future in self._loader.submit(self._pool, epoch, indices)]
-        columns: Columns = {
-            "index": indices,
-            "color_draws": np.concatenate([part.color_draws.swapaxes(0, 1) for part in parts]),
-            "mix_draws": np.concatenate([part.mix_draws for part in parts]),
-            "unreadable": np.concatenate([part.unreadable for part in parts]),
-        }
-        for view in range(len(parts[0].pixels)):
-            columns[f"pixels_{view}"] = np.concatenate([part.pixels[view] for part in parts])
-        masks = [part.masks for part in parts if part.masks is not None]
-        return {**columns, "masks": np.concatenate(masks)} if masks else columns
+        futures = self._loader.submit(self._pool, epoch, self._share(epoch)[step])
+        return joined([future.result() for future in futures])
 
 
 class DecodedViews:
@@ -110,7 +96,7 @@ class DecodedViews:
                     self._stream = self._decoded(places, len(batches[step]))
                     columns = next(self._stream)
                 assert np.array_equal(columns["index"], batches[step]), "the decoders follow another plan"
-                yield self._loader.assemble(batches[step], [_part(columns)])
+                yield self._loader.assemble(batches[step], [columns])
         except GeneratorExit:
             self._stream.close()  # ends the decoders
             raise
@@ -159,13 +145,3 @@ def stream_places(epoch: int, step: int, *, num_epochs: int, num_steps: int) -> 
     end = min(epoch + 1 + num_following, num_epochs)
     every = ((number, position) for number in range(epoch, end) for position in range(num_steps))
     return list(islice(every, step, None))
-
-
-def _part(columns: Columns) -> ViewPart:
-    return ViewPart(
-        pixels=tuple(columns[f"pixels_{view}"] for view in range(columns["color_draws"].shape[1])),
-        color_draws=columns["color_draws"].swapaxes(0, 1),
-        mix_draws=columns["mix_draws"],
-        masks=columns.get("masks"),
-        unreadable=columns["unreadable"],
-    )

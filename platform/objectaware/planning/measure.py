@@ -298,7 +298,8 @@ class MeasuredTrainings:
         """Return both views of all pictures (2N, S, S, 3) and their classes (2N,), equal for equal files."""
         indices = np.arange(NUM_STEPS * self._config.batch_size)
         classes = indices % self._num_files % num_classes
-        views = self._loader.load(0, indices).pixels[:2]
+        loaded = self._loader.load(0, indices)
+        views = [loaded["pixels_0"], loaded["pixels_1"]]
         return np.concatenate(views), np.concatenate([classes] * len(views))
 
     @cached_property
