@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from objectaware.errors import InputError
 from objectaware.evaluate import linear
 from objectaware.evaluate.linear import (
-    PAPER_HOLDOUT_SIZES,
     accuracy,
     classwise_accuracy,
     draw_shots,
@@ -82,12 +81,6 @@ def test_number_is_met_exactly_in_proportion(counts: list[int], seed: int, data:
 def test_number_out_of_range_is_refused(size: int) -> None:
     with pytest.raises(InputError, match=r"holdout_size.*1 to 38"):
         stratified_holdout(np.arange(40) % 2, size=size, seed=0)
-
-
-def test_paper_holds_out_a_tenth_to_a_fifth_of_the_training_splits() -> None:
-    train_sizes = {"cifar10": 50_000, "cifar100": 50_000, "cub": 5_994, "food101": 75_750, "pets": 3_680}
-    for name, size in train_sizes.items():
-        assert 0.1 <= round(PAPER_HOLDOUT_SIZES[name] / size, 2) <= 0.21
 
 
 def noisy_features(num_samples: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,17 +37,6 @@ from objectaware.evaluate.logistic import (
 
 # Relative error of the weights along the path, where models are compared by their accuracy only.
 PATH_TOLERANCE = 3e-3
-
-PAPER_HOLDOUT_SIZES: Final = {
-    "cifar10": 10_000,
-    "cifar100": 10_000,
-    "coco-crop": 10_000,
-    "cub": 1_000,
-    "food101": 7_575,
-    "pets": 740,
-}
-"""Samples that the paper's linear evaluation holds out of the training split (official-implementation §2). Of
-ImageNet-9 it holds out 5%; Flowers102 brings a validation split of its own."""
 
 VARIANTS = ("original", "only_bg_b", "only_bg_t", "no_fg", "only_fg", "mixed_same", "mixed_rand", "mixed_next")
 """Variants of the Backgrounds Challenge in the order of the paper's table `bg-main` (`no_fg` is not printed)."""
@@ -103,8 +92,7 @@ def linear_evaluation(
         train_labels: (N,) integers from 0. Batches bring their own.
         holdout_fraction: Share of each class that is held out, in (0, 1), rounded to whole samples; every
             class keeps at least one sample to train on.
-        holdout_size: Number of samples held out, in place of the share; `PAPER_HOLDOUT_SIZES`
-            has the paper's.
+        holdout_size: Number of samples held out, in place of the share. docs/recipes.md lists the paper's.
         seed: Seed of the hold-out's draw, which is the same for the same labels.
         num_values: Number of penalties.
         min_penalty: Smallest penalty, positive.

@@ -109,21 +109,16 @@ def solution_path(
     for penalty in penalties:
         assert 0 < penalty < (solved[-1][0] if solved else math.inf), penalty
         if solved:
-            problem.shift_curvature(history, penalty - solved[-1][0])
-            start = _extrapolate(solved, penalty)
+            last_penalty, start = solved[-1]
+            problem.shift_curvature(history, penalty - last_penalty)
+        if len(solved) == 2:  # continue the line through both, which is linear in log(penalty)
+            earlier_penalty, earlier = solved[0]
+            start = start + math.log(penalty / last_penalty) / math.log(last_penalty / earlier_penalty) * (
+                start - earlier
+            )
         solution = problem.solve(penalty, start, history, tolerance)
         solved.append((penalty, solution))
         yield LogisticModel(*problem.weight_and_bias_of(solution))
-
-
-def _extrapolate(solved: deque[tuple[float, Tensor]], penalty: float) -> Tensor:
-    """Continue the line through the last two solutions, which is linear in log(penalty)."""
-    last_penalty, last = solved[-1]
-    if len(solved) == 1:
-        return last
-    earlier_penalty, earlier = solved[0]
-    ratio = math.log(penalty / last_penalty) / math.log(last_penalty / earlier_penalty)
-    return last + ratio * (last - earlier)
 
 
 class Evaluation(NamedTuple):
