@@ -14,7 +14,6 @@ import numpy as np
 import safetensors.torch
 import torch
 from numpy.typing import NDArray
-from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from torch import Tensor, nn
@@ -25,10 +24,10 @@ from torchvision.models.detection.roi_heads import paste_masks_in_image
 
 from objectaware.config.variants import BACKBONE_NAMES
 from objectaware.data.sets.coco import CocoDataset
-from objectaware.data.truth import Orientation
 from objectaware.detection.data import prepared, read_pixels, resized_shape
 from objectaware.detection.network import MaskRCNN, Target
 from objectaware.errors import InputError
+from objectaware.localize.exports import segmentation
 from objectaware.methods.backbones import ResidualBackbone, build_backbone
 from objectaware.methods.checkpoint import load_config, load_encoder, load_state, local_checkpoint, writing
 from objectaware.methods.weights import load_weights, safetensors_metadata, without_wrappers
@@ -104,24 +103,16 @@ def detect_objects(
     for index in indices:
         found, turn_back = detector(read_pixels(coco, index)), coco.turn(index).inverse
         boxes = turn_back.boxes(found["boxes"].cpu().numpy(), turn_back.shape).tolist()
-        codes = _run_lengths(found["masks"], turn_back) if "masks" in found else [None] * len(boxes)
         labels, scores = (found[name].cpu().tolist() for name in ("labels", "scores"))
-        for label, (left, top, right, bottom), score, code in zip(labels, boxes, scores, codes, strict=True):
+        masks = (found["masks"][:, 0] >= 0.5).cpu().numpy() if "masks" in found else [None] * len(boxes)
+        for label, (left, top, right, bottom), score, mask in zip(labels, boxes, scores, masks, strict=True):
             if label in category_numbers:
                 box = [left, top, right - left, bottom - top]
                 number = {"image_id": coco.numbers[index], "category_id": category_numbers[label]}
-                record = {**number, "bbox": box, "score": score}
-                records.append(record if code is None else {**record, "segmentation": code})
+                records.append({**number, "bbox": box, "score": score})
+                if mask is not None:
+                    records[-1]["segmentation"] = segmentation(turn_back.pixels(mask))
     return records
-
-
-def _run_lengths(masks: Tensor, turn_back: Orientation) -> list[Any]:
-    """Turn soft masks (n, 1, H, W) and return their run-length codes, with foreground from one half on."""
-    binary = (masks[:, 0] >= 0.5).to(torch.uint8).cpu().numpy()
-    if not len(binary):
-        return []
-    codes = coco_mask.encode(np.asfortranarray(turn_back.pixels(binary.transpose(1, 2, 0))))
-    return [{"size": list(code["size"]), "counts": code["counts"].decode("ascii")} for code in codes]
 
 
 def category_numbers(annotations: Path) -> dict[str, int]:

@@ -152,7 +152,6 @@ class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
     each class.
 
     Args:
-        stride: Pixels of the image per unit of the map.
         trunk_channels: Channels of the trunk's output.
         num_classes: Classes without background.
         num_regions: Regions per image that training draws, a quarter of them on objects.
@@ -162,9 +161,9 @@ class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
         a deconvolution before the masks).
     """
 
-    def __init__(self, *, stride: int, trunk_channels: int, num_classes: int, num_regions: int) -> None:
+    def __init__(self, trunk_channels: int, *, num_classes: int, num_regions: int) -> None:
         super().__init__(
-            box_roi_pool=RoIAlign(_POOLED_SIDE, 1 / stride, sampling_ratio=0, aligned=True),
+            box_roi_pool=RoIAlign(_POOLED_SIDE, 1 / STRIDE, sampling_ratio=0, aligned=True),
             box_head=None,
             box_predictor=FastRCNNPredictor(trunk_channels, num_classes + 1),
             fg_iou_thresh=0.5,
@@ -330,9 +329,7 @@ class MaskRCNN(nn.Module):
         self.proposals = ProposalNetwork(
             map_channels, num_train_proposals=num_train_proposals, num_test_proposals=num_test_proposals
         )
-        self.heads = RegionHeads(
-            stride=STRIDE, trunk_channels=backbone.num_features, num_classes=num_classes, num_regions=num_regions
-        )
+        self.heads = RegionHeads(backbone.num_features, num_classes=num_classes, num_regions=num_regions)
 
     def forward(self, images: list[Tensor], targets: list[Target] | None = None) -> dict[str, Tensor] | list[Target]:
         """Return losses in training, else the objects found.
