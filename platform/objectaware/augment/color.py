@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import permutations
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,8 +18,7 @@ _ORDERS = list(permutations(range(4)))
 _LUMA = (0.2989, 0.587, 0.114)
 
 
-@dataclass(frozen=True)
-class ColorParameters:
+class ColorParameters(NamedTuple):
     """The changes of colour of each of N views.
 
     Attributes:
@@ -37,8 +37,7 @@ class ColorParameters:
 
     def to(self, device: torch.device) -> ColorParameters:
         """Move the parameters to a device."""
-        moved = {field.name: getattr(self, field.name).to(device) for field in fields(self)}
-        return ColorParameters(**moved)
+        return ColorParameters(*(values.to(device) for values in self))
 
 
 @dataclass(frozen=True)

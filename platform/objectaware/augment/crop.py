@@ -109,7 +109,7 @@ def resize_patch(patch: NDArray[np.uint8], size: int, *, flip: bool) -> NDArray[
 
 
 def crop_mask(
-    mask: NDArray[np.uint8], crop: NDArray[np.int64], image_height: int, image_width: int
+    mask: NDArray[np.uint8], crop: tuple[int, int, int, int], image_height: int, image_width: int
 ) -> NDArray[np.uint8]:
     """Cut the part under a crop from a mask of the whole image, at the crop's own resolution.
 
@@ -118,14 +118,14 @@ def crop_mask(
 
     Args:
         mask: Soft mask of the whole image in 8 bits, shape (h, w).
-        crop: (top, left, height, width) in image pixels, shape (4,).
+        crop: (top, left, height, width) in image pixels.
         image_height: Height of the image in pixels.
         image_width: Width of the image in pixels.
 
     Returns:
         Mask under the crop, shape (height, width).
     """
-    top, left, height, width = (int(value) for value in crop)
+    top, left, height, width = crop
     if mask.shape == (image_height, image_width):
         return mask[top : top + height, left : left + width]
     scale_y, scale_x = mask.shape[0] / image_height, mask.shape[1] / image_width

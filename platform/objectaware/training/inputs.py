@@ -35,7 +35,7 @@ def epoch_batches(num_samples: int, batch_size: int, *, seed: int, epoch: int) -
         in MoCo's code: batch statistics of a handful of samples would disturb the network. Another epoch leaves
         out others.
     """
-    return _cut(_generator(seed, epoch).permutation(num_samples), batch_size)
+    return _cut(np.random.default_rng([seed, epoch]).permutation(num_samples), batch_size)
 
 
 def windowed_batches(
@@ -56,7 +56,7 @@ def windowed_batches(
     Returns:
         As `epoch_batches`.
     """
-    generator = _generator(seed, epoch)
+    generator = np.random.default_rng([seed, epoch])
     starts = np.cumsum(shard_sizes) - shard_sizes
     shards = generator.permutation(len(shard_sizes))
     windows = [shards[first : first + window] for first in range(0, len(shards), window)]
@@ -65,10 +65,6 @@ def windowed_batches(
         for together in windows
     ]
     return _cut(np.concatenate(rows), batch_size)
-
-
-def _generator(seed: int, epoch: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
 
 
 def _cut(order: NDArray[np.int64], batch_size: int) -> NDArray[np.int64]:

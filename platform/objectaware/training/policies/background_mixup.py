@@ -86,7 +86,7 @@ class BackgroundMixup(Policy):
             slice(top, top + crop_height),
             slice(left, left + crop_width),
         )
-        return mix_background(patch, self.weights(crop_mask(mask, np.array(crop), height, width)), background)
+        return mix_background(patch, self.weights(crop_mask(mask, crop, height, width)), background)
 
     def weights(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the weights of the image's own pixels, in 8 bits: the soft mask itself (eq. 4), or 0 and 255."""
@@ -175,7 +175,7 @@ class OfficialBackground(Policy):
     def patch_mask(self, index: int, crop: Region, height: int, width: int) -> NDArray[np.uint8] | None:
         """Return the image's soft mask under the crop."""
         mask = self._masks(index)
-        return None if mask is None else crop_mask(mask, np.array(crop), height, width)
+        return None if mask is None else crop_mask(mask, crop, height, width)
 
     def mix_batch(self, view: Tensor, draws: Tensor, masks: Tensor | None) -> tuple[Tensor, Mixing | None]:
         """Mix some views with backgrounds; the loss does not change."""
