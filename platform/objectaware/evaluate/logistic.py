@@ -113,9 +113,8 @@ def solution_path(
             problem.shift_curvature(history, penalty - last_penalty)
         if len(solved) == 2:  # continue the line through both, which is linear in log(penalty)
             earlier_penalty, earlier = solved[0]
-            start = start + math.log(penalty / last_penalty) / math.log(last_penalty / earlier_penalty) * (
-                start - earlier
-            )
+            ratio = math.log(penalty / last_penalty) / math.log(last_penalty / earlier_penalty)
+            start = start + ratio * (start - earlier)
         solution = problem.solve(penalty, start, history, tolerance)
         solved.append((penalty, solution))
         yield LogisticModel(*problem.weight_and_bias_of(solution))
