@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -19,7 +21,6 @@ from objectaware.evaluate.linear import (
     draw_shots,
     few_shot_error,
     linear_evaluation,
-    official_linear_evaluation,
     stratified_holdout,
 )
 from objectaware.evaluate.logistic import LogisticModel, fit_logistic
@@ -81,6 +82,9 @@ def test_number_is_met_exactly_in_proportion(counts: list[int], seed: int, data:
 def test_number_out_of_range_is_refused(size: int) -> None:
     with pytest.raises(InputError, match=r"holdout_size.*1 to 38"):
         stratified_holdout(np.arange(40) % 2, size=size, seed=0)
+
+
+official_linear_evaluation = partial(linear_evaluation, compat="official")
 
 
 def noisy_features(num_samples: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from objectaware.config import DataConfig
 from objectaware.errors import InputError
 from objectaware.evaluate.features import check_features
-from objectaware.evaluate.linear import LinearResult, bg_gap, linear_evaluation, official_linear_evaluation
+from objectaware.evaluate.linear import LinearResult, bg_gap, linear_evaluation
 from objectaware.evaluate.logistic import Batch, FeatureBatches, LogisticModel
 from objectaware.methods.checkpoint import CLASSIFIER_NAME, Classifier, classifier_file
 from objectaware.model import Positive, filled
@@ -179,25 +179,23 @@ def measure_linear(
 
 
 def _fit(config: LinearConfig, train: LabelledFeatures, device: torch.device, streamed: bool) -> LinearResult:
-    holdout: dict[str, Any] = {
+    options: dict[str, Any] = {
         "holdout_fraction": config.holdout_fraction,
         "holdout_size": config.holdout_size,
         "seed": config.seed,
         "num_values": config.num_penalties,
+        "refit": config.refit,
+        "compat": config.compat,
     }
     if streamed:
-        assert config.compat is None, "the official code's solver has no streaming"
 
         def read() -> Iterator[Batch]:
             for values, indices in train.features.parts():
                 yield values.to(device), torch.from_numpy(train.labels[indices]).to(device)
 
-        return linear_evaluation(FeatureBatches(read), refit=config.refit, **holdout)
+        return linear_evaluation(FeatureBatches(read), **options)
     values, labels = train.load()
-    features = values.to(device)
-    if config.compat == "official":
-        return official_linear_evaluation(features, labels, **holdout)
-    return linear_evaluation(features, labels, refit=config.refit, **holdout)
+    return linear_evaluation(values.to(device), labels, **options)
 
 
 def _predict(model: LogisticModel, test: LabelledFeatures, device: torch.device) -> NDArray[np.int64]:
