@@ -122,9 +122,7 @@ class MoCo(MomentumMethod):
         self.backbone = build_backbone(backbone)
         width = self.backbone.num_features
         self.projector = projection_head(width, width, projection_size)
-        self.target_backbone = build_backbone(backbone)
-        self.target_projector = projection_head(width, width, projection_size)
-        self.start_target()
+        self.build_target(width, projection_size)
         self._num_splits = num_batch_norm_splits
         self._num_batch_candidates = 1
         self.keeps_batch_norm_local = num_batch_norm_splits > 1
@@ -181,9 +179,8 @@ class MoCo(MomentumMethod):
     def _keys(self, view: Tensor) -> Tensor:
         self.move_target()
         if not self.keeps_batch_norm_local:
-            return normalised(self.target_projector(self.target_backbone(view)))
-        keys = self.target_projector(self.target_backbone(shuffle_batch(view, self._num_splits)))
-        return unshuffle_batch(normalised(keys), self._num_splits)
+            return self.target(view)
+        return unshuffle_batch(self.target(shuffle_batch(view, self._num_splits)), self._num_splits)
 
     @torch.no_grad()
     def _enqueue(self, keys: Tensor) -> None:
