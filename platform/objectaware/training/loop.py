@@ -99,13 +99,10 @@ def require_precision(precision: str, device: torch.device) -> None:
         InputError: The device has no instructions for the precision.
     """
     if precision == "bf16" and not _computes_bfloat16(device):
-        kind = "GPU" if device.type == "cuda" else "CPU"
-        raise InputError(
-            "precision",
-            precision,
-            f"this machine's {kind} has no bfloat16 instructions and would take about ten times as long as with fp32",
-            "Use precision: fp32 (--precision fp32), which gives another result, or a machine that has them.",
-        )
+        machine = f"this machine's {'GPU' if device.type == 'cuda' else 'CPU'}"
+        problem = f"{machine} has no bfloat16 instructions and would take about ten times as long as with fp32"
+        remedy = "Use precision: fp32 (--precision fp32), which gives another result, or a machine that has them."
+        raise InputError("precision", precision, problem, remedy)
 
 
 def _computes_bfloat16(device: torch.device) -> bool:

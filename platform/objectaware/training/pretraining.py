@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -22,7 +21,6 @@ from objectaware.methods.workers import (
     averaged_statistics,
     gather_batch,
     mean_over_workers,
-    num_workers,
     running_statistics,
 )
 from objectaware.training.inputs import TrainingInputs, build_loader, open_inputs, worker_share
@@ -305,10 +303,8 @@ class Trainer(TrainingLoop[PreparedViews]):
 
     def _gather_unreadable(self) -> Tensor:
         """Return the indices of the samples that other images stand in for, on all workers and since the run began."""
-        if num_workers() > 1:
-            total = self._is_unreadable.to(self._session.device)
-            dist.all_reduce(total, dist.ReduceOp.MAX)
-            self._is_unreadable = total.cpu()
+        of_workers = gather_batch(self._is_unreadable.to(self._session.device)[None])
+        self._is_unreadable = of_workers.amax(dim=0).cpu()
         return self._is_unreadable.nonzero().flatten()
 
 
