@@ -23,7 +23,8 @@ from objectaware.evaluate.linear import (
     linear_evaluation,
     stratified_holdout,
 )
-from objectaware.evaluate.logistic import LogisticModel, fit_logistic
+from objectaware.evaluate.logistic import fit_logistic
+from objectaware.methods.checkpoint import Classifier
 
 
 @settings(deadline=None)
@@ -172,7 +173,7 @@ class TestLinearEvaluation:
 
 
 class TestAccuracy:
-    MODEL = LogisticModel(torch.eye(3).double(), torch.zeros(3).double())
+    MODEL = Classifier(torch.eye(3).double(), torch.zeros(3).double())
 
     def test_counts_right_predictions_in_per_cent(self) -> None:
         features = torch.eye(3)[[0, 1, 2, 2]]
@@ -188,7 +189,7 @@ class TestAccuracy:
         np.testing.assert_allclose(found, [200 / 3, np.nan, 0.0])
 
     def test_bias_counts(self) -> None:
-        model = LogisticModel(torch.eye(3).double(), torch.tensor([0.0, 2.0, 0.0]).double())
+        model = Classifier(torch.eye(3).double(), torch.tensor([0.0, 2.0, 0.0]).double())
         assert accuracy(model, torch.eye(3), torch.tensor([1, 1, 1])) == 100.0
 
     def test_empty_and_misfitting_inputs_are_refused(self) -> None:

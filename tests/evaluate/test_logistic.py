@@ -20,17 +20,17 @@ from objectaware.evaluate.logistic import (
     Batch,
     Evaluation,
     FeatureBatches,
-    LogisticModel,
     LogisticProblem,
     StreamedProblem,
     fit_logistic,
     solution_path,
 )
+from objectaware.methods.checkpoint import Classifier
 
 
 def fit_from(
-    initial: LogisticModel, features: Tensor, labels: Tensor, *, penalty: float, tolerance: float = 1e-3
-) -> LogisticModel:
+    initial: Classifier, features: Tensor, labels: Tensor, *, penalty: float, tolerance: float = 1e-3
+) -> Classifier:
     problem = LogisticProblem(features, labels, 3, torch.float64)
     return next(solution_path(problem, [penalty], initial=initial, tolerance=tolerance))
 
@@ -189,7 +189,7 @@ class TestSolution:
     def test_warm_start_ends_where_a_cold_one_does(self) -> None:
         features, labels = blobs(150, 6, 3)
         cold = fit_logistic(features, labels, num_classes=3, penalty=0.1, tolerance=1e-5)
-        far = LogisticModel(torch.full((3, 6), 5.0).double(), torch.tensor([3.0, -4.0, 1.0]).double())
+        far = Classifier(torch.full((3, 6), 5.0).double(), torch.tensor([3.0, -4.0, 1.0]).double())
         warm = fit_from(far, features, labels, penalty=0.1, tolerance=1e-5)
         assert relative_error(warm.weight, cold.weight) < 1e-4
         torch.testing.assert_close(warm.bias, cold.bias, rtol=1e-3, atol=1e-3)
@@ -221,7 +221,7 @@ class TestSolution:
     def test_strong_penalty_does_not_end_the_search_before_the_bias_is_found(self) -> None:
         features, labels = blobs(150, 6, 3)
         exact = fit_logistic(features, labels, num_classes=3, penalty=1e6, tolerance=1e-8)
-        off = LogisticModel(exact.weight, exact.bias + 1e-4 * torch.tensor([1.0, -1.0, 0.0]))
+        off = Classifier(exact.weight, exact.bias + 1e-4 * torch.tensor([1.0, -1.0, 0.0]))
         model = fit_from(off, features, labels, penalty=1e6)
         spread = float((features @ exact.weight.T).std())
         torch.testing.assert_close(model.bias, exact.bias, rtol=0.0, atol=0.01 * spread)

@@ -27,7 +27,6 @@ from objectaware.errors import InputError
 from objectaware.evaluate.features import Array, as_checked
 from objectaware.evaluate.logistic import (
     FeatureBatches,
-    LogisticModel,
     LogisticProblem,
     ScaledProblem,
     StreamedProblem,
@@ -35,6 +34,7 @@ from objectaware.evaluate.logistic import (
     fit_logistic,
     solution_path,
 )
+from objectaware.methods.checkpoint import Classifier
 
 # Relative error of the weights along the path, where models are compared by their accuracy only.
 PATH_TOLERANCE = 3e-3
@@ -65,7 +65,7 @@ class LinearResult:
         holdout_accuracies: (num_values,) float64, per cent, in the order of `penalties`.
     """
 
-    model: LogisticModel
+    model: Classifier
     penalty: float
     penalties: NDArray[np.float64]
     holdout_accuracies: NDArray[np.float64]
@@ -158,10 +158,10 @@ def linear_evaluation(
     return LinearResult(next(solution_path(exact, [penalty], initial=best_model)), penalty, penalties, accuracies)
 
 
-def _best_of(path: Iterable[LogisticModel], held_out: FeatureBatches) -> tuple[int, LogisticModel, NDArray[np.float64]]:
+def _best_of(path: Iterable[Classifier], held_out: FeatureBatches) -> tuple[int, Classifier, NDArray[np.float64]]:
     """Return the index of the first of the best models, that model, and the accuracies of all models in per cent."""
     accuracies: list[float] = []
-    best: tuple[int, LogisticModel] | None = None
+    best: tuple[int, Classifier] | None = None
     for index, model in enumerate(path):
         right = torch.cat([_is_right(model, features, labels) for features, labels in held_out.read()])
         accuracies.append(100.0 * float(right.to(torch.float64).mean()))
@@ -171,7 +171,7 @@ def _best_of(path: Iterable[LogisticModel], held_out: FeatureBatches) -> tuple[i
     return *best, np.array(accuracies)
 
 
-def accuracy(model: LogisticModel, features: Array, labels: Array) -> float:
+def accuracy(model: Classifier, features: Array, labels: Array) -> float:
     """Return the share of right predictions in per cent.
 
     Args:
@@ -185,7 +185,7 @@ def accuracy(model: LogisticModel, features: Array, labels: Array) -> float:
     return 100.0 * float(_is_right(model, features, labels).to(torch.float64).mean())
 
 
-def classwise_accuracy(model: LogisticModel, features: Array, labels: Array) -> NDArray[np.float64]:
+def classwise_accuracy(model: Classifier, features: Array, labels: Array) -> NDArray[np.float64]:
     """Return the accuracy in per cent of each class, (C,), with NaN for a class without samples.
 
     Args:
@@ -202,7 +202,7 @@ def classwise_accuracy(model: LogisticModel, features: Array, labels: Array) -> 
     return np.array([100.0 * hits.mean() if hits.size else np.nan for hits in of_class])
 
 
-def _is_right(model: LogisticModel, features: Array, labels: Array) -> Tensor:
+def _is_right(model: Classifier, features: Array, labels: Array) -> Tensor:
     rows, truth = as_checked(features, labels)
     return model.predict(rows) == truth.to(rows.device)
 
@@ -262,7 +262,7 @@ def _apportion(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
 
 def _official_models(
     features: Tensor, labels: Tensor, num_classes: int, penalties: NDArray[np.float64], seed: int
-) -> Iterator[LogisticModel]:
+) -> Iterator[Classifier]:
     """Yield the classifier for each weight w of the penalty, as the official code fits it.
 
     It differs from the exact solution in its objective and in how far its optimiser gets. The penalty weighs the mean
@@ -305,7 +305,7 @@ def _official_models(
     for penalty in penalties.tolist():
         optimizer.step(partial(loss, penalty))  # type: ignore[no-untyped-call]
         weight, bias = (parameter.detach().double() for parameter in (classifier.weight, classifier.bias))  # copies
-        yield LogisticModel(weight, bias - bias.mean())
+        yield Classifier(weight, bias - bias.mean())
 
 
 def few_shot_error(features: Array, labels: Array, *, num_shots: int, seed: int) -> float:

@@ -33,24 +33,7 @@ from torch import Tensor
 
 from objectaware.errors import InputError
 from objectaware.evaluate.features import Array, check_features, check_labels
-
-
-@dataclass(frozen=True)
-class LogisticModel:
-    """A linear classifier with scores `features @ weight.T + bias`.
-
-    Attributes:
-        weight: (C, D) float64.
-        bias: (C,) float64, of zero sum.
-    """
-
-    weight: Tensor
-    bias: Tensor
-
-    def predict(self, features: Array) -> Tensor:
-        """Return the class of each row of `features` (N, D) as (N,) int64, on the features' device."""
-        rows = torch.as_tensor(features)
-        return torch.addmm(self.bias.to(rows), rows, self.weight.to(rows).T).argmax(dim=1)
+from objectaware.methods.checkpoint import Classifier
 
 
 def fit_logistic(
@@ -60,7 +43,7 @@ def fit_logistic(
     num_classes: int,
     penalty: float,
     tolerance: float = 1e-3,
-) -> LogisticModel:
+) -> Classifier:
     """Fit the classifier for one penalty, in float64.
 
     Args:
@@ -72,7 +55,7 @@ def fit_logistic(
             gradient, which bounds it from above as the objective is strongly convex in W.
 
     Returns:
-        The model, on the device of the features.
+        The model in float64, on the device of the features. Its biases have zero sum.
 
     Raises:
         InputError: Features are not finite, labels are out of range or leave a class empty, or the numbers
@@ -86,9 +69,9 @@ def solution_path(
     problem: ScaledProblem,
     penalties: Iterable[float],
     *,
-    initial: LogisticModel | None = None,
+    initial: Classifier | None = None,
     tolerance: float = 1e-3,
-) -> Iterator[LogisticModel]:
+) -> Iterator[Classifier]:
     """Fit the classifier for a sequence of penalties, starting each fit from the results of the fits before it.
 
     A fit begins where the last two models point to, linearly in log(penalty), and inherits the curvature
@@ -117,7 +100,7 @@ def solution_path(
             start = start + ratio * (start - earlier)
         solution = problem.solve(penalty, start, history, tolerance)
         solved.append((penalty, solution))
-        yield LogisticModel(*problem.weight_and_bias_of(solution))
+        yield Classifier(*problem.weight_and_bias_of(solution))
 
 
 class Evaluation(NamedTuple):

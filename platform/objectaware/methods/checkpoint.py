@@ -265,18 +265,22 @@ class Classifier:
     """A linear classifier with the scores `features @ weight.T + bias`.
 
     Attributes:
-        weight: (K, C) float32.
-        bias: (K,) float32.
+        weight: (K, C) floating point.
+        bias: (K,) floating point.
     """
 
     weight: Tensor
     bias: Tensor
 
+    def predict(self, features: Tensor) -> Tensor:
+        """Return the class of each row of features (N, C) as (N,) int64, on the features' device."""
+        return torch.addmm(self.bias.to(features), features, self.weight.to(features).T).argmax(dim=1)
+
 
 def classifier_file(classifier: Classifier) -> bytes:
-    """Return the content of a classifier's file, which `load_classifier` reads."""
+    """Return the content of a classifier's file, which holds it in float32 and which `load_classifier` reads."""
     tensors = {"fc.weight": classifier.weight, "fc.bias": classifier.bias}
-    return safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+    return safetensors.torch.save({name: value.detach().float().cpu().contiguous() for name, value in tensors.items()})
 
 
 def read_classifier(address: str) -> bytes:

@@ -15,7 +15,7 @@ from objectaware.config import DataConfig
 from objectaware.errors import InputError
 from objectaware.evaluate.features import check_features
 from objectaware.evaluate.linear import LinearResult, bg_gap, linear_evaluation
-from objectaware.evaluate.logistic import Batch, FeatureBatches, LogisticModel
+from objectaware.evaluate.logistic import Batch, FeatureBatches
 from objectaware.methods.checkpoint import CLASSIFIER_NAME, Classifier, classifier_file
 from objectaware.model import Positive, filled
 from objectaware.stages.features import (
@@ -174,7 +174,7 @@ def measure_linear(
         "coverage": {name: one.values() for name, one in coverage.items()},
         "penalty": float(result.penalty),
         "holdout_accuracy": float(result.holdout_accuracies.max()),
-        "classifier": classifier_file(Classifier(result.model.weight.float(), result.model.bias.float())),
+        "classifier": classifier_file(result.model),
     }
 
 
@@ -198,7 +198,7 @@ def _fit(config: LinearConfig, train: LabelledFeatures, device: torch.device, st
     return linear_evaluation(values.to(device), labels, **options)
 
 
-def _predict(model: LogisticModel, test: LabelledFeatures, device: torch.device) -> NDArray[np.int64]:
+def _predict(model: Classifier, test: LabelledFeatures, device: torch.device) -> NDArray[np.int64]:
     """Return the predicted class of each row of a test set, (M,)."""
     predicted = []
     for values, _ in test.features.parts():
