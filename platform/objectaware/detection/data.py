@@ -239,10 +239,6 @@ class BatchPlan:
         self._batches = lru_cache(maxsize=1)(self._draw)
         self.batches_per_epoch = len(is_wide) // batch_size
 
-    def epoch_of(self, iteration: int) -> int:
-        """Return the epoch of an iteration; both count from 0."""
-        return iteration // self.batches_per_epoch
-
     def batch(self, iteration: int) -> NDArray[np.int64]:
         """Return the indices (batch size,) of an iteration's images; iterations count from 0."""
         epoch, place = divmod(iteration, self.batches_per_epoch)
@@ -280,7 +276,7 @@ def load_batches(
 
     def submit(iteration: int) -> list[Future[tuple[Tensor, Target]]]:
         share = np.split(plan.batch(iteration), session.world_size)[session.rank].tolist()
-        epoch = plan.epoch_of(iteration)
+        epoch = iteration // plan.batches_per_epoch
         return [pool.submit(images.load, index, epoch=epoch, iteration=iteration) for index in share]
 
     with ThreadPoolExecutor(num_threads, thread_name_prefix="images") as pool:

@@ -188,11 +188,6 @@ def running_statistics(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def averaged_statistics(module: nn.Module) -> dict[str, Tensor]:
-    """Return the mean of all workers' running statistics, for workers that normalised only with their own samples."""
-    return {name: mean_over_workers(values) for name, values in running_statistics(module).items()}
-
-
 class SplitBatchNorm(_BatchNorm):
     """Batch norm that normalises each of several parts of the batch with the part's own statistics in training.
 
@@ -202,7 +197,7 @@ class SplitBatchNorm(_BatchNorm):
     process.
 
     Running statistics move by the mean of the parts' statistics. The average over several workers is therefore equal
-    to the statistics of one process with all parts (`averaged_statistics`).
+    to the statistics of one process with all parts.
 
     Args:
         num_features: Channels C.

@@ -18,7 +18,6 @@ from objectaware.evaluate.features import alignment, compute_features, feature_s
 from objectaware.methods.backbones import Backbone
 from objectaware.methods.method import Method, Mixing
 from objectaware.methods.workers import (
-    averaged_statistics,
     gather_batch,
     mean_over_workers,
     running_statistics,
@@ -299,7 +298,9 @@ class Trainer(TrainingLoop[PreparedViews]):
     def _share_statistics(self) -> None:
         """Give all workers their mean running statistics, if each keeps its own on purpose."""
         if self.method.keeps_batch_norm_local:
-            self.method.load_state_dict(averaged_statistics(self.method), strict=False)
+            own = running_statistics(self.method)
+            averaged = {name: mean_over_workers(values) for name, values in own.items()}
+            self.method.load_state_dict(averaged, strict=False)
 
     def _gather_unreadable(self) -> Tensor:
         """Return the indices of the samples that other images stand in for, on all workers and since the run began."""
