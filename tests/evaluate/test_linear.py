@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
+from logistic_fits import fit_logistic
 from objectaware.errors import InputError
 from objectaware.evaluate import linear
 from objectaware.evaluate.linear import (
@@ -23,7 +24,6 @@ from objectaware.evaluate.linear import (
     linear_evaluation,
     stratified_holdout,
 )
-from objectaware.evaluate.logistic import fit_logistic
 from objectaware.methods.checkpoint import Classifier
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from logistic_fits import fit_logistic
 from objectaware.errors import InputError
 from objectaware.evaluate import logistic
 from objectaware.evaluate.linear import linear_evaluation
@@ -22,17 +23,9 @@ from objectaware.evaluate.logistic import (
     FeatureBatches,
     LogisticProblem,
     StreamedProblem,
-    fit_logistic,
     solution_path,
 )
 from objectaware.methods.checkpoint import Classifier
-
-
-def fit_from(
-    initial: Classifier, features: Tensor, labels: Tensor, *, penalty: float, tolerance: float = 1e-3
-) -> Classifier:
-    problem = LogisticProblem(features, labels, 3, torch.float64)
-    return next(solution_path(problem, [penalty], initial=initial, tolerance=tolerance))
 
 
 def blobs(
@@ -190,7 +183,7 @@ class TestSolution:
         features, labels = blobs(150, 6, 3)
         cold = fit_logistic(features, labels, num_classes=3, penalty=0.1, tolerance=1e-5)
         far = Classifier(torch.full((3, 6), 5.0).double(), torch.tensor([3.0, -4.0, 1.0]).double())
-        warm = fit_from(far, features, labels, penalty=0.1, tolerance=1e-5)
+        warm = fit_logistic(features, labels, num_classes=3, penalty=0.1, tolerance=1e-5, initial=far)
         assert relative_error(warm.weight, cold.weight) < 1e-4
         torch.testing.assert_close(warm.bias, cold.bias, rtol=1e-3, atol=1e-3)
 
@@ -198,7 +191,7 @@ class TestSolution:
         features, labels = blobs(150, 6, 3)
         cold = fit_logistic(features, labels, num_classes=3, penalty=0.1)
         monkeypatch.setattr(logistic, "MAX_ITERATIONS", 1)
-        again = fit_from(cold, features, labels, penalty=0.1)
+        again = fit_logistic(features, labels, num_classes=3, penalty=0.1, initial=cold)
         torch.testing.assert_close(again.weight, cold.weight)
         torch.testing.assert_close(again.bias, cold.bias)
 
@@ -222,7 +215,7 @@ class TestSolution:
         features, labels = blobs(150, 6, 3)
         exact = fit_logistic(features, labels, num_classes=3, penalty=1e6, tolerance=1e-8)
         off = Classifier(exact.weight, exact.bias + 1e-4 * torch.tensor([1.0, -1.0, 0.0]))
-        model = fit_from(off, features, labels, penalty=1e6)
+        model = fit_logistic(features, labels, num_classes=3, penalty=1e6, initial=off)
         spread = float((features @ exact.weight.T).std())
         torch.testing.assert_close(model.bias, exact.bias, rtol=0.0, atol=0.01 * spread)
 

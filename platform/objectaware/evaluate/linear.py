@@ -31,7 +31,6 @@ from objectaware.evaluate.logistic import (
     ScaledProblem,
     StreamedProblem,
     count_classes,
-    fit_logistic,
     solution_path,
 )
 from objectaware.methods.checkpoint import Classifier
@@ -331,13 +330,8 @@ def few_shot_error(features: Array, labels: Array, *, num_shots: int, seed: int)
     truth = classes.cpu().numpy()
     shown = draw_shots(truth, num_shots=num_shots, seed=seed)
     rest = np.setdiff1d(np.arange(len(truth)), shown)
-    model = fit_logistic(
-        rows[shown].double(),
-        classes[shown],
-        num_classes=int(truth.max()) + 1,
-        penalty=_FEW_SHOT_PENALTY,
-        tolerance=1e-6,
-    )
+    problem = LogisticProblem(rows[shown].double(), classes[shown], int(truth.max()) + 1, torch.float64)
+    model = next(solution_path(problem, [_FEW_SHOT_PENALTY], tolerance=1e-6))
     predicted = model.predict(rows[rest].double()).cpu().numpy()
     return 100.0 * float((predicted != truth[rest]).mean())
 

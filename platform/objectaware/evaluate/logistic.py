@@ -32,37 +32,8 @@ import torch
 from torch import Tensor
 
 from objectaware.errors import InputError
-from objectaware.evaluate.features import Array, check_features, check_labels
+from objectaware.evaluate.features import check_features, check_labels
 from objectaware.methods.checkpoint import Classifier
-
-
-def fit_logistic(
-    features: Array,
-    labels: Array,
-    *,
-    num_classes: int,
-    penalty: float,
-    tolerance: float = 1e-3,
-) -> Classifier:
-    """Fit the classifier for one penalty, in float64.
-
-    Args:
-        features: (N, D) floating point, finite.
-        labels: (N,) integers in [0, num_classes), each class at least once.
-        num_classes: C, at least 2.
-        penalty: Positive weight of the squared norm, in the sum form of this module.
-        tolerance: Relative error of the weights, ||W - W*|| / ||W||, at which to stop. It is judged by the
-            gradient, which bounds it from above as the objective is strongly convex in W.
-
-    Returns:
-        The model in float64, on the device of the features. Its biases have zero sum.
-
-    Raises:
-        InputError: Features are not finite, labels are out of range or leave a class empty, or the numbers
-            of the two differ.
-    """
-    problem = LogisticProblem(torch.as_tensor(features), torch.as_tensor(labels), num_classes, torch.float64)
-    return next(solution_path(problem, [penalty], tolerance=tolerance))
 
 
 def solution_path(
@@ -81,10 +52,12 @@ def solution_path(
         problem: The features and labels to fit.
         penalties: Positive and strictly decreasing, in the sum form of this module.
         initial: Where to begin the first fit; the result does not depend on it beyond `tolerance`.
-        tolerance: Relative error of the weights, as in `fit_logistic`.
+        tolerance: Relative error of the weights, ||W - W*|| / ||W||, at which to stop. It is judged by the gradient,
+            which bounds it from above as the objective is strongly convex in W.
 
     Yields:
-        One model per penalty, in their order, fitted when the iterator reaches it.
+        One model per penalty in float64, in their order, fitted when the iterator reaches it. Its biases have zero
+        sum.
     """
     start = problem.start() if initial is None else problem.point_of(initial.weight, initial.bias)
     history = CurvatureHistory()
