@@ -49,7 +49,12 @@ def sample_crops(
 
     first = np.argmax(fits, axis=1)
     rows = np.arange(len(first))
-    fallback_heights, fallback_widths = _central_sizes(heights, widths)
+    # The largest central crop of an allowed ratio, for images too narrow for ten attempts to succeed.
+    shape = widths / heights
+    fallback_heights = np.where(shape > _RATIO[1], heights, np.rint(widths / np.maximum(shape, _RATIO[0])))
+    fallback_heights = np.clip(fallback_heights.astype(np.int64), 1, heights)
+    fallback_widths = np.where(shape < _RATIO[0], widths, np.rint(heights * np.minimum(shape, _RATIO[1])))
+    fallback_widths = np.clip(fallback_widths.astype(np.int64), 1, widths)
     any_fits = fits[rows, first]
     height = np.where(any_fits, crop_heights[rows, first], fallback_heights)
     width = np.where(any_fits, crop_widths[rows, first], fallback_widths)
@@ -75,16 +80,6 @@ def least_short_side(size: int, *, min_scale: float) -> int:
 def sample_flips(uniforms: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Decide with probability one half whether each view is mirrored; shape (N, NUM_CROP_DRAWS) to (N,)."""
     return uniforms[:, 2 * _NUM_ATTEMPTS + 2] < 0.5
-
-
-def _central_sizes(
-    heights: NDArray[np.int64], widths: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the largest central crop of an allowed ratio, for images too narrow for ten attempts to succeed."""
-    ratio = widths / heights
-    height = np.where(ratio > _RATIO[1], heights, np.rint(widths / np.maximum(ratio, _RATIO[0])))
-    width = np.where(ratio < _RATIO[0], widths, np.rint(heights * np.minimum(ratio, _RATIO[1])))
-    return (np.clip(height.astype(np.int64), 1, heights), np.clip(width.astype(np.int64), 1, widths))
 
 
 def resize_patch(patch: NDArray[np.uint8], size: int, *, flip: bool) -> NDArray[np.uint8]:
