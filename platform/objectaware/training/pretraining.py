@@ -23,7 +23,7 @@ from objectaware.methods.workers import (
     running_statistics,
 )
 from objectaware.training.inputs import TrainingInputs, build_loader, open_inputs, worker_share
-from objectaware.training.loop import LoopOptions, Place, Totals, TrainingLoop, autocast, require_precision
+from objectaware.training.loop import Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.session import Session
 from objectaware.training.views import PreparedViews, ViewBatch, ViewLoader, prepared_views
 
@@ -148,7 +148,7 @@ def knn_metrics(inputs: TrainingInputs, size: int, backbone: Backbone) -> dict[s
     return {"knn_accuracy": accuracy, "knn_num_images": float(is_known.sum())}
 
 
-class Trainer(TrainingLoop[PreparedViews]):
+class Trainer(TrainingLoop[PretrainConfig, PreparedViews]):
     """Train a method on one worker's share of the batches.
 
     A checkpoint includes no random generator: draws are a function of seed, epoch and sample, and the order of an epoch
@@ -170,19 +170,20 @@ class Trainer(TrainingLoop[PreparedViews]):
         self, config: PretrainConfig, session: Session, inputs: TrainingInputs, method: Method, loader: ViewLoader
     ) -> None:
         self.method, self.policy = method, loader.policy
-        self._config, self._inputs, self._views = config, inputs, session.view_source(loader, config)
+        self._inputs, self._views = inputs, session.view_source(loader, config)
         # Whether another image stands in for each sample, as far as this worker has seen.
         self._is_unreadable = torch.zeros(len(inputs.images), dtype=torch.uint8)
-        options = LoopOptions(
-            num_epochs=config.num_epochs,
-            learning_rate_text=f"optimizer.base_learning_rate (now {scaled_learning_rate(config):g} after scaling)",
-            description=config.model_dump(mode="json"),
-            syncs_batch_norm=not method.keeps_batch_norm_local,
-            checkpoint_interval=config.execution.checkpoint_interval,
-            interval_steps=config.execution.checkpoint_interval_steps,
-            keep_every=config.execution.keep_every,
-        )
-        super().__init__(method, session, options, lambda method: config.optimizer.build(method.parameter_groups()))
+        rate = scaled_learning_rate(config)
+        self.learning_rate_text = f"optimizer.base_learning_rate (now {rate:g} after scaling)"
+        self.syncs_batch_norm = not method.keeps_batch_norm_local
+        self.interval_steps = config.execution.checkpoint_interval_steps
+        self.keep_every = config.execution.keep_every
+        super().__init__(config, session, method)
+
+    def build_optimizer(self) -> Optimizer:
+        """Build the optimizer of the method's groups of parameters."""
+        optimizer: Optimizer = self._config.optimizer.build(self.method.parameter_groups())
+        return optimizer
 
     def restore(self, state: Mapping[str, Any]) -> int:
         """Restore the policy, and what differs between the workers."""
