@@ -268,15 +268,12 @@ class FeatureSet:
             source = io.BytesIO(self.folder.read_bytes(name)) if local is None else local
             # Copy on write, since a tensor cannot be kept from being written to.
             values = np.load(source, mmap_mode=None if local is None else "c", allow_pickle=False)
+            if values.shape[:1] != (num_rows,):
+                raise ValueError(f"holds {values.shape} values instead of {num_rows} rows")
         except (OSError, ValueError, EOFError) as error:
-            raise self._damaged(name) from error
-        if values.shape[:1] != (num_rows,):
-            raise self._damaged(name)
+            remedy = "Run the command again with --fresh, which computes the features again."
+            raise InputError("features", f"{self.folder.uri}/{name}", "is missing or damaged", remedy) from error
         return torch.from_numpy(values)
-
-    def _damaged(self, name: str) -> InputError:
-        remedy = "Run the command again with --fresh, which computes the features again."
-        return InputError("features", f"{self.folder.uri}/{name}", "is missing or damaged", remedy)
 
 
 def _values_name(number: int) -> str:

@@ -37,11 +37,7 @@ from objectaware.methods.checkpoint import Classifier
 
 
 def solution_path(
-    problem: ScaledProblem,
-    penalties: Iterable[float],
-    *,
-    initial: Classifier | None = None,
-    tolerance: float = 1e-3,
+    problem: ScaledProblem, penalties: Iterable[float], *, initial: Classifier | None = None, tolerance: float = 1e-3
 ) -> Iterator[Classifier]:
     """Fit the classifier for a sequence of penalties, starting each fit from the results of the fits before it.
 

@@ -17,11 +17,7 @@ from objectaware.errors import ExplainedError
 from objectaware.evaluate.features import alignment, compute_features, feature_std, knn_accuracy, uniformity
 from objectaware.methods.backbones import Backbone
 from objectaware.methods.method import Method, Mixing
-from objectaware.methods.workers import (
-    gather_batch,
-    mean_over_workers,
-    running_statistics,
-)
+from objectaware.methods.workers import gather_batch, mean_over_workers, running_statistics
 from objectaware.training.inputs import TrainingInputs, build_loader, open_inputs, worker_share
 from objectaware.training.loop import Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.session import Session
