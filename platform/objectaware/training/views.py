@@ -163,14 +163,14 @@ class ViewLoader:
             crops[:, 0] += tops
             crops[:, 1] += lefts
             flips = sample_flips(crop_draws)
-            for position, image in enumerate(images):
-                index, flip = int(indices[position]), bool(flips[position])
+            for position, (index, image) in enumerate(zip(indices.tolist(), images, strict=True)):
+                flip, (image_height, image_width) = bool(flips[position]), image.shape[:2]
                 top, left, height, width = crop = tuple(crops[position].tolist())
                 patch = image[top : top + height, left : left + width]
-                patch = self.policy.change_patch(patch, index, crop, *image.shape[:2], policy_draws[position])
+                patch = self.policy.change_patch(patch, index, crop, image_height, image_width, policy_draws[position])
                 pixels[position] = resize_patch(patch, size, flip=flip)
                 if self.policy.needs_masks and view == 0:
-                    mask = self.policy.patch_mask(index, crop, *image.shape[:2])
+                    mask = self.policy.patch_mask(index, crop, image_height, image_width)
                     if mask is not None:  # it is cut, resized and mirrored as the view is
                         columns["masks"][position] = resize_patch(mask, size, flip=flip)
         return columns
