@@ -375,21 +375,16 @@ class CurvatureHistory:
     """The latest pairs (step, change of gradient), which stand for the inverse Hessian.
 
     Attributes:
-        size: Number of pairs kept.
-        pairs: The pairs with their inner products, oldest first.
+        pairs: The pairs with their inner products, oldest first; its length decides how many are kept.
     """
 
-    size: int = 20
-    pairs: deque[tuple[Tensor, Tensor, float]] = field(default_factory=deque)
+    pairs: deque[tuple[Tensor, Tensor, float]] = field(default_factory=lambda: deque(maxlen=20))
 
     def add(self, step: Tensor, change: Tensor) -> None:
-        """Keep a pair and drop the oldest beyond `size`; a pair without positive curvature is left out."""
+        """Keep a pair in the place of the oldest; a pair without positive curvature is left out."""
         curvature = _dot(step, change)
-        if curvature <= 0.0:
-            return
-        self.pairs.append((step, change, curvature))
-        if len(self.pairs) > self.size:
-            self.pairs.popleft()
+        if curvature > 0.0:
+            self.pairs.append((step, change, curvature))
 
     def shift(self, hessian_change: Callable[[Tensor], Tensor]) -> None:
         """Adapt the pairs to a function whose Hessian differs from the present one's by a known map."""
