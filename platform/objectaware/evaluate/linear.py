@@ -25,14 +25,7 @@ from torch import Tensor, nn
 from objectaware.data.sets.imagenet_shifts import CORRUPTIONS as CORRUPTIONS_BY_KIND
 from objectaware.errors import InputError
 from objectaware.evaluate.features import Array, as_checked
-from objectaware.evaluate.logistic import (
-    FeatureBatches,
-    LogisticProblem,
-    ScaledProblem,
-    StreamedProblem,
-    count_classes,
-    solution_path,
-)
+from objectaware.evaluate.logistic import FeatureBatches, LogisticProblem, StreamedProblem, count_classes, solution_path
 from objectaware.methods.checkpoint import Classifier
 
 # Relative error of the weights along the path, where models are compared by their accuracy only.
@@ -123,7 +116,7 @@ def linear_evaluation(
         whole = features, labels.to(features.device, torch.int64)
         batches = FeatureBatches(lambda: iter([whole]))
 
-    def problem_of(chosen: FeatureBatches, dtype: torch.dtype) -> ScaledProblem:
+    def problem_of(chosen: FeatureBatches, dtype: torch.dtype) -> LogisticProblem | StreamedProblem:
         if is_streamed:
             return StreamedProblem(chosen, classes, dtype)
         return LogisticProblem(*next(chosen.read()), classes, dtype)  # all rows, since they are in memory

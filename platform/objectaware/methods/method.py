@@ -47,17 +47,6 @@ class ParameterGroup(TypedDict):
     has_constant_rate: bool
 
 
-def parameter_groups(*networks: nn.Module, has_constant_rate: bool = False) -> list[ParameterGroup]:
-    """Split the trained parameters of networks into biases and batch norm's, which have one dimension, and the rest."""
-    trained = [parameter for network in networks for parameter in network.parameters() if parameter.requires_grad]
-    halves = {is_bias: [one for one in trained if (one.ndim <= 1) == is_bias] for is_bias in (False, True)}
-    return [
-        ParameterGroup(params=params, is_bias=is_bias, has_constant_rate=has_constant_rate)
-        for is_bias, params in halves.items()
-        if params
-    ]
-
-
 class Method(nn.Module):
     """Base of all methods: a module from a batch's views to a loss.
 
@@ -93,7 +82,18 @@ class Method(nn.Module):
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Return the trained parameters in groups, each parameter once, without the frozen ones."""
-        return parameter_groups(self)
+        return self.groups_of(self)
+
+    @staticmethod
+    def groups_of(*networks: nn.Module, has_constant_rate: bool = False) -> list[ParameterGroup]:
+        """Split the trained parameters of networks into those of one dimension, biases and batch norm's, and others."""
+        trained = [parameter for network in networks for parameter in network.parameters() if parameter.requires_grad]
+        halves = {is_bias: [one for one in trained if (one.ndim <= 1) == is_bias] for is_bias in (False, True)}
+        return [
+            ParameterGroup(params=params, is_bias=is_bias, has_constant_rate=has_constant_rate)
+            for is_bias, params in halves.items()
+            if params
+        ]
 
     def begin_step(self, step: int, num_steps: int) -> None:
         """Prepare for a training step, before its forward pass. The base does nothing.
