@@ -201,7 +201,8 @@ class TrainingLoop(ABC, Generic[Config, Batch]):
     keep_every: int | None = None
 
     def __init__(self, config: Config, session: Session, network: nn.Module) -> None:
-        self._config, self._session = config, session
+        self._config: Config = config
+        self._session = session
         if self.syncs_batch_norm:
             synchronise_batch_norm(network, session.device)
         self._network = channels_last(network, session.device)
