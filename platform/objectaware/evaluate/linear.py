@@ -132,12 +132,7 @@ def linear_evaluation(
         held_batches = FeatureBatches(lambda: iter(cut_out))
     if compat == "official":
         penalties = np.geomspace(min_penalty, max_penalty, num_values)
-        models = _official_models(*next(kept_batches.read()), classes, penalties, seed)
-        best, best_model, accuracies = _best_of(models, held_batches)
-        if not bool(torch.isfinite(best_model.weight).all()):
-            remedy = "Leave compat out: the exact solver has a line search."
-            raise InputError("compat", "official", "its optimiser diverged on these features", remedy)
-        return LinearResult(best_model, float(penalties[best]), penalties, accuracies)
+        return _official_result(kept_batches, held_batches, classes, penalties, seed)
     penalties = np.geomspace(max_penalty, min_penalty, num_values)
     # Models along the path are compared by their accuracy only; float32 is twice as fast.
     is_double = next(iter(batches.read()))[0].dtype == torch.float64
@@ -250,6 +245,18 @@ def _apportion(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
         lacking = np.where(numbers < counts - 1, quotas - numbers, -np.inf)
         numbers[int(lacking.argmax())] += 1
     return numbers
+
+
+def _official_result(
+    kept: FeatureBatches, held_out: FeatureBatches, num_classes: int, penalties: NDArray[np.float64], seed: int
+) -> LinearResult:
+    """Choose among the official code's classifiers; arguments are those of `_official_models` and `_best_of`."""
+    models = _official_models(*next(kept.read()), num_classes, penalties, seed)
+    best, model, accuracies = _best_of(models, held_out)
+    if not bool(torch.isfinite(model.weight).all()):
+        remedy = "Leave compat out: the exact solver has a line search."
+        raise InputError("compat", "official", "its optimiser diverged on these features", remedy)
+    return LinearResult(model, float(penalties[best]), penalties, accuracies)
 
 
 def _official_models(
