@@ -14,6 +14,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from numpy.typing import NDArray
+from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from torch import Tensor, nn
@@ -27,7 +28,6 @@ from objectaware.data.sets.coco import CocoDataset
 from objectaware.detection.data import prepared, read_pixels, resized_shape
 from objectaware.detection.network import MaskRCNN, Target
 from objectaware.errors import InputError
-from objectaware.localize.exports import segmentation
 from objectaware.methods.backbones import ResidualBackbone, build_backbone
 from objectaware.methods.checkpoint import load_config, load_encoder, load_state, local_checkpoint, writing
 from objectaware.methods.weights import load_weights, safetensors_metadata, without_wrappers
@@ -111,7 +111,8 @@ def detect_objects(
                 number = {"image_id": coco.numbers[index], "category_id": category_numbers[label]}
                 records.append({**number, "bbox": box, "score": score})
                 if mask is not None:
-                    records[-1]["segmentation"] = segmentation(turn_back.pixels(mask))
+                    code = coco_mask.encode(np.asfortranarray(turn_back.pixels(mask), dtype=np.uint8))
+                    records[-1]["segmentation"] = {"size": list(code["size"]), "counts": code["counts"].decode("ascii")}
     return records
 
 
