@@ -21,7 +21,8 @@ from torch import Tensor
 
 from harness import Result, compare, exit_status, in_turn, parser, processor_seconds, seconds, write_results
 from objectaware.evaluate.linear import PATH_TOLERANCE
-from objectaware.evaluate.logistic import LogisticModel, LogisticProblem, solution_path
+from objectaware.evaluate.logistic import LogisticProblem, solution_path
+from objectaware.methods.checkpoint import Classifier
 
 _LIMIT = 0.2
 _WORST_ERROR = 0.01
@@ -80,7 +81,7 @@ def make_features(num_samples: int, num_features: int, num_classes: int) -> tupl
     return torch.relu(latent @ mixing + 0.1), labels
 
 
-def fit_path(features: Tensor, labels: Tensor, tolerance: float, dtype: torch.dtype) -> list[LogisticModel]:
+def fit_path(features: Tensor, labels: Tensor, tolerance: float, dtype: torch.dtype) -> list[Classifier]:
     """Ours: all penalties, each from where the one before ended."""
     problem = LogisticProblem(features, labels, int(labels.max()) + 1, dtype)
     return list(solution_path(problem, PENALTIES.tolist(), tolerance=tolerance))

@@ -63,8 +63,7 @@ def test_a_mask_follows_its_image() -> None:
     """A mask stored at a quarter of the size, cut along a crop, marks the pixels that it marked in the image."""
     mask = np.zeros((32, 32), dtype=np.uint8)
     mask[8:20, 4:28] = 255
-    crop = np.array([24, 8, 64, 96])
-    cut = crop_mask(mask, crop, 128, 128)
+    cut = crop_mask(mask, (24, 8, 64, 96), 128, 128)
     assert cut.shape == (64, 96)
     full = np.kron(mask, np.ones((4, 4), dtype=np.uint8))[24:88, 8:104]
     assert (np.abs(cut.astype(int) - full) > 127).mean() < 0.01
@@ -72,7 +71,7 @@ def test_a_mask_follows_its_image() -> None:
 
 def test_a_mask_of_the_images_size_is_cut_exactly() -> None:
     mask = np.random.default_rng(0).integers(0, 256, (40, 50), dtype=np.uint8)
-    assert np.array_equal(crop_mask(mask, np.array([3, 4, 20, 30]), 40, 50), mask[3:23, 4:34])
+    assert np.array_equal(crop_mask(mask, (3, 4, 20, 30), 40, 50), mask[3:23, 4:34])
 
 
 def test_an_image_of_the_least_short_side_fills_every_view() -> None:

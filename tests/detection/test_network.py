@@ -66,10 +66,13 @@ def images() -> list[Tensor]:
 
 
 # ResNet-50 has the paper's 1024 channels in the map and 2048 in the trunk.
-@pytest.mark.parametrize(("name", "channels"), [("resnet18", 256), ("resnet50", 1024), ("resnet10_narrow", 192)])
+@pytest.mark.parametrize(
+    ("name", "channels"), [("resnet18", 256), ("resnet50", 1024), ("resnet10_narrow", 192), ("timm/resnet50", 1024)]
+)
 def test_the_map_is_the_third_stage_s(name: str, channels: int) -> None:
     with torch.device("meta"):
-        assert build_backbone(name).as_resnet().c4_channels == channels
+        network = MaskRCNN(build_backbone(name), NUM_CLASSES)
+    assert network.proposals.head.conv[0][0].in_channels == channels
 
 
 def test_five_losses_reach_every_parameter(images: list[Tensor]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import torch
 from torch import Tensor
 
@@ -81,7 +83,7 @@ def test_function_that_cannot_fall_ends_the_search_where_it_began() -> None:
 
 
 def test_history_is_short_positive_and_follows_a_change_of_the_hessian() -> None:
-    history = CurvatureHistory(size=2)
+    history = CurvatureHistory(deque(maxlen=2))
     steps = list(torch.eye(12, dtype=torch.float64)[:3])
     for step in steps:
         history.add(step, CURVATURES * step)

@@ -13,18 +13,19 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 from torch import Tensor
 
+from logistic_fits import fit_logistic
 from objectaware.errors import InputError
+from objectaware.evaluate import logistic
 from objectaware.evaluate.linear import linear_evaluation
 from objectaware.evaluate.logistic import (
     Batch,
     Evaluation,
     FeatureBatches,
-    LogisticModel,
     LogisticProblem,
     StreamedProblem,
-    fit_logistic,
     solution_path,
 )
+from objectaware.methods.checkpoint import Classifier
 
 
 def blobs(
@@ -181,15 +182,16 @@ class TestSolution:
     def test_warm_start_ends_where_a_cold_one_does(self) -> None:
         features, labels = blobs(150, 6, 3)
         cold = fit_logistic(features, labels, num_classes=3, penalty=0.1, tolerance=1e-5)
-        far = LogisticModel(torch.full((3, 6), 5.0).double(), torch.tensor([3.0, -4.0, 1.0]).double())
+        far = Classifier(torch.full((3, 6), 5.0).double(), torch.tensor([3.0, -4.0, 1.0]).double())
         warm = fit_logistic(features, labels, num_classes=3, penalty=0.1, tolerance=1e-5, initial=far)
         assert relative_error(warm.weight, cold.weight) < 1e-4
         torch.testing.assert_close(warm.bias, cold.bias, rtol=1e-3, atol=1e-3)
 
-    def test_start_at_the_solution_stays_there(self) -> None:
+    def test_start_at_the_solution_stays_there(self, monkeypatch: pytest.MonkeyPatch) -> None:
         features, labels = blobs(150, 6, 3)
         cold = fit_logistic(features, labels, num_classes=3, penalty=0.1)
-        again = fit_logistic(features, labels, num_classes=3, penalty=0.1, initial=cold, max_iterations=1)
+        monkeypatch.setattr(logistic, "MAX_ITERATIONS", 1)
+        again = fit_logistic(features, labels, num_classes=3, penalty=0.1, initial=cold)
         torch.testing.assert_close(again.weight, cold.weight)
         torch.testing.assert_close(again.bias, cold.bias)
 
@@ -212,7 +214,7 @@ class TestSolution:
     def test_strong_penalty_does_not_end_the_search_before_the_bias_is_found(self) -> None:
         features, labels = blobs(150, 6, 3)
         exact = fit_logistic(features, labels, num_classes=3, penalty=1e6, tolerance=1e-8)
-        off = LogisticModel(exact.weight, exact.bias + 1e-4 * torch.tensor([1.0, -1.0, 0.0]))
+        off = Classifier(exact.weight, exact.bias + 1e-4 * torch.tensor([1.0, -1.0, 0.0]))
         model = fit_logistic(features, labels, num_classes=3, penalty=1e6, initial=off)
         spread = float((features @ exact.weight.T).std())
         torch.testing.assert_close(model.bias, exact.bias, rtol=0.0, atol=0.01 * spread)

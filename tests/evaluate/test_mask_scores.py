@@ -19,8 +19,8 @@ from objectaware.evaluate.mask_scores import (
     MEASURES,
     SCORE_THRESHOLDS,
     MaskScores,
+    average_precision,
     best_center_box,
-    binarise,
     box_count_histogram,
     box_hits,
     center_map,
@@ -28,7 +28,7 @@ from objectaware.evaluate.mask_scores import (
     is_correctly_localized,
     largest_region_box,
     mask_ious,
-    px_ap,
+    pixel_histograms,
     resize_soft_mask,
     whole_pixels,
 )
@@ -70,14 +70,6 @@ def test_iou_is_symmetric_and_in_the_unit_interval(predicted: NDArray[np.bool_],
     assert ((ious >= 0) & (ious <= 1)).all()
     np.testing.assert_array_equal(ious, mask_ious(truth, predicted))
     np.testing.assert_array_equal(mask_ious(truth, truth), 1)
-
-
-def test_binarise_is_strict_and_half_by_default() -> None:
-    soft = np.array([0.0, 1 / 255, 0.5, 0.51, 1.0])
-    assert binarise(soft).tolist() == [False, False, False, True, True]
-    assert binarise(soft, 0.0).tolist() == [False, True, True, True, True]
-    with pytest.raises(InputError, match="threshold"):
-        binarise(soft, 1.0)
 
 
 @settings(max_examples=25, deadline=None)
@@ -232,6 +224,12 @@ def test_wrong_arguments_are_named(field: str, arguments: dict[str, Any]) -> Non
     assert refusal.value.field == field
 
 
+def _px_ap(
+    score_map: NDArray[np.floating], truth: NDArray[np.bool_], ignored: NDArray[np.bool_] | None = None
+) -> float:
+    return average_precision(pixel_histograms(score_map, truth, ignored))
+
+
 def test_a_hand_computed_example() -> None:
     """Scores 0.9 true, 0.6 false, 0.6 true, 0.2 false, 0.1 true.
 
@@ -239,20 +237,21 @@ def test_a_hand_computed_example() -> None:
     """
     scores = np.array([[0.9005, 0.6005, 0.6005, 0.2005, 0.1005]])
     truth = np.array([[True, False, True, False, True]])
-    assert px_ap([scores], [truth]) == pytest.approx(100 * (1 + 2 / 3 + 3 / 5) / 3)
+    assert _px_ap(scores, truth) == pytest.approx(100 * (1 + 2 / 3 + 3 / 5) / 3)
 
 
 def test_pixels_of_all_images_are_ranked_together() -> None:
     maps = [np.array([[0.9005]]), np.array([[0.5005, 0.1005]])]
     truths = [np.array([[False]]), np.array([[True, False]])]
-    assert px_ap(maps, truths) == pytest.approx(50)
+    histograms = [pixel_histograms(*of_one) for of_one in zip(maps, truths, strict=True)]
+    assert average_precision(np.sum(histograms, axis=0)) == pytest.approx(50)
 
 
 def test_a_perfect_map_has_all_and_a_constant_one_the_share_of_the_foreground() -> None:
     truth = np.zeros((6, 10), dtype=bool)
     truth[:3] = True
-    assert px_ap([truth.astype(np.float32)], [truth]) == 100
-    assert px_ap([np.full((6, 10), 0.25)], [truth]) == pytest.approx(50)
+    assert _px_ap(truth.astype(np.float32), truth) == 100
+    assert _px_ap(np.full((6, 10), 0.25), truth) == pytest.approx(50)
 
 
 def _brute_force(scores: np.ndarray, truth: np.ndarray) -> float:
@@ -274,7 +273,7 @@ def test_it_equals_a_loop_over_the_thresholds(seed: int, share: float) -> None:
     scores = np.rint(generator.random((7, 9)) * 255) / 255
     truth = generator.random((7, 9)) < share
     truth[0, 0] = True
-    assert px_ap([scores], [truth]) == pytest.approx(_brute_force(scores, truth))
+    assert _px_ap(scores, truth) == pytest.approx(_brute_force(scores, truth))
 
 
 @settings(max_examples=10, deadline=None)
@@ -285,25 +284,21 @@ def test_ignored_pixels_are_as_if_they_were_not_there(seed: int) -> None:
     ignored = generator.random((6, 8)) < 0.3
     truth[0, 0], ignored[0, 0] = True, False
     kept = ~ignored
-    assert px_ap([scores], [truth], [ignored]) == px_ap([scores[kept][None]], [truth[kept][None]])
+    assert _px_ap(scores, truth, ignored) == _px_ap(scores[kept][None], truth[kept][None])
 
 
-def test_wrong_arguments_of_px_ap_are_named() -> None:
+def test_wrong_arguments_of_pixel_histograms_are_named() -> None:
     scores, truth = np.zeros((2, 3)), np.ones((2, 3), dtype=bool)
     with pytest.raises(InputError, match="truths"):
-        px_ap([scores], [truth, truth])
+        _px_ap(scores, ~truth)
     with pytest.raises(InputError, match="truths"):
-        px_ap([scores], [~truth])
-    with pytest.raises(InputError, match="truths"):
-        px_ap([scores], [truth[:1]])
-    with pytest.raises(InputError, match="truths"):
-        px_ap([scores, scores], [truth, truth], [truth])
+        _px_ap(scores, truth[:1])
     with pytest.raises(InputError, match="ignored"):
-        px_ap([scores], [truth], [truth[:1]])
+        _px_ap(scores, truth, truth[:1])
     with pytest.raises(InputError, match="ignored"):
-        px_ap([scores], [truth], [truth.astype(np.uint8)])
+        _px_ap(scores, truth, truth.astype(np.uint8))
     with pytest.raises(InputError, match="score_maps"):
-        px_ap([scores + 2], [truth])
+        _px_ap(scores + 2, truth)
 
 
 SIZE = 40

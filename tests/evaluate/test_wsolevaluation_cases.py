@@ -12,7 +12,14 @@ import pytest
 from numpy.typing import NDArray
 
 from objectaware.errors import InputError
-from objectaware.evaluate.mask_scores import SCORE_THRESHOLDS, box_hits, max_box_acc, px_ap, whole_pixels
+from objectaware.evaluate.mask_scores import (
+    SCORE_THRESHOLDS,
+    average_precision,
+    box_hits,
+    max_box_acc,
+    pixel_histograms,
+    whole_pixels,
+)
 
 # Pixels of foreground and background in the three masks of OpenImages; the rest of 224 × 224 is ignored.
 PIXELS = [(43031, 7145), (833, 49342), (347, 13909)]
@@ -109,7 +116,7 @@ def test_a_map_of_nan_is_refused() -> None:
     with pytest.raises(InputError, match="score_maps"):
         box_hits(score_map, np.array([[0, 0, 1, 1]]))
     with pytest.raises(InputError, match="score_maps"):
-        px_ap([score_map], [np.ones((3, 3), dtype=bool)])
+        pixel_histograms(score_map, np.ones((3, 3), dtype=bool))
 
 
 def _mask(pixels: tuple[int, int]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -126,7 +133,7 @@ def test_a_perfect_map_has_all_the_area(ignored_score: float, pixels: tuple[int,
     """`mask_evaluator_masks_perfect_scoremap`."""
     mask, ignored = _mask(pixels)
     scores = np.where(ignored, ignored_score, mask.astype(np.float64))
-    assert px_ap([scores], [mask], [ignored]) == 100.0
+    assert average_precision(pixel_histograms(scores, mask, ignored)) == 100.0
 
 
 @pytest.mark.parametrize("pixels", PIXELS)
@@ -134,7 +141,8 @@ def test_a_perfect_map_has_all_the_area(ignored_score: float, pixels: tuple[int,
 def test_a_constant_map_has_the_share_of_the_foreground(value: float, pixels: tuple[int, int]) -> None:
     """`mask_evaluator_masks_{zero,half,one}_scoremap_mask{0,1,2}`."""
     mask, ignored = _mask(pixels)
-    assert px_ap([np.full(mask.shape, value)], [mask], [ignored]) == pytest.approx(100 * pixels[0] / sum(pixels))
+    histograms = pixel_histograms(np.full(mask.shape, value), mask, ignored)
+    assert average_precision(histograms) == pytest.approx(100 * pixels[0] / sum(pixels))
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
@@ -142,5 +150,5 @@ def test_a_truth_of_one_kind_of_pixel(value: float) -> None:
     """`mask_evaluator_masks_{zero,one}_scoremap_{zero,one}_gt`."""
     scores = np.full((4, 5), value)
     with pytest.raises(InputError, match="no true pixel"):
-        px_ap([scores], [np.zeros((4, 5), dtype=bool)])
-    assert px_ap([scores], [np.ones((4, 5), dtype=bool)]) == pytest.approx(100)
+        average_precision(pixel_histograms(scores, np.zeros((4, 5), dtype=bool)))
+    assert average_precision(pixel_histograms(scores, np.ones((4, 5), dtype=bool))) == pytest.approx(100)

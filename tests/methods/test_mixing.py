@@ -59,7 +59,7 @@ def test_byol_mirrors_the_weights_in_its_second_term() -> None:
     method = BYOL("resnet10_narrow", hidden_size=32, projection_size=16).eval()
     views = _views()
     prediction1, prediction2 = (method._predict(method._project(view)) for view in views)
-    target1, target2 = (method._target(view) for view in views)
+    target1, target2 = (method.target(view) for view in views)
     expected = torch.tensor(0.0)
     for place, (weight, partner) in enumerate(zip(MIXING.weight.float(), MIXING.partner, strict=True)):
         for source, share in ((place, weight), (int(partner), 1 - weight)):

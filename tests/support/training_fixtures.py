@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
 from objectaware.augment.color import ColorDistribution
 from objectaware.config import PretrainConfig, ViewConfig
+from objectaware.data.dataset import TrainingImages
 from objectaware.data.images import Images
-from objectaware.data.storage import Storage
 from objectaware.methods.byol import BYOL
 from objectaware.methods.method import Method
 from objectaware.methods.moco import MoCo
 from objectaware.methods.simsiam import SimSiam
 from objectaware.methods.supervised import Supervised
-from objectaware.training.inputs import epoch_batches
+from objectaware.training.inputs import TrainingInputs, epoch_batches
 from objectaware.training.optimizers.sgd import SGDConfig
 from objectaware.training.policies.background_mixup import OfficialBackground
 from objectaware.training.policies.base import PlainViews, Policy
 from objectaware.training.policies.cutmix import CutMix
 from objectaware.training.policies.mixup import Mixup
-from objectaware.training.pretraining import Pretraining, Trainer
+from objectaware.training.pretraining import Trainer
 from objectaware.training.session import Session
 from objectaware.training.views import ViewLoader
 
@@ -85,7 +85,6 @@ def make_trainer(
     batches: Callable[[int], np.ndarray] | None = None,
     checkpoint_interval: int = 1,
     checkpoint_interval_steps: int | None = None,
-    kept: Storage | None = None,
     keep_every: int = 100,
 ) -> Trainer:
     pictures = images or Pictures(num_pictures)
@@ -106,20 +105,18 @@ def make_trainer(
         "checkpoint_interval_steps": checkpoint_interval_steps,
         "keep_every": keep_every,
     }
-    fields = {"data": {"root": "pictures"}, "backbone": method.backbone.name, "optimizer": fitted, **settings}
+    learnt = {"method": "supervised" if isinstance(method, Supervised) else "moco", "backbone": method.backbone.name}
+    fields = {"data": {"root": "pictures", "layout": "class-folders"}, **learnt, "optimizer": fitted, **settings}
     config = PretrainConfig.model_validate({**fields, "num_epochs": num_epochs, "execution": intervals})
-    training = Pretraining(
-        config=config,
-        session=session,
-        method=method,
-        policy=loader.policy,
-        loader=loader,
+    inputs = TrainingInputs(
+        cast(TrainingImages, pictures),
+        labels=np.arange(num_pictures) % NUM_CLASSES,
+        num_classes=NUM_CLASSES,
         batches=batches or (lambda epoch: epoch_batches(len(pictures), config.batch_size, seed=0, epoch=epoch)),
-        num_samples=len(pictures),
-        kept=kept,
-        labels=np.arange(num_pictures) % NUM_CLASSES if isinstance(method, Supervised) else None,
+        watched=np.empty(0, dtype=np.int64),
+        notice="",
     )
-    return Trainer(training)
+    return Trainer(config, session, inputs, method, loader)
 
 
 def training_state(trainer: Trainer) -> dict[str, torch.Tensor]:
@@ -127,4 +124,4 @@ def training_state(trainer: Trainer) -> dict[str, torch.Tensor]:
     momenta = trainer.optimizer.state_dict()["state"]
     buffers = {f"momentum {key}": value["momentum_buffer"].clone() for key, value in momenta.items()}
     weights = {name: value.clone() for name, value in trainer.method.state_dict().items()}
-    return {**weights, **buffers, **trainer.training.policy.state()}
+    return {**weights, **buffers, **trainer.policy.state()}

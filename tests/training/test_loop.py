@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 
 from objectaware.config import ViewConfig
-from objectaware.data.storage import Storage
 from objectaware.methods.checkpoint import load_encoder, load_state
 from objectaware.methods.moco import MoCo
 from objectaware.training.loop import TrainingDivergedError
@@ -27,7 +26,7 @@ def test_each_worker_gets_its_own_policys_state_back(trainer_in: Callable[..., T
         session = LocalSession(tmp_path / "run")
         session.rank = rank
         resumed = make_trainer(make_method("moco"), session, policy="official_background")
-        for name, value in resumed.training.policy.state().items():
+        for name, value in resumed.policy.state().items():
             assert torch.equal(value, of_two[name][rank])
 
 
@@ -136,12 +135,12 @@ def test_progress_tells_the_chance_level(trainer_in: Callable[..., Trainer]) -> 
 
 
 def test_checkpoints_of_every_nth_epoch_are_kept(trainer_in: Callable[..., Trainer], tmp_path: Path) -> None:
-    kept = Storage.from_uri(tmp_path / "kept")
+    kept = tmp_path / "run" / "kept"
     # The interval of the ordinary checkpoints does not matter.
-    trainer_in("run", num_epochs=3, kept=kept, keep_every=2, checkpoint_interval=3).run()
-    assert [folder.name for folder in (tmp_path / "kept").iterdir()] == ["epoch_0001"]
-    assert load_state(tmp_path / "kept" / "epoch_0001")["next_epoch"] == 2
-    assert load_encoder(tmp_path / "kept" / "epoch_0001").config["backbone"] == "resnet10_narrow"
+    trainer_in("run", num_epochs=3, keep_every=2, checkpoint_interval=3).run()
+    assert [folder.name for folder in kept.iterdir()] == ["epoch_0001"]
+    assert load_state(kept / "epoch_0001")["next_epoch"] == 2
+    assert load_encoder(kept / "epoch_0001").config["backbone"] == "resnet10_narrow"
 
 
 def test_the_target_network_moves_once_a_batch(trainer_in: Callable[..., Trainer]) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from objectaware.config import OptimizerConfig, PretrainConfig
-from objectaware.methods.method import ParameterGroup, parameter_groups
+from objectaware.methods.method import Method, ParameterGroup
 from objectaware.training.optimizers.lars import LARS, LARSConfig
 from objectaware.training.optimizers.sgd import SGDConfig
 from objectaware.training.pretraining import learning_rate_at, set_learning_rate
@@ -70,7 +70,7 @@ def test_lars_leaves_biases_and_batch_norm_to_plain_sgd_without_decay() -> None:
     network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     plain = [network[0].bias, network[1].weight, network[1].bias]
     before = [parameter.detach().clone() for parameter in plain]
-    optimizer = LARSConfig(weight_decay=10.0, base_learning_rate=0.5).build(parameter_groups(network))
+    optimizer = LARSConfig(weight_decay=10.0, base_learning_rate=0.5).build(Method.groups_of(network))
     for parameter in network.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step()
@@ -92,7 +92,7 @@ def test_sgd_decays_biases_and_batch_norm_as_it_is_told(decays_biases: bool) -> 
     network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     nn.init.ones_(network[0].weight)
     config = SGDConfig(base_learning_rate=0.5, weight_decay=0.1, decays_biases=decays_biases)
-    optimizer = config.build(parameter_groups(network))
+    optimizer = config.build(Method.groups_of(network))
     for parameter in network.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
@@ -104,13 +104,13 @@ def test_sgd_decays_biases_and_batch_norm_as_it_is_told(decays_biases: bool) -> 
 def test_frozen_parameters_are_left_out(name: str) -> None:
     network = nn.Linear(3, 4)
     network.weight.requires_grad_(False)
-    built = OptimizerConfig.variants()[name]().build(parameter_groups(network))
+    built = OptimizerConfig.variants()[name]().build(Method.groups_of(network))
     assert [parameter for group in built.param_groups for parameter in group["params"]] == [network.bias]
 
 
 def test_a_group_with_a_constant_rate_keeps_that_of_the_start() -> None:
     scheduled, constant = nn.Linear(3, 4), nn.Linear(3, 4)
-    groups = [*parameter_groups(scheduled), *parameter_groups(constant, has_constant_rate=True)]
+    groups = [*Method.groups_of(scheduled), *Method.groups_of(constant, has_constant_rate=True)]
     optimizer = PAPER.optimizer.build(groups)
     set_learning_rate(PAPER, optimizer, 4000, 10)
     rates = {group["has_constant_rate"]: group["lr"] for group in optimizer.param_groups}

@@ -12,7 +12,7 @@ from objectaware.training.views import blur_kernel_size, prepare_view
 
 def test_views_are_normalised_as_torchvision_does(trainer_in: Callable[..., Trainer]) -> None:
     trainer = trainer_in("run")
-    (batch,) = trainer.training.loader.epoch(0, [np.arange(4)])
+    (batch,) = trainer._views.epoch(0, [np.arange(4)])
     nothing = ColorDistribution(jitter_probability=0, grayscale_probability=0, blur_probability=0)
     plain = replace(batch, colors=(sample_colors(np.zeros((4, NUM_COLOR_DRAWS)), nothing),) * 2)
     expected = tvf.normalize(batch.views[0].float() / 255, [0.485, 0.456, 0.406], [0.229, 0.224, 0.225])

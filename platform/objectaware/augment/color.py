@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import permutations
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,8 +18,7 @@ _ORDERS = list(permutations(range(4)))
 _LUMA = (0.2989, 0.587, 0.114)
 
 
-@dataclass(frozen=True)
-class ColorParameters:
+class ColorParameters(NamedTuple):
     """The changes of colour of each of N views.
 
     Attributes:
@@ -37,8 +37,7 @@ class ColorParameters:
 
     def to(self, device: torch.device) -> ColorParameters:
         """Move the parameters to a device."""
-        moved = {field.name: getattr(self, field.name).to(device) for field in fields(self)}
-        return ColorParameters(**moved)
+        return ColorParameters(*(values.to(device) for values in self))
 
 
 @dataclass(frozen=True)
@@ -46,20 +45,16 @@ class ColorDistribution:
     """The strength of changes to the colours of views; the defaults are MoCo v2's (paper, appendix B.1).
 
     Attributes:
-        brightness: Brightness factors lie in [1 − brightness, 1 + brightness].
-        contrast: The same for contrast.
-        saturation: The same for saturation.
-        hue: Hue shifts lie in [−hue, hue], in turns of the colour circle (at most 0.5).
+        strengths: Of brightness, contrast, saturation and hue. A factor of brightness lies in [1 − strength, 1 +
+            strength], as do those of contrast and saturation. A shift of the hue lies in [−strength, strength], in
+            turns of the colour circle (at most 0.5).
         jitter_probability: Share of views whose colours are jittered.
         grayscale_probability: Share of views made gray.
         blur_probability: Share of views blurred.
         blur_sigma: Least and greatest standard deviation of the blur, in pixels.
     """
 
-    brightness: float = 0.4
-    contrast: float = 0.4
-    saturation: float = 0.4
-    hue: float = 0.1
+    strengths: tuple[float, float, float, float] = (0.4, 0.4, 0.4, 0.1)
     jitter_probability: float = 0.8
     grayscale_probability: float = 0.2
     blur_probability: float = 0.5
@@ -76,9 +71,8 @@ def sample_colors(uniforms: NDArray[np.float64], distribution: ColorDistribution
     Returns:
         Parameters of N views, on the CPU.
     """
-    strengths = np.array([distribution.brightness, distribution.contrast, distribution.saturation, distribution.hue])
     centres = np.array([1.0, 1.0, 1.0, 0.0])
-    factors = centres + strengths * (2 * uniforms[:, 2:6] - 1)
+    factors = centres + np.array(distribution.strengths) * (2 * uniforms[:, 2:6] - 1)
     low, high = distribution.blur_sigma
     sigma = np.where(uniforms[:, 7] < distribution.blur_probability, low + (high - low) * uniforms[:, 8], 0.0)
     return ColorParameters(

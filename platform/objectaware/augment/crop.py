@@ -49,7 +49,12 @@ def sample_crops(
 
     first = np.argmax(fits, axis=1)
     rows = np.arange(len(first))
-    fallback_heights, fallback_widths = _central_sizes(heights, widths)
+    # The largest central crop of an allowed ratio, for images too narrow for ten attempts to succeed.
+    shape = widths / heights
+    fallback_heights = np.where(shape > _RATIO[1], heights, np.rint(widths / np.maximum(shape, _RATIO[0])))
+    fallback_heights = np.clip(fallback_heights.astype(np.int64), 1, heights)
+    fallback_widths = np.where(shape < _RATIO[0], widths, np.rint(heights * np.minimum(shape, _RATIO[1])))
+    fallback_widths = np.clip(fallback_widths.astype(np.int64), 1, widths)
     any_fits = fits[rows, first]
     height = np.where(any_fits, crop_heights[rows, first], fallback_heights)
     width = np.where(any_fits, crop_widths[rows, first], fallback_widths)
@@ -77,16 +82,6 @@ def sample_flips(uniforms: NDArray[np.float64]) -> NDArray[np.bool_]:
     return uniforms[:, 2 * _NUM_ATTEMPTS + 2] < 0.5
 
 
-def _central_sizes(
-    heights: NDArray[np.int64], widths: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the largest central crop of an allowed ratio, for images too narrow for ten attempts to succeed."""
-    ratio = widths / heights
-    height = np.where(ratio > _RATIO[1], heights, np.rint(widths / np.maximum(ratio, _RATIO[0])))
-    width = np.where(ratio < _RATIO[0], widths, np.rint(heights * np.minimum(ratio, _RATIO[1])))
-    return (np.clip(height.astype(np.int64), 1, heights), np.clip(width.astype(np.int64), 1, widths))
-
-
 def resize_patch(patch: NDArray[np.uint8], size: int, *, flip: bool) -> NDArray[np.uint8]:
     """Resize a cut-out patch to a square view, antialiased as PIL and torchvision do, and mirror it.
 
@@ -109,7 +104,7 @@ def resize_patch(patch: NDArray[np.uint8], size: int, *, flip: bool) -> NDArray[
 
 
 def crop_mask(
-    mask: NDArray[np.uint8], crop: NDArray[np.int64], image_height: int, image_width: int
+    mask: NDArray[np.uint8], crop: tuple[int, int, int, int], image_height: int, image_width: int
 ) -> NDArray[np.uint8]:
     """Cut the part under a crop from a mask of the whole image, at the crop's own resolution.
 
@@ -118,14 +113,14 @@ def crop_mask(
 
     Args:
         mask: Soft mask of the whole image in 8 bits, shape (h, w).
-        crop: (top, left, height, width) in image pixels, shape (4,).
+        crop: (top, left, height, width) in image pixels.
         image_height: Height of the image in pixels.
         image_width: Width of the image in pixels.
 
     Returns:
         Mask under the crop, shape (height, width).
     """
-    top, left, height, width = (int(value) for value in crop)
+    top, left, height, width = crop
     if mask.shape == (image_height, image_width):
         return mask[top : top + height, left : left + width]
     scale_y, scale_x = mask.shape[0] / image_height, mask.shape[1] / image_width

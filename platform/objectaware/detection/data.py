@@ -104,14 +104,7 @@ class TrainingImages:
         image = read_pixels(self._coco, place)
         size = resized_shape(image.shape[:2], self._short_sides[int(choice * len(self._short_sides))], self._max_side)
         flip = bool(coin < 0.5)
-        target = self._objects(place, size, flip)
-        key = counter_uniforms(self._seed, iteration, which, 1, stream=_STREAM_KEYS)[0, 0]
-        target["key"] = torch.tensor(int(key * 2**53))
-        return prepared(image, size, flip=flip), target
-
-    def _objects(self, place: int, size: tuple[int, int], flip: bool) -> Target:
-        objects = _usable(self._coco, place)
-        turn = self._coco.turn(place)
+        objects, turn = _usable(self._coco, place), self._coco.turn(place)
         height, width = turn.shape
         annotated_size = turn.shape_before(size)
         masks = np.stack([turn.pixels(draw_mask(one, turn.shape, annotated_size)) for one in objects])
@@ -121,10 +114,12 @@ class TrainingImages:
         if flip:
             boxes[:, [0, 2]] = size[1] - boxes[:, [2, 0]]
             masks = np.ascontiguousarray(masks[:, :, ::-1])
-        return {
+        key = counter_uniforms(self._seed, iteration, which, 1, stream=_STREAM_KEYS)[0, 0]
+        return prepared(image, size, flip=flip), {
             "boxes": torch.from_numpy(boxes),
             "labels": torch.tensor([self._label_of_category[one.category_index] for one in objects]),
             "masks": torch.from_numpy(masks),
+            "key": torch.tensor(int(key * 2**53)),
         }
 
 
@@ -244,10 +239,6 @@ class BatchPlan:
         self._batches = lru_cache(maxsize=1)(self._draw)
         self.batches_per_epoch = len(is_wide) // batch_size
 
-    def epoch_of(self, iteration: int) -> int:
-        """Return the epoch of an iteration; both count from 0."""
-        return iteration // self.batches_per_epoch
-
     def batch(self, iteration: int) -> NDArray[np.int64]:
         """Return the indices (batch size,) of an iteration's images; iterations count from 0."""
         epoch, place = divmod(iteration, self.batches_per_epoch)
@@ -255,7 +246,7 @@ class BatchPlan:
         return batch
 
     def _draw(self, epoch: int) -> NDArray[np.int64]:
-        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self._seed, epoch])))
+        generator = np.random.default_rng([self._seed, epoch])
         waiting: dict[bool, list[int]] = {True: [], False: []}
         batches: list[list[int]] = []
         for index in generator.permutation(len(self._is_wide)).tolist():
@@ -285,7 +276,7 @@ def load_batches(
 
     def submit(iteration: int) -> list[Future[tuple[Tensor, Target]]]:
         share = np.split(plan.batch(iteration), session.world_size)[session.rank].tolist()
-        epoch = plan.epoch_of(iteration)
+        epoch = iteration // plan.batches_per_epoch
         return [pool.submit(images.load, index, epoch=epoch, iteration=iteration) for index in share]
 
     with ThreadPoolExecutor(num_threads, thread_name_prefix="images") as pool:

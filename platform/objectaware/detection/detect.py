@@ -5,13 +5,12 @@ from __future__ import annotations
 import io
 import json
 import pickle
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import safetensors
 import safetensors.torch
 import torch
 from numpy.typing import NDArray
@@ -24,13 +23,13 @@ from torchvision.models.detection._utils import overwrite_eps
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.detection.roi_heads import paste_masks_in_image
 
+from objectaware.config.variants import BACKBONE_NAMES
 from objectaware.data.sets.coco import CocoDataset
-from objectaware.data.truth import Orientation
 from objectaware.detection.data import prepared, read_pixels, resized_shape
 from objectaware.detection.network import MaskRCNN, Target
 from objectaware.errors import InputError
-from objectaware.methods.backbones import build_backbone
-from objectaware.methods.checkpoint import load_config, load_encoder, load_state, local_checkpoint
+from objectaware.methods.backbones import ResidualBackbone, build_backbone
+from objectaware.methods.checkpoint import load_config, load_encoder, load_state, local_checkpoint, writing
 from objectaware.methods.weights import load_weights, safetensors_metadata, without_wrappers
 
 Record = dict[str, Any]
@@ -104,24 +103,17 @@ def detect_objects(
     for index in indices:
         found, turn_back = detector(read_pixels(coco, index)), coco.turn(index).inverse
         boxes = turn_back.boxes(found["boxes"].cpu().numpy(), turn_back.shape).tolist()
-        codes = _run_lengths(found["masks"], turn_back) if "masks" in found else [None] * len(boxes)
         labels, scores = (found[name].cpu().tolist() for name in ("labels", "scores"))
-        for label, (left, top, right, bottom), score, code in zip(labels, boxes, scores, codes, strict=True):
+        masks = (found["masks"][:, 0] >= 0.5).cpu().numpy() if "masks" in found else [None] * len(boxes)
+        for label, (left, top, right, bottom), score, mask in zip(labels, boxes, scores, masks, strict=True):
             if label in category_numbers:
                 box = [left, top, right - left, bottom - top]
                 number = {"image_id": coco.numbers[index], "category_id": category_numbers[label]}
-                record = {**number, "bbox": box, "score": score}
-                records.append(record if code is None else {**record, "segmentation": code})
+                records.append({**number, "bbox": box, "score": score})
+                if mask is not None:
+                    code = coco_mask.encode(np.asfortranarray(turn_back.pixels(mask), dtype=np.uint8))
+                    records[-1]["segmentation"] = {"size": list(code["size"]), "counts": code["counts"].decode("ascii")}
     return records
-
-
-def _run_lengths(masks: Tensor, turn_back: Orientation) -> list[Any]:
-    """Turn soft masks (n, 1, H, W) and return their run-length codes, with foreground from one half on."""
-    binary = (masks[:, 0] >= 0.5).to(torch.uint8).cpu().numpy()
-    if not len(binary):
-        return []
-    codes = coco_mask.encode(np.asfortranarray(turn_back.pixels(binary.transpose(1, 2, 0))))
-    return [{"size": list(code["size"]), "counts": code["counts"].decode("ascii")} for code in codes]
 
 
 def category_numbers(annotations: Path) -> dict[str, int]:
@@ -275,7 +267,7 @@ def export_detector(address: str, path: Path) -> None:
     """
     state, backbone, names = _open_detector(address)
     tensors = {name: value.contiguous().clone() for name, value in state.items()}
-    with _writing(path):
+    with writing(path):
         safetensors.torch.save_file(tensors, path, metadata={"backbone": backbone, _NAMES: json.dumps(names)})
 
 
@@ -314,13 +306,16 @@ def export_detectron2(address: str, path: Path) -> str:
         raise InputError("out", str(path), "is not a name that detectron2 takes", "Give a file such as backbone.pkl.")
     with local_checkpoint(address) as local:
         encoder = load_encoder(local)
-    weights = encoder.backbone.as_resnet().weights()
+    backbone = encoder.backbone
+    if not isinstance(backbone, ResidualBackbone):
+        remedy = f"Give a checkpoint of {', '.join(BACKBONE_NAMES)}."
+        raise InputError("backbone", backbone.name, "is not a ResNet with torchvision's names, as detectron2's", remedy)
     content = {
-        "model": {detectron2_name(name): value.numpy() for name, value in weights.items()},
+        "model": {detectron2_name(name): value.numpy() for name, value in backbone.weights().items()},
         "__author__": "objectaware",
         "matching_heuristics": True,
     }
-    with _writing(path):
+    with writing(path):
         path.write_bytes(pickle.dumps(content))
     return str(encoder.config["backbone"])
 
@@ -334,13 +329,3 @@ def detectron2_name(name: str) -> str:
         parts.insert(0, "stem")
     renamed = ".".join(f"conv{part[2:]}.norm" if part in ("bn1", "bn2", "bn3") else part for part in parts)
     return renamed.replace("downsample.0", "shortcut").replace("downsample.1", "shortcut.norm")
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    """Make the file's folder, and refuse the file if it cannot be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield
-    except (OSError, safetensors.SafetensorError) as error:
-        raise InputError("out", str(path), f"cannot be written ({error})", "Give another file.") from error

@@ -13,11 +13,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from objectaware.config import DetectionConfig
 from objectaware.detection.data import Batch, BatchPlan, TrainingImages, load_batches, open_coco
-from objectaware.detection.network import MaskRCNN
+from objectaware.detection.network import MaskRCNN, require_resnet
 from objectaware.errors import InputError
 from objectaware.methods.checkpoint import Encoder, load_encoder, local_checkpoint
 from objectaware.methods.workers import mean_over_workers
-from objectaware.training.loop import LoopOptions, Place, Totals, TrainingLoop, autocast, require_precision
+from objectaware.training.loop import Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.session import Session
 
 _FIRST_FRACTION = 0.001
@@ -73,7 +73,7 @@ def take_statistics(network: nn.Module, batches: Iterator[Batch], number: int) -
         norm.momentum = momentum
 
 
-class FineTuner(TrainingLoop[Batch]):
+class FineTuner(TrainingLoop[DetectionConfig, Batch]):
     """Fine-tune a network on one worker's share of the batches. An epoch of it is a log interval.
 
     Args:
@@ -87,24 +87,18 @@ class FineTuner(TrainingLoop[Batch]):
     def __init__(
         self, config: DetectionConfig, session: Session, images: TrainingImages, network: MaskRCNN, backbone: str
     ) -> None:
-        self._config = config
         self._images = images
         self._plan = BatchPlan(images.are_wide(), config.batch_size, seed=config.seed)
         self._stream: Iterator[Batch] | None = None
-        description = {"backbone": backbone, "category_names": list(images.category_names)}
-        options = LoopOptions(
-            num_epochs=config.num_epochs,
-            learning_rate_text=f"learning_rate (now {config.learning_rate:g})",
-            checkpoint_interval=config.execution.checkpoint_interval,
-            epoch_size=config.log_interval,
-            description={**config.model_dump(mode="json"), **description},
-        )
+        self.description = {"backbone": backbone, "category_names": list(images.category_names)}
+        self.learning_rate_text = f"learning_rate (now {config.learning_rate:g})"
+        self.epoch_size = config.log_interval
+        super().__init__(config, session, network)
 
-        def build_optimizer(network: MaskRCNN) -> torch.optim.Optimizer:
-            groups = parameter_groups(network, config.weight_decay)
-            return torch.optim.SGD(groups, lr=config.learning_rate, momentum=config.sgd_momentum)
-
-        super().__init__(network, session, options, build_optimizer)
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        """Build SGD with momentum."""
+        groups = parameter_groups(self._network, self._config.weight_decay)
+        return torch.optim.SGD(groups, lr=self._config.learning_rate, momentum=self._config.sgd_momentum)
 
     def restore(self, state: Mapping[str, Any]) -> int:
         """Return the interval to continue with."""
@@ -186,7 +180,7 @@ def open_training(config: DetectionConfig) -> tuple[TrainingImages, Encoder]:
         raise InputError("batch_size", config.batch_size, problem, "Lower it.")
     with local_checkpoint(config.checkpoint) as local:
         encoder = load_encoder(local)
-    encoder.backbone.as_resnet()
+    require_resnet(encoder.backbone)
     return images, encoder
 
 

@@ -16,6 +16,8 @@ from torchvision.models.detection.roi_heads import RoIHeads, maskrcnn_inference
 from torchvision.models.detection.rpn import RegionProposalNetwork, RPNHead
 from torchvision.ops import RoIAlign, roi_align
 
+from objectaware.config.variants import BACKBONE_NAMES
+from objectaware.errors import InputError
 from objectaware.methods.backbones import Backbone
 
 Target = dict[str, Tensor]
@@ -150,7 +152,6 @@ class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
     each class.
 
     Args:
-        stride: Pixels of the image per unit of the map.
         trunk_channels: Channels of the trunk's output.
         num_classes: Classes without background.
         num_regions: Regions per image that training draws, a quarter of them on objects.
@@ -160,9 +161,9 @@ class RegionHeads(RoIHeads):  # type: ignore[misc]  # torchvision has no types
         a deconvolution before the masks).
     """
 
-    def __init__(self, *, stride: int, trunk_channels: int, num_classes: int, num_regions: int) -> None:
+    def __init__(self, trunk_channels: int, *, num_classes: int, num_regions: int) -> None:
         super().__init__(
-            box_roi_pool=RoIAlign(_POOLED_SIDE, 1 / stride, sampling_ratio=0, aligned=True),
+            box_roi_pool=RoIAlign(_POOLED_SIDE, 1 / STRIDE, sampling_ratio=0, aligned=True),
             box_head=None,
             box_predictor=FastRCNNPredictor(trunk_channels, num_classes + 1),
             fg_iou_thresh=0.5,
@@ -278,6 +279,18 @@ def mask_truth(masks: Tensor, boxes: Tensor, matched: Tensor, side: int) -> Tens
     return (cut[:, 0] >= 0.5).to(torch.float32)
 
 
+def require_resnet(backbone: Backbone) -> None:
+    """Refuse a network without the four stages of a ResNet, which `MaskRCNN` divides.
+
+    Raises:
+        InputError: The network does not have these stages.
+    """
+    if not backbone.stages():
+        problem = "does not have the four stages of a ResNet, which are needed"
+        remedy = f"Give a checkpoint of {', '.join(BACKBONE_NAMES)}, or of a ResNet of timm."
+        raise InputError("backbone", backbone.name, problem, remedy)
+
+
 class MaskRCNN(nn.Module):
     """Find objects, their classes and masks.
 
@@ -285,7 +298,7 @@ class MaskRCNN(nn.Module):
     stage.
 
     Args:
-        backbone: A ResNet; it becomes a part of this network.
+        backbone: A network with the stages of a ResNet; it becomes a part of this network.
         num_classes: Classes without background.
         num_regions: Regions per image that training draws.
         num_train_proposals: Proposals per image in training.
@@ -308,14 +321,15 @@ class MaskRCNN(nn.Module):
         num_test_proposals: int = 1000,
     ) -> None:
         super().__init__()
-        self.backbone = backbone.as_resnet()
+        require_resnet(backbone)
+        self.backbone = backbone
         self.extra_norm = nn.BatchNorm2d(backbone.num_features)
+        trunk_layers = backbone.stages()[-1].modules()
+        map_channels = next(layer for layer in trunk_layers if isinstance(layer, nn.Conv2d)).in_channels
         self.proposals = ProposalNetwork(
-            self.backbone.c4_channels, num_train_proposals=num_train_proposals, num_test_proposals=num_test_proposals
+            map_channels, num_train_proposals=num_train_proposals, num_test_proposals=num_test_proposals
         )
-        self.heads = RegionHeads(
-            stride=STRIDE, trunk_channels=backbone.num_features, num_classes=num_classes, num_regions=num_regions
-        )
+        self.heads = RegionHeads(backbone.num_features, num_classes=num_classes, num_regions=num_regions)
 
     def forward(self, images: list[Tensor], targets: list[Target] | None = None) -> dict[str, Tensor] | list[Target]:
         """Return losses in training, else the objects found.
@@ -329,7 +343,8 @@ class MaskRCNN(nn.Module):
             Five losses by name, or `RegionHeads.detections`.
         """
         batch = padded(images)
-        features = self.backbone.forward_c4(batch.tensors).float()  # boxes need 32 bits
+        *first_stages, _ = self.backbone.stages()
+        features = nn.Sequential(*first_stages)(batch.tensors).float()  # boxes need 32 bits
         if targets is not None:
             keys = [int(target["key"]) for target in targets]
             self.proposals.fg_bg_sampler.keys = keys
@@ -340,7 +355,7 @@ class MaskRCNN(nn.Module):
         return {**losses, **self.heads.losses(features, found, targets, self._trunk)}
 
     def _trunk(self, maps: Tensor) -> Tensor:
-        return self.extra_norm(self.backbone.layer4(maps))
+        return self.extra_norm(self.backbone.stages()[-1](maps))
 
 
 def padded(images: list[Tensor]) -> ImageList:

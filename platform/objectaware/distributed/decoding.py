@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import ray.data
@@ -24,10 +23,7 @@ from ray.exceptions import RayError, RayTaskError
 from objectaware import collector
 from objectaware.config import PretrainConfig
 from objectaware.training.inputs import build_loader, open_inputs, worker_share
-from objectaware.training.views import ViewBatch, ViewLoader, ViewPart
-
-Columns = dict[str, NDArray[Any]]
-"""Views of a batch, one row per sample."""
+from objectaware.training.views import Columns, ViewBatch, ViewLoader, joined
 
 _MAX_STEPS = 4096
 _SECONDS_TO_START = 300
@@ -57,12 +53,11 @@ class Decoder:
             place: The `epoch` and the `step` inside it, (1,) each.
 
         Returns:
-            Its views (`_columns`), and `index`, the samples' numbers.
+            The batch's views.
         """
         epoch, step = int(place["epoch"][0]), int(place["step"][0])
-        indices = self._share(epoch)[step]
-        parts = [_columns(future.result()) for future in self._loader.submit(self._pool, epoch, indices)]
-        return {"index": indices, **{name: np.concatenate([part[name] for part in parts]) for name in parts[0]}}
+        futures = self._loader.submit(self._pool, epoch, self._share(epoch)[step])
+        return joined([future.result() for future in futures])
 
 
 class DecodedViews:
@@ -98,7 +93,7 @@ class DecodedViews:
                     self._stream = self._decoded(places, len(batches[step]))
                     columns = next(self._stream)
                 assert np.array_equal(columns["index"], batches[step]), "the decoders follow another plan"
-                yield self._loader.assemble(batches[step], [_part(columns)])
+                yield self._loader.assemble(batches[step], [columns])
         except GeneratorExit:
             self._stream.close()  # ends the decoders
             raise
@@ -147,25 +142,3 @@ def stream_places(epoch: int, step: int, *, num_epochs: int, num_steps: int) -> 
     end = min(epoch + 1 + num_following, num_epochs)
     every = ((number, position) for number in range(epoch, end) for position in range(num_steps))
     return list(islice(every, step, None))
-
-
-def _columns(part: ViewPart) -> Columns:
-    """Return the fields of a part, samples first, the pixels of view 0 as `pixels_0` and so on."""
-    columns: Columns = {
-        "color_draws": part.color_draws.swapaxes(0, 1),
-        "mix_draws": part.mix_draws,
-        "unreadable": part.unreadable,
-        **{f"pixels_{view}": pixels for view, pixels in enumerate(part.pixels)},
-    }
-    return columns if part.masks is None else {**columns, "masks": part.masks}
-
-
-def _part(columns: Columns) -> ViewPart:
-    """Return the part whose fields `_columns` has returned."""
-    return ViewPart(
-        pixels=tuple(columns[f"pixels_{view}"] for view in range(columns["color_draws"].shape[1])),
-        color_draws=columns["color_draws"].swapaxes(0, 1),
-        mix_draws=columns["mix_draws"],
-        masks=columns.get("masks"),
-        unreadable=columns["unreadable"],
-    )

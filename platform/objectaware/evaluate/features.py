@@ -268,15 +268,12 @@ class FeatureSet:
             source = io.BytesIO(self.folder.read_bytes(name)) if local is None else local
             # Copy on write, since a tensor cannot be kept from being written to.
             values = np.load(source, mmap_mode=None if local is None else "c", allow_pickle=False)
+            if values.shape[:1] != (num_rows,):
+                raise ValueError(f"holds {values.shape} values instead of {num_rows} rows")
         except (OSError, ValueError, EOFError) as error:
-            raise self._damaged(name) from error
-        if values.shape[:1] != (num_rows,):
-            raise self._damaged(name)
+            remedy = "Run the command again with --fresh, which computes the features again."
+            raise InputError("features", f"{self.folder.uri}/{name}", "is missing or damaged", remedy) from error
         return torch.from_numpy(values)
-
-    def _damaged(self, name: str) -> InputError:
-        remedy = "Run the command again with --fresh, which computes the features again."
-        return InputError("features", f"{self.folder.uri}/{name}", "is missing or damaged", remedy)
 
 
 def _values_name(number: int) -> str:
@@ -322,18 +319,13 @@ def knn_accuracy(
     chunk = max(1, MAX_PAIRS // len(bank))
     for begin in range(0, len(queries), chunk):
         part = slice(begin, begin + chunk)
-        predicted = _vote(bank, bank_labels, queries[part], num_neighbours, temperature)
+        similarities, indices = (queries[part] @ bank.T).topk(min(num_neighbours, len(bank)), dim=1)
+        # Relative to the best neighbour, so that a low temperature does not overflow; the election is the same.
+        weights = ((similarities - similarities[:, :1]) / temperature).exp()
+        votes = weights.new_zeros(len(weights), int(bank_labels.max()) + 1)
+        predicted = votes.scatter_add_(1, bank_labels[indices], weights).argmax(dim=1)
         num_right += int((predicted == truth[part]).sum())
     return 100.0 * num_right / len(queries)
-
-
-def _vote(bank: Tensor, bank_labels: Tensor, queries: Tensor, num_neighbours: int, temperature: float) -> Tensor:
-    """Return the class (M,) with most votes among the neighbours of each unit-length query (M, D)."""
-    similarities, indices = (queries @ bank.T).topk(min(num_neighbours, len(bank)), dim=1)
-    # Relative to the best neighbour, so that a low temperature does not overflow; the election is the same.
-    weights = ((similarities - similarities[:, :1]) / temperature).exp()
-    votes = weights.new_zeros(len(queries), int(bank_labels.max()) + 1)
-    return votes.scatter_add_(1, bank_labels[indices], weights).argmax(dim=1)
 
 
 def class_distance(first: Array, second: Array) -> float:

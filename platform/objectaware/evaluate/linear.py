@@ -4,8 +4,8 @@
 is chosen among 45 logarithmically spaced values from 1e-6 to 1e5 on a held-out part of the training split. The penalty
 has the sum form of `objectaware.evaluate.logistic`, sum_i CE_i + penalty / 2 * ||W||^2.
 
-`official_linear_evaluation` is that of the official code, kept for its numbers. `few_shot_error` fits the classifier to
-a few images per class. The last functions put accuracies together: over seeds, backgrounds and corruptions.
+With `compat="official"` it does what the official code does, for its numbers. `few_shot_error` fits the classifier to a
+few images per class. The last functions put accuracies together: over seeds, backgrounds and corruptions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,30 +25,11 @@ from torch import Tensor, nn
 from objectaware.data.sets.imagenet_shifts import CORRUPTIONS as CORRUPTIONS_BY_KIND
 from objectaware.errors import InputError
 from objectaware.evaluate.features import Array, as_checked
-from objectaware.evaluate.logistic import (
-    FeatureBatches,
-    LogisticModel,
-    LogisticProblem,
-    ScaledProblem,
-    StreamedProblem,
-    count_classes,
-    fit_logistic,
-    solution_path,
-)
+from objectaware.evaluate.logistic import FeatureBatches, LogisticProblem, StreamedProblem, count_classes, solution_path
+from objectaware.methods.checkpoint import Classifier
 
 # Relative error of the weights along the path, where models are compared by their accuracy only.
 PATH_TOLERANCE = 3e-3
-
-PAPER_HOLDOUT_SIZES: Final = {
-    "cifar10": 10_000,
-    "cifar100": 10_000,
-    "coco-crop": 10_000,
-    "cub": 1_000,
-    "food101": 7_575,
-    "pets": 740,
-}
-"""Samples that the paper's linear evaluation holds out of the training split (official-implementation §2). Of
-ImageNet-9 it holds out 5%; Flowers102 brings a validation split of its own."""
 
 VARIANTS = ("original", "only_bg_b", "only_bg_t", "no_fg", "only_fg", "mixed_same", "mixed_rand", "mixed_next")
 """Variants of the Backgrounds Challenge in the order of the paper's table `bg-main` (`no_fg` is not printed)."""
@@ -71,11 +53,11 @@ class LinearResult:
         model: The classifier to test, for `penalty`.
         penalty: The value with the best hold-out accuracy; among equals the first.
         penalties: (num_values,) float64, in the order in which they were tried: from the largest down, except
-            in `official_linear_evaluation`.
+            with `compat="official"`.
         holdout_accuracies: (num_values,) float64, per cent, in the order of `penalties`.
     """
 
-    model: LogisticModel
+    model: Classifier
     penalty: float
     penalties: NDArray[np.float64]
     holdout_accuracies: NDArray[np.float64]
@@ -93,6 +75,7 @@ def linear_evaluation(
     max_penalty: float = 1e5,
     refit: bool = True,
     num_classes: int | None = None,
+    compat: str | None = None,
 ) -> LinearResult:
     """Choose the penalty on a hold-out and fit the classifier with it.
 
@@ -103,8 +86,7 @@ def linear_evaluation(
         train_labels: (N,) integers from 0. Batches bring their own.
         holdout_fraction: Share of each class that is held out, in (0, 1), rounded to whole samples; every
             class keeps at least one sample to train on.
-        holdout_size: Number of samples held out, in place of the share; `PAPER_HOLDOUT_SIZES`
-            has the paper's.
+        holdout_size: Number of samples held out, in place of the share. docs/recipes.md lists the paper's.
         seed: Seed of the hold-out's draw, which is the same for the same labels.
         num_values: Number of penalties.
         min_penalty: Smallest penalty, positive.
@@ -112,28 +94,32 @@ def linear_evaluation(
         refit: Whether the final classifier is fitted on all of the training split (the default, as SimCLR
             does) or on the part that was not held out (as the official code does).
         num_classes: Number of classes; by default one more than the largest label.
+        compat: "official" for the official code's objective and optimiser (`_official_models`), in float32 and in
+            memory. Penalties are then its weights w, which are tried from the smallest up. The classifier that did
+            best on the hold-out is kept as it was then, and is not fitted again.
 
     Returns:
         The classifier, its penalty, and the accuracy on the hold-out along the path.
 
     Raises:
-        InputError: Features are not finite, labels are out of range, a class has no sample, or no sample can
-            be held out.
+        InputError: Features are not finite, labels are out of range, a class has no sample, no sample can be held
+            out, or the official optimiser diverged before any classifier was of use.
     """
     is_streamed = isinstance(train_features, FeatureBatches)
     if isinstance(train_features, FeatureBatches):
+        assert compat is None, "the official code's solver has no streaming"
         batches = train_features
     else:
         assert train_labels is not None, "only FeatureBatches bring their own labels"
-        features, labels = as_checked(train_features, train_labels, "train_")
+        rows = torch.as_tensor(train_features)
+        features, labels = as_checked(rows if compat is None else rows.float(), train_labels, "train_")
         whole = features, labels.to(features.device, torch.int64)
         batches = FeatureBatches(lambda: iter([whole]))
 
-    def problem_of(chosen: FeatureBatches, dtype: torch.dtype) -> ScaledProblem:
+    def problem_of(chosen: FeatureBatches, dtype: torch.dtype) -> LogisticProblem | StreamedProblem:
         if is_streamed:
             return StreamedProblem(chosen, classes, dtype)
-        rows, of_rows = next(iter(chosen.read()))  # all rows, since they are in memory
-        return LogisticProblem(rows, of_rows, classes, dtype)
+        return LogisticProblem(*next(chosen.read()), classes, dtype)  # all rows, since they are in memory
 
     all_labels = batches.labels()
     classes = int(all_labels.max()) + 1 if num_classes is None else num_classes
@@ -144,6 +130,9 @@ def linear_evaluation(
     if not is_streamed:
         cut_out = list(held_batches.read())  # once, and not for the model of each penalty
         held_batches = FeatureBatches(lambda: iter(cut_out))
+    if compat == "official":
+        penalties = np.geomspace(min_penalty, max_penalty, num_values)
+        return _official_result(kept_batches, held_batches, classes, penalties, seed)
     penalties = np.geomspace(max_penalty, min_penalty, num_values)
     # Models along the path are compared by their accuracy only; float32 is twice as fast.
     is_double = next(iter(batches.read()))[0].dtype == torch.float64
@@ -156,10 +145,10 @@ def linear_evaluation(
     return LinearResult(next(solution_path(exact, [penalty], initial=best_model)), penalty, penalties, accuracies)
 
 
-def _best_of(path: Iterable[LogisticModel], held_out: FeatureBatches) -> tuple[int, LogisticModel, NDArray[np.float64]]:
+def _best_of(path: Iterable[Classifier], held_out: FeatureBatches) -> tuple[int, Classifier, NDArray[np.float64]]:
     """Return the index of the first of the best models, that model, and the accuracies of all models in per cent."""
     accuracies: list[float] = []
-    best: tuple[int, LogisticModel] | None = None
+    best: tuple[int, Classifier] | None = None
     for index, model in enumerate(path):
         right = torch.cat([_is_right(model, features, labels) for features, labels in held_out.read()])
         accuracies.append(100.0 * float(right.to(torch.float64).mean()))
@@ -169,7 +158,7 @@ def _best_of(path: Iterable[LogisticModel], held_out: FeatureBatches) -> tuple[i
     return *best, np.array(accuracies)
 
 
-def accuracy(model: LogisticModel, features: Array, labels: Array) -> float:
+def accuracy(model: Classifier, features: Array, labels: Array) -> float:
     """Return the share of right predictions in per cent.
 
     Args:
@@ -183,7 +172,7 @@ def accuracy(model: LogisticModel, features: Array, labels: Array) -> float:
     return 100.0 * float(_is_right(model, features, labels).to(torch.float64).mean())
 
 
-def classwise_accuracy(model: LogisticModel, features: Array, labels: Array) -> NDArray[np.float64]:
+def classwise_accuracy(model: Classifier, features: Array, labels: Array) -> NDArray[np.float64]:
     """Return the accuracy in per cent of each class, (C,), with NaN for a class without samples.
 
     Args:
@@ -200,7 +189,7 @@ def classwise_accuracy(model: LogisticModel, features: Array, labels: Array) -> 
     return np.array([100.0 * hits.mean() if hits.size else np.nan for hits in of_class])
 
 
-def _is_right(model: LogisticModel, features: Array, labels: Array) -> Tensor:
+def _is_right(model: Classifier, features: Array, labels: Array) -> Tensor:
     rows, truth = as_checked(features, labels)
     return model.predict(rows) == truth.to(rows.device)
 
@@ -258,21 +247,24 @@ def _apportion(counts: NDArray[np.int64], size: int) -> NDArray[np.int64]:
     return numbers
 
 
-def official_linear_evaluation(
-    train_features: Array,
-    train_labels: Array,
-    *,
-    holdout_fraction: float = 0.2,
-    holdout_size: int | None = None,
-    seed: int = 0,
-    num_values: int = 45,
-    min_penalty: float = 1e-6,
-    max_penalty: float = 1e5,
-    num_classes: int | None = None,
+def _official_result(
+    kept: FeatureBatches, held_out: FeatureBatches, num_classes: int, penalties: NDArray[np.float64], seed: int
 ) -> LinearResult:
-    """Choose the weight w of the penalty as the official code does.
+    """Choose among the official code's classifiers; arguments are those of `_official_models` and `_best_of`."""
+    models = _official_models(*next(kept.read()), num_classes, penalties, seed)
+    best, model, accuracies = _best_of(models, held_out)
+    if not bool(torch.isfinite(model.weight).all()):
+        remedy = "Leave compat out: the exact solver has a line search."
+        raise InputError("compat", "official", "its optimiser diverged on these features", remedy)
+    return LinearResult(model, float(penalties[best]), penalties, accuracies)
 
-    It differs from `linear_evaluation` in its objective and in how far its optimiser gets. The penalty weighs the mean
+
+def _official_models(
+    features: Tensor, labels: Tensor, num_classes: int, penalties: NDArray[np.float64], seed: int
+) -> Iterator[Classifier]:
+    """Yield the classifier for each weight w of the penalty, as the official code fits it.
+
+    It differs from the exact solution in its objective and in how far its optimiser gets. The penalty weighs the mean
     of the squares of all weights, and that of the biases, against the mean cross-entropy:
 
         mean_i CE_i + w / 2 * (mean(W^2) + mean(b^2)).
@@ -281,72 +273,38 @@ def official_linear_evaluation(
     penalty `C * D / (w * N)`.
 
     One classifier and one optimiser, PyTorch's L-BFGS of step length 1 without a line search, go through the values of
-    w from the smallest up. Each fit starts from the last one's weights, in float32, on features as they are. Where the
-    features are badly conditioned, a fit may stop short of its minimum. The classifier that did best on the hold-out is
-    kept as it was then, and is not fitted again.
+    w. Each fit starts from the last one's weights, in float32, on features as they are. Where the features are badly
+    conditioned, a fit may stop short of its minimum.
 
     Args:
-        train_features: (N, D) floating point; the work is done in float32 on its device.
-        train_labels: (N,) integers from 0.
-        holdout_fraction: As of `linear_evaluation`, whose hold-out is used here too.
-        holdout_size: Number of samples held out, in place of the share.
-        seed: Seed of the hold-out and of the initial weights.
-        num_values: Number of values of w.
-        min_penalty: Smallest w.
-        max_penalty: Largest w.
-        num_classes: Number of classes; by default one more than the largest label.
-
-    Returns:
-        The classifier, its w, the values of w from the smallest up, and the accuracy on the hold-out after each.
-
-    Raises:
-        InputError: As `linear_evaluation`, or the optimiser diverged before any classifier was of use.
+        features: (N, D) float32.
+        labels: (N,) int64.
+        num_classes: C.
+        penalties: Values of w.
+        seed: Seed of the initial weights.
 
     Source:
         official-implementation §2, "Linear eval".
     """
-    features, labels = as_checked(torch.as_tensor(train_features).float(), train_labels, "train_")
-    classes = int(labels.max()) + 1 if num_classes is None else num_classes
-    kept, held = stratified_holdout(labels.cpu().numpy(), fraction=holdout_fraction, size=holdout_size, seed=seed)
-    labels = labels.to(features.device, torch.int64)
-    count_classes(labels[kept], classes)
-    classifier = nn.Linear(features.shape[1], classes)
+    count_classes(labels, num_classes)
+    classifier = nn.Linear(features.shape[1], num_classes)
     generator = torch.Generator().manual_seed(seed)
     for parameter in classifier.parameters():
         nn.init.normal_(parameter, std=_OFFICIAL_INITIAL_STD, generator=generator)
     classifier = classifier.to(features.device)
     optimizer = torch.optim.LBFGS(classifier.parameters(), max_iter=OFFICIAL_MAX_ITERATIONS)
-    penalties = np.geomspace(min_penalty, max_penalty, num_values)
 
-    def models() -> Iterator[LogisticModel]:
-        for penalty in penalties.tolist():
-            _fit_officially(classifier, optimizer, features[kept], labels[kept], penalty)
-            yield _model_of(classifier)
-
-    best, best_model, accuracies = _best_of(models(), FeatureBatches(lambda: iter([(features[held], labels[held])])))
-    if not bool(torch.isfinite(best_model.weight).all()):
-        remedy = "Leave compat out: the exact solver has a line search."
-        raise InputError("compat", "official", "its optimiser diverged on these features", remedy)
-    return LinearResult(best_model, float(penalties[best]), penalties, accuracies)
-
-
-def _fit_officially(
-    classifier: nn.Linear, optimizer: torch.optim.LBFGS, features: Tensor, labels: Tensor, penalty: float
-) -> None:
-    def loss() -> float:
+    def loss(penalty: float) -> float:
         optimizer.zero_grad()
         value = nn.functional.cross_entropy(classifier(features), labels)
         value = value + 0.5 * penalty * sum(parameter.square().mean() for parameter in classifier.parameters())
         value.backward()  # type: ignore[no-untyped-call]
         return value.item()
 
-    optimizer.step(loss)  # type: ignore[no-untyped-call]
-
-
-def _model_of(classifier: nn.Linear) -> LogisticModel:
-    """Return a copy of the classifier; the change of type copies the tensors."""
-    weight, bias = classifier.weight.detach().double(), classifier.bias.detach().double()
-    return LogisticModel(weight, bias - bias.mean())
+    for penalty in penalties.tolist():
+        optimizer.step(partial(loss, penalty))  # type: ignore[no-untyped-call]
+        weight, bias = (parameter.detach().double() for parameter in (classifier.weight, classifier.bias))  # copies
+        yield Classifier(weight, bias - bias.mean())
 
 
 def few_shot_error(features: Array, labels: Array, *, num_shots: int, seed: int) -> float:
@@ -372,13 +330,8 @@ def few_shot_error(features: Array, labels: Array, *, num_shots: int, seed: int)
     truth = classes.cpu().numpy()
     shown = draw_shots(truth, num_shots=num_shots, seed=seed)
     rest = np.setdiff1d(np.arange(len(truth)), shown)
-    model = fit_logistic(
-        rows[shown].double(),
-        classes[shown],
-        num_classes=int(truth.max()) + 1,
-        penalty=_FEW_SHOT_PENALTY,
-        tolerance=1e-6,
-    )
+    problem = LogisticProblem(rows[shown].double(), classes[shown], int(truth.max()) + 1, torch.float64)
+    model = next(solution_path(problem, [_FEW_SHOT_PENALTY], tolerance=1e-6))
     predicted = model.predict(rows[rest].double()).cpu().numpy()
     return 100.0 * float((predicted != truth[rest]).mean())
 

@@ -32,68 +32,13 @@ import torch
 from torch import Tensor
 
 from objectaware.errors import InputError
-from objectaware.evaluate.features import Array, check_features, check_labels
-
-
-@dataclass(frozen=True)
-class LogisticModel:
-    """A linear classifier with scores `features @ weight.T + bias`.
-
-    Attributes:
-        weight: (C, D) float64.
-        bias: (C,) float64, of zero sum.
-    """
-
-    weight: Tensor
-    bias: Tensor
-
-    def predict(self, features: Array) -> Tensor:
-        """Return the class of each row of `features` (N, D) as (N,) int64, on the features' device."""
-        rows = torch.as_tensor(features)
-        return torch.addmm(self.bias.to(rows), rows, self.weight.to(rows).T).argmax(dim=1)
-
-
-def fit_logistic(
-    features: Array,
-    labels: Array,
-    *,
-    num_classes: int,
-    penalty: float,
-    initial: LogisticModel | None = None,
-    max_iterations: int = 1000,
-    tolerance: float = 1e-3,
-) -> LogisticModel:
-    """Fit the classifier for one penalty, in float64.
-
-    Args:
-        features: (N, D) floating point, finite.
-        labels: (N,) integers in [0, num_classes), each class at least once.
-        num_classes: C, at least 2.
-        penalty: Positive weight of the squared norm, in the sum form of this module.
-        initial: Where to begin; the result does not depend on it beyond `tolerance`.
-        max_iterations: Limit of L-BFGS steps.
-        tolerance: Relative error of the weights, ||W - W*|| / ||W||, at which to stop. It is judged by the
-            gradient, which bounds it from above as the objective is strongly convex in W.
-
-    Returns:
-        The model, on the device of the features.
-
-    Raises:
-        InputError: Features are not finite, labels are out of range or leave a class empty, or the numbers
-            of the two differ.
-    """
-    problem = LogisticProblem(torch.as_tensor(features), torch.as_tensor(labels), num_classes, torch.float64)
-    return next(solution_path(problem, [penalty], initial=initial, max_iterations=max_iterations, tolerance=tolerance))
+from objectaware.evaluate.features import check_features, check_labels
+from objectaware.methods.checkpoint import Classifier
 
 
 def solution_path(
-    problem: ScaledProblem,
-    penalties: Iterable[float],
-    *,
-    initial: LogisticModel | None = None,
-    max_iterations: int = 1000,
-    tolerance: float = 1e-3,
-) -> Iterator[LogisticModel]:
+    problem: ScaledProblem, penalties: Iterable[float], *, initial: Classifier | None = None, tolerance: float = 1e-3
+) -> Iterator[Classifier]:
     """Fit the classifier for a sequence of penalties, starting each fit from the results of the fits before it.
 
     A fit begins where the last two models point to, linearly in log(penalty), and inherits the curvature
@@ -102,12 +47,13 @@ def solution_path(
     Args:
         problem: The features and labels to fit.
         penalties: Positive and strictly decreasing, in the sum form of this module.
-        initial: Where to begin the first fit.
-        max_iterations: Limit of L-BFGS steps for each fit.
-        tolerance: Relative error of the weights, as in `fit_logistic`.
+        initial: Where to begin the first fit; the result does not depend on it beyond `tolerance`.
+        tolerance: Relative error of the weights, ||W - W*|| / ||W||, at which to stop. It is judged by the gradient,
+            which bounds it from above as the objective is strongly convex in W.
 
     Yields:
-        One model per penalty, in their order, fitted when the iterator reaches it.
+        One model per penalty in float64, in their order, fitted when the iterator reaches it. Its biases have zero
+        sum.
     """
     start = problem.start() if initial is None else problem.point_of(initial.weight, initial.bias)
     history = CurvatureHistory()
@@ -115,21 +61,15 @@ def solution_path(
     for penalty in penalties:
         assert 0 < penalty < (solved[-1][0] if solved else math.inf), penalty
         if solved:
-            problem.shift_curvature(history, penalty - solved[-1][0])
-            start = _extrapolate(solved, penalty)
-        solution = problem.solve(penalty, start, history, max_iterations=max_iterations, tolerance=tolerance)
+            last_penalty, start = solved[-1]
+            problem.shift_curvature(history, penalty - last_penalty)
+        if len(solved) == 2:  # continue the line through both, which is linear in log(penalty)
+            earlier_penalty, earlier = solved[0]
+            ratio = math.log(penalty / last_penalty) / math.log(last_penalty / earlier_penalty)
+            start = start + ratio * (start - earlier)
+        solution = problem.solve(penalty, start, history, tolerance)
         solved.append((penalty, solution))
-        yield LogisticModel(*problem.weight_and_bias_of(solution))
-
-
-def _extrapolate(solved: deque[tuple[float, Tensor]], penalty: float) -> Tensor:
-    """Continue the line through the last two solutions, which is linear in log(penalty)."""
-    last_penalty, last = solved[-1]
-    if len(solved) == 1:
-        return last
-    earlier_penalty, earlier = solved[0]
-    ratio = math.log(penalty / last_penalty) / math.log(last_penalty / earlier_penalty)
-    return last + ratio * (last - earlier)
+        yield Classifier(*problem.weight_and_bias_of(solution))
 
 
 class Evaluation(NamedTuple):
@@ -200,9 +140,7 @@ class ScaledProblem(ABC):
         bias = point[:, -1] - weight @ self._mean
         return weight, bias - bias.mean()
 
-    def solve(
-        self, penalty: float, start: Tensor, history: CurvatureHistory, *, max_iterations: int, tolerance: float
-    ) -> Tensor:
+    def solve(self, penalty: float, start: Tensor, history: CurvatureHistory, tolerance: float) -> Tensor:
         """Return the minimiser for a penalty (sum form), up to the relative error `tolerance`."""
         scaled_penalty = self._scaled(penalty)
 
@@ -220,7 +158,7 @@ class ScaledProblem(ABC):
             is_solved,
             history=history,
             prior=1.0 / self._curvature(first.doubts(), penalty),
-            max_iterations=max_iterations,
+            max_iterations=MAX_ITERATIONS,
             # The errors of the samples are independent, so that their mean is this much more exact.
             value_rounding=torch.finfo(self._dtype).eps / math.sqrt(self._num_samples),
         )
@@ -378,7 +316,13 @@ class StreamedProblem(ScaledProblem):
 
     def __init__(self, batches: FeatureBatches, num_classes: int, dtype: torch.dtype) -> None:
         self._batches = batches
-        counts, total = _totals(batches, num_classes)
+        all_labels, totals = [], []
+        for features, labels in batches.read():
+            check_features("features", features)
+            check_labels("labels", labels, features)
+            all_labels.append(labels)
+            totals.append(features.sum(dim=0, dtype=torch.float64))
+        counts, total = count_classes(torch.cat(all_labels), num_classes), sum(totals[1:], start=totals[0])
         num_samples = int(counts.sum())
         self._rows_mean = (total / num_samples).to(dtype)
         moments = torch.zeros(len(total), len(total), dtype=torch.float64, device=total.device)
@@ -414,20 +358,10 @@ class StreamedProblem(ScaledProblem):
         return Evaluation(float(value), gradient, lambda: doubts / self._num_samples)
 
 
-def _totals(batches: FeatureBatches, num_classes: int) -> tuple[Tensor, Tensor]:
-    """Check the batches; return the number of rows per class (C,) and the sum of the features (D,) float64."""
-    all_labels, total = [], None
-    for features, labels in batches.read():
-        check_features("features", features)
-        check_labels("labels", labels, features)
-        all_labels.append(labels)
-        of_batch = features.sum(dim=0, dtype=torch.float64)
-        total = of_batch if total is None else total + of_batch
-    assert total is not None, "there are no batches"
-    return count_classes(torch.cat(all_labels), num_classes), total
-
-
 Evaluate = Callable[[Tensor], tuple[float, Tensor]]
+
+MAX_ITERATIONS = 1000
+"""Limit of L-BFGS steps of a fit."""
 
 # Constants of the Wolfe conditions for quasi-Newton directions (Nocedal and Wright, 2006, section 3.1).
 SUFFICIENT_DECREASE = 1e-4
@@ -441,21 +375,16 @@ class CurvatureHistory:
     """The latest pairs (step, change of gradient), which stand for the inverse Hessian.
 
     Attributes:
-        size: Number of pairs kept.
-        pairs: The pairs with their inner products, oldest first.
+        pairs: The pairs with their inner products, oldest first; its length decides how many are kept.
     """
 
-    size: int = 20
-    pairs: deque[tuple[Tensor, Tensor, float]] = field(default_factory=deque)
+    pairs: deque[tuple[Tensor, Tensor, float]] = field(default_factory=lambda: deque(maxlen=20))
 
     def add(self, step: Tensor, change: Tensor) -> None:
-        """Keep a pair and drop the oldest beyond `size`; a pair without positive curvature is left out."""
+        """Keep a pair in the place of the oldest; a pair without positive curvature is left out."""
         curvature = _dot(step, change)
-        if curvature <= 0.0:
-            return
-        self.pairs.append((step, change, curvature))
-        if len(self.pairs) > self.size:
-            self.pairs.popleft()
+        if curvature > 0.0:
+            self.pairs.append((step, change, curvature))
 
     def shift(self, hessian_change: Callable[[Tensor], Tensor]) -> None:
         """Adapt the pairs to a function whose Hessian differs from the present one's by a known map."""

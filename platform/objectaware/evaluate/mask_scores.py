@@ -47,22 +47,6 @@ _MIN_REGION = 0.001
 _OFFICIAL_THRESHOLD = np.float32(1 / 255)
 
 
-def binarise(soft: NDArray[np.floating], threshold: float = 0.5) -> NDArray[np.bool_]:
-    """Return the foreground of a soft mask: pixels strictly above the threshold.
-
-    Args:
-        soft: Mask of any shape, values in [0, 1].
-        threshold: In [0, 1), excluded. The paper's mIoU takes 0.5. The official component filter truncates to
-            8 bits and keeps all values but 0, that is, values from 1/255 on.
-
-    Returns:
-        Boolean mask of the same shape.
-    """
-    if not 0 <= threshold < 1:
-        raise InputError("threshold", threshold, "must lie in [0, 1)", "The paper takes 0.5.")
-    return soft > threshold
-
-
 def mask_ious(predicted: NDArray[np.bool_], truth: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the foreground intersection over union of each image; two empty masks count as 1.
 
@@ -322,42 +306,10 @@ def _check_range(score_map: NDArray[np.floating]) -> None:
         raise InputError("score_maps", found, "must lie in [0, 1]", "Normalise each map to it.")
 
 
-def px_ap(
-    score_maps: Iterable[NDArray[np.floating]],
-    truths: Iterable[NDArray[np.bool_]],
-    ignored: Iterable[NDArray[np.bool_]] | None = None,
-) -> float:
-    """Return PxAP: the area under the curve of precision over recall of all pixels of all images together.
-
-    Precision and recall are taken at 1000 thresholds; the area is the sum of each step in recall times the
-    precision after it. No threshold is chosen, so that no part of it is an oracle.
-
-    Source:
-        Choe et al., 2020, as wsolevaluation measures it.
-
-    Args:
-        score_maps: Maps (H, W) in [0, 1], an array or a stream.
-        truths: For each map its true foreground (H, W).
-        ignored: For each map the pixels (H, W) that take no part; by default all take part.
-
-    Returns:
-        Per cent.
-
-    Raises:
-        InputError: There is no true pixel, the numbers of masks and maps differ, or `pixel_histograms` refuses one.
-    """
-    total = np.zeros((2, len(_EDGES) - 1), dtype=np.int64)
-    for score_map, truth, left_out in itertools.zip_longest(score_maps, truths, () if ignored is None else ignored):
-        if score_map is None or truth is None or (ignored is not None and left_out is None):
-            raise InputError("truths", "another number", "not as many masks as maps", "Give one per map.")
-        total += pixel_histograms(score_map, truth, left_out)
-    return average_precision(total)
-
-
 def pixel_histograms(
     score_map: NDArray[np.floating], truth: NDArray[np.bool_], ignored: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:
-    """Count the true pixels (row 0) and other pixels (row 1) of one image with each score; `px_ap` sums these.
+    """Count the true pixels (row 0) and other pixels (row 1) of one image with each score.
 
     Args:
         score_map: (H, W) in [0, 1].
@@ -380,7 +332,16 @@ def pixel_histograms(
 
 
 def average_precision(histograms: NDArray[np.int64]) -> float:
-    """Return the area under the curve in per cent, from summed `pixel_histograms`.
+    """Return PxAP in per cent: the area under the curve of precision over recall of all pixels of all images together.
+
+    Precision and recall are taken at 1000 thresholds; the area is the sum of each step in recall times the precision
+    after it. No threshold is chosen, so that no part of it is an oracle.
+
+    Source:
+        Choe et al., 2020, as wsolevaluation measures it.
+
+    Args:
+        histograms: Sum of the images' `pixel_histograms`.
 
     Raises:
         InputError: There is no true pixel.
@@ -446,7 +407,7 @@ class MaskScores:
         self._size = size
         self._ious: dict[bool, list[float]] = {False: [], True: []}
         self._hits = np.zeros((len(_IOU_THRESHOLDS), len(SCORE_THRESHOLDS)), dtype=np.int64)
-        self._histograms: NDArray[np.int64] | None = None
+        self._histograms = np.zeros((2, len(_EDGES) - 1), dtype=np.int64)
         self._is_correct: list[bool] = []
         self._num_images = 0
         self._num_missing = 0
@@ -477,20 +438,18 @@ class MaskScores:
             for official, ious in self._ious.items():
                 found = foreground(soft, official=official)
                 ious.append(float(mask_ious((found & counted)[None], (truth & counted)[None])[0]))
-            histograms = pixel_histograms(soft, truth, left_out)
-            self._histograms = histograms if self._histograms is None else self._histograms + histograms
+            self._histograms += pixel_histograms(soft, truth, left_out)
         if len(boxes):
             self._hits += box_hits(soft, whole_pixels(boxes, self._size), iou_thresholds=_IOU_THRESHOLDS)
             self._is_correct.append(is_correctly_localized(largest_region_box(foreground(soft)), boxes))
 
     def result(self) -> dict[str, float]:
         """Return the measures by the names of `MEASURES`; NaN if no image has a true mask, pixel or box."""
-        has_pixels = self._histograms is not None and self._histograms[0].any()
         return {
             "miou": _mean(self._ious[False]),
             "miou_1_255": _mean(self._ious[True]),
             "max_box_acc_v2": self._share(float(self._hits.max(axis=1).mean())),
-            "px_ap": average_precision(self._histograms) if has_pixels and self._histograms is not None else np.nan,
+            "px_ap": average_precision(self._histograms) if self._histograms[0].any() else np.nan,
             "corloc": self._share(float(sum(self._is_correct))),
             "num_images": self._num_images,
             "num_missing": self._num_missing,

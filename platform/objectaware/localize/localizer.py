@@ -233,11 +233,11 @@ def expand_resolution(backbone: Trunk, factor: int) -> Trunk:
         raise InputError("factor", factor, "is not a valid factor of the resolution", "Give 1, 2 or 4.")
     expanded = copy.deepcopy(backbone)
     if isinstance(expanded, Backbone):
-        name, stages = expanded.name, expanded.strided_stages()
+        name, stages = expanded.name, expanded.stages()
     else:
-        name, found = type(backbone).__name__, [getattr(expanded, layer, None) for layer in ("layer4", "layer3")]
+        name, found = type(backbone).__name__, [getattr(expanded, layer, None) for layer in ("layer3", "layer4")]
         stages = [stage for stage in found if isinstance(stage, nn.Module)]
-    stages = stages[: _NUM_STAGES[factor]]
+    stages = stages[len(stages) - _NUM_STAGES[factor] :]
     if len(stages) < _NUM_STAGES[factor]:
         problem = "has no residual stages (layer3, layer4) that could lose their stride"
         raise InputError("backbone", name, problem, "Use expansion: 1 with this network.")

@@ -67,8 +67,7 @@ def extract_boxes(
     foreground = (mask > threshold * mask.max()).astype(np.uint8)
     mode = cv2.RETR_TREE if compat == "official" else cv2.RETR_EXTERNAL
     contours, _ = cv2.findContours(foreground, mode, cv2.CHAIN_APPROX_SIMPLE)
-    rectangles = np.array([cv2.boundingRect(contour) for contour in contours], dtype=np.float64)
-    rectangles = rectangles.reshape(-1, 4)
+    rectangles = np.array([cv2.boundingRect(contour) for contour in contours], dtype=np.float64).reshape(-1, 4)
     is_large = rectangles[:, 2] * rectangles[:, 3] > min_area * height * width
     x, y, box_width, box_height = rectangles[is_large].T
     corners = (

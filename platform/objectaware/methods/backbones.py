@@ -85,18 +85,9 @@ class Backbone(nn.Module):
         """Load a state that `weights` returned; it must be complete."""
         self.load_state_dict(weights)
 
-    def strided_stages(self) -> Sequence[nn.Module]:
-        """Return the stages that enlarge the maps when they lose their stride, last first; none by default."""
+    def stages(self) -> Sequence[nn.Module]:
+        """Return the stem and the four stages of a ResNet, which follow each other; nothing for other networks."""
         return ()
-
-    def as_resnet(self) -> ResidualBackbone:
-        """Return this network if it has the four stages of a ResNet, which detection needs.
-
-        Raises:
-            InputError: The network does not have these stages.
-        """
-        remedy = f"Give a checkpoint of {', '.join(BACKBONE_NAMES)}."
-        raise InputError("backbone", self.name, "does not have the four stages of a ResNet, which are needed", remedy)
 
 
 RESNET_PARTS = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")
@@ -117,19 +108,10 @@ class ResidualBackbone(Backbone):
     layer4: nn.Sequential
     avgpool: nn.Module
 
-    def forward_c4(self, images: Tensor) -> Tensor:
-        """Compute the maps after the third stage, of stride 16 (C4 in the detection literature)."""
-        x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
-        return cast(Tensor, self.layer3(self.layer2(self.layer1(x))))
-
-    @property
-    def c4_channels(self) -> int:
-        """Return the number of channels of the maps after the third stage."""
-        return cast(nn.Conv2d, self.layer4[0].get_submodule("conv1")).in_channels
-
     def forward_features(self, images: Tensor) -> Tensor:
         """Compute the maps (N, C, h, w) before pooling, after ReLU and therefore not negative."""
-        return cast(Tensor, self.layer4(self.forward_c4(images)))
+        x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+        return cast(Tensor, self.layer4(self.layer3(self.layer2(self.layer1(x)))))
 
     def activations(self, images: Tensor) -> Activations:
         """Compute the maps of images (N, 3, H, W); pooling is the average."""
@@ -139,13 +121,10 @@ class ResidualBackbone(Backbone):
         """Compute the pooled features (N, num_features) of images (N, 3, H, W)."""
         return cast(Tensor, self.avgpool(self.forward_features(images)).flatten(1))
 
-    def strided_stages(self) -> Sequence[nn.Module]:
-        """Return the last two stages, the last one first."""
-        return self.layer4, self.layer3
-
-    def as_resnet(self) -> ResidualBackbone:
-        """Return this network."""
-        return self
+    def stages(self) -> Sequence[nn.Module]:
+        """Return the stem and the four stages."""
+        stem = nn.Sequential(self.conv1, self.bn1, self.relu, self.maxpool)
+        return stem, self.layer1, self.layer2, self.layer3, self.layer4
 
 
 class TorchvisionResNet(ResidualBackbone, ResNet):  # type: ignore[misc]

@@ -63,12 +63,9 @@ class BYOL(MomentumMethod):
     ) -> None:
         super().__init__(momentum, momentum_schedule)
         self.backbone = build_backbone(backbone)
-        width = self.backbone.num_features
-        self.projector = projection_head(width, hidden_size, projection_size)
+        self.projector = projection_head(self.backbone.num_features, hidden_size, projection_size)
         self.predictor = projection_head(projection_size, hidden_size, projection_size)
-        self.target_backbone = build_backbone(backbone)
-        self.target_projector = projection_head(width, hidden_size, projection_size)
-        self.start_target()
+        self.build_target(hidden_size, projection_size)
 
     @property
     def chance_loss(self) -> float:
@@ -90,7 +87,8 @@ class BYOL(MomentumMethod):
         self.embeddings = projection1.detach(), projection2.detach()
         prediction1, prediction2 = self._predict(projection1), self._predict(projection2)
         self.move_target()
-        target1, target2 = self._target(view1), self._target(view2)
+        with torch.no_grad():
+            target1, target2 = self.target(view1), self.target(view2)
         agreement = cosines(prediction1, target2, mixing) + cosines(target1, prediction2, mixing)  # (N,)
         return -2 * agreement.mean()
 
@@ -99,7 +97,3 @@ class BYOL(MomentumMethod):
 
     def _predict(self, projection: Tensor) -> Tensor:
         return normalised(self.predictor(projection))
-
-    @torch.no_grad()
-    def _target(self, view: Tensor) -> Tensor:
-        return normalised(self.target_projector(self.target_backbone(view)))

@@ -99,12 +99,19 @@ def export_backbone(address: str, path: Path) -> str:
     """
     with local_checkpoint(address) as local:
         encoder = load_encoder(local)
+    with writing(path):
+        _write_backbone(encoder.backbone, path)
+    return str(encoder.config["backbone"])
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Make the folder of a new file, and refuse the file if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_backbone(encoder.backbone, path)
+        yield
     except (OSError, safetensors.SafetensorError) as error:
         raise InputError("out", str(path), f"cannot be written ({error})", "Give another file.") from error
-    return str(encoder.config["backbone"])
 
 
 def checkpoint_file(address: str) -> tuple[Storage, str]:
@@ -258,18 +265,22 @@ class Classifier:
     """A linear classifier with the scores `features @ weight.T + bias`.
 
     Attributes:
-        weight: (K, C) float32.
-        bias: (K,) float32.
+        weight: (K, C) floating point.
+        bias: (K,) floating point.
     """
 
     weight: Tensor
     bias: Tensor
 
+    def predict(self, features: Tensor) -> Tensor:
+        """Return the class of each row of features (N, C) as (N,) int64, on the features' device."""
+        return torch.addmm(self.bias.to(features), features, self.weight.to(features).T).argmax(dim=1)
+
 
 def classifier_file(classifier: Classifier) -> bytes:
-    """Return the content of a classifier's file, which `load_classifier` reads."""
+    """Return the content of a classifier's file, which holds it in float32 and which `load_classifier` reads."""
     tensors = {"fc.weight": classifier.weight, "fc.bias": classifier.bias}
-    return safetensors.torch.save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
+    return safetensors.torch.save({name: value.detach().float().cpu().contiguous() for name, value in tensors.items()})
 
 
 def read_classifier(address: str) -> bytes:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from objectaware.methods.backbones import Backbone
+from objectaware.methods.backbones import Backbone, build_backbone
 
 MomentumSchedule = Literal["constant", "cosine"]
 """Schedule of a target network's m: constant, or rising to 1 along a cosine."""
@@ -45,17 +45,6 @@ class ParameterGroup(TypedDict):
     params: list[nn.Parameter]
     is_bias: bool
     has_constant_rate: bool
-
-
-def parameter_groups(*networks: nn.Module, has_constant_rate: bool = False) -> list[ParameterGroup]:
-    """Split the trained parameters of networks into biases and batch norm's, which have one dimension, and the rest."""
-    trained = [parameter for network in networks for parameter in network.parameters() if parameter.requires_grad]
-    halves = {is_bias: [one for one in trained if (one.ndim <= 1) == is_bias] for is_bias in (False, True)}
-    return [
-        ParameterGroup(params=params, is_bias=is_bias, has_constant_rate=has_constant_rate)
-        for is_bias, params in halves.items()
-        if params
-    ]
 
 
 class Method(nn.Module):
@@ -93,7 +82,18 @@ class Method(nn.Module):
 
     def parameter_groups(self) -> list[ParameterGroup]:
         """Return the trained parameters in groups, each parameter once, without the frozen ones."""
-        return parameter_groups(self)
+        return self.groups_of(self)
+
+    @staticmethod
+    def groups_of(*networks: nn.Module, has_constant_rate: bool = False) -> list[ParameterGroup]:
+        """Split the trained parameters of networks into those of one dimension, biases and batch norm's, and others."""
+        trained = [parameter for network in networks for parameter in network.parameters() if parameter.requires_grad]
+        halves = {is_bias: [one for one in trained if (one.ndim <= 1) == is_bias] for is_bias in (False, True)}
+        return [
+            ParameterGroup(params=params, is_bias=is_bias, has_constant_rate=has_constant_rate)
+            for is_bias, params in halves.items()
+            if params
+        ]
 
     def begin_step(self, step: int, num_steps: int) -> None:
         """Prepare for a training step, before its forward pass. The base does nothing.
@@ -110,7 +110,7 @@ class Method(nn.Module):
 class MomentumMethod(Method):
     """Base of methods with a target network that follows the trained one: θ̄ ← m θ̄ + (1 − m) θ before each step.
 
-    A subclass builds `backbone`, `projector` and their targets, and calls `start_target` and `move_target`.
+    A subclass builds `backbone` and `projector`, and calls `build_target` and `move_target`.
 
     Args:
         momentum: m of the first step.
@@ -140,8 +140,15 @@ class MomentumMethod(Method):
         """Stop the target network: like the weights, it moves once per batch."""
         self.momentum = 1.0
 
-    def start_target(self) -> None:
-        """Give the target network the weights of the trained one, and freeze it."""
+    def build_target(self, hidden_features: int, out_features: int) -> None:
+        """Build a target network with the weights of the trained one, and freeze it.
+
+        Args:
+            hidden_features: Width inside the projector.
+            out_features: Width of the embedding.
+        """
+        self.target_backbone = build_backbone(self.backbone.name)
+        self.target_projector = projection_head(self.backbone.num_features, hidden_features, out_features)
         self.target_backbone.load_state_dict(self.backbone.state_dict())
         self.target_projector.load_state_dict(self.projector.state_dict())
         for parameter in [*self.target_backbone.parameters(), *self.target_projector.parameters()]:
@@ -152,6 +159,10 @@ class MomentumMethod(Method):
         if self.training:
             update_moving_average(self.backbone, self.target_backbone, self.momentum)
             update_moving_average(self.projector, self.target_projector, self.momentum)
+
+    def target(self, view: Tensor) -> Tensor:
+        """Compute the target network's embeddings (N, D) of a view (N, 3, H, W), of unit length."""
+        return normalised(self.target_projector(self.target_backbone(view)))
 
 
 def cosine_momentum(step: int, num_steps: int, *, initial: float) -> float:

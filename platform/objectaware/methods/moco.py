@@ -15,14 +15,7 @@ from objectaware.config.variants import MethodConfig
 from objectaware.errors import InputError
 from objectaware.methods.backbones import build_backbone
 from objectaware.methods.method import Mixing, MomentumMethod, MomentumSchedule, normalised, projection_head
-from objectaware.methods.workers import (
-    gather_batch,
-    num_workers,
-    shuffle_batch,
-    split_batch_norm,
-    unshuffle_batch,
-    worker_rank,
-)
+from objectaware.methods.workers import embed_shuffled, gather_batch, num_workers, split_batch_norm, worker_rank
 from objectaware.model import Fraction, Positive
 
 if TYPE_CHECKING:
@@ -122,9 +115,7 @@ class MoCo(MomentumMethod):
         self.backbone = build_backbone(backbone)
         width = self.backbone.num_features
         self.projector = projection_head(width, width, projection_size)
-        self.target_backbone = build_backbone(backbone)
-        self.target_projector = projection_head(width, width, projection_size)
-        self.start_target()
+        self.build_target(width, projection_size)
         self._num_splits = num_batch_norm_splits
         self._num_batch_candidates = 1
         self.keeps_batch_norm_local = num_batch_norm_splits > 1
@@ -180,10 +171,9 @@ class MoCo(MomentumMethod):
     @torch.no_grad()
     def _keys(self, view: Tensor) -> Tensor:
         self.move_target()
-        if not self.keeps_batch_norm_local:
-            return normalised(self.target_projector(self.target_backbone(view)))
-        keys = self.target_projector(self.target_backbone(shuffle_batch(view, self._num_splits)))
-        return unshuffle_batch(normalised(keys), self._num_splits)
+        if self.keeps_batch_norm_local:
+            return embed_shuffled(self.target, view, self._num_splits)
+        return self.target(view)
 
     @torch.no_grad()
     def _enqueue(self, keys: Tensor) -> None:

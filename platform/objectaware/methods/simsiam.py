@@ -9,15 +9,7 @@ from torch import Tensor, nn
 
 from objectaware.config.variants import MethodConfig
 from objectaware.methods.backbones import build_backbone
-from objectaware.methods.method import (
-    Method,
-    Mixing,
-    ParameterGroup,
-    cosines,
-    normalised,
-    parameter_groups,
-    projection_head,
-)
+from objectaware.methods.method import Method, Mixing, ParameterGroup, cosines, normalised, projection_head
 from objectaware.model import Positive
 
 
@@ -92,8 +84,8 @@ class SimSiam(Method):
     def parameter_groups(self) -> list[ParameterGroup]:
         """Return the parameters in groups. The predictor's groups may keep a constant learning rate."""
         return [
-            *parameter_groups(self.backbone, self.projector),
-            *parameter_groups(self.predictor, has_constant_rate=self._constant_predictor_rate),
+            *self.groups_of(self.backbone, self.projector),
+            *self.groups_of(self.predictor, has_constant_rate=self._constant_predictor_rate),
         ]
 
     def forward(self, views: Sequence[Tensor], *, labels: Tensor | None = None, mixing: Mixing | None = None) -> Tensor:

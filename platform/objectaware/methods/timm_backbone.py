@@ -99,13 +99,14 @@ class TimmBackbone(Backbone):
         """Load a state that `weights` returned; it must be complete."""
         self.network.load_state_dict(weights)
 
-    def strided_stages(self) -> Sequence[nn.Module]:
-        """Return the last two stages of a ResNet, the last one first; nothing for other networks."""
+    def stages(self) -> Sequence[nn.Module]:
+        """Return the stem and the four stages of a ResNet; nothing for other networks."""
         from timm.models import ResNet
 
         if not isinstance(self.network, ResNet):
             return ()
-        return self.network.get_submodule("layer4"), self.network.get_submodule("layer3")
+        stem = [self.network.get_submodule(name) for name in ("conv1", "bn1", "act1", "maxpool")]
+        return nn.Sequential(*stem), *(self.network.get_submodule(f"layer{number}") for number in range(1, 5))
 
     def _pool(self, features: Tensor) -> Tensor:
         return self.network.forward_head(features, pre_logits=True)

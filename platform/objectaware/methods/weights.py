@@ -54,8 +54,6 @@ _PAGES = (b"<!doctype html", b"<html", b"<?xml")
 
 def safetensors_metadata(path: Path) -> dict[str, str]:
     """Return the metadata of a safetensors file; empty for any other file, and for a damaged one."""
-    if not _is_safetensors(_head(path)):
-        return {}
     try:
         with safetensors.safe_open(path, "pt") as file:
             return dict(file.metadata() or {})
@@ -74,21 +72,17 @@ def load_weights(source: Path | bytes, *, field: str = "checkpoint", address: st
     Raises:
         InputError: The file is of another kind, is damaged, or pickles more than tensors and plain values.
     """
-    head = _head(source)
-    cause = None
-    try:
-        if (refusal := _other_kind(source, head)) is None:
-            return _load(source, head)
-    except OSError:
-        raise
-    except Exception as error:  # a damaged file can raise any error in the reader: IndexError, struct.error …
-        refusal, cause = _failure(error, source, head), error
+    with io.BytesIO(source) if isinstance(source, bytes) else source.open("rb") as stream:
+        head = stream.read(_HEAD_BYTES)
+        cause = None
+        try:
+            if (refusal := _other_kind(stream, head)) is None:
+                return _load(stream, head)
+        except OSError:
+            raise
+        except Exception as error:  # a damaged file can raise any error in the reader: IndexError, struct.error …
+            refusal, cause = _failure(error, stream, head), error
     raise InputError(field, address or source, *refusal) from cause
-
-
-def _head(source: Path | bytes) -> bytes:
-    with _opened(source) as stream:
-        return stream.read(_HEAD_BYTES)
 
 
 def _is_safetensors(head: bytes) -> bool:
@@ -96,21 +90,18 @@ def _is_safetensors(head: bytes) -> bool:
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _SAFETENSORS_HEADER_BYTES
 
 
-def _load(source: Path | bytes, head: bytes) -> Any:  # noqa: ANN401 - whatever was saved
+def _load(stream: BinaryIO, head: bytes) -> Any:  # noqa: ANN401 - whatever was saved
+    stream.seek(0)
     if _is_safetensors(head):
-        return safetensors.torch.load(source) if isinstance(source, bytes) else safetensors.torch.load_file(source)
-    # Pass a stream: PyTorch would choose the reader of a path by its suffix. PyTorch's warning about protocols other
+        return safetensors.torch.load(stream.read())
+    # PyTorch gets a stream, since it would choose the reader of a path by its suffix. Its warning about protocols other
     # than 2 is ignored, because `_failure` names the protocol.
-    with _opened(source) as stream, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Detected pickle protocol")
         return torch.load(stream, map_location="cpu", weights_only=True)
 
 
-def _opened(source: Path | bytes) -> BinaryIO:
-    return io.BytesIO(source) if isinstance(source, bytes) else source.open("rb")
-
-
-def _other_kind(source: Path | bytes, head: bytes) -> tuple[str, str] | None:
+def _other_kind(stream: BinaryIO, head: bytes) -> tuple[str, str] | None:
     """Return the kind of a file that holds no weights that can be read, and the remedy; None for all other files."""
     if not head:
         return "is empty", "Copy or download it again."
@@ -119,16 +110,17 @@ def _other_kind(source: Path | bytes, head: bytes) -> tuple[str, str] | None:
     for begin, problem, remedy in _OTHER_KINDS:
         if head.startswith(begin):
             return problem, remedy
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n").lower().startswith(_PAGES):
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if text.lower().startswith(_PAGES):
         return "is a web page, perhaps an error or a login", "Download the file that the page leads to."
     if head[257:262] == b"ustar":
         return "is a tar archive", "Unpack it and give the file of weights in it."
     if head.startswith(b"\x80") and _LEGACY_MAGIC not in head:
         return "is a pickle that torch.save did not write", "Save the weights in it with torch.save."
     if _is_text(head):
-        kind = "JSON" if head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")) else "plain text"
+        kind = "JSON" if text.startswith((b"{", b"[")) else "plain text"
         return f"is {kind}, perhaps an error message instead of the file", "Read it, and download the file again."
-    return _other_archive(source) if head.startswith(_ZIP) else None
+    return _other_archive(stream) if head.startswith(_ZIP) else None
 
 
 def _is_text(head: bytes) -> bool:
@@ -136,10 +128,9 @@ def _is_text(head: bytes) -> bool:
     return "\ufffd" not in text and all(one.isprintable() or one.isspace() for one in text)
 
 
-def _other_archive(source: Path | bytes) -> tuple[str, str] | None:
+def _other_archive(stream: BinaryIO) -> tuple[str, str] | None:
     """Do the same as `_other_kind` for a zip archive, which may come from torch.save or from another program."""
-    with _opened(source) as stream, zipfile.ZipFile(stream) as archive:
-        names = archive.namelist()
+    names = zipfile.ZipFile(stream).namelist()
     if any(name.endswith("/constants.pkl") for name in names):
         return "is a TorchScript archive, which holds a program", _SCRIPT_WEIGHTS
     if any(name.endswith("data.pkl") for name in names):
@@ -148,24 +139,20 @@ def _other_archive(source: Path | bytes) -> tuple[str, str] | None:
     return inside, "Unpack it and give the file of weights in it."
 
 
-def _pickle_protocol(source: Path | bytes, head: bytes) -> int | None:
-    """Return the protocol of the pickle in a file of `torch.save`; None if the pickle does not name one."""
-    if head.startswith(_ZIP):
-        with _opened(source) as stream, zipfile.ZipFile(stream) as archive:
-            name = next(name for name in archive.namelist() if name.endswith("data.pkl"))
-            head = archive.read(name)
-    return head[1] if head.startswith(b"\x80") else None
-
-
-def _failure(error: Exception, source: Path | bytes, head: bytes) -> tuple[str, str]:
+def _failure(error: Exception, stream: BinaryIO, head: bytes) -> tuple[str, str]:
     """Return what is wrong with a file that could not be read, and the remedy."""
     # PyTorch names the function or class that the pickle would have called. It has not called it.
     needed = re.search(r"GLOBAL ([\w.]+)", str(error))
     if needed is not None:
         return f"is a pickle that would run code ({needed.group(1)}); it was not loaded", _WEIGHTS_ALONE
-    if "Unsupported operand" in str(error) and (protocol := _pickle_protocol(source, head)) not in (None, _PROTOCOL):
-        problem = f"is a pickle of protocol {protocol}; without running code, only protocol {_PROTOCOL} can be read"
-        return problem, _OTHER_PROTOCOL
+    if "Unsupported operand" in str(error):
+        if head.startswith(_ZIP):
+            archive = zipfile.ZipFile(stream)
+            head = archive.read(next(name for name in archive.namelist() if name.endswith("data.pkl")))
+        # A pickle that names its protocol begins with this byte, and then the protocol.
+        if head.startswith(b"\x80") and head[1] != _PROTOCOL:
+            only = f"without running code, only protocol {_PROTOCOL} can be read"
+            return f"is a pickle of protocol {head[1]}; {only}", _OTHER_PROTOCOL
     remedy = "Copy or download it again, or give a file that torch.save or safetensors wrote."
     return "is damaged or not a checkpoint", remedy
 
@@ -189,6 +176,7 @@ _NAMED = rf"((?:{'|'.join(RESNET_PARTS)})\..+)"
 _NUMBERED = r"([014567]\..+)"
 _VISSL_HEAD = r"heads\.((?:\d+\.)+(?:clf|projection_head)\..+)"
 _NUMBERS = dict(zip("014567", RESNET_PARTS, strict=True))
+"""Torchvision's names by the numbers that stand for them."""
 
 
 @dataclass(frozen=True)
@@ -210,19 +198,6 @@ class Layout:
     projector: str = r"(?!)"
     places: tuple[tuple[str, ...], ...] = _USUAL_PLACES
     frozen_epsilon: float = EPSILON
-
-    def backbone_name(self, key: str) -> str | None:
-        """Return torchvision's name of a backbone's tensor; None for any other tensor."""
-        found = re.fullmatch(self.backbone, key)
-        if found is None:
-            return None
-        part, _, rest = found.group(1).partition(".")
-        return f"{_NUMBERS.get(part, part)}.{rest}"
-
-    def projector_name(self, key: str) -> str | None:
-        """Return the name of a projector's tensor inside the projector; None for any other tensor."""
-        found = re.fullmatch(self.projector, key)
-        return None if found is None else found.group(1)
 
 
 LAYOUTS = (
@@ -292,15 +267,17 @@ def find_weights(content: object, address: str) -> ForeignWeights:
 
 
 def _apply(layout: Layout, content: object) -> ForeignWeights | None:
+    """Sort the tensors of a checkpoint by a system's names; return None if it has no backbone under these names."""
     for place in layout.places:
         backbone: dict[str, Tensor] = {}
         projector: dict[str, Tensor] = {}
         left_over: Counter[str] = Counter()
         for key, value in _flat(_inner(content, place)).items():
-            if (name := layout.backbone_name(key)) is not None:
-                backbone[name] = value
-            elif (name := layout.projector_name(key)) is not None:
-                projector[name] = value
+            if found := re.fullmatch(layout.backbone, key):
+                part, _, rest = found[1].partition(".")
+                backbone[f"{_NUMBERS.get(part, part)}.{rest}"] = value
+            elif found := re.fullmatch(layout.projector, key):
+                projector[found[1]] = value
             else:
                 left_over[key.partition(".")[0]] += 1
         if _MARK in backbone:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -188,21 +189,16 @@ def running_statistics(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def averaged_statistics(module: nn.Module) -> dict[str, Tensor]:
-    """Return the mean of all workers' running statistics, for workers that normalised only with their own samples."""
-    return {name: mean_over_workers(values) for name, values in running_statistics(module).items()}
-
-
 class SplitBatchNorm(_BatchNorm):
     """Batch norm that normalises each of several parts of the batch with the part's own statistics in training.
 
     With statistics of the whole batch, query and key carry the same signature of their batch. The queue's older keys
     lack it, and the loss falls although nothing is learnt (He et al. 2020, §3.3; moco#46 on why synchronised batch
-    norm does not help). MoCo shuffles keys between GPUs. With `shuffle_batch`, this class does the same in one
+    norm does not help). MoCo shuffles keys between GPUs. With `embed_shuffled`, this class does the same in one
     process.
 
     Running statistics move by the mean of the parts' statistics. The average over several workers is therefore equal
-    to the statistics of one process with all parts (`averaged_statistics`).
+    to the statistics of one process with all parts.
 
     Args:
         num_features: Channels C.
@@ -225,18 +221,16 @@ class SplitBatchNorm(_BatchNorm):
             return super().forward(input)
         means = self.running_mean.repeat(self.num_splits, 1)  # (S, C)
         variances = self.running_var.repeat(self.num_splits, 1)
-        parts = input.chunk(self.num_splits)
-        outputs = [self._normalise(*part) for part in zip(parts, means, variances, strict=True)]
+        # It updates the parts' running statistics in place.
+        normalise = partial(F.batch_norm, training=True, momentum=self.momentum, eps=self.eps)
+        outputs = [
+            normalise(part, mean, variance, self.weight, self.bias)
+            for part, mean, variance in zip(input.chunk(self.num_splits), means, variances, strict=True)
+        ]
         self.running_mean.copy_(means.mean(dim=0))
         self.running_var.copy_(variances.mean(dim=0))
         self.num_batches_tracked += 1
         return torch.cat(outputs)
-
-    def _normalise(self, part: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """Normalise one part, and update the given running statistics in place."""
-        return F.batch_norm(
-            part, mean, variance, self.weight, self.bias, training=True, momentum=self.momentum, eps=self.eps
-        )
 
 
 def split_batch_norm(module: nn.Module, num_splits: int) -> nn.Module:
@@ -249,25 +243,22 @@ def split_batch_norm(module: nn.Module, num_splits: int) -> nn.Module:
     return _replace(module, lambda layer: SplitBatchNorm(layer.num_features, num_splits)) if num_splits > 1 else module
 
 
-def shuffle_batch(images: Tensor, num_splits: int) -> Tensor:
-    """Distribute all workers' images to other parts of the batch, and return this worker's parts.
+def embed_shuffled(network: Callable[[Tensor], Tensor], images: Tensor, num_splits: int) -> Tensor:
+    """Embed images that are distributed to other parts of all workers' batch while the network normalises them.
 
     Args:
+        network: Function from images (n, 3, H, W) to embeddings (n, D).
         images: Images of this worker, (n, 3, H, W).
         num_splits: Number of parts of all workers' batch, a multiple of the number of workers.
 
     Returns:
-        Images (n, 3, H, W); `unshuffle_batch` puts their embeddings back into the original order.
+        Embeddings (n, D) of this worker's own images, in their order.
 
     Source:
         He et al. 2020, §3.3. MoCo's code draws a permutation for each batch; here the permutation is `interleave`.
     """
     shuffled = _own_part(interleave(gather_batch(images), num_splits))
-    return shuffled.contiguous(memory_format=torch.channels_last)
-
-
-def unshuffle_batch(embeddings: Tensor, num_splits: int) -> Tensor:
-    """Return the embeddings (n, D) of this worker's own images after `shuffle_batch`."""
+    embeddings = network(shuffled.contiguous(memory_format=torch.channels_last))
     return _own_part(undo_interleave(gather_batch(embeddings), num_splits))
 
 

@@ -199,7 +199,8 @@ def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[St
         indices = np.arange(NUM_STEPS * config.batch_size)
         num_viewed = min(_NUM_VIEWED, len(indices))
         views = core_seconds(lambda: loader.load(0, indices[:num_viewed]), num_viewed)
-        crops = [crop for view in loader.load(0, indices).pixels[:2] for crop in view]
+        loaded = loader.load(0, indices)
+        crops = [*loaded["pixels_0"], *loaded["pixels_1"]]
         pictures = [read_image(path) for path in files[:GROUP_SIZE]]
         return Rates(
             source=f"as measured on {model.processor_name()}, {num_cores()} cores{gpu}",

@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 
 from objectaware.errors import InputError
 from objectaware.evaluate.features import check_features
-from objectaware.evaluate.linear import LinearResult, bg_gap, linear_evaluation, official_linear_evaluation
-from objectaware.evaluate.logistic import Batch, FeatureBatches, LogisticModel
+from objectaware.evaluate.linear import LinearResult, bg_gap, linear_evaluation
+from objectaware.evaluate.logistic import Batch, FeatureBatches
 from objectaware.methods.checkpoint import CLASSIFIER_NAME, Classifier, classifier_file
 from objectaware.model import Count, Positive, filled
 from objectaware.stages.features import (
@@ -164,32 +164,31 @@ def measure_linear(config: LinearConfig, found: Mapping[str, LabelledFeatures], 
         "coverage": coverage,
         "penalty": float(result.penalty),
         "holdout_accuracy": float(result.holdout_accuracies.max()),
-        "classifier": classifier_file(Classifier(result.model.weight.float(), result.model.bias.float())),
+        "classifier": classifier_file(result.model),
     }
 
 
 def _fit(config: LinearConfig, train: LabelledFeatures, device: torch.device, streamed: bool) -> LinearResult:
-    holdout: dict[str, Any] = {
+    options: dict[str, Any] = {
         "holdout_fraction": config.holdout_fraction,
         "holdout_size": config.holdout_size,
         "seed": config.seed,
         "num_values": config.num_penalties,
+        "refit": config.refit,
+        "compat": config.compat,
     }
     if streamed:
-        assert config.compat is None, "the official code's solver has no streaming"
 
         def read() -> Iterator[Batch]:
             for values, indices in train.features.parts():
                 yield values.to(device), torch.from_numpy(train.labels[indices]).to(device)
 
-        return linear_evaluation(FeatureBatches(read), refit=config.refit, **holdout)
+        return linear_evaluation(FeatureBatches(read), **options)
     features, labels = train.load(device)
-    if config.compat == "official":
-        return official_linear_evaluation(features, labels, **holdout)
-    return linear_evaluation(features, labels, refit=config.refit, **holdout)
+    return linear_evaluation(features, labels, **options)
 
 
-def _predict(model: LogisticModel, test: LabelledFeatures, device: torch.device) -> NDArray[np.int64]:
+def _predict(model: Classifier, test: LabelledFeatures, device: torch.device) -> NDArray[np.int64]:
     """Return the predicted class of each row of a test set, (M,)."""
     predicted = []
     for values, _ in test.features.parts():

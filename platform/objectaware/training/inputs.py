@@ -35,7 +35,7 @@ def epoch_batches(num_samples: int, batch_size: int, *, seed: int, epoch: int) -
         in MoCo's code: batch statistics of a handful of samples would disturb the network. Another epoch leaves
         out others.
     """
-    return _cut(_generator(seed, epoch).permutation(num_samples), batch_size)
+    return _cut(np.random.default_rng([seed, epoch]).permutation(num_samples), batch_size)
 
 
 def windowed_batches(
@@ -56,7 +56,7 @@ def windowed_batches(
     Returns:
         As `epoch_batches`.
     """
-    generator = _generator(seed, epoch)
+    generator = np.random.default_rng([seed, epoch])
     starts = np.cumsum(shard_sizes) - shard_sizes
     shards = generator.permutation(len(shard_sizes))
     windows = [shards[first : first + window] for first in range(0, len(shards), window)]
@@ -65,10 +65,6 @@ def windowed_batches(
         for together in windows
     ]
     return _cut(np.concatenate(rows), batch_size)
-
-
-def _generator(seed: int, epoch: int) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch])))
 
 
 def _cut(order: NDArray[np.int64], batch_size: int) -> NDArray[np.int64]:
@@ -117,7 +113,7 @@ class TrainingInputs:
         labels: Class index of each image, (N,), where the layout has labels.
         num_classes: Classes.
         batches: Function from an epoch to its sample indices, (steps, batch size of all workers).
-        watched: Indices of the images that k-NN accuracy is measured on.
+        watched: Indices of the images that k-NN accuracy is measured on; empty without labels.
         notice: A line about the images' folder that the user should read; empty if there is none.
     """
 
@@ -165,6 +161,8 @@ def open_inputs(config: PretrainConfig, data: Dataset | None = None) -> Training
     def batches(epoch: int) -> NDArray[np.int64]:
         return order(config.batch_size, seed=config.seed, epoch=epoch)
 
+    if images.labels is None:
+        watched = watched[:0]
     return TrainingInputs(kept, images.labels, len(images.class_names), batches, watched, data.notice)
 
 
@@ -185,7 +183,7 @@ def build_loader(config: PretrainConfig, images: TrainingImages, cache_folder: P
         images,
         policy,
         views=config.method.views(config),
-        colors=ColorDistribution(*config.color_jitter, grayscale_probability=config.grayscale_probability),
+        colors=ColorDistribution(config.color_jitter, grayscale_probability=config.grayscale_probability),
         seed=config.seed,
         num_threads=config.execution.num_loader_threads,
         is_unreadable=images.is_unreadable,

@@ -20,13 +20,14 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from objectaware.data.storage import Storage
+from objectaware.config import DetectionConfig, PretrainConfig
 from objectaware.errors import ExplainedError, InputError
 from objectaware.methods.backbones import channels_last
 from objectaware.methods.checkpoint import copy_checkpoint, load_state, save_checkpoint
 from objectaware.methods.workers import synchronise_batch_norm
 from objectaware.training.session import Session, StoppedError, any_worker
 
+Config = TypeVar("Config", PretrainConfig, DetectionConfig)
 Batch = TypeVar("Batch")
 Item = TypeVar("Item")
 Part = TypeVar("Part")
@@ -100,13 +101,10 @@ def require_precision(precision: str, device: torch.device) -> None:
         InputError: The device has no instructions for the precision.
     """
     if precision == "bf16" and not _computes_bfloat16(device):
-        kind = "GPU" if device.type == "cuda" else "CPU"
-        raise InputError(
-            "precision",
-            precision,
-            f"this machine's {kind} has no bfloat16 instructions and would take about ten times as long as with fp32",
-            "Use precision: fp32 (--precision fp32), which gives another result, or a machine that has them.",
-        )
+        machine = f"this machine's {'GPU' if device.type == 'cuda' else 'CPU'}"
+        problem = f"{machine} has no bfloat16 instructions and would take about ten times as long as with fp32"
+        remedy = "Use precision: fp32 (--precision fp32), which gives another result, or a machine that has them."
+        raise InputError("precision", precision, problem, remedy)
 
 
 def _computes_bfloat16(device: torch.device) -> bool:
@@ -171,60 +169,44 @@ class Place(NamedTuple):
     num_steps: int
 
 
-@dataclass(frozen=True)
-class LoopOptions:
-    """Say how a loop divides a training into epochs, and when it makes checkpoints.
-
-    Attributes:
-        num_epochs: Epochs in all.
-        learning_rate_text: The field that says the learning rate, and its value, for the message of a divergence.
-        description: Content of `config.json` beside a checkpoint; has the key `backbone`.
-        syncs_batch_norm: Whether batch norm has the statistics of all workers' samples.
-        checkpoint_interval: Interval between checkpoints, rounded up to whole epochs; the last epoch always makes one.
-        epoch_size: Length of an epoch in the unit of this interval.
-        interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
-        kept: Folder in which some checkpoints are kept permanently.
-        keep_every: n: the checkpoint of every n-th epoch is kept there.
-    """
-
-    num_epochs: int
-    learning_rate_text: str
-    description: Mapping[str, object]
-    checkpoint_interval: int
-    epoch_size: int = 1
-    interval_steps: int | None = None
-    kept: Storage | None = None
-    keep_every: int = 1
-    syncs_batch_norm: bool = True
-
-
-class TrainingLoop(ABC, Generic[Batch]):
+class TrainingLoop(ABC, Generic[Config, Batch]):
     """Train a network on one worker's share of the batches.
 
     The loop sums up each step, reports progress after it and metrics after each epoch, saves checkpoints, and resumes
-    from them. A subclass says what a step, an epoch and a checkpoint consist of. It sets its own attributes before it
-    calls this constructor, which restores the session's checkpoint.
+    from them. A subclass says what a step, an epoch and a checkpoint consist of. It sets its own attributes, and those
+    below that differ from their defaults, before it calls this constructor, which restores the session's checkpoint.
 
     Args:
-        network: What is trained.
+        config: How the weights are fitted, and when checkpoints are made.
         session: This worker's place among the others.
-        options: Epochs, checkpoints, and what messages say.
-        build_optimizer: Function from the network to its optimizer.
+        network: What is trained.
 
     Attributes:
         optimizer: Optimizer of the network.
         next_epoch: Epoch in which training starts or resumes.
+        learning_rate_text: The field that says the learning rate, and its value, for the message of a divergence.
+        description: What `config.json` beside a checkpoint holds besides the configuration.
+        syncs_batch_norm: Whether batch norm has the statistics of all workers' samples.
+        epoch_size: Length of an epoch in the unit of `execution.checkpoint_interval`.
+        interval_steps: Steps between checkpoints inside an epoch; None makes none but on termination.
+        keep_every: n: the checkpoint of every n-th epoch is kept permanently, in the session's folder for them; None
+            keeps none.
     """
 
-    def __init__(
-        self, network: nn.Module, session: Session, options: LoopOptions, build_optimizer: Callable[[Any], Optimizer]
-    ) -> None:
+    learning_rate_text: str
+    description: Mapping[str, object] = {}
+    syncs_batch_norm: bool = True
+    epoch_size: int = 1
+    interval_steps: int | None = None
+    keep_every: int | None = None
+
+    def __init__(self, config: Config, session: Session, network: nn.Module) -> None:
+        self._config: Config = config
         self._session = session
-        self._options = options
-        if options.syncs_batch_norm:
+        if self.syncs_batch_norm:
             synchronise_batch_norm(network, session.device)
         self._network = channels_last(network, session.device)
-        self.optimizer = build_optimizer(network)
+        self.optimizer = self.build_optimizer()
         self._step_module = network
         if session.world_size > 1:
             # Buffers are equal on all workers already: batch statistics and keys are those of the whole batch. Where
@@ -240,6 +222,10 @@ class TrainingLoop(ABC, Generic[Batch]):
             self.optimizer.load_state_dict(state["optimizer"])
             self._begun = None if state["totals"] is None else Totals(**state["totals"])
             self.next_epoch = self.restore(state)
+
+    @abstractmethod
+    def build_optimizer(self) -> Optimizer:
+        """Build the optimizer of the network, which is on its device."""
 
     @abstractmethod
     def restore(self, state: Mapping[str, Any]) -> int:
@@ -283,7 +269,8 @@ class TrainingLoop(ABC, Generic[Batch]):
         # The session may have moved the folder away.
         with tempfile.TemporaryDirectory(prefix="checkpoint-", ignore_cleanup_errors=True) as folder:
             state = {"optimizer": self.optimizer.state_dict(), **state}
-            save_checkpoint(Path(folder), self._network, self._options.description, state)
+            description = {**self._config.model_dump(mode="json"), **self.description}
+            save_checkpoint(Path(folder), self._network, description, state)
             yield Path(folder)
 
     def run(self) -> None:
@@ -293,7 +280,7 @@ class TrainingLoop(ABC, Generic[Batch]):
             TrainingDivergedError: The loss is not finite.
             StoppedError: A worker was asked to end. All workers end after the same step, which is saved.
         """
-        for epoch in range(self.next_epoch, self._options.num_epochs):
+        for epoch in range(self.next_epoch, self._config.num_epochs):
             self._report(epoch, self._train_epoch(epoch))
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
@@ -311,7 +298,7 @@ class TrainingLoop(ABC, Generic[Batch]):
                 if not math.isfinite(values["loss"]):
                     raise TrainingDivergedError(
                         f"the loss is {values['loss']} at {self._named(place)}: training has diverged. Lower "
-                        f"{self._options.learning_rate_text} or use precision fp32."
+                        f"{self.learning_rate_text} or use precision fp32."
                     )
                 totals.add(values)
                 self._after_step(place, totals)
@@ -322,7 +309,7 @@ class TrainingLoop(ABC, Generic[Batch]):
         self._session.progress({**self.position(place), **self.metrics(totals)})
         stop = any_worker(self._session.should_stop(), self._session.device)
         # The epoch's own checkpoint follows its last step.
-        interval = self._options.interval_steps
+        interval = self.interval_steps
         due = interval is not None and place.step % interval == 0 and place.step < place.num_steps
         if stop or due:
             with self.checkpoint(place.epoch, totals) as folder:
@@ -335,15 +322,15 @@ class TrainingLoop(ABC, Generic[Batch]):
         return ", ".join(f"{name} {number}" for name, number in position.items() if not name.startswith("num_"))
 
     def _report(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        options, number = self._options, epoch + 1
-        kept = options.kept if number % options.keep_every == 0 else None
-        size, interval = options.epoch_size, options.checkpoint_interval
-        is_due = number * size // interval > epoch * size // interval or number == options.num_epochs
-        if kept is None and not is_due:
+        number, size, interval = epoch + 1, self.epoch_size, self._config.execution.checkpoint_interval
+        # The interval is rounded up to whole epochs; the last epoch always makes a checkpoint.
+        is_due = number * size // interval > epoch * size // interval or number == self._config.num_epochs
+        is_kept = self.keep_every is not None and number % self.keep_every == 0
+        if not (is_kept or is_due):
             self._session.report(metrics, epoch=epoch, checkpoint=None)
             return
         with self.checkpoint(number) as folder:
-            if kept is not None and folder is not None:
+            if is_kept and folder is not None:
                 # First: a run that is stopped between the two makes this checkpoint again, which replaces its equal.
-                copy_checkpoint(folder, kept.child(checkpoint_name(epoch)))
+                copy_checkpoint(folder, self._session.kept_folder.child(checkpoint_name(epoch)))
             self._session.report(metrics, epoch=epoch, checkpoint=folder)

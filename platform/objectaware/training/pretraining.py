@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from objectaware.config import PretrainConfig
-from objectaware.data.images import Images
-from objectaware.data.storage import Storage
 from objectaware.errors import ExplainedError
 from objectaware.evaluate.features import alignment, compute_features, feature_std, knn_accuracy, uniformity
 from objectaware.methods.backbones import Backbone
 from objectaware.methods.method import Method, Mixing
-from objectaware.methods.workers import (
-    averaged_statistics,
-    gather_batch,
-    mean_over_workers,
-    num_workers,
-    running_statistics,
-)
-from objectaware.training.inputs import build_loader, open_inputs, worker_share
-from objectaware.training.loop import LoopOptions, Place, Totals, TrainingLoop, autocast, require_precision
-from objectaware.training.policies.base import Policy
+from objectaware.methods.workers import gather_batch, mean_over_workers, running_statistics
+from objectaware.training.inputs import TrainingInputs, build_loader, open_inputs, worker_share
+from objectaware.training.loop import Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.session import Session
-from objectaware.training.views import PreparedViews, ViewBatch, ViewSource, prepared_views
+from objectaware.training.views import PreparedViews, ViewBatch, ViewLoader, prepared_views
 
 MIN_FEATURE_STD = 0.01
 """Embeddings that spread less than this share of an even spread, on average over an epoch, have collapsed.
@@ -132,15 +118,11 @@ def observe(method: Method) -> dict[str, float]:
     return {} if method.top1_accuracy is None else {"top1_accuracy": float(mean_over_workers(method.top1_accuracy))}
 
 
-def knn_metrics(
-    images: Images, labels: NDArray[np.int64], chosen: NDArray[np.int64], size: int, backbone: Backbone
-) -> dict[str, float]:
-    """Measure k-NN accuracy of the online backbone within the training images: a tenth of them classified by the rest.
+def knn_metrics(inputs: TrainingInputs, size: int, backbone: Backbone) -> dict[str, float]:
+    """Measure k-NN accuracy of the online backbone within the watched images: a tenth of them classified by the rest.
 
     Args:
-        images: The training images.
-        labels: Their classes, (N,).
-        chosen: Indices of the images to use.
+        inputs: The training images and their labels.
         size: Side in pixels that they are resized to.
         backbone: The online backbone.
 
@@ -148,10 +130,13 @@ def knn_metrics(
         `knn_accuracy` in per cent, and the number of classified images as `knn_num_images`. Images of classes that the
         rest does not show are left out. If fewer than two classes remain, both metrics are absent.
     """
-    device = next(backbone.parameters()).device
-    features = compute_features(backbone, images, chosen.tolist(), size=size, center_crop=False, device=device).values
+    assert inputs.labels is not None, "only images with labels are watched"
+    device, chosen = next(backbone.parameters()).device, inputs.watched
+    features = compute_features(
+        backbone, inputs.images, chosen.tolist(), size=size, center_crop=False, device=device
+    ).values
     num_queries = max(len(features) // 10, 1)
-    queries, bank_labels = torch.from_numpy(labels[chosen]).tensor_split([num_queries])
+    queries, bank_labels = torch.from_numpy(inputs.labels[chosen]).tensor_split([num_queries])
     is_known = torch.isin(queries, bank_labels)  # no neighbour could have the class of the others
     if not is_known.any() or bool((bank_labels == bank_labels[0]).all()):
         return {}
@@ -159,75 +144,49 @@ def knn_metrics(
     return {"knn_accuracy": accuracy, "knn_num_images": float(is_known.sum())}
 
 
-@dataclass(frozen=True)
-class Pretraining:
-    """Hold everything that one worker trains with.
-
-    Attributes:
-        config: How the weights are fitted, and when checkpoints are made.
-        session: This worker's place among the others.
-        method: What is trained.
-        policy: What is done to the positives.
-        loader: Where the views come from.
-        batches: The samples of an epoch, by its number: (steps, batch size of all workers).
-        num_samples: Size of the data set.
-        kept: Folder in which some checkpoints are kept permanently.
-        labels: Class index of each sample, (N,), for a method that is given them.
-        evaluate: Called after some epochs by rank 0 with the online backbone, for metrics such as k-NN accuracy.
-    """
-
-    config: PretrainConfig
-    session: Session
-    method: Method
-    policy: Policy
-    loader: ViewSource
-    batches: Callable[[int], NDArray[np.int64]]
-    num_samples: int
-    kept: Storage | None = None
-    labels: NDArray[np.int64] | None = None
-    evaluate: Callable[[Backbone], Mapping[str, float]] | None = None
-
-
-class Trainer(TrainingLoop[PreparedViews]):
+class Trainer(TrainingLoop[PretrainConfig, PreparedViews]):
     """Train a method on one worker's share of the batches.
 
     A checkpoint includes no random generator: draws are a function of seed, epoch and sample, and the order of an epoch
     is a function of seed and epoch.
 
     Args:
-        training: Everything that it trains with.
+        config: How the weights are fitted, and when checkpoints are made.
+        session: This worker's place among the others.
+        inputs: The images and the order of their samples.
+        method: What is trained.
+        loader: Loader of the views.
 
     Attributes:
-        training: Everything that it trains with.
         method: What is trained.
+        policy: What is done to the positives.
     """
 
-    def __init__(self, training: Pretraining) -> None:
-        self.training = training
-        self.method = training.method
-        config = self._config = training.config
+    def __init__(
+        self, config: PretrainConfig, session: Session, inputs: TrainingInputs, method: Method, loader: ViewLoader
+    ) -> None:
+        self.method, self.policy = method, loader.policy
+        self._inputs, self._views = inputs, session.view_source(loader, config)
         # Whether another image stands in for each sample, as far as this worker has seen.
-        self._is_unreadable = torch.zeros(training.num_samples, dtype=torch.uint8)
-        options = LoopOptions(
-            num_epochs=config.num_epochs,
-            learning_rate_text=f"optimizer.base_learning_rate (now {scaled_learning_rate(config):g} after scaling)",
-            description=config.model_dump(mode="json"),
-            syncs_batch_norm=not training.method.keeps_batch_norm_local,
-            checkpoint_interval=config.execution.checkpoint_interval,
-            interval_steps=config.execution.checkpoint_interval_steps,
-            kept=training.kept,
-            keep_every=config.execution.keep_every,
-        )
-        super().__init__(
-            self.method, training.session, options, lambda method: config.optimizer.build(method.parameter_groups())
-        )
+        self._is_unreadable = torch.zeros(len(inputs.images), dtype=torch.uint8)
+        rate = scaled_learning_rate(config)
+        self.learning_rate_text = f"optimizer.base_learning_rate (now {rate:g} after scaling)"
+        self.syncs_batch_norm = not method.keeps_batch_norm_local
+        self.interval_steps = config.execution.checkpoint_interval_steps
+        self.keep_every = config.execution.keep_every
+        super().__init__(config, session, method)
+
+    def build_optimizer(self) -> Optimizer:
+        """Build the optimizer of the method's groups of parameters."""
+        optimizer: Optimizer = self._config.optimizer.build(self.method.parameter_groups())
+        return optimizer
 
     def restore(self, state: Mapping[str, Any]) -> int:
         """Restore the policy, and what differs between the workers."""
         rank, device = self._session.rank, self._session.device
         # If the number of workers changed, hand out the saved policy states round-robin.
         policy = {name: values[rank % len(values)].to(device) for name, values in state["policy"].items()}
-        self.training.policy.load_state(policy)
+        self.policy.load_state(policy)
         # If it changed, statistics are the mean of all workers, which the method's state holds.
         saved = state["statistics"].items()
         own = {name: values[rank] for name, values in saved if len(values) == self._session.world_size}
@@ -237,8 +196,8 @@ class Trainer(TrainingLoop[PreparedViews]):
 
     def batches(self, epoch: int, first: int) -> tuple[int, Generator[PreparedViews, None, None]]:
         """Cut the views of an epoch's samples."""
-        share = worker_share(self.training.batches(epoch), self._session.rank, self._session.world_size)
-        views = self.training.loader.epoch(epoch, list(share), first=first)
+        share = worker_share(self._inputs.batches(epoch), self._session.rank, self._session.world_size)
+        views = self._views.epoch(epoch, list(share), first=first)
         network = self.method.backbone
         return len(share), prepared_views(views, self._session.device, network.mean, network.std)
 
@@ -254,10 +213,11 @@ class Trainer(TrainingLoop[PreparedViews]):
 
     def _update_weights(self, views: list[Tensor], batch: ViewBatch) -> float:
         # Mix here and not ahead of the step, so that the policy's state is always that of the steps taken.
-        mixed, mixing = self.training.policy.mix_batch(views[0], batch.mix_draws, batch.masks)
+        mixed, mixing = self.policy.mix_batch(views[0], batch.mix_draws, batch.masks)
         labels = None
-        if self.training.labels is not None:
-            labels = torch.from_numpy(self.training.labels[batch.indices]).to(mixed.device)
+        if self._config.method.needs_labels:
+            assert self._inputs.labels is not None, "opening the inputs refuses images without labels"
+            labels = torch.from_numpy(self._inputs.labels[batch.indices]).to(mixed.device)
         self.optimizer.zero_grad(set_to_none=True)
         loss = self._accumulate_gradients([mixed, *views[1:]], labels, mixing)
         self.optimizer.step()
@@ -306,8 +266,8 @@ class Trainer(TrainingLoop[PreparedViews]):
         check_collapse(place.epoch, metrics)
         number = place.epoch + 1
         due = number % self._config.execution.evaluation_interval == 0 or number == self._config.num_epochs
-        if self.training.evaluate is not None and due and self._session.rank == 0:
-            metrics |= self.training.evaluate(self.method.backbone)
+        if len(self._inputs.watched) and due and self._session.rank == 0:
+            metrics |= knn_metrics(self._inputs, self._config.image_size, self.method.backbone)
         return metrics
 
     @contextmanager
@@ -322,7 +282,7 @@ class Trainer(TrainingLoop[PreparedViews]):
         state = {
             "next_epoch": next_epoch,
             "totals": None if totals is None else totals.state(),
-            "policy": {name: gather_batch(value[None]) for name, value in self.training.policy.state().items()},
+            "policy": {name: gather_batch(value[None]) for name, value in self.policy.state().items()},
             "statistics": {name: gather_batch(value[None]) for name, value in own.items()},
             "unreadable": self._gather_unreadable(),
         }
@@ -335,14 +295,14 @@ class Trainer(TrainingLoop[PreparedViews]):
     def _share_statistics(self) -> None:
         """Give all workers their mean running statistics, if each keeps its own on purpose."""
         if self.method.keeps_batch_norm_local:
-            self.method.load_state_dict(averaged_statistics(self.method), strict=False)
+            own = running_statistics(self.method)
+            averaged = {name: mean_over_workers(values) for name, values in own.items()}
+            self.method.load_state_dict(averaged, strict=False)
 
     def _gather_unreadable(self) -> Tensor:
         """Return the indices of the samples that other images stand in for, on all workers and since the run began."""
-        if num_workers() > 1:
-            total = self._is_unreadable.to(self._session.device)
-            dist.all_reduce(total, dist.ReduceOp.MAX)
-            self._is_unreadable = total.cpu()
+        of_workers = gather_batch(self._is_unreadable.to(self._session.device)[None])
+        self._is_unreadable = of_workers.amax(dim=0).cpu()
         return self._is_unreadable.nonzero().flatten()
 
 
@@ -382,20 +342,5 @@ def run_pretraining(config: PretrainConfig, session: Session) -> None:
     assert isinstance(method, Method)
     if config.compile:
         compile_networks(method)
-    evaluate = None
-    if inputs.labels is not None:
-        evaluate = partial(knn_metrics, inputs.images, inputs.labels, inputs.watched, config.image_size)
     loader = build_loader(config, inputs.images, session.cache_folder)
-    training = Pretraining(
-        config=config,
-        session=session,
-        method=method,
-        policy=loader.policy,
-        loader=session.view_source(loader, config),
-        batches=inputs.batches,
-        num_samples=len(inputs.images),
-        kept=session.kept_folder,
-        labels=inputs.labels if config.method.needs_labels else None,
-        evaluate=evaluate,
-    )
-    Trainer(training).run()
+    Trainer(config, session, inputs, method, loader).run()

@@ -108,19 +108,19 @@ class LocalSession:
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
         """Append the metrics to `history`, and replace the newest checkpoint in one step."""
         self.history.append({"epoch": epoch, **metrics})
-        if checkpoint is not None:
-            self._keep(checkpoint, f"checkpoint-{epoch:05d}")
+        self._keep(checkpoint, f"checkpoint-{epoch:05d}")
 
     def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
         """Replace the newest checkpoint."""
-        if checkpoint is not None:
-            self._keep(checkpoint, f"checkpoint-{epoch:05d}-{step:08d}")
+        self._keep(checkpoint, f"checkpoint-{epoch:05d}-{step:08d}")
 
     def should_stop(self) -> bool:
         """Return whether this process was sent SIGTERM since `honour_termination`."""
         return is_terminated()
 
-    def _keep(self, checkpoint: Path, name: str) -> None:
+    def _keep(self, checkpoint: Path | None, name: str) -> None:
+        if checkpoint is None:
+            return
         self._folder.mkdir(parents=True, exist_ok=True)
         link = self._folder / name
         checkpoint.rename(link)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import starmap
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -46,23 +46,19 @@ class ViewBatch:
     indices: NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class ViewPart:
-    """Views of n samples, before they are put together to a `ViewBatch`.
+Columns = dict[str, NDArray[Any]]
+"""Views of n samples before they are put together to a `ViewBatch`, one row per sample.
 
-    Attributes:
-        pixels: Of each view, (n, H, W, 3) uint8.
-        color_draws: Of V views, (V, n, NUM_COLOR_DRAWS).
-        mix_draws: (n, NUM_MIX_DRAWS).
-        masks: Under view 1, (n, H, W) uint8, where the policy needs them.
-        unreadable: Whether another image stands in for a sample's, (n,).
-    """
+`index` holds the samples (n,), `pixels_0` and so on the pixels of each view (n, H, W, 3) uint8, `color_draws` of shape
+(n, number of views, NUM_COLOR_DRAWS), `mix_draws` (n, NUM_MIX_DRAWS), and `unreadable` (n,) whether another image
+stands in for a sample's. `masks` holds the masks under view 1 (n, H, W) uint8; it is missing if the policy does not
+need them.
+"""
 
-    pixels: tuple[NDArray[np.uint8], ...]
-    color_draws: NDArray[np.float64]
-    mix_draws: NDArray[np.float64]
-    masks: NDArray[np.uint8] | None
-    unreadable: NDArray[np.bool_]
+
+def joined(parts: Sequence[Columns]) -> Columns:
+    """Concatenate parts of a batch, which are in order."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 class ViewSource(Protocol):
@@ -112,33 +108,31 @@ class ViewLoader:
             loaded = prefetched(batches[first:], lambda indices: self.submit(pool, epoch, indices), ahead=2)
             yield from starmap(self.assemble, loaded)
 
-    def submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[ViewPart]]:
+    def submit(self, pool: ThreadPoolExecutor, epoch: int, indices: NDArray[np.int64]) -> list[Future[Columns]]:
         """Load some samples in the pool's threads, in parts of equal size and in order."""
         parts = np.array_split(indices, min(len(indices), 2 * self.num_threads))
         return [pool.submit(self.load, epoch, part) for part in parts]
 
-    def assemble(self, indices: NDArray[np.int64], parts: Sequence[ViewPart]) -> ViewBatch:
-        """Concatenate the parts of a batch, which are in order."""
+    def assemble(self, indices: NDArray[np.int64], parts: Sequence[Columns]) -> ViewBatch:
+        """Put the views of a batch together from its parts, which are in order."""
+        columns = joined(parts)
         views, parameters = [], []
         low, high = self.colors.blur_sigma
         for view, (size, *_) in enumerate(self.views):
             # The recipe's pixels are those of views of 224; smaller views would lose all texture to as strong a blur.
             distribution = replace(self.colors, blur_sigma=(low * size / 224, high * size / 224))
-            pixels = np.concatenate([part.pixels[view] for part in parts])  # (N, H, W, 3)
-            views.append(torch.from_numpy(pixels).permute(0, 3, 1, 2))
-            draws = np.concatenate([part.color_draws[view] for part in parts])
-            parameters.append(sample_colors(draws, distribution))
-        masks = [part.masks for part in parts if part.masks is not None]
+            views.append(torch.from_numpy(columns[f"pixels_{view}"]).permute(0, 3, 1, 2))
+            parameters.append(sample_colors(columns["color_draws"][:, view], distribution))
         return ViewBatch(
             views=tuple(views),
             colors=tuple(parameters),
-            mix_draws=torch.from_numpy(np.concatenate([part.mix_draws for part in parts])),
-            masks=torch.from_numpy(np.concatenate(masks)).unsqueeze(1) if masks else None,
-            unreadable=np.concatenate([part.unreadable for part in parts]),
+            mix_draws=torch.from_numpy(columns["mix_draws"]),
+            masks=torch.from_numpy(columns["masks"]).unsqueeze(1) if "masks" in columns else None,
+            unreadable=columns["unreadable"],
             indices=indices,
         )
 
-    def load(self, epoch: int, indices: NDArray[np.int64]) -> ViewPart:
+    def load(self, epoch: int, indices: NDArray[np.int64]) -> Columns:
         """Load the views of some samples in this thread.
 
         Args:
@@ -148,35 +142,38 @@ class ViewLoader:
         Returns:
             Their pixels, draws and masks.
         """
+        columns: Columns = {"index": indices}
         images = [self.images.read(int(index)) for index in indices]
-        unreadable = np.array([self.is_unreadable(int(index)) for index in indices], dtype=np.bool_)
+        columns["unreadable"] = np.array([self.is_unreadable(int(index)) for index in indices], dtype=np.bool_)
         region_draws = counter_uniforms(self.seed, epoch, indices, NUM_POLICY_DRAWS, stream=_STREAM_REGION)
         placed = zip(indices.tolist(), images, region_draws, strict=True)
         regions = [self.policy.region(index, image.shape[0], image.shape[1], draw) for index, image, draw in placed]
         tops, lefts, heights, widths = np.array(regions, dtype=np.int64).T
-        pixels = tuple(np.empty((len(indices), view.size, view.size, 3), dtype=np.uint8) for view in self.views)
-        masks = np.zeros(pixels[0].shape[:3], dtype=np.uint8) if self.policy.needs_masks else None
+        if self.policy.needs_masks:
+            # Without a mask it stays 0.
+            columns["masks"] = np.zeros((len(indices), self.views[0].size, self.views[0].size), dtype=np.uint8)
         draws = counter_uniforms(self.seed, epoch, indices, len(self.views) * _VIEW_DRAWS, stream=_STREAM_VIEWS)
         draws = draws.reshape(len(indices), len(self.views), _VIEW_DRAWS)
+        columns["color_draws"] = draws[:, :, NUM_CROP_DRAWS : NUM_CROP_DRAWS + NUM_COLOR_DRAWS]
+        columns["mix_draws"] = counter_uniforms(self.seed, epoch, indices, NUM_MIX_DRAWS, stream=_STREAM_MIX)
         for view, (size, min_scale, max_scale) in enumerate(self.views):
+            pixels = columns[f"pixels_{view}"] = np.empty((len(indices), size, size, 3), dtype=np.uint8)
             crop_draws, policy_draws = draws[:, view, :NUM_CROP_DRAWS], draws[:, view, -NUM_POLICY_DRAWS:]
             crops = sample_crops(crop_draws, heights, widths, min_scale=min_scale, max_scale=max_scale)
             crops[:, 0] += tops
             crops[:, 1] += lefts
             flips = sample_flips(crop_draws)
-            for position, image in enumerate(images):
-                index, flip, (rows, columns) = int(indices[position]), bool(flips[position]), image.shape[:2]
+            for position, (index, image) in enumerate(zip(indices.tolist(), images, strict=True)):
+                flip, (image_height, image_width) = bool(flips[position]), image.shape[:2]
                 top, left, height, width = crop = tuple(crops[position].tolist())
                 patch = image[top : top + height, left : left + width]
-                patch = self.policy.change_patch(patch, index, crop, rows, columns, policy_draws[position])
-                pixels[view][position] = resize_patch(patch, size, flip=flip)
-                if masks is not None and view == 0:
-                    mask = self.policy.patch_mask(index, crop, rows, columns)
-                    # Without a mask it stays 0. It is cut, resized and mirrored as the view is.
-                    masks[position] = 0 if mask is None else resize_patch(mask, size, flip=flip)
-        colors = draws[:, :, NUM_CROP_DRAWS : NUM_CROP_DRAWS + NUM_COLOR_DRAWS].swapaxes(0, 1)
-        mix_draws = counter_uniforms(self.seed, epoch, indices, NUM_MIX_DRAWS, stream=_STREAM_MIX)
-        return ViewPart(pixels, colors, mix_draws, masks, unreadable)
+                patch = self.policy.change_patch(patch, index, crop, image_height, image_width, policy_draws[position])
+                pixels[position] = resize_patch(patch, size, flip=flip)
+                if self.policy.needs_masks and view == 0:
+                    mask = self.policy.patch_mask(index, crop, image_height, image_width)
+                    if mask is not None:  # it is cut, resized and mirrored as the view is
+                        columns["masks"][position] = resize_patch(mask, size, flip=flip)
+        return columns
 
 
 PreparedViews = tuple[list[Tensor], ViewBatch]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Annotated, Literal, overload
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -76,14 +76,8 @@ class LARS(torch.optim.Optimizer):
         defaults = {"lr": learning_rate, "momentum": momentum, "trust_coefficient": trust_coefficient}
         super().__init__(scaled, defaults)
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
         assert closure is None, "a closure would be called outside of the loop's autocast"
         for group in self.param_groups:
@@ -95,7 +89,6 @@ class LARS(torch.optim.Optimizer):
                     velocity = self.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
                     velocity.mul_(group["momentum"]).add_(update)
                     parameter.add_(velocity, alpha=-group["lr"])
-        return None
 
 
 def _trust_ratio(weight: Tensor, update: Tensor, trust_coefficient: float) -> Tensor:

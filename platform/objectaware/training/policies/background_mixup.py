@@ -63,10 +63,8 @@ class BackgroundMixup(Policy):
     def __init__(
         self, images: Images, masks: Masks, *, probability: float, threshold: float = BACKGROUND_THRESHOLD
     ) -> None:
-        self._images = images
-        self._masks = masks
-        self._probability = probability
-        self._threshold = threshold
+        self._images, self._masks = images, masks
+        self._probability, self._threshold = probability, threshold
         self._rectangles = background_rectangles(masks, len(images), threshold)
         self.donors = np.flatnonzero(self._rectangles[:, 2] > 0)
 
@@ -81,12 +79,9 @@ class BackgroundMixup(Policy):
         donor = int(self.donors[int(draws[1] * len(self.donors))])
         top, left, crop_height, crop_width = crop
         y, x, rows, columns, mask_height, mask_width = (int(value) for value in self._rectangles[donor])
-        background = tile(
-            cut_background(self._images.read(donor), (y, x, rows, columns), mask_height, mask_width),
-            slice(top, top + crop_height),
-            slice(left, left + crop_width),
-        )
-        return mix_background(patch, self.weights(crop_mask(mask, np.array(crop), height, width)), background)
+        background = cut_background(self._images.read(donor), (y, x, rows, columns), mask_height, mask_width)
+        tiled = tile(background, slice(top, top + crop_height), slice(left, left + crop_width))
+        return mix_background(patch, self.weights(crop_mask(mask, crop, height, width)), tiled)
 
     def weights(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Return the weights of the image's own pixels, in 8 bits: the soft mask itself (eq. 4), or 0 and 255."""
@@ -165,17 +160,15 @@ class OfficialBackground(Policy):
     needs_masks = True
 
     def __init__(self, masks: Masks, *, probability: float, threshold: float, hard: bool) -> None:
-        self._masks = masks
-        self._probability = probability
-        self._threshold = threshold
-        self._hard = hard
+        self._masks, self._hard = masks, hard
+        self._probability, self._threshold = probability, threshold
         self._kept: Tensor | None = None
         self._num_made = 0
 
     def patch_mask(self, index: int, crop: Region, height: int, width: int) -> NDArray[np.uint8] | None:
         """Return the image's soft mask under the crop."""
         mask = self._masks(index)
-        return None if mask is None else crop_mask(mask, np.array(crop), height, width)
+        return None if mask is None else crop_mask(mask, crop, height, width)
 
     def mix_batch(self, view: Tensor, draws: Tensor, masks: Tensor | None) -> tuple[Tensor, Mixing | None]:
         """Mix some views with backgrounds; the loss does not change."""
@@ -250,12 +243,11 @@ class BackgroundConfig(LocatedPolicyConfig):
         """Build the policy on the images' masks."""
         assert self.mix_probability is not None, "a pretraining completes its policy"
         masks = self.open_masks(inputs, binary=self.mask_field == "mask")
-        probability = self.mix_probability
         threshold = _BINARY_THRESHOLD if self.background_threshold is None else self.background_threshold
         if self.compat is not None:
             hard = self.policy.binarises
-            return OfficialBackground(masks, probability=probability, threshold=threshold, hard=hard)
-        policy = self.policy(inputs.images, masks, probability=probability, threshold=threshold)
+            return OfficialBackground(masks, probability=self.mix_probability, threshold=threshold, hard=hard)
+        policy = self.policy(inputs.images, masks, probability=self.mix_probability, threshold=threshold)
         if not len(policy.donors):
             problem = "holds no background for any of the images"
             raise InputError("policy.masks", self.masks, problem, "Localize these images first.")

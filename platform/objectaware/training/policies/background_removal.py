@@ -57,4 +57,4 @@ class BackgroundRemoval(Policy):
         if draws[0] >= self._probability or mask is None or not mask.any():
             return patch
         grey = np.full_like(patch, int(draws[1] * 256))
-        return mix_background(patch, crop_mask(mask, np.array(crop), height, width), grey)
+        return mix_background(patch, crop_mask(mask, crop, height, width), grey)

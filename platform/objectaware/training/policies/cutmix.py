@@ -9,8 +9,7 @@ from torch import Tensor
 from objectaware.augment.mixup_cutmix import cut_boxes, cutmix, folded_weights
 from objectaware.config import PolicyInputs
 from objectaware.methods.method import Mixing
-from objectaware.training.policies.base import Policy
-from objectaware.training.policies.mixup import PairingConfig, batch_partners
+from objectaware.training.policies.mixup import Pairing, PairingConfig
 
 
 class CutMixConfig(PairingConfig):
@@ -27,28 +26,23 @@ class CutMixConfig(PairingConfig):
         return CutMix(official=self.compat is not None)
 
 
-class CutMix(Policy):
+class CutMix(Pairing):
     """Policy `cutmix`: each sample has its own box and λ, and partners are neighbours in the epoch's order.
 
     Boxes are functions of seed, epoch and sample, and pairs depend only on the epoch's order. The number of workers
     therefore does not change the mixtures.
 
     Args:
-        official: Whether this worker's whole batch has one box and λ, those of its first sample, and a permutation
-            of the batch gives the partners, as in the official code. The mixtures then depend on the number of
-            workers.
+        official: As in `Pairing`; and this worker's whole batch has one box and λ, those of its first sample.
 
     Source:
         official-implementation §2 ("CutMix one box/λ per batch (area-corrected)"), after i-Mix (Lee et al. 2021).
     """
-
-    def __init__(self, *, official: bool = False) -> None:
-        self._official = official
 
     def mix_batch(self, view: Tensor, draws: Tensor, masks: Tensor | None) -> tuple[Tensor, Mixing | None]:
         """Put a box of the partner's view into each view. The returned mixture weighs both samples by their areas."""
         box_draws = draws[:1].expand_as(draws) if self._official else draws
         height, width = view.shape[2:]
         boxes, weight = cut_boxes(folded_weights(box_draws[:, 0]), box_draws[:, 1:3], height, width)
-        partner = batch_partners(draws, official=self._official).to(view.device)
+        partner = self.partners(draws).to(view.device)
         return cutmix(view, partner, boxes), Mixing(weight.to(view.device), partner)

@@ -59,16 +59,31 @@ class MixupConfig(PairingConfig):
         )
 
 
-class Mixup(Policy):
+class Pairing(Policy):
+    """Base of policies that mix each first view with its partner's.
+
+    Args:
+        official: Whether a permutation of this worker's batch gives the partners instead of neighbours, as in the
+            official code. A sample may be its own partner. The permutation sorts the samples by a random number of
+            each. It depends on the batch, and therefore on the number of workers.
+    """
+
+    def __init__(self, *, official: bool = False) -> None:
+        self._official = official
+
+    def partners(self, draws: Tensor) -> Tensor:
+        """Return the index (N,) int64 of each sample's partner in a worker's batch, from its draws for `mix_batch`."""
+        return torch.argsort(draws[:, -1]) if self._official else neighbours(len(draws))
+
+
+class Mixup(Pairing):
     """Policy `mixup`: each sample has its own λ, and partners are neighbours in the epoch's order.
 
     λ is a function of seed, epoch and sample, and pairs depend only on the epoch's order. The number of workers
     therefore does not change the mixtures.
 
     Args:
-        official: Whether a permutation of this worker's batch gives the partners instead, as in the official code. A
-            sample may be its own partner. The permutation sorts the samples by a random number of each. It depends on
-            the batch, and therefore on the number of workers.
+        official: As in `Pairing`.
         average_weights: Whether every loss is weighed with the batch's mean λ, as in the official code of MoCo, which
             multiplies its mean loss by each λ. The effective λ is then about 0.75 for all samples.
 
@@ -77,27 +92,14 @@ class Mixup(Policy):
     """
 
     def __init__(self, *, official: bool = False, average_weights: bool = False) -> None:
-        self._official = official
+        super().__init__(official=official)
         self._average_weights = average_weights
 
     def mix_batch(self, view: Tensor, draws: Tensor, masks: Tensor | None) -> tuple[Tensor, Mixing | None]:
         """Blend each view with its partner's view. The returned mixture weighs both samples in the loss."""
         weight = folded_weights(draws[:, 0]).to(view.device)
-        partner = batch_partners(draws, official=self._official).to(view.device)
+        partner = self.partners(draws).to(view.device)
         mixed = mixup(view, partner, weight)
         if self._average_weights:
             weight = weight.mean().expand(len(view))
         return mixed, Mixing(weight, partner)
-
-
-def batch_partners(draws: Tensor, *, official: bool) -> Tensor:
-    """Return the index of each sample's partner in a worker's batch.
-
-    Args:
-        draws: Random numbers of each sample, shape (N, NUM_MIX_DRAWS); the last one decides the official permutation.
-        official: Whether partners are a permutation of the batch instead of neighbours.
-
-    Returns:
-        Indices, shape (N,) int64.
-    """
-    return torch.argsort(draws[:, -1]) if official else neighbours(len(draws))
