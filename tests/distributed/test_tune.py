@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import ray
 
-from mlflow_server import mlflow_server
 from objectaware.distributed.cluster import Need
 from objectaware.distributed.task import run_task
 from objectaware.distributed.tune import Estimator, Report, Values, num_concurrent, run_trials
@@ -133,18 +131,6 @@ def test_optuna_goes_on_from_what_is_known(ray_session: None) -> None:
     assert all(0.05 < x < 0.55 for x in finished)
 
 
-@contextmanager
-def _sqlite(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrackingStore]:
-    yield TrackingStore.open(folder / "runs")
-
-
-@contextmanager
-def _server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrackingStore]:
-    with mlflow_server(folder / "server") as address:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        yield TrackingStore.open(folder / "runs")
-
-
 class _Recording(_Events):
     """Opens and closes a run for each trial, as a sweep does."""
 
@@ -165,34 +151,31 @@ class _Recording(_Events):
 
 
 @slow
-@pytest.mark.parametrize("backend", [_sqlite, _server])
-def test_eight_trials_at_once_lose_no_run(
-    backend: Callable[..., Any], ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with backend(tmp_path, monkeypatch) as store:
-        parent = store.parent_run(name="sweep", key="sweep", tags={})
+def test_eight_trials_at_once_lose_no_run(ray_session: None, tmp_path: Path) -> None:
+    store = TrackingStore.open(tmp_path / "runs")
+    parent = store.parent_run(name="sweep", key="sweep", tags={})
 
-        def job(values: Values, report: Report) -> float:
-            number = values["number"]
-            run = store.child_run(parent, name=f"stage {number}", key=f"s{number}", tags={"stage": "linear"})
-            for step in range(NUM_STEPS):
-                run.log_metrics({"loss": step}, step=step)
-            run.log_table("linear", [{"accuracy": 1.0}])
-            run.finish("FINISHED")
-            return float(number)
+    def job(values: Values, report: Report) -> float:
+        number = values["number"]
+        run = store.child_run(parent, name=f"stage {number}", key=f"s{number}", tags={"stage": "linear"})
+        for step in range(NUM_STEPS):
+            run.log_metrics({"loss": step}, step=step)
+        run.log_table("linear", [{"accuracy": 1.0}])
+        run.finish("FINISHED")
+        return float(number)
 
-        events = _Recording(store, parent)
-        run_trials(job, [{"number": number} for number in range(8)], events, max_concurrent=8)
-        assert sorted(events.lines) == [(number, "finished") for number in range(8)]
-        assert store.close_children(parent, timeout_seconds=60) == 0
-        assert parent.finish("FINISHED", timeout_seconds=60)
-        client = store.server.client
-        runs = list(client.search_runs([store.server.experiment_id("objectaware")]))
-        names = sorted(run.info.run_name for run in runs)
-        assert names == sorted(["sweep", *(f"{kind} {n}" for kind in ("stage", "trial") for n in range(8))])
-        assert {run.info.status for run in runs} == {"FINISHED"}
-        for run in runs:
-            if run.info.run_name.startswith("stage"):
-                steps = [point.step for point in client.get_metric_history(run.info.run_id, "loss")]
-                assert sorted(steps) == list(range(NUM_STEPS))
-                assert [file.path for file in client.list_artifacts(run.info.run_id, "tables")]
+    events = _Recording(store, parent)
+    run_trials(job, [{"number": number} for number in range(8)], events, max_concurrent=8)
+    assert sorted(events.lines) == [(number, "finished") for number in range(8)]
+    assert store.close_children(parent, timeout_seconds=60) == 0
+    assert parent.finish("FINISHED", timeout_seconds=60)
+    client = store.server.client
+    runs = list(client.search_runs([store.server.experiment_id("objectaware")]))
+    names = sorted(run.info.run_name for run in runs)
+    assert names == sorted(["sweep", *(f"{kind} {n}" for kind in ("stage", "trial") for n in range(8))])
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    for run in runs:
+        if run.info.run_name.startswith("stage"):
+            steps = [point.step for point in client.get_metric_history(run.info.run_id, "loss")]
+            assert sorted(steps) == list(range(NUM_STEPS))
+            assert [file.path for file in client.list_artifacts(run.info.run_id, "tables")]
