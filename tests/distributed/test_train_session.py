@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 import shutil
 import threading
@@ -22,59 +21,60 @@ from ray.train.v2.api.preemption import PreemptionInfo
 from objectaware.data.storage import Storage
 from objectaware.distributed import train as distributed_train
 from objectaware.distributed import train_session
+from objectaware.distributed.train import saved_epochs
 from objectaware.distributed.train_session import (
     EpochRecorder,
     FinalError,
     RaySession,
     RecordPump,
-    saved_epochs,
+    epoch_records,
 )
 from objectaware.errors import ExplainedError, InputError
 from objectaware.training.session import StoppedError
 
 
-def _saved(run: Path, name: str, epochs: list[dict[str, float]]) -> Checkpoint:
-    """A checkpoint that holds the metrics of some epochs."""
-    (run / name).mkdir(parents=True)
-    (run / name / "epochs.json").write_text(json.dumps(epochs))
-    return Checkpoint(str(run / name))
-
-
-def test_only_what_is_saved_is_recorded_and_nothing_twice(ray_session: None, tmp_path: Path) -> None:
-    epochs = [{"epoch": epoch, "loss": 1 / (epoch + 1)} for epoch in range(5)]
+def test_only_what_is_saved_is_recorded(ray_session: None) -> None:
     received: list[dict[str, Any]] = []
     with RecordPump(received.append) as pump:
-        recorder = EpochRecorder(pump.sink, Storage.from_uri(tmp_path), num_recorded=1, max_failures=3)
-        recorder.after_report(None, [{}, {}], None)
-        recorder.after_report(None, [{}, {}], _saved(tmp_path, "epoch_0002", epochs[:3]))
-        # Inside an epoch, a checkpoint is the first to save the epochs before it alone.
-        recorder.after_report(None, [{}, {}], _saved(tmp_path, "epoch_0003_step_00000007", epochs[:3]))
-        recorder.after_report(None, [{}, {}], None)
-        recorder.after_report(None, [{}, {}], _saved(tmp_path, "epoch_0003", epochs[:4]))
-    assert received == [{"kind": "epoch", **epoch} for epoch in epochs[1:4]]
+        recorder = EpochRecorder(pump.sink, max_failures=3)
+        recorder.after_report(None, [{"epoch": 0, "loss": 1.0}, {"epoch": 0, "loss": 9.0}], None)
+        saving = {"epoch": 1, "loss": 0.5, "epochs_since_the_last_checkpoint": [{"epoch": 0, "loss": 1.0}]}
+        recorder.after_report(None, [saving, {"epoch": 1, "loss": 9.0}], Checkpoint("/nowhere"))
+        recorder.after_report(None, [{"epoch": 2, "loss": 0.1}, {"epoch": 2, "loss": 9.0}], None)
+    assert received == [
+        {"kind": "epoch", "epoch": 0, "loss": 1.0},
+        {"kind": "epoch", "epoch": 1, "loss": 0.5},
+    ]
 
 
 def test_what_no_retry_would_mend_stops_the_controller() -> None:
     error = FinalError(InputError("batch_size", 8, "is too large", "Lower it."))
     failures = {0: RuntimeError("connection closed by peer"), 1: error}
     with pytest.raises(FinalError) as stop:
-        EpochRecorder(None, Storage.from_uri("."), num_recorded=0, max_failures=3).after_exception(None, failures)
+        EpochRecorder(None, max_failures=3).after_exception(None, failures)
     assert stop.value.error is error.error
 
 
-def test_retries_end_where_nothing_is_saved_between_them(ray_session: None, tmp_path: Path) -> None:
+def test_retries_end_where_nothing_is_saved_between_them(ray_session: None) -> None:
     lost, cause = RuntimeError("connection closed by peer"), OSError("storage is away")
     with RecordPump(lambda record: None) as pump:
-        recorder = EpochRecorder(pump.sink, Storage.from_uri(tmp_path), num_recorded=0, max_failures=2)
-        for epoch in range(3):
+        recorder = EpochRecorder(pump.sink, max_failures=2)
+        for _ in range(3):
             recorder.after_exception(None, {0: lost})
             recorder.after_exception(None, {0: lost})
-            recorder.after_report(None, [{}], _saved(tmp_path, f"epoch_{epoch:04d}", []))
+            saving = {"epoch": 0, "epochs_since_the_last_checkpoint": []}
+            recorder.after_report(None, [saving], Checkpoint("/nowhere"))
         recorder.after_exception(None, {0: lost})
         recorder.after_exception(None, {0: lost})
         with pytest.raises(FinalError) as stop:
             recorder.after_exception(None, {0: lost, 1: cause})
     assert stop.value.error is cause
+
+
+def test_a_checkpoint_inside_an_epoch_records_those_before_it_alone() -> None:
+    earlier = {"epoch": 4, "loss": 0.4}
+    metrics = {"epoch": 5, "step_inside_the_epoch": 7, "epochs_since_the_last_checkpoint": [earlier]}
+    assert epoch_records(metrics) == [{"kind": "epoch", **earlier}]
 
 
 def _session(folder: Path, sink: Any = None, guard: Callable[[], None] = lambda: None) -> RaySession:

@@ -24,6 +24,7 @@ from objectaware.config import DetectionConfig, DetectionExecution, PretrainConf
 from objectaware.data.storage import Storage
 from objectaware.distributed.cluster import Need, interface_of, require_resources, wait_and_remove_abandoned_groups
 from objectaware.distributed.train_session import (
+    EPOCHS_NAME,
     EpochRecorder,
     FinalError,
     RaySession,
@@ -31,14 +32,12 @@ from objectaware.distributed.train_session import (
     RecordPump,
     Sink,
     root_cause,
-    saved_epochs,
 )
 from objectaware.errors import ExplainedError, InputError
 from objectaware.training.loop import KEPT_FOLDER, checkpoint_name, checkpoint_position
 from objectaware.training.session import NoProgressError, Session, StoppedError, honour_termination
 
 Config = TypeVar("Config", PretrainConfig, DetectionConfig)
-Execution = PretrainExecution | DetectionExecution
 Loop = Callable[[Config, Session], None]
 """The function that each worker runs."""
 
@@ -56,7 +55,7 @@ _SECONDS_TO_DIE = 30.0
 _logger = logging.getLogger(__name__)
 
 
-def training_needs(execution: Execution, *, least: bool = False) -> list[Need]:
+def training_needs(execution: PretrainExecution | DetectionExecution, *, least: bool = False) -> list[Need]:
     """Return the processes that a training runs. On a GPU a worker's CPUs decode, unless decoders do that.
 
     Args:
@@ -108,30 +107,27 @@ def train_on_ray(loop: Loop[Config], config: Config, *, storage: Storage, on_rec
     last = checkpoint_name(config.num_epochs - 1)
     fallback = mend_snapshot(run)
     saved = saved_checkpoints(run) or ([] if fallback is None else [fallback.name])
-    epochs = saved_epochs(run, saved[-1]) if saved else []
-    for record in epochs:
+    for record in saved_epochs(run, saved[-1]) if saved else ():
         on_record(record)
     if last not in saved:
         require_resources("training", training_needs(config.execution, least=True))
         with RecordPump(on_record) as pump:
-            worker = partial(_train_worker, loop, config, pump.sink, run.child(KEPT_FOLDER), fallback)
-            recorder = EpochRecorder(pump.sink, run, num_recorded=len(epochs), max_failures=_MAX_RETRIES)
-            trainer = _trainer(worker, recorder, config.execution, storage)
+            trainer = _trainer(loop, config, storage, pump.sink, fallback)
             with _orderly_end(trainer, storage, pump):
                 trainer.fit()
     return run.child(last).uri
 
 
 def _trainer(
-    worker: Callable[[], None], recorder: EpochRecorder, execution: Execution, folder: Storage
+    loop: Loop[Config], config: Config, folder: Storage, sink: Sink, fallback: Path | None
 ) -> StoppableTrainer:
     path, filesystem = ray_storage(folder)
-    workers = training_needs(execution)[0]
-    counts = execution.worker_counts()
+    workers = training_needs(config.execution)[0]
+    counts = config.execution.worker_counts()
     return StoppableTrainer(
-        worker,
+        partial(_train_worker, loop, config, sink, folder.child(f"{_RUN_NAME}/{KEPT_FOLDER}"), fallback),
         # Workers that wait for a hanging one must not give up before that one has reported its place.
-        torch_config=TerminationConfig(timeout_s=2 * math.ceil(60 * execution.no_progress_minutes)),
+        torch_config=TerminationConfig(timeout_s=2 * math.ceil(60 * config.execution.no_progress_minutes)),
         scaling_config=ScalingConfig(
             num_workers=counts[-1] if len(counts) == 1 else (counts[0], counts[-1]),  # type: ignore[arg-type]  # mypy sees Ray Train V1, which takes no pair
             use_gpu=bool(workers.num_gpus),
@@ -146,7 +142,7 @@ def _trainer(
             ),
             # `mend_snapshot` falls back to the one before the newest.
             checkpoint_config=CheckpointConfig(num_to_keep=2),
-            callbacks=[recorder],  # type: ignore[list-item]  # mypy sees Ray Train V1
+            callbacks=[EpochRecorder(sink, max_failures=_MAX_RETRIES)],  # type: ignore[list-item]  # mypy sees Ray Train V1
             logging_config=LoggingConfig(log_level="ERROR"),
         ),
     )
@@ -254,6 +250,11 @@ def saved_checkpoints(run: Storage) -> list[str]:
     path, filesystem = ray_storage(run)
     result = train.Result.from_path(path, storage_filesystem=filesystem)
     return [PurePosixPath(checkpoint.path).name for checkpoint, _ in result.best_checkpoints or ()]
+
+
+def saved_epochs(run: Storage, checkpoint: str) -> list[Record]:
+    """Return the records of all epochs up to a checkpoint, the first epoch first."""
+    return [{"kind": "epoch", **epoch} for epoch in run.child(checkpoint).read_json(EPOCHS_NAME)]
 
 
 def ray_storage(folder: Storage) -> tuple[str, fs.FileSystem | None]:

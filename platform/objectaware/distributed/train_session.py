@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -43,8 +43,10 @@ _SECONDS_TO_TELL = 10.0
 # At each look workers wait for each other, for about 10 ms. Clusters announce a removal half a minute ahead.
 _STEPS_BETWEEN_LOOKS = 20
 _WATCHER = "RAY_TRAIN_ENABLE_PREEMPTION_WATCHER"
-_EPOCHS_NAME = "epochs.json"
+_EARLIER = "epochs_since_the_last_checkpoint"
+EPOCHS_NAME = "epochs.json"
 """File in a checkpoint with the metrics of each epoch so far."""
+_STEP = "step_inside_the_epoch"
 
 
 class RecordSink:
@@ -153,9 +155,10 @@ class RecordPump(Background):
                 self._error = self._error or error
 
 
-def saved_epochs(run: Storage, checkpoint: str) -> list[Record]:
-    """Return the records of all epochs up to a checkpoint, the first epoch first."""
-    return [{"kind": "epoch", **epoch} for epoch in run.child(checkpoint).read_json(_EPOCHS_NAME)]
+def epoch_records(metrics: Mapping[str, Any]) -> list[Record]:
+    """Return the records of the epochs that a checkpoint is the first to save, from its reported metrics."""
+    this = {name: value for name, value in metrics.items() if name != _EARLIER}
+    return [{"kind": "epoch", **epoch} for epoch in (*metrics[_EARLIER], *([] if _STEP in metrics else [this]))]
 
 
 class RaySession:
@@ -196,6 +199,7 @@ class RaySession:
         self._restored = fallback
         self.cache_folder = cache_folder
         self.kept_folder = kept_folder
+        self._unsaved: list[dict[str, float]] = []
         self._epochs: list[dict[str, float]] = []
         self._watch = NoProgressWatch(no_progress_seconds, self._tell_stuck)
         self._next_progress = 0.0
@@ -216,9 +220,9 @@ class RaySession:
             if checkpoint is not None:
                 self._restored = Path(opened.enter_context(checkpoint.as_directory()))
             if self._restored is not None:
-                epochs = self._restored / _EPOCHS_NAME
+                epochs = self._restored / EPOCHS_NAME
                 # Checkpoints without the file have an older stage version, so they are never in this folder.
-                assert epochs.is_file(), f"{self._restored} holds no {_EPOCHS_NAME}"
+                assert epochs.is_file(), f"{self._restored} holds no {EPOCHS_NAME}"
                 self._epochs = json.loads(epochs.read_text())
             yield self
 
@@ -237,31 +241,46 @@ class RaySession:
     def report(self, metrics: Mapping[str, float], *, epoch: int, checkpoint: Path | None) -> None:
         """Report an epoch to Ray Train, and return when its checkpoint, if there is one, is in storage.
 
-        Every worker calls it after every epoch. `EpochRecorder` sends the epochs that a checkpoint saves to the driver.
+        Every worker calls it after every epoch. `EpochRecorder` sends this epoch and those since the last checkpoint to
+        the driver.
         """
-        self._epochs.append({**metrics, "epoch": epoch})
-        self._report(checkpoint, checkpoint_name(epoch))
+        self._watch.moved()
+        this = {**metrics, "epoch": epoch}
+        self._epochs.append(this)
+        if checkpoint is None:
+            train.report(this)
+            self._unsaved.append(this)
+            return
+        self._report_checkpoint(checkpoint, checkpoint_name(epoch), this)
 
     def save(self, checkpoint: Path | None, *, epoch: int, step: int) -> None:
-        """Report a checkpoint inside an epoch to Ray Train, and return when a restart would find it."""
-        self._report(checkpoint, checkpoint_name(epoch, step))
-        train.get_all_reported_checkpoints(
-            consistency_mode=train.CheckpointConsistencyMode.COMMITTED, timeout_s=_SECONDS_TO_COMMIT
-        )
+        """Report a checkpoint inside an epoch to Ray Train, and return when a restart would find it.
 
-    def _report(self, checkpoint: Path | None, name: str) -> None:
-        """Report to Ray Train as every worker must, from rank 0 with a checkpoint.
-
-        The checkpoint holds the metrics of all epochs so far. Ray Train keeps two checkpoints, and a driver may die
-        long before its workers. The next driver finds in the newest one what that one had not recorded.
+        The checkpoint records only the epochs that ended since the last one.
         """
         self._watch.moved()
         if checkpoint is None:
             train.report({})
-            return
+        else:
+            self._report_checkpoint(checkpoint, checkpoint_name(epoch, step), {"epoch": epoch, _STEP: step})
+        train.get_all_reported_checkpoints(
+            consistency_mode=train.CheckpointConsistencyMode.COMMITTED, timeout_s=_SECONDS_TO_COMMIT
+        )
+
+    def _report_checkpoint(self, checkpoint: Path, name: str, metrics: Mapping[str, float]) -> None:
+        """Write the metrics of all epochs so far into a checkpoint, and report it to Ray Train.
+
+        Ray Train keeps two checkpoints, and a driver may die long before its workers. The next driver finds in the
+        newest one what that one had not recorded.
+        """
         self.kept_folder.require_writable()
-        (checkpoint / _EPOCHS_NAME).write_text(json.dumps(self._epochs))
-        train.report({}, checkpoint=train.Checkpoint.from_directory(checkpoint), checkpoint_dir_name=name)
+        (checkpoint / EPOCHS_NAME).write_text(json.dumps(self._epochs))
+        train.report(
+            {**metrics, _EARLIER: self._unsaved},
+            checkpoint=train.Checkpoint.from_directory(checkpoint),
+            checkpoint_dir_name=name,
+        )
+        self._unsaved = []
 
     def should_stop(self) -> bool:
         """Return whether training should end: on SIGTERM, before a machine is removed, or if the driver wants it.
@@ -315,28 +334,22 @@ class EpochRecorder(train.UserCallback):
 
     Args:
         sink: Receiver of the records.
-        run: Folder of the run, in which Ray Train keeps the checkpoints.
-        num_recorded: Number of epochs that the driver has recorded already.
         max_failures: Most failures in a row without a checkpoint between them; after one more, the last is raised. A
             run of weeks on machines that come and go may fail any number of times, as long as it makes progress.
     """
 
-    def __init__(self, sink: Sink, run: Storage, *, num_recorded: int, max_failures: int) -> None:
+    def __init__(self, sink: Sink, *, max_failures: int) -> None:
         self._sink = sink
-        self._run = run
-        self._num_recorded = num_recorded
         self._max_failures = max_failures
         self._num_failures = 0
 
     def after_report(
         self, run_context: object, metrics: list[dict[str, Any]], checkpoint: train.Checkpoint | None
     ) -> None:
-        """Record the epochs that a checkpoint is the first to save."""
+        """Record the epochs that a checkpoint has saved, with rank 0's metrics."""
         if checkpoint is not None:
             self._num_failures = 0
-            epochs = saved_epochs(self._run, PurePosixPath(checkpoint.path).name)
-            ray.get([self._sink.push.remote(epoch) for epoch in epochs[self._num_recorded :]])
-            self._num_recorded = len(epochs)
+            ray.get([self._sink.push.remote(record) for record in epoch_records(metrics[0])])
 
     def after_exception(self, run_context: object, worker_exceptions: dict[int, Exception]) -> None:
         """Raise errors that no retry would solve, as `FinalError`."""
