@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -125,14 +124,10 @@ def test_a_shared_storage_is_seen_and_left_as_it_was(ray_session: None, tmp_path
 def test_a_folder_of_another_machine_is_told_from_the_drivers(
     ray_session: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @contextmanager
-    def written_elsewhere(storage: Storage) -> Iterator[tuple[str, bytes]]:
-        yield "check", b"what the driver wrote"
-
-    monkeypatch.setattr(machine, "_note", written_elsewhere)
+    monkeypatch.setattr(Storage, "write_bytes", lambda self, name, content: None)
     storage = Storage.from_uri(tmp_path)
     assert list(machine.storage_problems(storage).values()) == ["does not see what the driver wrote"]
-    storage.write_bytes("check", b"what somebody else wrote")
+    monkeypatch.setattr(Storage, "write_bytes", lambda self, name, content: (tmp_path / name).write_bytes(b"other"))
     assert list(machine.storage_problems(storage).values()) == ["does not see what the driver wrote"]
 
 
