@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,6 +12,7 @@ from objectaware.cli import run
 from objectaware.commands import registry
 from objectaware.commands.common import storage_address
 from objectaware.commands.submit import job_command, job_environment
+from objectaware.distributed import submit as jobs
 from objectaware.errors import InputError
 from objectaware.process import CONFIG_VARIABLE
 from objectaware.tracking import environment_tags
@@ -152,3 +154,29 @@ def test_the_message_of_a_failure_is_the_last_line(
     printed = capsys.readouterr().err
     assert "Traceback (most recent call last)" in printed
     assert printed.splitlines()[-1] == "objectaware: RuntimeError: the disk is full"
+
+
+@pytest.mark.parametrize(
+    ("addresses", "num_cpus", "expected"),
+    [
+        (["127.0.0.1"], 2, True),
+        (["127.0.1.1"], 2, True),  # no interface lists it, and it is of this machine all the same
+        (["192.0.2.1"], 2, False),  # an address of documentation, of no machine
+        (["127.0.0.1"], 0, False),  # such a head has an autoscaler, which adds nodes
+        (["127.0.0.1", "192.0.2.1"], 2, False),
+    ],
+)
+def test_a_cluster_is_this_machine_only_if_all_work_runs_here(
+    monkeypatch: pytest.MonkeyPatch, addresses: list[str], num_cpus: int, expected: bool
+) -> None:
+    nodes = [
+        SimpleNamespace(
+            state="ALIVE",
+            node_ip=address,
+            is_head_node=number == 0,
+            resources_total={"CPU": num_cpus} if num_cpus else {},
+        )
+        for number, address in enumerate(addresses)
+    ]
+    monkeypatch.setattr(jobs, "list_nodes", lambda detail: [*nodes, SimpleNamespace(state="DEAD")])
+    assert jobs.is_this_machine() is expected

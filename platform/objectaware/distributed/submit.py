@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from ray.exceptions import AuthenticationError
 from ray.job_submission import JobStatus, JobSubmissionClient
 from ray.util.state import list_nodes
 
-from objectaware.distributed.cluster import interface_of, require_answer, token_refusal
+from objectaware.distributed.cluster import require_answer, token_refusal
 from objectaware.errors import InputError, one_line
 
 _ADDRESS_VARIABLES = ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS")
@@ -91,7 +92,15 @@ def is_this_machine() -> bool:
     alive = [node for node in list_nodes(detail=True) if node.state == "ALIVE"]
     head = next(node for node in alive if node.is_head_node)
     # A head without CPUs has an autoscaler, which adds nodes for the job.
-    return len(alive) == 1 and bool(head.resources_total.get("CPU")) and interface_of(head.node_ip) is not None
+    if len(alive) > 1 or not head.resources_total.get("CPU"):
+        return False
+    try:
+        # The head's address may be one that no interface lists, such as 127.0.1.1 or a host's name.
+        with socket.socket(socket.AF_INET6 if ":" in head.node_ip else socket.AF_INET) as probe:
+            probe.bind((head.node_ip, 0))
+    except OSError:
+        return False
+    return True
 
 
 def submit_job(
