@@ -207,14 +207,14 @@ class Server:
     def search(self, experiment_id: str, tag: str | None = None, value: str = "") -> list[Run]:
         """Return the runs of an experiment, or those with a value of a tag, the newest first."""
         condition = "" if tag is None else f"tags.{tag} = '{value}'"
-        order = ["attributes.start_time DESC"]
+        order = ["attributes.start_time ASC"]  # so that a run that starts between two pages does not shift the second
         search = partial(self.client.search_runs, [experiment_id], condition, max_results=1000, order_by=order)
         page = search()
         found = list(page)
         while page.token:
             page = search(page_token=page.token)
             found += page
-        return found
+        return found[::-1]
 
 
 def is_link(run: Run) -> bool:
