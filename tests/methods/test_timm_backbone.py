@@ -249,20 +249,10 @@ def test_expansion_is_for_resnets() -> None:
 
 
 def test_detection_is_for_resnets(trained: Callable[[str], Path], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="backbone = timm/test_vit: does not have the four stages"):
-        MaskRCNN(_build("timm/test_vit"), 3)
-    losses = MaskRCNN(_build("timm/resnet18"), 3).train()(
-        [torch.zeros(3, 64, 64)],
-        [
-            {
-                "boxes": torch.tensor([[8.0, 8.0, 40.0, 40.0]]),
-                "labels": torch.tensor([1]),
-                "masks": torch.ones(1, 64, 64, dtype=torch.uint8),
-                "key": torch.tensor(1),
-            }
-        ],
-    )
-    assert torch.isfinite(torch.stack(list(losses.values()))).all()
+    # Images are normalised as for torchvision's networks. A ResNet of timm may need others.
+    for name in ("timm/test_vit", "timm/resnet18"):
+        with pytest.raises(InputError, match=f"backbone = {name}: does not have the four stages"):
+            MaskRCNN(_build(name), 3)
     with pytest.raises(InputError, match="is not a ResNet with torchvision's names"):
         export_detectron2(str(trained("timm/test_vit")), tmp_path / "backbone.pkl")
 

@@ -309,7 +309,7 @@ def export_detectron2(address: str, path: Path) -> str:
     backbone = encoder.backbone
     if not isinstance(backbone, ResidualBackbone):
         remedy = f"Give a checkpoint of {', '.join(BACKBONE_NAMES)}."
-        raise InputError("backbone", backbone.name, "is not a ResNet with torchvision's names, as detectron2's", remedy)
+        raise InputError("backbone", backbone.name, "is not a ResNet with torchvision's names", remedy)
     content = {
         "model": {detectron2_name(name): value.numpy() for name, value in backbone.weights().items()},
         "__author__": "objectaware",

@@ -18,7 +18,7 @@ from torchvision.ops import RoIAlign, roi_align
 
 from objectaware.config.variants import BACKBONE_NAMES
 from objectaware.errors import InputError
-from objectaware.methods.backbones import Backbone
+from objectaware.methods.backbones import Backbone, ResidualBackbone
 
 Target = dict[str, Tensor]
 Trunk = Callable[[Tensor], Tensor]
@@ -282,12 +282,14 @@ def mask_truth(masks: Tensor, boxes: Tensor, matched: Tensor, side: int) -> Tens
 def require_resnet(backbone: Backbone) -> None:
     """Refuse a network without the four stages of a ResNet, which `MaskRCNN` divides.
 
+    A ResNet of timm is refused, too: images are normalised as for torchvision's, and many of timm's are not.
+
     Raises:
-        InputError: The network does not have these stages.
+        InputError: The network is not such a ResNet.
     """
-    if not backbone.stages():
+    if not isinstance(backbone, ResidualBackbone):
         problem = "does not have the four stages of a ResNet, which are needed"
-        remedy = f"Give a checkpoint of {', '.join(BACKBONE_NAMES)}, or of a ResNet of timm."
+        remedy = f"Give a checkpoint of {', '.join(BACKBONE_NAMES)}."
         raise InputError("backbone", backbone.name, problem, remedy)
 
 
