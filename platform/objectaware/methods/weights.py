@@ -77,7 +77,7 @@ def load_weights(source: Path | bytes, *, field: str = "checkpoint", address: st
         cause = None
         try:
             if (refusal := _other_kind(stream, head)) is None:
-                return _load(stream, head)
+                return _load(source, stream, head)
         except OSError:
             raise
         except Exception as error:  # a damaged file can raise any error in the reader: IndexError, struct.error …
@@ -90,10 +90,10 @@ def _is_safetensors(head: bytes) -> bool:
     return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= _SAFETENSORS_HEADER_BYTES
 
 
-def _load(stream: BinaryIO, head: bytes) -> Any:  # noqa: ANN401 - whatever was saved
+def _load(source: Path | bytes, stream: BinaryIO, head: bytes) -> Any:  # noqa: ANN401 - whatever was saved
     stream.seek(0)
-    if _is_safetensors(head):
-        return safetensors.torch.load(stream.read())
+    if _is_safetensors(head):  # a file is mapped; reading it would hold the weights twice
+        return safetensors.torch.load(source) if isinstance(source, bytes) else safetensors.torch.load_file(source)
     # PyTorch gets a stream, since it would choose the reader of a path by its suffix. Its warning about protocols other
     # than 2 is ignored, because `_failure` names the protocol.
     with warnings.catch_warnings():
