@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ def linear_evaluation(
     max_penalty: float = 1e5,
     refit: bool = True,
     num_classes: int | None = None,
-    compat: str | None = None,
+    compat: Literal["official"] | None = None,
 ) -> LinearResult:
     """Choose the penalty on a hold-out and fit the classifier with it.
 

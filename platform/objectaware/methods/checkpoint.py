@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import safetensors
 import safetensors.torch
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from objectaware.data.storage import Storage
@@ -272,9 +274,10 @@ class Classifier:
     weight: Tensor
     bias: Tensor
 
-    def predict(self, features: Tensor) -> Tensor:
+    def predict(self, features: Tensor | NDArray[np.floating]) -> Tensor:
         """Return the class of each row of features (N, C) as (N,) int64, on the features' device."""
-        return torch.addmm(self.bias.to(features), features, self.weight.to(features).T).argmax(dim=1)
+        rows = torch.as_tensor(features)
+        return torch.addmm(self.bias.to(rows), rows, self.weight.to(rows).T).argmax(dim=1)
 
 
 def classifier_file(classifier: Classifier) -> bytes:
