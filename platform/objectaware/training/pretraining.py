@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -17,7 +18,7 @@ from objectaware.errors import ExplainedError
 from objectaware.evaluate.features import alignment, compute_features, feature_std, knn_accuracy, uniformity
 from objectaware.methods.backbones import Backbone
 from objectaware.methods.method import Method, Mixing
-from objectaware.methods.workers import gather_batch, mean_over_workers, running_statistics
+from objectaware.methods.workers import gather_batch, mean_over_workers, num_workers, running_statistics
 from objectaware.training.inputs import TrainingInputs, build_loader, open_inputs, worker_share
 from objectaware.training.loop import Place, Totals, TrainingLoop, autocast, require_precision
 from objectaware.training.session import Session
@@ -301,8 +302,10 @@ class Trainer(TrainingLoop[PretrainConfig, PreparedViews]):
 
     def _gather_unreadable(self) -> Tensor:
         """Return the indices of the samples that other images stand in for, on all workers and since the run began."""
-        of_workers = gather_batch(self._is_unreadable.to(self._session.device)[None])
-        self._is_unreadable = of_workers.amax(dim=0).cpu()
+        if num_workers() > 1:
+            total = self._is_unreadable.to(self._session.device)
+            dist.all_reduce(total, dist.ReduceOp.MAX)
+            self._is_unreadable = total.cpu()
         return self._is_unreadable.nonzero().flatten()
 
 
