@@ -262,7 +262,8 @@ def _parsed(path: Path, state: tuple[int, ...]) -> CocoInstances:
 
 def forget_instances() -> None:
     """Drop the annotation files that are kept: those of COCO's training part take gigabytes."""
-    _parsed.cache_clear()
+    with _lock:  # a file that another thread parses just now would be kept after it
+        _parsed.cache_clear()
 
 
 class _File:

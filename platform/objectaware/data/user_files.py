@@ -191,8 +191,12 @@ class Release:
         Raises:
             InputError: It is missing or not text.
         """
-        with self.reading(path, "cannot be read as text", OSError, UnicodeDecodeError):
+        try:
             text = path.read_text(encoding="utf-8")
+        except FileNotFoundError as error:
+            raise InputError(self.field, path, "does not exist", self.remedy) from error
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(self.field, path, f"cannot be read as text ({one_line(error)})", self.remedy) from error
         return [line for line in text.splitlines() if line.strip()]
 
     def rows(self, path: Path, parse: Callable[[str], Row], form: str) -> Iterator[Row]:
@@ -222,6 +226,8 @@ class Release:
         """
         try:
             yield
+        except InputError:  # is a ValueError, and says more
+            raise
         except FileNotFoundError as error:
             raise InputError(self.field, path, "does not exist", self.remedy) from error
         except errors as error:

@@ -62,7 +62,7 @@ class CubTruth(GroundTruth):
         folder = next((place for place in places if is_folder(place, field=_RELEASE.field)), None)
         self.has_masks = folder is not None
         if folder is None:
-            self.notice = f"{places[0]} is not there, hence no masks but boxes alone. {_SEGMENTATIONS.remedy}"
+            self.notice = f"{places[0]} is not there, so only boxes are used. {_SEGMENTATIONS.remedy}"
         else:
             self._masks = ImageFolder(folder, [str(PurePosixPath(name).with_suffix(".png")) for name in image_ids])
             files.append(self._masks)
