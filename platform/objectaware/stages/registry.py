@@ -44,6 +44,7 @@ def stage(
 
     def register(function: Function[Config] | FunctionOfParts[Config]) -> Stage[Config]:
         assert kind not in _STAGES, f"{kind} is registered twice"
+        assert "version" in described or "parts" in described, f"{kind} has no version"
         _STAGES[kind] = Stage(
             kind,
             command or f"evaluate {kind.replace('_', '-')}",
