@@ -200,7 +200,7 @@ def measure_rates(config: MeasureConfig, folder: Path, start_seconds: Mapping[St
         num_viewed = min(_NUM_VIEWED, len(indices))
         views = core_seconds(lambda: loader.load(0, indices[:num_viewed]), num_viewed)
         loaded = loader.load(0, indices)
-        crops = [*loaded["pixels_0"], *loaded["pixels_1"]]
+        crops = [crop for view in ("pixels_0", "pixels_1") for crop in loaded.get(view, ())]
         pictures = [read_image(path) for path in files[:GROUP_SIZE]]
         return Rates(
             source=f"as measured on {model.processor_name()}, {num_cores()} cores{gpu}",
