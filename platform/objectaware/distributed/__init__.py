@@ -4,7 +4,7 @@ import os
 
 from objectaware import collector
 
-# Ray reads some of them when it is imported. A variable that the user has set keeps its value.
+# Ray reads some of these variables when it is imported. A variable that the user has set keeps its value.
 ENVIRONMENT = {
     # Seconds that Ray waits for its dashboard, 60 by default.
     "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "300",

@@ -375,7 +375,7 @@ class CurvatureHistory:
     """The latest pairs (step, change of gradient), which stand for the inverse Hessian.
 
     Attributes:
-        pairs: The pairs with their inner products, oldest first; its length decides how many are kept.
+        pairs: The pairs with their inner products, oldest first; the `maxlen` of the queue is the number that is kept.
     """
 
     pairs: deque[tuple[Tensor, Tensor, float]] = field(default_factory=lambda: deque(maxlen=20))

@@ -112,11 +112,9 @@ class Kept:
 
 
 Node = Published | Planned | Kept
-Network = Node
-"""A training, a checkpoint of one, or a published network."""
 
 
-def localize(images: Images, network: Network | None, chosen: Mapping[str, Any]) -> Planned:
+def localize(images: Images, network: Node | None, chosen: Mapping[str, Any]) -> Planned:
     """Return the localization of a data set's objects.
 
     Args:
@@ -151,7 +149,7 @@ def score(masks: Node, images: Images) -> Planned:
     return Planned("localization", options(data=images, masks={"found": masks}), "score {}")
 
 
-def linear(network: Network, train: Images, tests: Mapping[str, Images], **holdout: float) -> Planned:
+def linear(network: Node, train: Images, tests: Mapping[str, Images], **holdout: float) -> Planned:
     """Return a linear evaluation.
 
     Args:

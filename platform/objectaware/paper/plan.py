@@ -14,7 +14,7 @@ from typing import Any
 from objectaware.config import PRESETS
 from objectaware.errors import InputError
 from objectaware.paper import Place, Table, load_table, nodes, read_data
-from objectaware.paper.nodes import Images, Kept, Network, Node, Planned, Published, Value, options
+from objectaware.paper.nodes import Images, Kept, Node, Planned, Published, Value, options
 from objectaware.recipes import merged
 
 Names = Mapping[str, str]
@@ -107,7 +107,7 @@ def training(recipe: str, *, seed: int = 0, mix_probability: float | None = None
     return Planned("pretrain", fields, f"pretrain {recipe}{probability} seed {seed}", recipe)
 
 
-def network_of(names: Names, seed: int = 0) -> Network:
+def network_of(names: Names, seed: int = 0) -> Node:
     """Return the network behind a cell.
 
     Crops are trained on COCO, by default with a ResNet-50; augmentations of the background on ImageNet-9 with a
@@ -210,7 +210,7 @@ def _boxes(masks: Planned, data: str) -> Value:
     return _scored(masks, BOXED[data], measure)
 
 
-def classified(network: Network, name: str) -> Planned:
+def classified(network: Node, name: str) -> Planned:
     """Return the linear evaluation on a data set, by its name in the tables."""
     test, sizes = _CLASSIFIED[name], _NAMES["holdout_sizes"]
     holdout = {"holdout_size": sizes[name]} if name in sizes else {}
@@ -247,13 +247,13 @@ def _few_shot_error(names: Names, seed: int) -> Value:
     return Value(Planned("few_shot", fields, description), (("error", "mean"),))
 
 
-def _linear_on_in9(network: Network, name: str, parts: Iterable[str]) -> Planned:
+def _linear_on_in9(network: Node, name: str, parts: Iterable[str]) -> Planned:
     # The share of the training images that chooses the penalty is that of appendix B.3.
     tests = {part: Images(name, part) for part in parts}
     return nodes.linear(network, TRAINING_IMAGES["in9"], tests, holdout_fraction=0.05)
 
 
-def challenge(network: Network) -> Planned:
+def challenge(network: Node) -> Planned:
     """Return the linear evaluation on ImageNet-9, measured on every variant of the Backgrounds Challenge."""
     return _linear_on_in9(network, "Backgrounds Challenge", CHALLENGE_VARIANTS)
 

@@ -195,7 +195,7 @@ class SweepConfig(Model):
         return self
 
     def _problems(self) -> Iterator[str]:
-        """Yield what does not fit: of the stages and their parameters, of the search, and of the results."""
+        """Yield each problem of the stages and their parameters, of the search, and of the results."""
         earlier: set[str] = set()
         for name, stage in self.stages.items():
             for field, source in stage.references().items():

@@ -37,7 +37,7 @@ AnyNode = TypeVar("AnyNode", bound=Node)
 
 @dataclass(frozen=True)
 class Scale(ABC):
-    """A scale, which turns the nodes of a plan into configurations. By default, all is there, and as in the paper.
+    """A scale, which turns the nodes of a plan into configurations. By default it has all that the paper has.
 
     Attributes:
         recipes: Folder of the trainings' recipes.
@@ -104,7 +104,7 @@ class Scale(ABC):
         return model.model_validate(merged(fields, scaled, choices))
 
     def _filled(self, value: Any, results: Results | None) -> Any:  # noqa: ANN401 - any value of a field
-        """Return a value of a node's fields with addresses and names in the place of what stands for them."""
+        """Return a value of a node's fields, with addresses and names for the nodes and images in it."""
         match value:
             case Options():
                 return {name: self._filled(inner, results) for name, inner in value.items()}

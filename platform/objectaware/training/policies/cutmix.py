@@ -33,7 +33,7 @@ class CutMix(Pairing):
     therefore does not change the mixtures.
 
     Args:
-        official: As in `Pairing`; and this worker's whole batch has one box and λ, those of its first sample.
+        official: As in `Pairing`. Besides, this worker's whole batch has one box and λ, those of its first sample.
 
     Source:
         official-implementation §2 ("CutMix one box/λ per batch (area-corrected)"), after i-Mix (Lee et al. 2021).
