@@ -1,4 +1,6 @@
 import io
+import pickle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -45,3 +47,10 @@ def test_workers_that_are_stuck_or_stop_are_told_of_and_others_are_not() -> None
     assert lines[0] == "worker 1 made no step for 1 h 00 min and is stopped; it was at\nin read"
     assert "saving" in lines[1]
     assert len(lines) == 2
+
+
+def test_it_is_sent_to_another_process_without_its_stream(tmp_path: Path) -> None:
+    with (tmp_path / "terminal").open("w") as stream:
+        progress = pickle.loads(pickle.dumps(Progress(stream)))
+    progress.line("written by the other process")
+    assert (tmp_path / "terminal").read_text() == ""

@@ -26,6 +26,10 @@ class Progress:
         self._shown = 0.0
         self._open_width = 0
 
+    def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
+        """Pickle without the stream, which belongs to this process. Another one writes to its own stderr."""
+        return Progress, ()
+
     def line(self, text: str) -> None:
         """Write a line that stays."""
         self._clear()

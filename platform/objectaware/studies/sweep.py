@@ -39,7 +39,6 @@ from objectaware.model import points_to
 from objectaware.paper import Cell, load_table
 from objectaware.report.figures import ComparedPoint, compared_lines
 from objectaware.stages.identity import ADDRESS_HASHES, STAND_IN, data_hash, data_sets
-from objectaware.stages.progress import Progress
 from objectaware.stages.registry import all_stages, stage_needs
 from objectaware.stages.runner import Context, EpochWatch, StageResult
 from objectaware.studies.engine import Step, open_study, run_step
@@ -375,13 +374,8 @@ class _Sweep:
         at_once = num_concurrent(needs, wanted=config.execution.max_concurrent)
         number = search.num_trials if isinstance(search, Estimator) else len(search)
         services.progress.line(f"{config.name}: {number} trials to run, up to {at_once} at once")
-        of_trials = replace(
-            context,
-            # Ray runs, and a trial's process writes to its own stderr.
-            services=replace(services, start_ray=_ray_is_there, progress=Progress()),
-            mode=replace(context.mode, waits=True),
-            computed=BegunStages(self.folder),
-        )
+        waiting = replace(context.mode, waits=True)
+        of_trials = replace(self.context, mode=waiting, computed=BegunStages(self.folder))
         try:
             run_trials(
                 TrialJob(config, of_trials, self.ledger), search, self, max_concurrent=at_once, halving=config.scheduler
