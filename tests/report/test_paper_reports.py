@@ -36,7 +36,7 @@ def test_every_line_says_that_it_is_smoke() -> None:
     report = _report("smoke on scenes")
     assert all(line.startswith("smoke on scenes | ") for line in report.text().splitlines())
     assert all(row["scale"] == "smoke on scenes" for row in report.rows())
-    assert report.markdown().startswith("# bg-main (smoke on scenes)")
+    assert report.markdown().startswith("# bg-main, paper protocol (smoke on scenes)")
 
 
 def test_rows_hold_names_numbers_and_reasons() -> None:

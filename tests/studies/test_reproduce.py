@@ -28,7 +28,7 @@ from objectaware.paper.nodes import (
     needs,
     ordered,
 )
-from objectaware.paper.plan import PUBLISHED_NAMES, plan_table, training
+from objectaware.paper.plan import PUBLISHED_NAMES, Protocol, plan_table, training
 from objectaware.planning.model import Machine
 from objectaware.stages.linear import LinearConfig
 from objectaware.stages.registry import computing_stage
@@ -376,3 +376,68 @@ def test_localize_and_linear_configurations_hold_what_the_plan_says(tmp_path: Pa
     evaluation = scale.config(linear, results)
     assert isinstance(evaluation, LinearConfig)
     assert (evaluation.holdout_size, evaluation.num_penalties, evaluation.center_crop) == (7575, 45, True)
+
+
+def _linear_nodes(label: str, protocol: Protocol) -> list[Planned]:
+    return [node for node in plan_table(label, num_seeds=1, protocol=protocol).nodes() if _is(node, "linear")]
+
+
+@pytest.mark.parametrize("label", ["multi-main", "bg-main", "multi-shift", "loc-cam-full"])
+def test_the_official_protocol_changes_every_linear_evaluation_and_nothing_else(label: str) -> None:
+    before, after = _linear_nodes(label, "paper"), _linear_nodes(label, "official")
+    assert before
+    assert len(before) == len(after)
+    for one, other in zip(before, after, strict=True):
+        assert one != other
+        added = {name: value for name, value in other.fields.items() if one.fields.get(name) != value}
+        own = {"validation": Images("Flowers102", "val")} if one.fields["train"].name == "Flowers102" else {}
+        assert added == {"compat": "official", **own}
+    others = [
+        {node for node in plan_table(label, protocol=protocol).nodes() if _is(node, "pretrain")}
+        for protocol in ("paper", "official")
+    ]
+    assert others[0] == others[1]
+
+
+@pytest.mark.parametrize("label", ["loc-main", "multi-det", "multi-bias"])
+def test_the_official_protocol_is_refused_where_it_changes_nothing(label: str) -> None:
+    with pytest.raises(InputError, match=f"protocol = official: changes nothing in {label}"):
+        plan_table(label, protocol="official")
+
+
+def test_the_official_protocol_has_valid_configurations_at_both_scales(smoke: Scale, tmp_path: Path) -> None:
+    full = Full(RECIPES, tmp_path, networks=dict.fromkeys(PUBLISHED_NAMES, "network.pth"))
+    results = _AnyResult(tmp_path)
+    for label in ("multi-main", "bg-main"):
+        for node in _linear_nodes(label, "official"):
+            flowers = node.fields["train"].name == "Flowers102"
+            published, scenes = full.config(node, results), smoke.config(smoke.adapted(node), results)
+            for config in (published, scenes):
+                assert isinstance(config, LinearConfig)
+                assert (config.compat, config.refit) == ("official", False)
+                assert (config.validation is not None) == flowers
+            if flowers:
+                assert published.validation == full.data(Images("Flowers102", "val"))
+                assert published.holdout_size is None
+
+
+def test_a_figure_follows_the_protocol() -> None:
+    stages = plan_figure("intro", protocol="official").stages
+    assert all(node.fields["compat"] == "official" for node in stages.values())
+    with pytest.raises(InputError, match="protocol = official: changes nothing in figure:loc-neg"):
+        plan_figure("loc-neg", protocol="official")
+
+
+def test_a_study_names_its_protocol(smoke: Scale, context: Context, stages: _Stages) -> None:
+    plan = plan_table("multi-second", protocol="official")
+    report = run_table(context, smoke, plan)
+    assert report.text().splitlines()[0].startswith(f"{SMOKE_MARK} | multi-second, official protocol: ")
+    assert report.markdown().startswith(f"# multi-second, official protocol ({SMOKE_MARK})")
+    assert stages.parent is not None
+    assert stages.parent.opening.name == f"multi-second, official protocol ({SMOKE_MARK})"
+    nodes = ordered(map(smoke.adapted, plan.nodes()))
+    planned = plan_report(smoke, "multi-second", nodes, stated_rates(), done=(), protocol=plan.protocol)
+    lines = planned.text().splitlines()
+    assert lines[0].startswith(f"{SMOKE_MARK} | multi-second, official protocol: ")
+    assert sum(line.endswith("on CIFAR-10, official protocol") for line in lines) == 6
+    assert planned.as_data()["protocol"] == "official"

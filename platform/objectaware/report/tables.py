@@ -180,24 +180,30 @@ class TableReport:
             seeds, or the reason why it is missing. There is nothing where the paper has a dash.
         seeds: Seeds of the trainings behind each number.
         mark: Name of the scale, a prefix of every line; empty at full scale.
+        protocol: How linear evaluations were done, `paper` or `official`.
     """
 
     table: Table
     measured: Mapping[Place, Cell | str]
     seeds: tuple[int, ...]
     mark: str = ""
+    protocol: str = "paper"
 
     def difference(self, place: Place) -> float | None:
         """Return the measured number minus the paper's, in the table's unit; None if one of them is missing."""
         printed, measured = self.table.cells()[place], self.measured.get(place)
         return measured.mean - printed.mean if printed is not None and isinstance(measured, Cell) else None
 
+    def title(self) -> str:
+        """Return the table's label with the protocol."""
+        return f"{self.table.label}, {self.protocol} protocol"
+
     def text(self) -> str:
         """Format the table with three lines per row, each line with the mark."""
         table = self.table
         lines = ruled(self._lines(), num_names=len(table.row_headers) + 1, num_headers=len(table.column_headers))
         unit = "" if table.unit == "1" else f" ({table.unit})"
-        head = [f"{table.label}: {table.caption}", f"{table.measure}{unit}; {table.better} is better"]
+        head = [f"{self.title()}: {table.caption}", f"{table.measure}{unit}; {table.better} is better"]
         start = f"{self.mark} | " if self.mark else ""
         return "\n".join(start + line for line in [*head, *lines, *self.notes()])
 
@@ -210,7 +216,7 @@ class TableReport:
         cells = markdown([titles, *rows], num_names=len(table.row_headers) + 1)
         mark = f" ({self.mark})" if self.mark else ""
         notes = "\n".join(f"- {note}" for note in self.notes())
-        return f"# {table.label}{mark}\n\n{table.caption}. {table.measure}.\n\n{cells}\n\n{notes}\n"
+        return f"# {self.title()}{mark}\n\n{table.caption}. {table.measure}.\n\n{cells}\n\n{notes}\n"
 
     def notes(self) -> list[str]:
         """Return the lines below the table: seeds, missing cells with their reasons, and the paper's notes."""
