@@ -15,7 +15,7 @@ from objectaware.data.scenes import build_scenes
 from objectaware.data.storage import Storage
 from objectaware.errors import InputError
 from objectaware.localize.contracam import ContraCAM
-from objectaware.paper import TABLE_LABELS, Cell, load_figures
+from objectaware.paper import TABLE_LABELS, Cell, load_figures, load_table
 from objectaware.paper.figures import plan_figure
 from objectaware.paper.nodes import (
     ClassName,
@@ -153,6 +153,41 @@ def test_a_number_of_several_seeds_is_their_mean(
     _install(monkeypatch, BySeed())
     report = run_table(context, smoke, plan_table("multi-second", num_seeds=3))
     assert report.measured[("BYOL", "CAM", "2"), ("Pets",)] == Cell(10, 10)
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_a_gain_is_taken_within_each_seed(
+    shift: int, smoke: Scale, context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same numbers of both trainings, once in the order of the seeds and once moved on by one."""
+
+    class BySeed(_Stages):
+        def run(self, context: Context, step: Step, results: Results) -> StageResult:
+            node = step.name
+            if node.kind != "linear":
+                return StageResult("id", context.services.storage, {}, None, reused=False)
+            training = node.fields["checkpoint"]
+            seed, is_debiased = training.fields["seed"], training.recipe.endswith("object_crop")
+            number = 2.0 + 10.0 * ((seed + shift) % 3) if is_debiased else 10.0 * seed
+            values: Mapping[str, Any] = {"accuracies": {"test": number}}
+            return StageResult("id", context.services.storage, values, None, reused=False)
+
+    _install(monkeypatch, BySeed())
+    report = run_table(context, smoke, plan_table("multi-imagenet", num_seeds=3))
+    place = (("BYOL", "COCO", "CAM"), ("Pets",))
+    assert report.measured[place] == Cell(12, 10)
+    by_seed = (2.0, 2.0, 2.0) if shift == 0 else (12.0, 12.0, -18.0)
+    assert report.gains[place].by_seed == by_seed
+    assert report.gains[place].std == pytest.approx(0 if shift == 0 else 300**0.5)
+    assert (("BYOL", "ImageNet 10%", "-"), ("Pets",)) not in report.gains
+    assert not run_table(context, smoke, plan_table("multi-imagenet", num_seeds=1)).gains
+
+
+@pytest.mark.parametrize("label", TABLE_LABELS)
+def test_every_table_of_several_trainings_compares_them(label: str) -> None:
+    table = load_table(label)
+    assert not (table.baseline and table.reference)
+    assert bool(table.compared(table.baseline or table.reference)) == (not label.startswith("loc-"))
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=_NAMES)

@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -393,6 +393,28 @@ def mean_and_std(results: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], 
         else:
             raise ValueError(f"{key} is not a number in each result: {values}")
     return means, deviations
+
+
+class PairedDifference(NamedTuple):
+    """The difference of two trainings over the same seeds.
+
+    Attributes:
+        by_seed: Difference for each seed.
+        mean: Mean over the seeds.
+        std: Standard deviation of the sample of differences (divisor n - 1), and 0 for a single seed. It is small where
+            both trainings share what a seed does, however much their own numbers vary.
+    """
+
+    by_seed: tuple[float, ...]
+    mean: float
+    std: float
+
+
+def paired_difference(after: Sequence[float], before: Sequence[float]) -> PairedDifference:
+    """Return the differences of two trainings' numbers, which are given for the same seeds in the same order."""
+    by_seed = tuple(one - other for one, other in zip(after, before, strict=True))
+    mean, std = mean_and_std([{"difference": difference} for difference in by_seed])
+    return PairedDifference(by_seed, mean["difference"], std["difference"])
 
 
 def bg_gap(accuracies: Mapping[str, float]) -> float:
